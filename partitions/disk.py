@@ -1,0 +1,117 @@
+"""The port to the disk: the synchronous file operations that a log needs, and nothing more.
+
+`kraft.runtime.disk` implements it over the real file system, `kraft.chaos.disk` over a simulated
+one. All paths are absolute strings with `/` separators. Every operation raises `OSError` (with a
+real `errno`) on failure; an implementation never retries. What has been appended is visible to
+readers at once, and durable only after `File.sync`; a created, renamed or removed name is durable
+only after `Disk.sync_dir` on its folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class FileSlice(Protocol):
+    """A range of a file that was written before the slice was taken: what a read hands to the socket.
+
+    The network lane sends it with sendfile when the slice has a real descriptor (`fileno() >= 0`),
+    and with `read` otherwise. The file stays readable while a slice of it is held, even when its
+    segment is deleted meanwhile.
+    """
+
+    @property
+    def position(self) -> int:
+        """First byte of the range in the file."""
+
+    @property
+    def length(self) -> int:
+        """Length of the range in bytes."""
+
+    def fileno(self) -> int:
+        """The descriptor to send from, or -1 where there is none (simulation)."""
+
+    def read(self) -> bytes:
+        """The bytes of the range. Raises OSError on an IO error, EOFError if the file became shorter."""
+
+
+class File(Protocol):
+    """An open file. Appends go to its end; reads are positional and share no cursor."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int:
+        """Length in bytes, counting everything appended so far."""
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Appends the buffers in order, as one vectored write. On OSError a prefix may have been written."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; shorter only at the end of the file."""
+
+    def slice(self, position: int, length: int) -> FileSlice: ...
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Overwrites or extends at `position` (indexes only; log data is append-only)."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Makes all data written before the call durable (fdatasync). An error is never retried."""
+
+    def close(self) -> None: ...
+
+
+class DirLock(Protocol):
+    """Held while a process uses a data directory; released by `release` or the end of the process."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """The file system below one node."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Opens for reading and appending. Raises FileNotFoundError unless `create`."""
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+
+    def make_dirs(self, path: str) -> None:
+        """Creates the folder and its parents; an existing folder is fine."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically replaces `target`."""
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None:
+        """Makes the folder's names durable."""
+
+    def lock(self, path: str) -> DirLock:
+        """Takes the exclusive lock file `path`. Raises BlockingIOError if another process holds it."""
+
+
+def write_atomically(disk: Disk, path: str, data: bytes) -> None:
+    """Replaces the file at `path` with `data`, durably: temporary file, fsync, rename, folder fsync."""
+    temporary = path + ".tmp"
+    if disk.exists(temporary):
+        disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        file.append([data])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_dir(path.rpartition("/")[0])

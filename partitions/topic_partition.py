@@ -1,0 +1,18 @@
+"""The name of one partition, as it appears in folder names and on the wire."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+TOPIC_ID_BYTES = 16
+ZERO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name and a partition's number; a plain tuple, so it is cheap as a dictionary key."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
