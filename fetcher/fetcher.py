@@ -1,0 +1,184 @@
+"""Copies partitions from one leader broker: one task, one long poll when nothing happens.
+
+Guarantees: a partition that is added while a long poll is pending is asked for at once, on the other
+lane, by a request that covers everything and takes the place of the pending one (whose answer is still
+used where it fits); a leader that cannot be reached is tried with growing back-off; whatever is under way
+ends with `run`. `FetcherManager` owns one per leader, and its task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fetcher.fetch_state import FetchPhase, FetchState, FetchStates, FollowedPartition
+from fetcher.leader_endpoint import (
+    FetchRequest,
+    LeaderEndpoint,
+    LeaderUnavailable,
+    OffsetsQuery,
+    PartitionKey,
+)
+from fetcher.replication import Replication, ReplicationListener
+from fetcher.settings import FetcherSettings, backoff_ms
+
+LANES = 2
+
+
+class Fetcher:
+    """The follower's side towards one leader broker."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        endpoint: LeaderEndpoint,
+        settings: FetcherSettings,
+        jitter: Callable[[], float],
+        listener: ReplicationListener,
+    ) -> None:
+        """`jitter` gives numbers in [0, 1), for back-offs."""
+        self.leader_id = leader_id
+        self.leader_failures = 0
+        """How often in a row the leader could not be reached."""
+        self._endpoint = endpoint
+        self._settings = settings
+        self._jitter = jitter
+        self._states = FetchStates(settings, jitter)
+        self._replication = Replication(self._states, listener)
+        self._wake = asyncio.Event()
+        self._lanes: list[asyncio.Task[None] | None] = [None] * LANES
+        self._asking: asyncio.Task[None] | None = None
+        self._unreachable_until_ms = 0
+
+    # Subscriptions; synchronous, effective at once
+
+    def add(self, followed: FollowedPartition) -> bool:
+        """Starts to copy a partition; False if that epoch or a newer one is being copied."""
+        assert followed.leader_id == self.leader_id, "the partition has another leader"
+        is_new = self._states.add(followed)
+        if is_new:
+            self._wake.set()
+        return is_new
+
+    def remove(self, key: PartitionKey) -> bool:
+        """Stops to copy a partition; what is under way for it will be ignored."""
+        return self._states.remove(key)
+
+    def state(self, key: PartitionKey) -> FetchState | None:
+        """Where the partition stands."""
+        return self._states.get(key)
+
+    @property
+    def keys(self) -> tuple[PartitionKey, ...]:
+        return self._states.keys
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    # The task
+
+    async def run(self) -> None:
+        """Fetches until cancelled. Raises only what is a defect."""
+        try:
+            while True:
+                self._wake.clear()
+                self._reap()
+                now_ms = self._now_ms()
+                self._start_requests(now_ms)
+                await self._sleep_until(self._next_event_ms(now_ms), now_ms)
+        finally:
+            await self._stop_requests()
+            await self._endpoint.close()
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def _reap(self) -> None:
+        """Frees lanes whose request is over, and passes on a defect in one."""
+        for lane, task in enumerate(self._lanes):
+            if task is not None and task.done():
+                self._lanes[lane] = None
+                task.result()
+        if self._asking is not None and self._asking.done():
+            task, self._asking = self._asking, None
+            task.result()
+
+    def _start_requests(self, now_ms: int) -> None:
+        if now_ms < self._unreachable_until_ms:
+            return
+        if self._asking is None:
+            queries = self._states.offsets_queries(now_ms)
+            if queries:
+                self._asking = asyncio.create_task(self._ask_offsets(queries))
+        for lane, task in enumerate(self._lanes):
+            is_idle = all(other is None for other in self._lanes)
+            if task is None and (is_idle or self._states.has_hungry):
+                request = self._states.build_request(now_ms, lane)
+                if request is not None:
+                    self._lanes[lane] = asyncio.create_task(self._fetch(request))
+
+    def _next_event_ms(self, now_ms: int) -> int | None:
+        """When there is something to do that no request under way will wake us for."""
+        if len(self._states) == 0:
+            return None
+        if now_ms < self._unreachable_until_ms:
+            return self._unreachable_until_ms
+        phases: list[FetchPhase] = []
+        # A partition whose back-off ends while a long poll is pending goes into the next request.
+        if all(task is None for task in self._lanes):
+            phases.append(FetchPhase.FETCHING)
+        if self._asking is None:
+            phases.append(FetchPhase.TRUNCATING)
+        return self._states.next_due_ms(*phases)
+
+    async def _sleep_until(self, deadline_ms: int | None, now_ms: int) -> None:
+        if deadline_ms is None:
+            await self._wake.wait()
+            return
+        try:
+            async with asyncio.timeout(max(1, deadline_ms - now_ms) / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _fetch(self, request: FetchRequest) -> None:
+        timeout_ms = request.max_wait_ms + self._settings.request_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                response = await self._endpoint.fetch(request)
+        except (LeaderUnavailable, TimeoutError):
+            self._leader_failed()
+            self._states.release(request)
+        else:
+            if response.error is not None:
+                self._leader_failed()
+                self._states.release(request)
+            else:
+                self.leader_failures = 0
+                self._replication.apply_fetch(request, response, self._now_ms())
+        finally:
+            self._wake.set()
+
+    async def _ask_offsets(self, queries: tuple[OffsetsQuery, ...]) -> None:
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+                offsets = await self._endpoint.log_offsets(queries)
+        except (LeaderUnavailable, TimeoutError):
+            self._leader_failed()
+        else:
+            self._replication.apply_offsets(queries, offsets, self._now_ms())
+        finally:
+            self._wake.set()
+
+    def _leader_failed(self) -> None:
+        now_ms = self._now_ms()
+        if now_ms < self._unreachable_until_ms:
+            return  # the other lane met the same failure
+        self.leader_failures += 1
+        self._unreachable_until_ms = now_ms + backoff_ms(self._settings, self.leader_failures, self._jitter())
+
+    async def _stop_requests(self) -> None:
+        tasks = [task for task in (*self._lanes, self._asking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,36 @@
+"""What a fetcher needs of a follower's replica: a port. `partitions.partition.Partition` fits it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fetcher.leader_endpoint import Buffer
+from leader_epoch.epoch_cache import EpochCache
+
+
+class FollowerLog(Protocol):
+    """A replica that follows. Every change names the leader epoch that it comes from, and is refused in another.
+
+    Errors carry Kafka's error name as `code`; NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and
+    UNKNOWN_LEADER_EPOCH say that the replica does not follow in that epoch (any more).
+    """
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def epochs(self) -> EpochCache: ...
+
+    def append_as_follower(
+        self, records: Buffer, *, leader_epoch: int, leader_high_watermark: int, leader_log_start_offset: int
+    ) -> None:
+        """Appends batches at the log's end (there may be none), then takes over the leader's watermarks."""
+
+    def truncate_to(self, offset: int, *, leader_epoch: int) -> None:
+        """Cuts the log at `offset`, also the epochs that start there or later without a record."""
+
+    def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int) -> None:
+        """Gives up the whole log and starts anew at `offset`."""

@@ -1,0 +1,146 @@
+"""Sends what partition leaders propose for their ISRs to the controller, many partitions in one request.
+
+One request is in flight at a time; what is proposed meanwhile goes with the next. A proposal whose
+outcome is unknown is repeated after a back-off for as long as its partition still stands by it; the
+controller's epochs make repeating safe. (KIP-497, AlterPartitionManager.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from kraft.broker.controller_client import ControllerClient
+from partitions.isr import AlterPartitionFailed, AlterPartitionProposal, AlterPartitionResult, IsrCommitted
+from partitions.partition import Partition
+from quorum.rpc.envelope import RpcError
+from quorum.rpc.messages import (
+    NO_ERROR,
+    AlterPartitionItem,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionTopic,
+    BrokerState,
+)
+from quorum.rpc.messages import AlterPartitionResult as WireResult
+
+log = structlog.get_logger(__name__)
+
+CALL_TIMEOUT_S = 5.0
+ATTEMPT_TIMEOUT_S = 2.0
+BACKOFF_S = 0.05
+PARTITIONS_PER_REQUEST_MAX = 5_000
+
+_Proposed = tuple[Partition, AlterPartitionProposal]
+
+
+class AlterPartitionManager:
+    """The one task of a broker that talks to the controller about ISRs."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        controller: ControllerClient,
+        monotonic_ms: Callable[[], int],
+        rng: random.Random,
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._controller = controller
+        self._monotonic_ms = monotonic_ms
+        self._rng = rng
+        self._waiting: dict[Partition, AlterPartitionProposal] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="alter-partition")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def submit(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
+        """Queues a proposal; a younger one of the same partition takes the place of an older one."""
+        self._waiting[partition] = proposal
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                if await self._send(self._take()):
+                    await asyncio.sleep(BACKOFF_S * self._rng.uniform(0.8, 1.2))
+
+    def _take(self) -> list[_Proposed]:
+        """What still stands of what waits, up to one request's worth."""
+        taken: list[_Proposed] = []
+        for partition in list(self._waiting):
+            if len(taken) == PARTITIONS_PER_REQUEST_MAX:
+                break
+            proposal = self._waiting.pop(partition)
+            if partition.pending_proposal == proposal:
+                taken.append((partition, proposal))
+        return taken
+
+    async def _send(self, proposed: list[_Proposed]) -> bool:
+        """One request and its answers. Returns whether something has to be repeated."""
+        if not proposed:
+            return False
+        try:
+            response = await self._controller.call(
+                self._request(proposed),
+                AlterPartitionResponse,
+                timeout_s=CALL_TIMEOUT_S,
+                attempt_timeout_s=ATTEMPT_TIMEOUT_S,
+            )
+        except RpcError as error:
+            log.info("the controller did not answer AlterPartition", reason=str(error))
+            results: dict[tuple[bytes, int], AlterPartitionResult] = {}
+            missing = AlterPartitionFailed(error.code)
+        else:
+            results = {
+                (topic.topic_id, result.partition): _result(result)
+                for topic in response.topics
+                for result in topic.partitions
+            }
+            missing = AlterPartitionFailed("UNKNOWN_SERVER_ERROR")
+        repeat = False
+        for partition, proposal in proposed:
+            key = (partition.topic_id, partition.topic_partition.partition)
+            retry = partition.on_alter_partition_result(
+                proposal, results.get(key, missing), self._monotonic_ms()
+            )
+            if retry is not None and partition not in self._waiting:
+                self._waiting[partition] = retry
+                repeat = True
+        return repeat
+
+    def _request(self, proposed: Iterable[_Proposed]) -> AlterPartitionRequest:
+        topics: dict[bytes, list[AlterPartitionItem]] = {}
+        for partition, proposal in proposed:
+            topics.setdefault(partition.topic_id, []).append(
+                AlterPartitionItem(
+                    partition.topic_partition.partition,
+                    proposal.leader_epoch,
+                    tuple(BrokerState(broker, epoch) for broker, epoch in proposal.new_isr_with_epochs),
+                    proposal.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(
+            self._broker_id,
+            self._broker_epoch(),
+            tuple(AlterPartitionTopic(topic_id, tuple(items)) for topic_id, items in topics.items()),
+        )
+
+
+def _result(result: WireResult) -> AlterPartitionResult:
+    if result.error != NO_ERROR:
+        return AlterPartitionFailed(result.error)
+    return IsrCommitted(result.leader_epoch, result.partition_epoch, result.isr)

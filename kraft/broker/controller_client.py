@@ -1,0 +1,49 @@
+"""Typed calls from a broker to the active controller, over `quorum.rpc`.
+
+Every method may be repeated: epochs fence it. Raises `RpcError` with Kafka's error name when the
+controller refuses, `RpcUnavailable` when none answered in time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from quorum.errors import MalformedMessageError
+from quorum.rpc import messages
+from quorum.rpc.client import ControllerChannel
+from quorum.rpc.envelope import RpcUnavailable
+from quorum.rpc.message_codec import decode, encode
+
+Response = TypeVar("Response")
+
+
+class ControllerClient:
+    """The controller as a broker sees it: one request object in, one response object out."""
+
+    def __init__(self, channel: ControllerChannel) -> None:
+        self._channel = channel
+
+    @property
+    def leader_id(self) -> int | None:
+        """The voter that answered last, if it still did."""
+        return self._channel.leader_id
+
+    async def call(
+        self,
+        request: Any,
+        answers: type[Response],
+        *,
+        timeout_s: float,
+        attempt_timeout_s: float | None = None,
+    ) -> Response:
+        """Sends `request` to the active controller; the answer is an `answers`."""
+        method = messages.METHOD_OF[type(request)]
+        assert messages.METHODS[method][1] is answers
+        body = await self._channel.call(
+            method, encode(request), timeout_s=timeout_s, attempt_timeout_s=attempt_timeout_s
+        )
+        try:
+            response: Response = decode(answers, body)
+        except MalformedMessageError as error:
+            raise RpcUnavailable(f"the controller's answer to {method} cannot be read: {error}") from error
+        return response

@@ -1,0 +1,89 @@
+"""From a frame to the handler of its API and back to a response frame.
+
+One table names the handler of every served API; it is checked against the advertised versions at
+import, so nothing is advertised that nobody answers. Versions out of range close the connection, as in
+Kafka, except for ApiVersions, which is answered so that the client can find the range (KIP-511).
+Produce and Fetch have handlers of their own that work on batches, not on messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import structlog
+
+from kraft.broker.handlers import api_versions, configs, fetch, metadata, offsets, produce, producers, topics
+from kraft.broker.request import Request
+from kraft.broker.services import BrokerServices
+from kraft.network.connection import CloseConnectionError
+from kraft.network.request import RequestContext
+from kraft.network.response import Answer, Response, Segment
+from kraft.protocol.api import SUPPORTED, ApiKey, api_name, is_supported
+from kraft.protocol.headers import encode_response_header
+from kraft.protocol.messages import decode_request, encode_response
+from kraft.protocol.schema import Message
+
+log = structlog.get_logger(__name__)
+
+HandlerResult = Message | None | Awaitable[Message | None]
+Handler = Callable[[BrokerServices, Request[Any]], HandlerResult]
+"""Answers one request: a message now or later, None where the request has no answer (acks=0)."""
+
+HANDLERS: Mapping[ApiKey, Handler] = {
+    ApiKey.PRODUCE: produce.handle_produce,
+    ApiKey.FETCH: fetch.handle_fetch,
+    ApiKey.LIST_OFFSETS: offsets.handle_list_offsets,
+    ApiKey.METADATA: metadata.handle_metadata,
+    ApiKey.API_VERSIONS: api_versions.handle_api_versions,
+    ApiKey.CREATE_TOPICS: topics.handle_create_topics,
+    ApiKey.DELETE_TOPICS: topics.handle_delete_topics,
+    ApiKey.INIT_PRODUCER_ID: producers.handle_init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.handle_offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: configs.handle_describe_configs,
+    ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
+    ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
+}
+assert HANDLERS.keys() == SUPPORTED.keys(), "every advertised API needs a handler, and no other has one"
+
+
+class Dispatcher:
+    """The request handler of one listener."""
+
+    def __init__(self, services: BrokerServices, listener_name: str) -> None:
+        self._services = services
+        self._listener_name = listener_name
+
+    def __call__(self, context: RequestContext) -> Answer:
+        """Runs the handler of one request. Raises CloseConnectionError for what cannot be answered."""
+        header = context.header
+        if not is_supported(header.api_key, header.api_version):
+            if header.api_key == ApiKey.API_VERSIONS:
+                return _frame(api_versions.unsupported_version(), 0, header.correlation_id)
+            raise CloseConnectionError(
+                f"it asked for {api_name(header.api_key)} version {header.api_version}, which is not served"
+            )
+        body = decode_request(header.api_key, header.api_version, context.body)
+        request = Request(body, header.api_version, header.client_id, self._listener_name, context.peer)
+        result = HANDLERS[header.api_key](self._services, request)
+        if result is None:
+            return None
+        if isinstance(result, Message):
+            return _frame(result, header.api_version, header.correlation_id)
+        return self._later(
+            cast("Awaitable[Message | None]", result), header.api_version, header.correlation_id
+        )
+
+    async def _later(
+        self, result: Awaitable[Message | None], version: int, correlation_id: int
+    ) -> Response | None:
+        message = await result
+        return None if message is None else _frame(message, version, correlation_id)
+
+
+def _frame(message: Message, version: int, correlation_id: int) -> Response:
+    """Header and body; the connection puts the frame's length before them."""
+    segments, size_bytes = encode_response(message, version)
+    header = encode_response_header(message.API_KEY, version, correlation_id)
+    return Response(cast("list[Segment]", [header, *segments]), len(header) + size_bytes)

@@ -1,0 +1,278 @@
+"""Metadata (3), DescribeCluster (60) and DescribeTopicPartitions (75): the cluster as clients see it.
+
+Brokers are the unfenced ones that have the listener the client came through. Asking for an unknown
+topic by name creates it where the client and `auto.create.topics.enable` allow that, and waits a
+moment for it, so that the first answer is already useful.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from kraft.broker.handlers.topics import create_topics, wait_for_topics
+from kraft.broker.request import Request
+from kraft.broker.services import BrokerServices
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.cluster import (
+    Cursor,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    EndpointType,
+)
+from kraft.protocol.schemas.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from partitions.topic_partition import ZERO_TOPIC_ID
+from quorum.metadata.image import PartitionImage, TopicImage
+from quorum.rpc.envelope import RpcError
+from quorum.rpc.messages import NO_ERROR, CreateTopicsRequest, NewTopic
+
+AUTO_CREATE_TIMEOUT_S = 5.0
+DESCRIBE_PARTITIONS_MAX = 2_000
+INTERNAL_TOPIC_PREFIX = "__"
+
+
+def handle_metadata(
+    services: BrokerServices, request: Request[MetadataRequest]
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    """Answers Metadata; at once unless topics have to be created first."""
+    missing = _to_create(services, request.body)
+    if missing:
+        return _create_then_answer(services, request, missing)
+    return _answer(services, request, {})
+
+
+async def _create_then_answer(
+    services: BrokerServices, request: Request[MetadataRequest], missing: list[str]
+) -> MetadataResponse:
+    return _answer(services, request, await _auto_create(services, missing))
+
+
+def _answer(
+    services: BrokerServices, request: Request[MetadataRequest], failures: dict[str, ErrorCode]
+) -> MetadataResponse:
+    wanted = request.body.topics
+    if wanted is None or (request.version == 0 and not wanted):
+        topics = [_topic(services, request, topic) for topic in services.metadata.topics_by_name()]
+    else:
+        topics = [_wanted_topic(services, request, topic, failures) for topic in wanted]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker_id, host=host, port=port, rack=rack)
+            for broker_id, host, port, rack in _reachable_brokers(services, request.listener_name)
+        ],
+        cluster_id=services.cluster_id,
+        controller_id=controller_id(services),
+        topics=topics,
+    )
+
+
+def controller_id(services: BrokerServices) -> int:
+    """A live broker to send admin requests to: the active controller if it is one, else this broker.
+
+    Any broker forwards such requests, so it need not be the controller itself (KIP-590).
+    """
+    leader_id = services.controller.leader_id
+    if leader_id is not None and services.metadata.is_live(leader_id):
+        return leader_id
+    live = [broker.broker_id for broker in services.metadata.live_brokers()]
+    return services.broker_id if services.broker_id in live else next(iter(live), -1)
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic belongs to the cluster itself."""
+    return name.startswith(INTERNAL_TOPIC_PREFIX)
+
+
+def _reachable_brokers(
+    services: BrokerServices, listener_name: str
+) -> list[tuple[int, str, int, str | None]]:
+    reachable = []
+    for broker in services.metadata.live_brokers():
+        endpoint = services.metadata.endpoint(broker.broker_id, listener_name)
+        if endpoint is not None:
+            reachable.append((broker.broker_id, endpoint.host, endpoint.port, broker.rack))
+    return reachable
+
+
+def _to_create(services: BrokerServices, body: MetadataRequest) -> list[str]:
+    """The named topics that do not exist, where creating them is allowed."""
+    if not body.topics or not body.allow_auto_topic_creation or not services.config.get("auto.create.topics.enable"):
+        return []
+    known = services.metadata.image.topic_ids
+    return sorted({topic.name for topic in body.topics if topic.name is not None and topic.name not in known})
+
+
+async def _auto_create(services: BrokerServices, missing: list[str]) -> dict[str, ErrorCode]:
+    """Creates topics with the cluster's defaults. Returns why any were refused."""
+    try:
+        async with asyncio.timeout(AUTO_CREATE_TIMEOUT_S):
+            request = CreateTopicsRequest(tuple(NewTopic(name) for name in missing))
+            results = (await create_topics(services, request, AUTO_CREATE_TIMEOUT_S)).topics
+            created = [result.topic_id for result in results if result.error == NO_ERROR]
+            await wait_for_topics(services, created)
+    except (RpcError, TimeoutError):
+        return {}  # the topics are answered as unknown, which clients try again
+    return {
+        result.name: ErrorCode[result.error]
+        for result in results
+        if result.error not in (NO_ERROR, "TOPIC_ALREADY_EXISTS")
+    }
+
+
+def _wanted_topic(
+    services: BrokerServices,
+    request: Request[MetadataRequest],
+    wanted: MetadataRequestTopic,
+    failures: dict[str, ErrorCode],
+) -> MetadataResponseTopic:
+    image = services.metadata.image
+    if wanted.name is None:
+        if wanted.topic_id == ZERO_TOPIC_ID or request.version < 12:
+            return MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, topic_id=wanted.topic_id, name=None
+            )
+        topic = image.topics.get(wanted.topic_id)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic = image.topic(wanted.name)
+        unknown = failures.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic is None:
+        return MetadataResponseTopic(error_code=unknown, name=wanted.name, topic_id=wanted.topic_id)
+    return _topic(services, request, topic)
+
+
+def _topic(
+    services: BrokerServices, request: Request[MetadataRequest], topic: TopicImage
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[
+            MetadataResponsePartition(
+                error_code=_partition_error(services, request.listener_name, partition, request.version),
+                partition_index=number,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=_offline_replicas(services, partition),
+            )
+            for number, partition in enumerate(topic.partitions)
+        ],
+    )
+
+
+def _partition_error(
+    services: BrokerServices, listener_name: str, partition: PartitionImage, version: int = 6
+) -> ErrorCode:
+    if not partition.has_leader or not services.metadata.is_live(partition.leader):
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    if services.metadata.endpoint(partition.leader, listener_name) is None:
+        return ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
+def _offline_replicas(services: BrokerServices, partition: PartitionImage) -> list[int]:
+    return [broker_id for broker_id in partition.replicas if not services.metadata.is_live(broker_id)]
+
+
+def handle_describe_cluster(
+    services: BrokerServices, request: Request[DescribeClusterRequest]
+) -> DescribeClusterResponse:
+    """Answers DescribeCluster for brokers; controllers are not reachable by clients (KIP-919)."""
+    if request.body.endpoint_type != EndpointType.BROKER:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this listener belongs to a broker; ask for endpoint type 1",
+            endpoint_type=request.body.endpoint_type,
+            cluster_id=services.cluster_id,
+        )
+    image = services.metadata.image
+    brokers = []
+    for broker_id in sorted(image.brokers):
+        broker = image.brokers[broker_id]
+        endpoint = services.metadata.endpoint(broker_id, request.listener_name)
+        if endpoint is None or (broker.fenced and not request.body.include_fenced_brokers):
+            continue
+        brokers.append(
+            DescribeClusterBroker(
+                broker_id=broker_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=broker.rack,
+                is_fenced=broker.fenced,
+            )
+        )
+    return DescribeClusterResponse(
+        cluster_id=services.cluster_id, controller_id=controller_id(services), brokers=brokers
+    )
+
+
+def handle_describe_topic_partitions(
+    services: BrokerServices, request: Request[DescribeTopicPartitionsRequest]
+) -> DescribeTopicPartitionsResponse:
+    """Answers DescribeTopicPartitions, a page at a time, topics in the order of their names."""
+    body, image = request.body, services.metadata.image
+    names = sorted({topic.name for topic in body.topics}) if body.topics else sorted(image.topic_ids)
+    first_partition = 0
+    if body.cursor is not None:
+        start = body.cursor.topic_name
+        names = [name for name in names if name >= start]
+        if names and names[0] == start:
+            first_partition = max(0, body.cursor.partition_index)
+    room = max(1, min(body.response_partition_limit, DESCRIBE_PARTITIONS_MAX))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        topic = image.topic(name)
+        if topic is None:
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(DescribeTopicPartitionsResponseTopic(error_code=unknown, name=name))
+            continue
+        if room == 0:
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(topic_name=name))
+        end = min(len(topic.partitions), first_partition + room)
+        topics.append(_described(services, request.listener_name, topic, range(first_partition, end)))
+        room -= max(0, end - first_partition)
+        if end < len(topic.partitions):
+            cursor = Cursor(topic_name=name, partition_index=end)
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+        first_partition = 0
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _described(
+    services: BrokerServices, listener_name: str, topic: TopicImage, numbers: range
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=_partition_error(services, listener_name, partition),
+                partition_index=number,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=_offline_replicas(services, partition),
+            )
+            for number in numbers
+            for partition in (topic.partitions[number],)
+        ],
+    )

@@ -1,0 +1,110 @@
+"""ListOffsets (2) and OffsetForLeaderEpoch (23): what a leader knows of its offsets and epochs.
+
+A debugging client (replica id -2) may ask any replica where its log ends, whoever leads; that is how
+tools see each replica's log end offset.
+"""
+
+from __future__ import annotations
+
+from kraft.broker.request import Request
+from kraft.broker.services import BrokerServices
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.offsets import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    EpochEndOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from partitions.errors import PartitionError
+from partitions.log.errors import LogError
+from partitions.topic_partition import TopicPartition
+
+_TIERED = (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP)
+
+
+def handle_list_offsets(
+    services: BrokerServices, request: Request[ListOffsetsRequest]
+) -> ListOffsetsResponse:
+    """Answers ListOffsets."""
+    replica_id = request.body.replica_id
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _list(services, TopicPartition(topic.name, wanted.partition_index), wanted, replica_id)
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.body.topics
+        ]
+    )
+
+
+def _list(
+    services: BrokerServices, key: TopicPartition, wanted: ListOffsetsPartition, replica_id: int
+) -> ListOffsetsPartitionResponse:
+    answer = ListOffsetsPartitionResponse(partition_index=key.partition)
+    try:
+        partition = services.replicas.partition(key)
+        if replica_id == DEBUGGING_REPLICA_ID and wanted.timestamp == LATEST_TIMESTAMP:
+            answer.offset = partition.log_end_offset
+            answer.leader_epoch = partition.leader_epoch
+            return answer
+        if wanted.timestamp in _TIERED:
+            partition.check_epoch(wanted.current_leader_epoch)
+            return answer  # nothing is tiered
+        found = partition.list_offset(
+            wanted.timestamp,
+            for_client=replica_id == CONSUMER_REPLICA_ID,
+            current_leader_epoch=wanted.current_leader_epoch,
+        )
+    except (PartitionError, LogError) as error:
+        answer.error_code = ErrorCode[error.code]
+        return answer
+    if found is not None:
+        answer.timestamp, answer.offset, answer.leader_epoch = found
+    return answer
+
+
+def handle_offset_for_leader_epoch(
+    services: BrokerServices, request: Request[OffsetForLeaderEpochRequest]
+) -> OffsetForLeaderEpochResponse:
+    """Answers OffsetForLeaderEpoch (KIP-320)."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    _epoch_end(services, TopicPartition(topic.topic, wanted.partition), wanted)
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.body.topics
+        ]
+    )
+
+
+def _epoch_end(
+    services: BrokerServices, key: TopicPartition, wanted: OffsetForLeaderPartition
+) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=key.partition)
+    try:
+        partition = services.replicas.partition(key)
+        answer.leader_epoch, answer.end_offset = partition.end_offset_for_epoch(
+            wanted.leader_epoch, current_leader_epoch=wanted.current_leader_epoch
+        )
+    except (PartitionError, LogError) as error:
+        answer.error_code = ErrorCode[error.code]
+    return answer

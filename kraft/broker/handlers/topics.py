@@ -1,0 +1,221 @@
+"""CreateTopics (19), DeleteTopics (20), CreatePartitions (37): forwarded to the active controller.
+
+The answer comes when the change is committed; it then waits a little longer until this broker knows it
+too, so that a client that asks the same broker next is not told the old state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from kraft.broker.request import Request
+from kraft.broker.services import BrokerServices
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.configs import ConfigSource
+from kraft.protocol.schemas.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from partitions.topic_partition import ZERO_TOPIC_ID
+from quorum.rpc import messages
+from quorum.rpc.envelope import RpcError
+
+TIMEOUT_MAX_S = 60.0
+CATCH_UP_TIMEOUT_S = 2.0
+
+
+async def create_topics(
+    services: BrokerServices, request: messages.CreateTopicsRequest, timeout_s: float
+) -> messages.CreateTopicsResponse:
+    """Has the active controller create topics. Raises RpcError."""
+    return await services.controller.call(request, messages.CreateTopicsResponse, timeout_s=timeout_s)
+
+
+async def wait_for_topics(services: BrokerServices, topic_ids: Iterable[bytes]) -> None:
+    """Returns when this broker knows the topics; the caller brings the timeout."""
+    wanted = list(topic_ids)
+    await services.loader.wait_until(lambda image: all(topic_id in image.topics for topic_id in wanted))
+
+
+async def _catch_up(services: BrokerServices, known: Callable[[], bool]) -> None:
+    """Waits a moment for this broker's own metadata; not an error if it takes longer."""
+    try:
+        async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
+            await services.loader.wait_until(lambda _: known())
+    except TimeoutError:
+        return
+
+
+def _timeout_s(timeout_ms: int) -> float:
+    return min(max(timeout_ms, 0) / 1000, TIMEOUT_MAX_S) or 0.001
+
+
+async def handle_create_topics(
+    services: BrokerServices, request: Request[CreateTopicsRequest]
+) -> CreateTopicsResponse:
+    """Answers CreateTopics. A name that is there twice is refused, as in Kafka."""
+    body = request.body
+    names = [topic.name for topic in body.topics]
+    twice = {name for name in names if names.count(name) > 1}
+    wanted = tuple(_new_topic(topic) for topic in body.topics if topic.name not in twice)
+    refused = [
+        CreatableTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="the topic is named more than once"
+        )
+        for name in sorted(twice)
+    ]
+    call = messages.CreateTopicsRequest(wanted, body.validate_only)
+    try:
+        answer = await create_topics(services, call, _timeout_s(body.timeout_ms))
+    except RpcError as error:
+        code = ErrorCode[error.code]
+        failed = [
+            CreatableTopicResult(name=t.name, error_code=code, error_message=error.message) for t in wanted
+        ]
+        return CreateTopicsResponse(topics=[*failed, *refused])
+    if not body.validate_only:
+        created = [result.topic_id for result in answer.topics if result.error == messages.NO_ERROR]
+        await _catch_up(
+            services, lambda: all(topic_id in services.metadata.image.topics for topic_id in created)
+        )
+    return CreateTopicsResponse(topics=[*map(_creation_result, answer.topics), *refused])
+
+
+def _new_topic(topic: CreatableTopic) -> messages.NewTopic:
+    assignments = tuple(
+        messages.PartitionAssignment(assignment.partition_index, tuple(assignment.broker_ids))
+        for assignment in topic.assignments
+    )
+    return messages.NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        assignments or None,
+        tuple((config.name, config.value) for config in topic.configs),
+    )
+
+
+def _creation_result(result: messages.CreateTopicResult) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=result.name,
+        topic_id=result.topic_id,
+        error_code=ErrorCode[result.error],
+        error_message=result.message,
+        num_partitions=result.partitions,
+        replication_factor=result.replication_factor,
+        configs=[
+            CreatableTopicConfigs(name=key, value=value, config_source=ConfigSource.DYNAMIC_TOPIC_CONFIG)
+            for key, value in result.configs
+        ],
+    )
+
+
+async def handle_delete_topics(
+    services: BrokerServices, request: Request[DeleteTopicsRequest]
+) -> DeleteTopicsResponse:
+    """Answers DeleteTopics, by name or by id."""
+    body = request.body
+    if request.version >= 6:
+        wanted = tuple(
+            messages.TopicToDelete(topic.name, None if topic.name is not None else topic.topic_id)
+            for topic in body.topics
+        )
+    else:
+        wanted = tuple(messages.TopicToDelete(name) for name in body.topic_names)
+    if not services.config.get("delete.topic.enable"):
+        return DeleteTopicsResponse(
+            responses=[
+                _deletion(topic, "TOPIC_DELETION_DISABLED", "delete.topic.enable is false")
+                for topic in wanted
+            ]
+        )
+    call = messages.DeleteTopicsRequest(wanted)
+    try:
+        answer = await services.controller.call(
+            call, messages.DeleteTopicsResponse, timeout_s=_timeout_s(body.timeout_ms)
+        )
+    except RpcError as error:
+        return DeleteTopicsResponse(
+            responses=[_deletion(topic, error.code, error.message) for topic in wanted]
+        )
+    gone = [r.topic_id for r in answer.topics if r.error == messages.NO_ERROR and r.topic_id is not None]
+    await _catch_up(
+        services, lambda: not any(topic_id in services.metadata.image.topics for topic_id in gone)
+    )
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(
+                name=result.name,
+                topic_id=result.topic_id or ZERO_TOPIC_ID,
+                error_code=ErrorCode[result.error],
+                error_message=result.message,
+            )
+            for result in answer.topics
+        ]
+    )
+
+
+def _deletion(topic: messages.TopicToDelete, code: str, message: str) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id or ZERO_TOPIC_ID,
+        error_code=ErrorCode[code],
+        error_message=message,
+    )
+
+
+async def handle_create_partitions(
+    services: BrokerServices, request: Request[CreatePartitionsRequest]
+) -> CreatePartitionsResponse:
+    """Answers CreatePartitions."""
+    body = request.body
+    wanted = tuple(
+        messages.MorePartitions(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else tuple(tuple(a.broker_ids) for a in topic.assignments),
+        )
+        for topic in body.topics
+    )
+    call = messages.CreatePartitionsRequest(wanted, body.validate_only)
+    try:
+        answer = await services.controller.call(
+            call, messages.CreatePartitionsResponse, timeout_s=_timeout_s(body.timeout_ms)
+        )
+    except RpcError as error:
+        code = ErrorCode[error.code]
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=error.message)
+                for topic in wanted
+            ]
+        )
+    if not body.validate_only:
+        counts = {topic.name: topic.count for topic in wanted}
+        grown = {r.name: counts[r.name] for r in answer.topics if r.error == messages.NO_ERROR}
+        await _catch_up(
+            services, lambda: all(_partitions(services, n) >= count for n, count in grown.items())
+        )
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(
+                name=result.name, error_code=ErrorCode[result.error], error_message=result.message
+            )
+            for result in answer.topics
+        ]
+    )
+
+
+def _partitions(services: BrokerServices, name: str) -> int:
+    topic = services.metadata.image.topic(name)
+    return 0 if topic is None else len(topic.partitions)

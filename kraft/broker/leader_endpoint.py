@@ -1,0 +1,197 @@
+"""The fetcher's view of one leader broker, over the Fetch and ListOffsets APIs.
+
+Each lane of the fetcher has a connection of its own, since a connection answers in order and a long
+poll must not hold up the other lane; so have offset queries. Connections are opened on first use,
+closed on any failure, and opened again by the next call. (Implements `fetcher.leader_endpoint`.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fetcher.leader_endpoint import (
+    FetchedPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderOffsets,
+    LeaderUnavailable,
+    OffsetsQuery,
+    PartitionKey,
+)
+from kraft.network.client import BrokerConnection, ConnectionLostError
+from kraft.protocol import fetch as wire
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schema import Message
+from kraft.protocol.schemas.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from quorum.metadata.records import Listener
+
+FETCH_VERSION = 16
+LIST_OFFSETS_VERSION = 9
+OFFSETS_LANE = -1
+CLIENT_ID = "replica-fetcher"
+CONNECT_TIMEOUT_S = 2.0
+
+
+class RemoteLeader:
+    """One leader broker. `address` gives its endpoint now, None while it has none."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        broker_id: int,
+        *,
+        broker_epoch: Callable[[], int],
+        address: Callable[[], Listener | None],
+        request_timeout_s: float,
+    ) -> None:
+        self._leader_id = leader_id
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._address = address
+        self._timeout_s = request_timeout_s
+        self._connections: dict[int, BrokerConnection] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
+
+    async def fetch(self, request: FetchRequest) -> FetchResponse:
+        """One Fetch. Raises LeaderUnavailable."""
+        keys: dict[tuple[bytes, int], PartitionKey] = {}
+        topics: list[wire.FetchTopic] = []
+        # Consecutive partitions of a topic share an entry; the order that the fetcher chose is kept.
+        for asked in request.partitions:
+            keys[asked.topic_id, asked.key[1]] = asked.key
+            if not topics or topics[-1].topic_id != asked.topic_id:
+                topics.append(wire.FetchTopic(topic=asked.key[0], topic_id=asked.topic_id, partitions=[]))
+            topics[-1].partitions.append(
+                wire.FetchPartition(
+                    partition=asked.key[1],
+                    current_leader_epoch=asked.current_leader_epoch,
+                    fetch_offset=asked.fetch_offset,
+                    last_fetched_epoch=asked.last_fetched_epoch,
+                    log_start_offset=asked.log_start_offset,
+                    partition_max_bytes=asked.max_bytes,
+                )
+            )
+        body = wire.FetchRequest(
+            replica_id=self._broker_id,
+            replica_epoch=self._broker_epoch(),
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            topics=topics,
+        )
+        timeout_s = self._timeout_s + request.max_wait_ms / 1000
+        answer = await self._call(request.lane, body, FETCH_VERSION, timeout_s)
+        if answer.error_code:
+            return FetchResponse((), ErrorCode(answer.error_code).name)
+        return FetchResponse(
+            [
+                _fetched(keys[topic.topic_id, data.partition_index], data)
+                for topic in answer.responses
+                for data in topic.partitions
+                if (topic.topic_id, data.partition_index) in keys
+            ]
+        )
+
+    async def log_offsets(self, queries: Sequence[OffsetsQuery]) -> Mapping[PartitionKey, LeaderOffsets]:
+        """The bounds of the leader's logs, as a replica sees them. Raises LeaderUnavailable."""
+        ends = await self._list_offsets(queries, LATEST_TIMESTAMP)
+        starts = await self._list_offsets(queries, EARLIEST_TIMESTAMP)
+        offsets = {}
+        for query in queries:
+            start, end = starts.get(query.key), ends.get(query.key)
+            if start is None or end is None:
+                offsets[query.key] = LeaderOffsets(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
+                continue
+            code = start[1] or end[1]
+            offsets[query.key] = (
+                LeaderOffsets(error=ErrorCode(code).name) if code else LeaderOffsets(start[0], end[0])
+            )
+        return offsets
+
+    async def _list_offsets(
+        self, queries: Sequence[OffsetsQuery], timestamp: int
+    ) -> dict[PartitionKey, tuple[int, int]]:
+        """(offset, error code) of each partition."""
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for query in queries:
+            topics.setdefault(query.key[0], []).append(
+                ListOffsetsPartition(
+                    partition_index=query.key[1],
+                    current_leader_epoch=query.current_leader_epoch,
+                    timestamp=timestamp,
+                )
+            )
+        body = ListOffsetsRequest(
+            replica_id=self._broker_id,
+            topics=[
+                ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()
+            ],
+        )
+        answer = await self._call(OFFSETS_LANE, body, LIST_OFFSETS_VERSION, self._timeout_s)
+        return {
+            (topic.name, partition.partition_index): (partition.offset, partition.error_code)
+            for topic in answer.topics
+            for partition in topic.partitions
+        }
+
+    async def _call(self, lane: int, body: Message, version: int, timeout_s: float) -> Any:
+        connection = await self._connection(lane)
+        try:
+            return await connection.request(body, version, timeout_s=timeout_s)
+        except ConnectionLostError as error:
+            self._drop(lane)
+            raise LeaderUnavailable(f"broker {self._leader_id}: {error}") from error
+        except asyncio.CancelledError:
+            self._drop(lane)  # its answer would come in the way of the next call
+            raise
+
+    async def _connection(self, lane: int) -> BrokerConnection:
+        async with self._opening.setdefault(lane, asyncio.Lock()):
+            connection = self._connections.get(lane)
+            if connection is not None and not connection.closed:
+                return connection
+            address = self._address()
+            if address is None:
+                raise LeaderUnavailable(f"broker {self._leader_id} has no address that this broker knows")
+            try:
+                connection = await BrokerConnection.connect(
+                    address.host, address.port, client_id=CLIENT_ID, timeout_s=CONNECT_TIMEOUT_S
+                )
+            except ConnectionLostError as error:
+                raise LeaderUnavailable(f"broker {self._leader_id}: {error}") from error
+            self._connections[lane] = connection
+            return connection
+
+    def _drop(self, lane: int) -> None:
+        connection = self._connections.pop(lane, None)
+        if connection is not None:
+            connection.close()
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        for lane in list(self._connections):
+            self._drop(lane)
+
+
+def _fetched(key: PartitionKey, data: wire.PartitionData) -> FetchedPartition:
+    diverging = data.diverging_epoch
+    records = data.records
+    assert records is None or isinstance(records, bytes | bytearray | memoryview), (
+        "decoded records are a view"
+    )
+    return FetchedPartition(
+        key,
+        ErrorCode(data.error_code).name if data.error_code else None,
+        data.high_watermark,
+        data.log_start_offset,
+        None if diverging is None else (diverging.epoch, diverging.end_offset),
+        b"" if records is None else records,
+    )

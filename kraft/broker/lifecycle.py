@@ -1,0 +1,214 @@
+"""A broker's life as the controller sees it: registration, heartbeats, fencing, controlled shutdown.
+
+STARTING → (registered, caught up with its own registration) → RUNNING once unfenced → back to FENCED
+when the controller says so → SHUTTING_DOWN after its leaderships have moved away. A broker that the
+controller no longer knows under its epoch (STALE_BROKER_EPOCH) registers anew. (KIP-631,
+BrokerLifecycleManager.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from kraft.broker.controller_client import ControllerClient
+from quorum.metadata.records import Listener
+from quorum.rpc.envelope import RpcError
+from quorum.rpc.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+)
+
+log = structlog.get_logger(__name__)
+
+REGISTRATION_TIMEOUT_S = 60.0
+REGISTRATION_ATTEMPT_S = 5.0
+BACKOFF_S = 0.1
+_UNKNOWN_TO_CONTROLLER = frozenset({"STALE_BROKER_EPOCH", "BROKER_ID_NOT_REGISTERED"})
+
+
+class BrokerState(enum.Enum):
+    """Where a broker is in its life; the values are Kafka's metric values (KIP-631)."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    FENCED = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+class RegistrationRefused(Exception):
+    """The controller refuses this broker; the message says why."""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a broker says about itself when it registers."""
+
+    broker_id: int
+    cluster_id: str
+    incarnation_id: bytes
+    listeners: tuple[Listener, ...]
+    rack: str | None
+    log_dirs: tuple[bytes, ...]
+
+
+class BrokerLifecycle:
+    """Owns the registration and the heartbeat task of one broker."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        controller: ControllerClient,
+        rng: random.Random,
+        *,
+        heartbeat_interval_s: float,
+        session_timeout_s: float,
+        metadata_offset: Callable[[], int],
+    ) -> None:
+        self._registration = registration
+        self._controller = controller
+        self._rng = rng
+        self._interval_s = heartbeat_interval_s
+        self._session_s = session_timeout_s
+        self._metadata_offset = metadata_offset
+        self._ready = False
+        self._want_shutdown = False
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self.state = BrokerState.NOT_RUNNING
+        self.epoch = -1
+
+    async def start(self) -> None:
+        """Registers. Raises RegistrationRefused when the controller says no for good."""
+        self.state = BrokerState.STARTING
+        await self._register()
+        self._task = asyncio.get_running_loop().create_task(self._heartbeats(), name="broker-heartbeats")
+
+    def set_ready(self) -> None:
+        """The broker can serve: from now on it asks to be unfenced."""
+        self._ready = True
+        self._wake.set()
+
+    @property
+    def unfenced(self) -> bool:
+        return self.state in (BrokerState.RUNNING, BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+
+    async def wait_unfenced(self) -> None:
+        """Returns when the controller has unfenced the broker; the caller brings the timeout."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.unfenced)
+
+    async def controlled_shutdown(self, timeout_s: float) -> bool:
+        """Asks the controller to move leaderships away. Returns whether it agreed in `timeout_s`."""
+        if self._task is None:
+            return False
+        self._want_shutdown = True
+        self._wake.set()
+        try:
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: self.state is BrokerState.SHUTTING_DOWN)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # -- registration
+
+    async def _register(self) -> None:
+        me = self._registration
+        request = RegisterBrokerRequest(
+            me.broker_id, me.incarnation_id, me.cluster_id, me.listeners, me.rack, me.log_dirs
+        )
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + REGISTRATION_TIMEOUT_S
+        while True:
+            try:
+                answer = await self._controller.call(
+                    request, RegisterBrokerResponse, timeout_s=REGISTRATION_ATTEMPT_S
+                )
+            except RpcError as error:
+                if loop.time() >= deadline or error.code == "INCONSISTENT_CLUSTER_ID":
+                    raise RegistrationRefused(
+                        f"broker {me.broker_id} could not register: {error.message} ({error.code})"
+                    ) from error
+                # DUPLICATE_BROKER_REGISTRATION ends with the session of the previous incarnation.
+                log.info("registration is refused for now", reason=str(error))
+                await asyncio.sleep(BACKOFF_S * self._rng.uniform(0.8, 1.2))
+                continue
+            self.epoch = answer.broker_epoch
+            log.info("registered", broker_id=me.broker_id, broker_epoch=self.epoch)
+            return
+
+    # -- heartbeats
+
+    async def _heartbeats(self) -> None:
+        while True:
+            try:
+                await self._heartbeat()
+            except RpcError as error:
+                if error.code in _UNKNOWN_TO_CONTROLLER:
+                    log.warning("the controller does not know this registration", reason=str(error))
+                    await self._set_state(BrokerState.FENCED)
+                    await self._register_again()
+                else:
+                    log.info("no heartbeat got through", reason=str(error))
+            try:
+                async with asyncio.timeout(self._pause_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    def _pause_s(self) -> float:
+        """Until the next heartbeat: short while an answer is expected to change something."""
+        waiting = (self._ready and not self.unfenced) or self._want_shutdown
+        return min(self._interval_s, BACKOFF_S / 2) if waiting else self._interval_s
+
+    async def _register_again(self) -> None:
+        try:
+            await self._register()
+        except RegistrationRefused as error:
+            log.warning("registration failed; it is tried again", reason=str(error))
+
+    async def _heartbeat(self) -> None:
+        answer = await self._controller.call(
+            HeartbeatRequest(
+                self._registration.broker_id,
+                self.epoch,
+                self._metadata_offset(),
+                want_fence=not self._ready,
+                want_shutdown=self._want_shutdown,
+            ),
+            HeartbeatResponse,
+            timeout_s=self._session_s,
+            attempt_timeout_s=max(self._interval_s, self._session_s / 3),
+        )
+        if answer.should_shutdown:
+            await self._set_state(BrokerState.SHUTTING_DOWN)
+        elif self.state is BrokerState.SHUTTING_DOWN:
+            return
+        elif self._want_shutdown:
+            await self._set_state(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+        else:
+            await self._set_state(BrokerState.FENCED if answer.is_fenced else BrokerState.RUNNING)
+
+    async def _set_state(self, state: BrokerState) -> None:
+        if state is not self.state:
+            log.info("broker state", before=self.state.name, now=state.name)
+            self.state = state
+            async with self._changed:
+                self._changed.notify_all()

@@ -1,0 +1,121 @@
+"""Follows the committed metadata: a long poll on the active controller, applied in order, published.
+
+Runs on every broker. The image only moves forward; publishers see each step once, in the order in
+which they were added, on the event loop, with what changed. A node that is too far behind gets a
+whole image instead of records, and the same publishers. (KRaft's MetadataLoader.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from kraft.broker.controller_client import ControllerClient
+from partitions.ports import Halt
+from quorum.errors import QuorumError
+from quorum.metadata.changes import ImageDiff, MetadataChanges
+from quorum.metadata.delta import MetadataDelta
+from quorum.metadata.image import EMPTY, MetadataImage
+from quorum.metadata.records import decode_records
+from quorum.rpc.envelope import RpcError
+from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse
+
+log = structlog.get_logger(__name__)
+
+MAX_WAIT_MS = 500
+CALL_TIMEOUT_S = 3.0
+BACKOFF_S = 0.1
+
+
+class MetadataPublisher(Protocol):
+    """Somebody who acts on new metadata. An exception halts the node: it would be half updated."""
+
+    def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None: ...
+
+
+class MetadataLoader:
+    """Owns the committed image of one broker."""
+
+    def __init__(self, node_id: int, controller: ControllerClient, rng: random.Random, halt: Halt) -> None:
+        self._node_id = node_id
+        self._controller = controller
+        self._rng = rng
+        self._halt = halt
+        self._publishers: list[MetadataPublisher] = []
+        self._task: asyncio.Task[None] | None = None
+        self._progress = asyncio.Condition()
+        self.image: MetadataImage = EMPTY
+        self.last_contact_s = float("-inf")
+        """Loop time of the last answer of an active controller."""
+
+    def add_publisher(self, publisher: MetadataPublisher) -> None:
+        """To be called before `start`."""
+        self._publishers.append(publisher)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._follow(), name="metadata-loader")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def wait_until(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Returns when the image fulfils the condition; the caller brings the timeout."""
+        async with self._progress:
+            await self._progress.wait_for(lambda: condition(self.image))
+
+    async def _follow(self) -> None:
+        while True:
+            request = FetchMetadataRequest(self._node_id, self.image.epoch, self.image.offset, MAX_WAIT_MS)
+            try:
+                response = await self._controller.call(
+                    request,
+                    FetchMetadataResponse,
+                    timeout_s=CALL_TIMEOUT_S,
+                    attempt_timeout_s=CALL_TIMEOUT_S / 2,
+                )
+            except RpcError as error:
+                log.debug("no metadata from the controller", reason=str(error))
+                await asyncio.sleep(BACKOFF_S * self._rng.uniform(0.8, 1.2))
+                continue
+            self.last_contact_s = asyncio.get_running_loop().time()
+            try:
+                changed = self._apply(response)
+            except Exception as error:
+                log.exception("metadata could not be applied", offset=self.image.offset)
+                self._halt(f"metadata after offset {self.image.offset} could not be applied: {error!r}")
+                return
+            if changed:
+                async with self._progress:
+                    self._progress.notify_all()
+
+    def _apply(self, response: FetchMetadataResponse) -> bool:
+        """Applies what came and publishes it in one step. Returns whether anything came."""
+        base = self.image
+        changes: MetadataChanges
+        if response.snapshot is not None:
+            image = MetadataImage.decode(response.snapshot)
+            if image.offset <= base.offset:
+                return False
+            changes = ImageDiff(base, image)
+        else:
+            entries = [entry for entry in response.entries if entry.offset > base.offset]
+            if not entries:
+                return False
+            if entries[0].offset != base.offset + 1:
+                raise QuorumError(f"metadata jumps from offset {base.offset} to {entries[0].offset}")
+            delta = MetadataDelta(base)
+            for entry in entries:
+                for record in decode_records(entry.records) if entry.records else ():
+                    delta.apply(record, entry.offset, entry.epoch)
+            image = delta.finish(entries[-1].offset, entries[-1].epoch)
+            changes = delta
+        self.image = image
+        for publisher in self._publishers:
+            publisher.on_metadata(changes, image)
+        return True

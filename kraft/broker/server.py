@@ -1,0 +1,302 @@
+"""A broker, assembled: logs, replicas, fetchers, handlers, listeners, and its life with the controller.
+
+`start` opens the logs and the listeners, registers, follows the metadata, and returns when the
+controller has unfenced the broker or `start`'s caller gives up waiting; `stop` moves leaderships away
+first and leaves every log closed. Started by `kraft.node` on nodes with the broker role. (KRaft's
+BrokerServer.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from fetcher.fetcher_manager import FetcherManager
+from fetcher.settings import FetcherSettings
+from kraft.broker.alter_partition_manager import AlterPartitionManager
+from kraft.broker.controller_client import ControllerClient
+from kraft.broker.dispatch import Dispatcher
+from kraft.broker.leader_endpoint import RemoteLeader
+from kraft.broker.lifecycle import BrokerLifecycle, BrokerState, Registration
+from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.metadata_loader import MetadataLoader
+from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.producer_ids import ProducerIds
+from kraft.broker.replica_manager import ReplicaManager
+from kraft.broker.services import BrokerServices
+from kraft.broker.tls import server_context
+from kraft.config import Endpoint, ServerConfig
+from kraft.environment import Environment
+from kraft.network.connection import CloseConnectionError, Connection
+from kraft.network.limits import NetworkLimits
+from kraft.network.request import decoding
+from kraft.network.response import Answer
+from kraft.network.server import SocketServer
+from partitions.log.errors import LogStorageError
+from partitions.log_manager import LogManager
+from quorum.metadata.records import Listener
+from quorum.rpc.client import ControllerChannel, RpcClient
+
+log = structlog.get_logger(__name__)
+
+INCARNATION_ID_BYTES = 16
+LISTENER_GRACE_S = 2.0
+RETENTION_LOGS_PER_STEP = 100
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this broker is on disk."""
+
+    cluster_id: str
+    directory_ids: tuple[bytes, ...]
+
+
+class BrokerServer:
+    """One broker. Made, started and stopped on the event loop that it lives on."""
+
+    def __init__(
+        self, config: ServerConfig, environment: Environment, identity: Identity, secret: bytes
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._identity = identity
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: list[SocketServer] = []
+        rng, halt = environment.rng, environment.halt
+        self._rpc = RpcClient(secret, environment.connector_factory)
+        self.controller = ControllerClient(ControllerChannel(self._rpc, config.voters, rng))
+        self.metadata = MetadataCache()
+        self.metrics = BrokerMetrics()
+        self.loader = MetadataLoader(config.node_id, self.controller, rng, halt)
+        self.logs = LogManager(
+            environment.disk,
+            config.log_dirs,
+            config.log_defaults,
+            environment.executor,
+            now_ms=environment.now_ms,
+            halt=halt,
+            rng=rng,
+        )
+        self._alter_partitions = AlterPartitionManager(
+            config.node_id, self._epoch, self.controller, self._monotonic_ms, rng
+        )
+        self.replicas = ReplicaManager(
+            config.node_id,
+            logs=self.logs,
+            default_config=config.log_defaults,
+            metadata=self.metadata,
+            alter_partitions=self._alter_partitions,
+            metrics=self.metrics,
+            loop=self._loop,
+            halt=halt,
+            replica_lag_time_max_ms=config.get("replica.lag.time.max.ms"),
+        )
+        self.loader.add_publisher(self.metadata)
+        self.loader.add_publisher(self.replicas)
+        self.lifecycle: BrokerLifecycle | None = None
+
+    # -- life
+
+    def open_logs(self) -> None:
+        """Takes the data directories and opens all logs. Blocks. Raises DataDirectoryError."""
+        report = self.logs.start(cluster_id=self._identity.cluster_id, node_id=self._config.node_id)
+        log.info("logs opened", logs=report.logs, clean=report.clean_shutdown)
+        for partition, recovery in report.recovered.items():
+            log.warning("a log was recovered", partition=str(partition), recovery=str(recovery))
+        for partition, error in report.failed.items():
+            log.error("a log cannot be used", partition=str(partition), reason=str(error))
+
+    async def start(self) -> None:
+        """Listens, registers, catches up, asks to be unfenced. Raises OSError, RegistrationRefused."""
+        config = self._config
+        for endpoint in config.broker_listeners:
+            await self._listen(endpoint)
+        self.lifecycle = lifecycle = self._make_lifecycle()
+        services = self._services(lifecycle)
+        await lifecycle.start()
+        self._alter_partitions.start()
+        self.replicas.start(self._make_fetchers())
+        self.loader.start()
+        # Nothing is served before the metadata is at least as new as the registration.
+        await self.loader.wait_until(lambda image: image.offset >= lifecycle.epoch)
+        for listener, endpoint in zip(self._listeners, config.broker_listeners, strict=True):
+            listener.handler = decoding(Dispatcher(services, endpoint.name))
+        lifecycle.set_ready()
+        self._start_periodic()
+
+    async def stop(self) -> None:
+        """Moves leaderships away if a controller answers, then closes everything, logs last."""
+        lifecycle = self.lifecycle
+        if lifecycle is not None and lifecycle.state is not BrokerState.NOT_RUNNING:
+            timeout_s = self._config.get("controlled.shutdown.timeout.ms") / 1000
+            moved = await lifecycle.controlled_shutdown(timeout_s)
+            log.info("controlled shutdown", leaderships_moved=moved)
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Closes everything at once, without asking the controller; the logs are closed properly all the same."""
+        await asyncio.gather(*(listener.close(LISTENER_GRACE_S) for listener in self._listeners))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.loader.close()
+        await self.replicas.close()
+        await self._alter_partitions.close()
+        if self.lifecycle is not None:
+            await self.lifecycle.close()
+        await self.logs.close(broker_epoch=self._epoch(), high_watermarks=self.replicas.high_watermarks())
+        await self._rpc.close()
+
+    # -- parts
+
+    def _epoch(self) -> int:
+        return -1 if self.lifecycle is None else self.lifecycle.epoch
+
+    def _monotonic_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    async def _listen(self, endpoint: Endpoint) -> None:
+        """Opens a listener; who connects before the broker is ready is turned away, and comes again."""
+        listener = SocketServer(
+            _not_ready,
+            limits=_limits(self._config),
+            ssl_context=server_context(self._config) if endpoint.protocol == "SSL" else None,
+            sender_factory=self._environment.sender_factory,
+            name=endpoint.name,
+        )
+        await listener.start(endpoint.host, endpoint.port)
+        self._listeners.append(listener)
+
+    def _advertised(self) -> tuple[Listener, ...]:
+        """What clients are told: this host's name where the file leaves it open, the port that was bound."""
+        return tuple(
+            Listener(
+                endpoint.name,
+                endpoint.host or self._environment.host_name,
+                endpoint.port or listener.port,
+                endpoint.protocol,
+            )
+            for endpoint, listener in zip(self._config.advertised, self._listeners, strict=True)
+        )
+
+    def _make_lifecycle(self) -> BrokerLifecycle:
+        config, rng = self._config, self._environment.rng
+        registration = Registration(
+            broker_id=config.node_id,
+            cluster_id=self._identity.cluster_id,
+            incarnation_id=rng.randbytes(INCARNATION_ID_BYTES),
+            listeners=self._advertised(),
+            rack=config.get("broker.rack"),
+            log_dirs=self._identity.directory_ids,
+        )
+        return BrokerLifecycle(
+            registration,
+            self.controller,
+            rng,
+            heartbeat_interval_s=config.get("broker.heartbeat.interval.ms") / 1000,
+            session_timeout_s=config.get("broker.session.timeout.ms") / 1000,
+            metadata_offset=lambda: self.loader.image.offset,
+        )
+
+    def _services(self, lifecycle: BrokerLifecycle) -> BrokerServices:
+        return BrokerServices(
+            broker_id=self._config.node_id,
+            cluster_id=self._identity.cluster_id,
+            config=self._config,
+            loop=self._loop,
+            rng=self._environment.rng,
+            metadata=self.metadata,
+            loader=self.loader,
+            controller=self.controller,
+            lifecycle=lifecycle,
+            replicas=self.replicas,
+            producer_ids=ProducerIds(self._config.node_id, self._epoch, self.controller),
+        )
+
+    def _make_fetchers(self) -> FetcherManager:
+        config = self._config
+        settings = FetcherSettings(
+            max_wait_ms=config.get("replica.fetch.wait.max.ms"),
+            min_bytes=config.get("replica.fetch.min.bytes"),
+            max_bytes=config.get("replica.fetch.response.max.bytes"),
+            partition_max_bytes=config.get("replica.fetch.max.bytes"),
+            request_timeout_ms=config.get("replica.socket.timeout.ms"),
+            backoff_max_ms=max(1, config.get("replica.fetch.backoff.ms")),
+        )
+        return FetcherManager(
+            self._endpoint, settings, jitter=self._environment.rng.random, listener=self.replicas
+        )
+
+    def _endpoint(self, leader_id: int) -> RemoteLeader:
+        name = self._config.inter_broker_listener_name
+        return RemoteLeader(
+            leader_id,
+            self._config.node_id,
+            broker_epoch=self._epoch,
+            address=lambda: self.metadata.endpoint(leader_id, name),
+            request_timeout_s=self._config.get("replica.socket.timeout.ms") / 1000,
+        )
+
+    # -- what has to be done now and then
+
+    def _start_periodic(self) -> None:
+        get = self._config.get
+        for name, interval_ms, action in (
+            (
+                "hw-checkpoint",
+                get("replica.high.watermark.checkpoint.interval.ms"),
+                self._checkpoint_high_watermarks,
+            ),
+            (
+                "recovery-points",
+                get("log.flush.offset.checkpoint.interval.ms"),
+                self._checkpoint_recovery_points,
+            ),
+            ("retention", get("log.retention.check.interval.ms"), self._apply_retention),
+        ):
+            self._tasks.append(self._loop.create_task(self._every(interval_ms / 1000, action), name=name))
+
+    async def _every(self, interval_s: float, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await action()
+            except LogStorageError as error:
+                log.error("a periodic task failed; it runs again", task=action.__name__, reason=str(error))
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        changed = self.replicas.take_changed_high_watermarks()
+        if changed:
+            await self.logs.checkpoint_high_watermarks(changed)
+
+    async def _checkpoint_recovery_points(self) -> None:
+        await self.logs.checkpoint_recovery_points()
+        await self.logs.checkpoint_log_start_offsets()
+
+    async def _apply_retention(self) -> None:
+        """A round over all logs, in steps with other events between them."""
+        while True:
+            self.logs.delete_old_segments(self.replicas.high_watermark, max_logs=RETENTION_LOGS_PER_STEP)
+            if not self.logs.retention_pending:
+                return
+            await asyncio.sleep(0)
+
+
+def _not_ready(_frame: memoryview, _connection: Connection) -> Answer:
+    raise CloseConnectionError("this broker is still starting")
+
+
+def _limits(config: ServerConfig) -> NetworkLimits:
+    idle_ms: int = config.get("connections.max.idle.ms")
+    return NetworkLimits(
+        max_request_bytes=config.get("socket.request.max.bytes"),
+        max_connections=config.get("max.connections"),
+        max_connections_per_ip=config.get("max.connections.per.ip"),
+        connections_max_idle_ms=idle_ms if idle_ms >= 0 else None,
+    )

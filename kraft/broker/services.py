@@ -1,0 +1,32 @@
+"""What request handlers work with: one object for each broker, made once by `kraft.broker.server`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from kraft.broker.controller_client import ControllerClient
+from kraft.broker.lifecycle import BrokerLifecycle
+from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.metadata_loader import MetadataLoader
+from kraft.broker.producer_ids import ProducerIds
+from kraft.broker.replica_manager import ReplicaManager
+from kraft.config import ServerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerServices:
+    """The parts of a running broker that handlers reach."""
+
+    broker_id: int
+    cluster_id: str
+    config: ServerConfig
+    loop: asyncio.AbstractEventLoop
+    rng: random.Random
+    metadata: MetadataCache
+    loader: MetadataLoader
+    controller: ControllerClient
+    lifecycle: BrokerLifecycle
+    replicas: ReplicaManager
+    producer_ids: ProducerIds

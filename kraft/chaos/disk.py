@@ -1,0 +1,245 @@
+"""The disk port over a simulated disk, fenced by incarnation. Its durability rules:
+
+1. What a process writes is visible at once to every reader of the host. `kill -9` keeps all of it.
+2. A power loss keeps everything that an fsync covered: `File.sync` the content and size of a file,
+   `Disk.sync_dir` the names in a folder (created, renamed, removed). Neither covers the other: a synced
+   file whose name was not synced is gone.
+3. An fsync covers exactly the changes made before it; within an executor job, before the job was
+   submitted.
+4. Of the unsynced changes of one file a power loss leaves, at random: none; all; the first n, the last
+   of them torn at a multiple of 512 bytes; or any subset of the 512-byte sectors written. A sector
+   that was lost below a kept one is a hole of zeros, or what was there before. Changes of size are
+   ordered, as in a journaling file system: if a truncation is lost, everything later in that file is.
+5. Of the unsynced changes of names: none, all, the first n, or any subset that keeps the order of the
+   changes of one name (a file renamed is not there if its creation was lost). A rename is atomic, and
+   durable once either folder that it touches is synced.
+6. Sectors are written whole or not at all. What was durable is never damaged by these rules.
+7. A lock ends with its process. A removed file stays readable through what holds it open.
+
+Every operation of a dead process raises IncarnationGoneError and does nothing. Blocking operations have
+a virtual cost, which the executor and the Raft lane take from `accounting`; outside of those they stall
+the event loop that called them, as they would in reality.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator, Sequence
+
+from kraft.chaos.incarnation import Incarnation
+from kraft.chaos.inodes import Inode
+from kraft.chaos.storage import Storage, os_error
+from partitions.disk import Buffer
+
+
+class Account:
+    """What one stretch of blocking work costs, and which writes its fsyncs cover."""
+
+    __slots__ = ("horizon", "seconds")
+
+    def __init__(self, horizon: int | None) -> None:
+        self.horizon = horizon
+        self.seconds = 0.0
+
+
+class SimulatedDisk:
+    """Implements `partitions.disk.Disk` for one process incarnation over its host's storage."""
+
+    def __init__(
+        self, storage: Storage, incarnation: Incarnation, sync_rng: Callable[[float, float], float]
+    ) -> None:
+        """`sync_rng(min_s, max_s)` draws the duration of an fsync."""
+        self._storage = storage
+        self._incarnation = incarnation
+        self._draw = sync_rng
+        self._account: Account | None = None
+        self.on_blocked: Callable[[float], None] | None = None
+
+    @property
+    def write_sequence(self) -> int:
+        """The number of the last change made so far; an fsync submitted now covers up to it."""
+        return self._storage.sequence
+
+    @contextlib.contextmanager
+    def accounting(self, horizon: int | None = None) -> Iterator[Account]:
+        """Collects the cost of blocking operations inside; limits fsyncs to changes up to `horizon`."""
+        outer, account = self._account, Account(horizon)
+        self._account = account
+        try:
+            yield account
+        finally:
+            self._account = outer
+
+    # -- the port
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        self._enter("open", path)
+        if create and self._storage.find(path) is None:
+            inode = self._storage.create_file(path)
+        else:
+            inode = self._storage.inode(path)
+        return SimulatedFile(self, path, inode)
+
+    def read_bytes(self, path: str) -> bytes:
+        self._enter("read", path)
+        return bytes(self._storage.inode(path).data)
+
+    def exists(self, path: str) -> bool:
+        self._enter("exists", path)
+        try:
+            return self._storage.find(path) is not None
+        except NotADirectoryError:
+            return False
+
+    def list_dir(self, path: str) -> list[str]:
+        self._enter("list", path)
+        return sorted(self._storage.folder(path).names)
+
+    def make_dirs(self, path: str) -> None:
+        self._enter("make_dirs", path)
+        self._storage.make_dirs(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._enter("rename", source)
+        self._storage.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._enter("remove", path)
+        self._storage.remove_file(path)
+
+    def remove_tree(self, path: str) -> None:
+        self._enter("remove_tree", path)
+        self._storage.remove_tree(path)
+
+    def sync_dir(self, path: str) -> None:
+        self._enter("sync_dir", path)
+        self._storage.sync_folder(path, self._sync_horizon())
+
+    def lock(self, path: str) -> SimulatedLock:
+        self._enter("lock", path)
+        holder = self._storage.locks.get(path)
+        if isinstance(holder, SimulatedLock) and holder.held:
+            raise BlockingIOError(errno.EAGAIN, "another process holds the lock", path)
+        if self._storage.find(path) is None:
+            self._storage.create_file(path)
+        lock = SimulatedLock(self._storage, path, self._incarnation)
+        self._storage.locks[path] = lock
+        return lock
+
+    # -- shared with files
+
+    def _enter(self, operation: str, path: str) -> None:
+        self._incarnation.check_alive()
+        if self._storage.before_operation is not None:
+            self._storage.before_operation(operation, path)
+            self._incarnation.check_alive()
+
+    def _sync_horizon(self) -> int:
+        """Charges for one fsync and returns the last change that it covers."""
+        cost_s = self._draw(*self._storage.timing.sync_s)
+        if self._account is None:
+            if self.on_blocked is not None:
+                self.on_blocked(cost_s)
+            return self._storage.sequence
+        self._account.seconds += cost_s
+        horizon = self._account.horizon
+        return self._storage.sequence if horizon is None else horizon
+
+
+class SimulatedLock:
+    """A lock file held by one incarnation."""
+
+    def __init__(self, storage: Storage, path: str, incarnation: Incarnation) -> None:
+        self._storage = storage
+        self._path = path
+        self._incarnation = incarnation
+
+    @property
+    def held(self) -> bool:
+        return self._incarnation.alive and self._storage.locks.get(self._path) is self
+
+    def release(self) -> None:
+        if self._storage.locks.get(self._path) is self:
+            del self._storage.locks[self._path]
+
+
+class SimulatedFile:
+    """An open file of one process."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, inode: Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        self._enter("append")
+        data = b"".join(buffers)
+        if data:
+            self._inode.write(self._disk._storage.next_sequence(), len(self._inode.data), data)
+
+    def read(self, position: int, length: int) -> bytes:
+        self._enter("read")
+        if position < 0 or length < 0:
+            raise os_error(errno.EINVAL, self._path)
+        return bytes(memoryview(self._inode.data)[position : position + length])
+
+    def slice(self, position: int, length: int) -> SimulatedSlice:
+        return SimulatedSlice(self._disk, self._inode, self._path, position, length)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._enter("write")
+        if position < 0:
+            raise os_error(errno.EINVAL, self._path)
+        if len(data):
+            self._inode.write(self._disk._storage.next_sequence(), position, bytes(data))
+
+    def truncate(self, size: int) -> None:
+        self._enter("truncate")
+        if size < 0:
+            raise os_error(errno.EINVAL, self._path)
+        if size != len(self._inode.data):
+            self._inode.truncate(self._disk._storage.next_sequence(), size)
+
+    def sync(self) -> None:
+        self._enter("sync")
+        self._inode.sync(self._disk._sync_horizon())
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _enter(self, operation: str) -> None:
+        if self._closed:
+            raise os_error(errno.EBADF, self._path)
+        self._disk._enter(operation, self._path)
+
+
+class SimulatedSlice:
+    """A range of a file; holds the file, not its name."""
+
+    __slots__ = ("_disk", "_inode", "_path", "length", "position")
+
+    def __init__(self, disk: SimulatedDisk, inode: Inode, path: str, position: int, length: int) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._path = path
+        self.position = position
+        self.length = length
+
+    def fileno(self) -> int:
+        return -1
+
+    def read(self) -> bytes:
+        self._disk._enter("read", self._path)
+        data = bytes(memoryview(self._inode.data)[self.position : self.position + self.length])
+        if len(data) < self.length:
+            raise EOFError(f"{self._path} became shorter than {self.position + self.length} bytes")
+        return data

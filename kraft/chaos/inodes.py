@@ -1,0 +1,176 @@
+"""Files and folders of the simulated disk, each with what is on the platter and what is only in memory.
+
+A file remembers every write since its last fsync, with what it replaced. That is enough to say what a
+power loss may leave of it (the rules stand in `kraft.chaos.disk`). Appending and syncing cost nothing
+beyond the bytes written; only a power loss walks over the unsynced writes.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SECTOR_BYTES = 512
+
+
+class Write(NamedTuple):
+    """`data` written at `position`, over `replaced` (shorter where the file was extended)."""
+
+    sequence: int
+    position: int
+    data: bytes
+    replaced: bytes
+    size_before: int
+
+
+class Truncation(NamedTuple):
+    """The size became `size`; `removed` was cut off, or zeros were added if the file grew."""
+
+    sequence: int
+    size: int
+    removed: bytes
+    size_before: int
+
+
+class Inode:
+    """A file's content, apart from its names."""
+
+    __slots__ = ("data", "pending", "serial")
+
+    def __init__(self, serial: int) -> None:
+        self.serial = serial
+        self.data = bytearray()
+        self.pending: list[Write | Truncation] = []
+
+    def write(self, sequence: int, position: int, data: bytes) -> None:
+        """Writes into the page cache; a gap before `position` reads as zeros."""
+        size = len(self.data)
+        if position > size:
+            self.truncate(sequence, position)
+            size = position
+        replaced = bytes(memoryview(self.data)[position : position + len(data)])
+        self.pending.append(Write(sequence, position, data, replaced, size))
+        self.data[position : position + len(data)] = data
+
+    def truncate(self, sequence: int, size: int) -> None:
+        """Changes the size in the page cache."""
+        size_before = len(self.data)
+        removed = bytes(memoryview(self.data)[size:])
+        self.pending.append(Truncation(sequence, size, removed, size_before))
+        if size < size_before:
+            del self.data[size:]
+        else:
+            self.data.extend(bytes(size - size_before))
+
+    def sync(self, horizon: int) -> None:
+        """Makes durable what was written up to write number `horizon`."""
+        pending = self.pending
+        if not pending or pending[-1].sequence <= horizon:
+            pending.clear()
+        else:
+            self.pending = [change for change in pending if change.sequence > horizon]
+
+    def durable_content(self) -> bytearray:
+        """What an fsync has promised: the content without any pending change."""
+        content = bytearray(self.data)
+        for change in reversed(self.pending):
+            if isinstance(change, Write):
+                del content[change.size_before :]
+                content[change.position : change.position + len(change.replaced)] = change.replaced
+            else:
+                del content[min(change.size, change.size_before) :]
+                content.extend(change.removed)
+        return content
+
+    def lose_power(self, rng: random.Random) -> None:
+        """Replaces the content by one that a file system may leave."""
+        if self.pending:
+            survivors = choose_survivors(self.pending, rng)
+            content = self.durable_content()
+            for change in survivors:
+                apply_change(content, change)
+            self.data = content
+            self.pending = []
+
+
+def apply_change(content: bytearray, change: Write | Truncation) -> None:
+    """Does to `content` what the change did; holes read as zeros."""
+    if isinstance(change, Write):
+        if change.position > len(content):
+            content.extend(bytes(change.position - len(content)))
+        content[change.position : change.position + len(change.data)] = change.data
+    elif change.size <= len(content):
+        del content[change.size :]
+    else:
+        content.extend(bytes(change.size - len(content)))
+
+
+def choose_survivors(pending: list[Write | Truncation], rng: random.Random) -> list[Write | Truncation]:
+    """Which unsynced changes reached the platter: none, all, a torn prefix, or any subset of sectors."""
+    way = rng.choice(("none", "all", "prefix", "prefix", "sectors"))
+    if way == "none":
+        return []
+    if way == "all":
+        return list(pending)
+    if way == "prefix":
+        kept = pending[: rng.randrange(len(pending) + 1)]
+        if kept and isinstance(last := kept[-1], Write):
+            sectors = split_into_sectors(last)
+            kept = kept[:-1] + list(sectors[: rng.randrange(len(sectors) + 1)])
+        return list(kept)
+    survivors: list[Write | Truncation] = []
+    odds = rng.random()
+    for change in pending:
+        if isinstance(change, Write):
+            survivors.extend(part for part in split_into_sectors(change) if rng.random() < odds)
+        elif rng.random() < odds:
+            survivors.append(change)
+        else:
+            break
+    return survivors
+
+
+def split_into_sectors(write: Write) -> list[Write]:
+    """The write as the disk sees it: pieces that end at multiples of 512 bytes of the file."""
+    parts = []
+    position, end = write.position, write.position + len(write.data)
+    while position < end:
+        cut = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
+        start = position - write.position
+        data = write.data[start : start + cut - position]
+        parts.append(Write(write.sequence, position, data, b"", 0))
+        position = cut
+    return parts
+
+
+@dataclass(eq=False, slots=True)
+class Folder:
+    """A folder: its names as processes see them, and as they are on the platter."""
+
+    serial: int
+    names: dict[str, Inode | Folder] = field(default_factory=dict)
+    durable: dict[str, Inode | Folder] = field(default_factory=dict)
+
+
+Node = Inode | Folder
+
+
+class NameChange(NamedTuple):
+    """One unsynced operation on names. `target` None removes `source`; `source` None creates `target`."""
+
+    sequence: int
+    node: Node
+    source: tuple[Folder, str] | None
+    target: tuple[Folder, str] | None
+
+    def keys(self) -> list[tuple[int, str]]:
+        """The names that it touches; changes of one name keep their order."""
+        return [(place[0].serial, place[1]) for place in (self.source, self.target) if place is not None]
+
+    def make_durable(self) -> None:
+        """Applies the change to the names on the platter."""
+        if self.source is not None:
+            self.source[0].durable.pop(self.source[1], None)
+        if self.target is not None:
+            self.target[0].durable[self.target[1]] = self.node

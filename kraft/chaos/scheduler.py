@@ -1,0 +1,310 @@
+"""Virtual time: one heap of timers, one queue of ready callbacks, for all nodes of a simulated world.
+
+Guarantees: events run one at a time, in the order of (instant, order of scheduling); time only moves
+forward, to the next timer when nothing is ready, and by `step_cost_s` for each callback, so that code
+that spins on `sleep(0)` cannot freeze it. A callback belongs to a lane: callbacks of a dead lane
+vanish, those of a held (paused, stalled) lane wait and keep their order. Kernel events belong to
+nobody and happen whatever the processes do; they never run a node's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import sys
+from asyncio.events import _set_running_loop
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from kraft.chaos.trace import Trace
+
+STEP_COST_S = 5e-6
+_COMPACT_MIN_CANCELLED = 1_000
+
+
+class SimulationFailed(Exception):
+    """The run cannot be trusted: code under simulation did what it must not do. The message says what."""
+
+
+class Lane:
+    """One thread of control of one process: its event loop, its Raft lane, its executor's workers.
+
+    Time passes for a lane only while it is alive and nothing holds it. Several holds may overlap (a
+    pause of the process during a stall of the lane), so they are counted.
+    """
+
+    __slots__ = (
+        "_holds",
+        "_scheduler",
+        "alive",
+        "deferred",
+        "name",
+        "on_error",
+        "runnable",
+        "running_loop",
+        "serial",
+    )
+
+    def __init__(
+        self, scheduler: Scheduler, name: str, on_error: Callable[[BaseException, AnyHandle], None]
+    ) -> None:
+        self._scheduler = scheduler
+        self.name = name
+        self.serial = scheduler.next_serial()
+        self.alive = True
+        self.runnable = True
+        self._holds = 0
+        self.deferred: deque[AnyHandle] = deque()
+        self.running_loop: asyncio.AbstractEventLoop | None = None
+        self.on_error = on_error
+
+    def hold(self) -> None:
+        """From now on callbacks of this lane wait, until as many `release`s came."""
+        self._holds += 1
+        self.runnable = False
+
+    def release(self) -> None:
+        """Ends one hold; after the last, what waited is ready in its old order."""
+        if not self.alive:
+            return
+        assert self._holds > 0, "release without hold"
+        self._holds -= 1
+        if self._holds == 0:
+            self.runnable = True
+            self._scheduler.ready.extend(self.deferred)
+            self.deferred.clear()
+
+    def stall(self, duration_s: float) -> None:
+        """The lane is busy with a blocking call: nothing of it runs for `duration_s`."""
+        if self.alive and duration_s > 0:
+            self.hold()
+            self._scheduler.call_kernel(duration_s, self.release)
+
+    def end(self) -> list[AnyHandle]:
+        """The lane's process is gone. Returns what waited, for the graveyard."""
+        self.alive = self.runnable = False
+        waiting = list(self.deferred)
+        self.deferred.clear()
+        return waiting
+
+
+class LaneHandle(asyncio.Handle):
+    """A callback that belongs to a lane; without asyncio's debug bookkeeping."""
+
+    __slots__ = ("lane",)
+
+    # The attributes of asyncio.Handle that typeshed leaves out.
+    _callback: Callable[..., object]
+    _context: contextvars.Context
+
+    def __init__(
+        self,
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> None:
+        self.lane = lane
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class LaneTimer(asyncio.TimerHandle):
+    """The same for a later instant. The scheduler forgets cancelled ones in bulk."""
+
+    __slots__ = ("lane",)
+
+    _callback: Callable[..., object]
+    _context: contextvars.Context
+
+    def __init__(
+        self,
+        when_s: float,
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> None:
+        self.lane = lane
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when_s
+        self._scheduled = True
+
+
+AnyHandle = LaneHandle | LaneTimer
+
+
+class KernelEvent:
+    """Something that the machine, the network or the world does by itself at an instant."""
+
+    __slots__ = ("_cancelled", "args", "callback")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self.callback = callback
+        self.args = args
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Without effect once it happened."""
+        self._cancelled = True
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+
+class Scheduler:
+    """The one source of progress and of time in a simulated world."""
+
+    def __init__(self, trace: Trace, *, step_cost_s: float = STEP_COST_S) -> None:
+        self.trace = trace
+        self.now = 0.0
+        self.steps = 0
+        self.ready: deque[AnyHandle] = deque()
+        self.current: Lane | None = None
+        self.failure: str | None = None
+        self._heap: list[tuple[float, int, KernelEvent | LaneTimer]] = []
+        self._order = 0
+        self._serial = 0
+        self._cancelled_timers = 0
+        self._step_cost_s = step_cost_s
+        self._stopped = False
+        self._generators: dict[int, Lane] = {}
+
+    # -- scheduling
+
+    def next_serial(self) -> int:
+        """A number that no other object of this world has; used for hashes and names."""
+        self._serial += 1
+        return self._serial
+
+    def schedule(self, when_s: float, event: KernelEvent | LaneTimer) -> None:
+        """At virtual instant `when_s`, or at once if that is past, after everything due before."""
+        self._order += 1
+        heapq.heappush(self._heap, (when_s, self._order, event))
+
+    def call_kernel(self, delay_s: float, callback: Callable[..., object], *args: Any) -> KernelEvent:
+        """Runs `callback` outside of any process in `delay_s` virtual seconds."""
+        event = KernelEvent(callback, args)
+        self.schedule(self.now + delay_s, event)
+        return event
+
+    def timer_cancelled(self) -> None:
+        """Drops cancelled timers when they are the larger part: most timeouts never fire."""
+        self._cancelled_timers += 1
+        if self._cancelled_timers > _COMPACT_MIN_CANCELLED and self._cancelled_timers * 2 > len(self._heap):
+            live = [entry for entry in self._heap if not entry[2].cancelled()]
+            heapq.heapify(live)
+            self._heap[:] = live
+            self._cancelled_timers = 0
+
+    # -- running
+
+    def fail(self, reason: str) -> None:
+        """Ends the run: `run` raises SimulationFailed with the first reason given."""
+        if self.failure is None:
+            self.failure = reason
+        self._stopped = True
+
+    def stop(self) -> None:
+        """Makes `run` return after the current callback."""
+        self._stopped = True
+
+    def run(self, until_s: float) -> None:
+        """Runs until virtual instant `until_s`, or `stop`. Raises SimulationFailed after `fail`."""
+        self._stopped = self.failure is not None
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=self._generator_started, finalizer=self._generator_dropped)
+        try:
+            self._run(until_s)
+        finally:
+            _set_running_loop(None)
+            self.current = None
+            sys.set_asyncgen_hooks(*hooks)
+        if self.failure is not None:
+            raise SimulationFailed(self.failure)
+
+    def _run(self, until_s: float) -> None:
+        ready, heap, trace, step_cost_s = self.ready, self._heap, self.trace, self._step_cost_s
+        tracing = trace.enabled
+        current: Lane | None = None
+        while not self._stopped:
+            if heap and heap[0][0] <= self.now:
+                self._release_due()
+            if not ready:
+                if not heap or heap[0][0] > until_s:
+                    self.now = max(self.now, until_s)
+                    return
+                self.now = max(self.now, heap[0][0])
+                continue
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            lane = handle.lane
+            if not lane.runnable:
+                if lane.alive:
+                    lane.deferred.append(handle)
+                continue
+            if lane is not current:
+                current = self.current = lane
+                _set_running_loop(lane.running_loop)
+            self.steps += 1
+            if tracing:
+                trace.step(self.now, lane.serial, lane.name, callback_label(handle._callback))
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as asyncio's own loop does
+                lane.on_error(error, handle)
+            self.now += step_cost_s
+
+    def _release_due(self) -> None:
+        heap, ready = self._heap, self.ready
+        while heap and heap[0][0] <= self.now:
+            event = heapq.heappop(heap)[2]
+            if event._cancelled:
+                self._cancelled_timers = max(0, self._cancelled_timers - 1)
+            elif type(event) is KernelEvent:
+                event.callback(*event.args)
+            else:
+                assert isinstance(event, LaneTimer)
+                event._scheduled = False
+                ready.append(event)
+
+    # -- async generators: closed by their own loop, and never when its process is gone
+
+    def _generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if self.current is not None:
+            self._generators[id(generator)] = self.current
+
+    def _generator_dropped(self, generator: AsyncGenerator[Any, Any]) -> None:
+        lane = self._generators.pop(id(generator), None)
+        if lane is not None and lane.alive and lane.running_loop is not None:
+            loop = lane.running_loop
+            loop.call_soon(loop.create_task, generator.aclose(), context=contextvars.Context())
+
+
+def callback_label(callback: Callable[..., object]) -> str:
+    """A name for the trace that is the same in every process: a task's name, or the function's."""
+    owner = getattr(callback, "__self__", None)
+    label = getattr(owner, "trace_label", None)
+    if label is not None:
+        return str(label)
+    function = getattr(callback, "func", callback)
+    return getattr(function, "__qualname__", None) or type(function).__name__

@@ -1,0 +1,251 @@
+"""The disk of a simulated host: what survives its processes, and what survives a power loss.
+
+Below `kraft.chaos.disk`, which gives each process its fenced view and states the rules. This module
+keeps the tree of names, the numbered changes to it, the locks, and picks what a power loss leaves.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kraft.chaos.inodes import Folder, Inode, NameChange, Node
+
+
+@dataclass
+class DiskTiming:
+    """Virtual time of what blocks. Reads and writes go through the page cache and cost nothing.
+
+    Assign a new one to `Storage.timing` at any time to make a disk slow.
+    """
+
+    sync_s: tuple[float, float] = (0.000_3, 0.002)
+
+
+OperationHook = Callable[[str, str], None]
+"""Called with (operation, path) before it takes effect. It may raise OSError, or kill the process."""
+
+
+def os_error(number: int, path: str) -> OSError:
+    """The OSError subclass that the real file system would raise."""
+    return OSError(number, os.strerror(number), path)
+
+
+class Storage:
+    """One file system. Its paths are absolute; its root exists."""
+
+    def __init__(self, rng: random.Random, *, timing: DiskTiming | None = None) -> None:
+        self.timing = timing or DiskTiming()
+        self.before_operation: OperationHook | None = None
+        self.sequence = 0
+        self.locks: dict[str, object] = {}
+        self._rng = rng
+        self._serial = 0
+        self._changes: list[NameChange] = []
+        self.root = self._new_folder()
+
+    # -- paths
+
+    def find(self, path: str) -> Node | None:
+        """The file or folder at `path`, or None. Raises NotADirectoryError if the way leads through a file."""
+        node: Node | None = self.root
+        for name in _parts(path):
+            if node is None:
+                return None
+            if not isinstance(node, Folder):
+                raise os_error(errno.ENOTDIR, path)
+            node = node.names.get(name)
+        return node
+
+    def folder(self, path: str) -> Folder:
+        """The folder at `path`. Raises FileNotFoundError, NotADirectoryError."""
+        node = self.find(path)
+        if node is None:
+            raise os_error(errno.ENOENT, path)
+        if not isinstance(node, Folder):
+            raise os_error(errno.ENOTDIR, path)
+        return node
+
+    def inode(self, path: str) -> Inode:
+        """The file at `path`. Raises FileNotFoundError, IsADirectoryError."""
+        node = self.find(path)
+        if node is None:
+            raise os_error(errno.ENOENT, path)
+        if isinstance(node, Folder):
+            raise os_error(errno.EISDIR, path)
+        return node
+
+    def place(self, path: str) -> tuple[Folder, str]:
+        """The folder that holds the last name of `path`, and that name."""
+        parts = _parts(path)
+        if not parts:
+            raise os_error(errno.EBUSY, path)
+        return self.folder("/" + "/".join(parts[:-1])), parts[-1]
+
+    # -- changes of names
+
+    def next_sequence(self) -> int:
+        """Numbers every change; an fsync covers the changes up to a number."""
+        self.sequence += 1
+        return self.sequence
+
+    def create_file(self, path: str) -> Inode:
+        """A new empty file at a free name."""
+        folder, name = self.place(path)
+        self._serial += 1
+        inode = Inode(self._serial)
+        folder.names[name] = inode
+        self._changes.append(NameChange(self.next_sequence(), inode, None, (folder, name)))
+        return inode
+
+    def make_dirs(self, path: str) -> None:
+        """Every missing folder on the way to `path`, and itself."""
+        folder = self.root
+        parts = _parts(path)
+        for depth, name in enumerate(parts, start=1):
+            node = folder.names.get(name)
+            if node is None:
+                node = self._new_folder()
+                folder.names[name] = node
+                self._changes.append(NameChange(self.next_sequence(), node, None, (folder, name)))
+            if not isinstance(node, Folder):
+                raise os_error(errno.EEXIST if depth == len(parts) else errno.ENOTDIR, path)
+            folder = node
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces a file (or an empty folder) at `target`."""
+        source_place, target_place = self.place(source), self.place(target)
+        node = source_place[0].names.get(source_place[1])
+        if node is None:
+            raise os_error(errno.ENOENT, source)
+        if (target + "/").startswith(source + "/") and isinstance(node, Folder) and source != target:
+            raise os_error(errno.EINVAL, target)
+        replaced = target_place[0].names.get(target_place[1])
+        if replaced is node:
+            return
+        if isinstance(replaced, Folder):
+            if not isinstance(node, Folder):
+                raise os_error(errno.EISDIR, target)
+            if replaced.names:
+                raise os_error(errno.ENOTEMPTY, target)
+        elif replaced is not None and isinstance(node, Folder):
+            raise os_error(errno.ENOTDIR, target)
+        del source_place[0].names[source_place[1]]
+        target_place[0].names[target_place[1]] = node
+        self._changes.append(NameChange(self.next_sequence(), node, source_place, target_place))
+
+    def remove_file(self, path: str) -> None:
+        """Takes the name away; open files and slices stay readable."""
+        node = self.inode(path)
+        self._unlink(self.place(path), node)
+
+    def remove_tree(self, path: str) -> None:
+        """A folder and everything below it, names first of the deepest."""
+        folder = self.folder(path)
+        for name in sorted(folder.names):
+            child = f"{path.rstrip('/')}/{name}"
+            if isinstance(folder.names[name], Folder):
+                self.remove_tree(child)
+            else:
+                self.remove_file(child)
+        self._unlink(self.place(path), folder)
+
+    def _unlink(self, place: tuple[Folder, str], node: Node) -> None:
+        del place[0].names[place[1]]
+        self._changes.append(NameChange(self.next_sequence(), node, place, None))
+
+    def _new_folder(self) -> Folder:
+        self._serial += 1
+        return Folder(self._serial)
+
+    # -- durability
+
+    def sync_folder(self, path: str, horizon: int) -> None:
+        """Makes the changes of this folder's names durable, with earlier changes that they build on."""
+        folder = self.folder(path)
+        chosen: set[int] = set()
+        keys: set[tuple[int, str]] = set()
+        for change in reversed(self._changes):
+            mine = change.sequence <= horizon and any(
+                place is not None and place[0] is folder for place in (change.source, change.target)
+            )
+            if mine or (change.sequence <= horizon and not keys.isdisjoint(change.keys())):
+                chosen.add(change.sequence)
+                keys.update(change.keys())
+        self._settle(lambda change: change.sequence in chosen)
+
+    def sync_everything(self) -> None:
+        """As a clean shutdown of the host does; for setting up tests."""
+        for _, inode in self._files(self.root):
+            inode.sync(self.sequence)
+        self._settle(lambda change: True)
+
+    def lose_power(self) -> None:
+        """Forgets the page cache: names and contents become what a file system may have kept."""
+        self._settle(self._choose_names())
+        self._changes.clear()
+        self._restore(self.root)
+        for _, inode in self._files(self.root):
+            inode.lose_power(self._rng)
+        self.locks.clear()
+
+    def _choose_names(self) -> Callable[[NameChange], bool]:
+        way = self._rng.choice(("none", "all", "prefix", "subset"))
+        if way in ("none", "all"):
+            return lambda change: way == "all"
+        if way == "prefix":
+            end = self._rng.randrange(len(self._changes) + 1)
+            kept = {change.sequence for change in self._changes[:end]}
+            return lambda change: change.sequence in kept
+        kept = set()
+        lost_keys: set[tuple[int, str]] = set()
+        odds = self._rng.random()
+        for change in self._changes:
+            if self._rng.random() < odds and lost_keys.isdisjoint(change.keys()):
+                kept.add(change.sequence)
+            else:
+                lost_keys.update(change.keys())
+        return lambda change: change.sequence in kept
+
+    def _settle(self, is_durable: Callable[[NameChange], bool]) -> None:
+        remaining = []
+        for change in self._changes:
+            if is_durable(change):
+                change.make_durable()
+            else:
+                remaining.append(change)
+        self._changes = remaining
+
+    def _restore(self, folder: Folder) -> None:
+        folder.names = dict(folder.durable)
+        for name in sorted(folder.names):
+            node = folder.names[name]
+            if isinstance(node, Folder):
+                self._restore(node)
+
+    def _files(self, folder: Folder, path: str = "") -> Iterator[tuple[str, Inode]]:
+        for name in sorted(folder.names):
+            node = folder.names[name]
+            if isinstance(node, Folder):
+                yield from self._files(node, f"{path}/{name}")
+            else:
+                yield f"{path}/{name}", node
+
+    # -- for judges and tests
+
+    def files(self) -> dict[str, bytes]:
+        """Every file's content as processes see it, by path, in order."""
+        return {path: bytes(inode.data) for path, inode in self._files(self.root)}
+
+    def unsynced_names(self) -> int:
+        """How many changes of names a power loss could still undo."""
+        return len(self._changes)
+
+
+def _parts(path: str) -> list[str]:
+    if not path.startswith("/"):
+        raise ValueError(f"paths of a simulated disk are absolute, not {path!r}")
+    return [part for part in path.split("/") if part]

@@ -1,0 +1,140 @@
+"""`kraft cluster`: a local cluster of node processes, and its faults by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kraft.cli.errors import UserError
+from kraft.cli.local_cluster import FAST_TIMERS, LocalCluster
+from kraft.cli.output import console, fail, print_json, print_line, progress
+
+app = typer.Typer(help="A cluster on this machine: one process per node, each broker and controller.")
+
+Dir = Annotated[Path, typer.Option("--dir", help="The folder that holds the cluster.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+NodeId = Annotated[int, typer.Argument(help="The node's id, from 1.", show_default=False)]
+
+DEFAULT_DIR = Path(".kraft")
+
+
+def parse_settings(settings: list[str]) -> dict[str, str]:
+    """`key=value` strings as a dict. Raises UserError for anything else."""
+    parsed = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator or not key.strip():
+            raise UserError(f"--set takes key=value, not {setting!r}", exit_code=2)
+        parsed[key.strip()] = value.strip()
+    return parsed
+
+
+@app.command()
+def start(
+    directory: Dir = DEFAULT_DIR,
+    nodes: Annotated[int, typer.Option(help="How many nodes.")] = 3,
+    port: Annotated[int, typer.Option(help="Client port of node 1; node i has PORT + i - 1.")] = 9092,
+    setting: Annotated[list[str], typer.Option("--set", help="A server property, key=value.")] = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """Start a cluster, or the stopped one in the folder; returns when every broker is unfenced."""
+    cluster = LocalCluster(directory)
+    fresh = not cluster.exists
+    spec = cluster.create(nodes, port, parse_settings(setting)) if fresh else cluster.spec()
+    if not fresh and setting:
+        raise UserError(
+            "--set counts only when a cluster is created; destroy this one first or edit server.properties"
+        )
+    try:
+        with progress("starting", total=len(spec.nodes)) as advance:
+            cluster.start_all(on_ready=lambda _: advance(1))
+    except BaseException:
+        cluster.destroy() if fresh else cluster.stop_all()
+        raise
+    if as_json:
+        print_json(
+            {**cluster.status(), "bootstrap_servers": spec.bootstrap_servers(), "dir": str(cluster.directory)}
+        )
+        return
+    timers = ", ".join(f"{key}={spec.settings[key]}" for key in FAST_TIMERS if key in spec.settings)
+    console.print(f"[dim]development timers: {timers}[/dim]", soft_wrap=True)
+    print_line(spec.bootstrap_servers())
+
+
+@app.command()
+def status(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
+    """Show each node: its process, state and addresses."""
+    document = LocalCluster(directory).status()
+    if as_json:
+        print_json(document)
+        return
+    console.print(_status_table(document))
+
+
+def _status_table(document: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    colours = {"running": "green", "dead": "red", "paused": "yellow", "fenced": "yellow", "starting": "cyan"}
+    table = Table(title=f"cluster {document['cluster_id']}")
+    for column in ("node", "pid", "state", "listener", "http"):
+        table.add_column(column)
+    for node in document["nodes"]:
+        mark = " (controller)" if node["id"] == document["controller_id"] else ""
+        state = node["state"]
+        table.add_row(
+            f"{node['id']}{mark}",
+            str(node["pid"] or "-"),
+            f"[{colours[state]}]{state}[/{colours[state]}]",
+            node["listener"],
+            node["http"],
+        )
+    return table
+
+
+@app.command()
+def kill(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+    """SIGKILL one node."""
+    _require(LocalCluster(directory).kill(node_id), node_id)
+
+
+@app.command()
+def pause(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+    """SIGSTOP one node."""
+    _require(LocalCluster(directory).pause(node_id), node_id)
+
+
+@app.command()
+def resume(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+    """SIGCONT one node."""
+    _require(LocalCluster(directory).resume(node_id), node_id)
+
+
+@app.command("stop-node")
+def stop_node(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+    """Controlled shutdown of one node: its leaderships move first."""
+    _require(LocalCluster(directory).stop_node(node_id), node_id)
+
+
+@app.command("start-node")
+def start_node(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+    """Start one node again; returns when it is unfenced."""
+    LocalCluster(directory).start_node(node_id)
+
+
+@app.command()
+def stop(directory: Dir = DEFAULT_DIR) -> None:
+    """Controlled shutdown of all nodes; the data stays."""
+    LocalCluster(directory).stop_all()
+
+
+@app.command()
+def destroy(directory: Dir = DEFAULT_DIR) -> None:
+    """End the nodes and remove their data; doing it twice is fine."""
+    LocalCluster(directory).destroy()
+
+
+def _require(was_running: bool, node_id: int) -> None:
+    if not was_running:
+        fail(f"node {node_id} is not running")

@@ -1,0 +1,26 @@
+"""The `kraft` command.
+
+`kraft server` is dispatched before the command-line libraries are imported: a node starts faster
+and smaller without them. Every failure that a user can cause ends as one sentence on standard
+error and the exit code of `kraft.cli.errors`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the console script; ends the process with the command's exit code."""
+    arguments = sys.argv[1:]
+    if len(arguments) == 2 and arguments[0] == "server" and not arguments[1].startswith("-"):
+        from kraft.cli.server import run_server
+
+        sys.exit(run_server(arguments[1]))
+    from kraft.cli.app import run
+
+    sys.exit(run(arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,397 @@
+"""A cluster of node processes on this machine, kept in one folder: what `kraft cluster` drives.
+
+The folder holds `cluster.json` (identity, ports, settings: kept over restarts) and one folder for
+each node with its `server.properties`, data, log and pid file. A process is recognised by pid and
+start time together, so that a recycled pid is never signalled. Used by `kraft.cli.cluster`, the
+demo, the benchmark and the tests with real processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kraft.cli.errors import UserError
+from kraft.cli.storage import format_node, new_uuid
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+POLL_S = 0.02
+HTTP_TIMEOUT_S = 1.0
+NODES_MAX = 15
+STATE_FILE = "cluster.json"
+FREE_PORTS = range(15000, 32000)
+
+FAST_TIMERS: dict[str, str] = {
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "1200",
+    "controller.quorum.election.timeout.ms": "250",
+    "controller.quorum.fetch.timeout.ms": "500",
+    "replica.lag.time.max.ms": "10000",
+}
+"""Timers of a development cluster: a dead node is noticed within about two seconds."""
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """The ports of one node; its id is its position, from 1."""
+
+    id: int
+    client_port: int
+    controller_port: int
+    http_port: int
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """What `cluster.json` holds."""
+
+    cluster_id: str
+    nodes: list[NodeSpec]
+    settings: dict[str, str]
+    secret: str
+
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"127.0.0.1:{node.client_port}" for node in self.nodes)
+
+    def properties(self, node: NodeSpec, data: Path) -> str:
+        """The node's `server.properties`."""
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": str(node.id),
+            "controller.quorum.voters": ",".join(f"{n.id}@127.0.0.1:{n.controller_port}" for n in self.nodes),
+            "listeners": f"PLAINTEXT://127.0.0.1:{node.client_port},CONTROLLER://127.0.0.1:{node.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.listener.secret": self.secret,
+            "http.listener": f"127.0.0.1:{node.http_port}",
+            "log.dirs": str(data),
+            **self.settings,
+        }
+        return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+class LocalCluster:
+    """The cluster kept in one folder. Every method works from any process of the same user."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    # -- the folder
+
+    @property
+    def exists(self) -> bool:
+        return (self.directory / STATE_FILE).is_file()
+
+    def spec(self) -> ClusterSpec:
+        """Reads `cluster.json`. Raises UserError if there is no cluster here."""
+        try:
+            raw = json.loads((self.directory / STATE_FILE).read_text())
+            return ClusterSpec(
+                raw["cluster_id"], [NodeSpec(**node) for node in raw["nodes"]], raw["settings"], raw["secret"]
+            )
+        except FileNotFoundError:
+            raise UserError(
+                f"there is no cluster in {self.directory}; start one with `kraft cluster start --dir {self.directory}`"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{self.directory / STATE_FILE} is damaged ({error}); `kraft cluster destroy` removes it"
+            ) from error
+
+    def node(self, node_id: int) -> NodeSpec:
+        for node in (nodes := self.spec().nodes):
+            if node.id == node_id:
+                return node
+        raise UserError(f"there is no node {node_id}; this cluster has nodes 1 to {len(nodes)}")
+
+    def node_dir(self, node_id: int) -> Path:
+        return self.directory / f"node-{node_id}"
+
+    def create(self, nodes: int, port: int, settings: dict[str, str]) -> ClusterSpec:
+        """Chooses ports, writes the configuration and formats the nodes' storage."""
+        if not 1 <= nodes <= NODES_MAX:
+            raise UserError(f"--nodes is a number from 1 to {NODES_MAX}, not {nodes}")
+        if not 1 <= port <= 65535 - nodes:
+            raise UserError(f"--port {port} leaves no room for {nodes} ports up to 65535")
+        clients = range(port, port + nodes)
+        free = _free_ports(2 * nodes, avoid=set(clients))
+        spec = ClusterSpec(
+            cluster_id=new_uuid(),
+            nodes=[NodeSpec(i + 1, clients[i], free[2 * i], free[2 * i + 1]) for i in range(nodes)],
+            settings={**FAST_TIMERS, **settings},
+            secret=secrets.token_urlsafe(24),
+        )
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for node in spec.nodes:
+            folder = self.node_dir(node.id)
+            (folder / "data").mkdir(parents=True, exist_ok=True)
+            config = folder / "server.properties"
+            config.touch(mode=0o600)
+            config.write_text(spec.properties(node, folder / "data"))
+            format_node(spec.cluster_id, config, ignore_formatted=True)
+        state = self.directory / STATE_FILE
+        state.touch(mode=0o600)
+        state.write_text(json.dumps(asdict(spec), indent=2) + "\n")
+        return spec
+
+    def destroy(self) -> None:
+        """Ends the processes and removes the folder's cluster; nothing to do is fine."""
+        if not self.exists:
+            return
+        for node in self.spec().nodes:
+            self.kill(node.id)
+            shutil.rmtree(self.node_dir(node.id), ignore_errors=True)
+        (self.directory / STATE_FILE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other files of the user's may lie in it
+            self.directory.rmdir()
+
+    # -- processes
+
+    def pid(self, node_id: int) -> int | None:
+        """The pid of the node's live process, or None."""
+        try:
+            pid_text, start_text = (self.node_dir(node_id) / "pid").read_text().split()
+        except (FileNotFoundError, ValueError):
+            return None
+        stat = _process_stat(int(pid_text))
+        return (
+            int(pid_text)
+            if stat is not None and stat.start_time == start_text and stat.state != "Z"
+            else None
+        )
+
+    def spawn(self, node_id: int) -> subprocess.Popen[bytes]:
+        """Starts the node's process in a session of its own; it outlives this one."""
+        node, folder = self.node(node_id), self.node_dir(node_id)
+        for port in (node.client_port, node.controller_port, node.http_port):
+            _require_free(port, node_id)
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        with (folder / "server.log").open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "kraft.cli.entry", "server", str(folder / "server.properties")],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=folder,
+                env=environment,
+            )
+        self._children = [child for child in self._children if child.poll() is None] + [process]
+        stat = _process_stat(process.pid)
+        (folder / "pid").write_text(f"{process.pid} {stat.start_time if stat else 0}\n")
+        return process
+
+    def start_all(self, on_ready: Callable[[int], None] = lambda _: None) -> None:
+        """Starts every node that does not run and returns when all brokers are unfenced."""
+        nodes = [node.id for node in self.spec().nodes]
+        started = {node_id: self.spawn(node_id) for node_id in nodes if self.pid(node_id) is None}
+        self._await_ready(nodes, started, on_ready)
+
+    def start_node(self, node_id: int) -> None:
+        """Starts one node and returns when it is unfenced."""
+        self.node(node_id)
+        if self.pid(node_id) is not None:
+            raise UserError(f"node {node_id} is already running (pid {self.pid(node_id)})")
+        self._await_ready([node_id], {node_id: self.spawn(node_id)}, lambda _: None)
+
+    def _await_ready(
+        self, nodes: list[int], started: dict[int, subprocess.Popen[bytes]], on_ready: Callable[[int], None]
+    ) -> None:
+        waiting = list(nodes)
+        for _ in deadline(START_TIMEOUT_S):
+            for node_id in list(waiting):
+                process = started.get(node_id)
+                if process is not None and process.poll() is not None:
+                    raise UserError(f"node {node_id} ended while it started:\n{self.log_tail(node_id)}")
+                if self.readiness(node_id).get("ready"):
+                    waiting.remove(node_id)
+                    on_ready(node_id)
+            if not waiting:
+                return
+        reasons = "; ".join(
+            f"node {n}: {', '.join(self.readiness(n).get('reasons', ['does not answer']))}" for n in waiting
+        )
+        raise UserError(
+            f"not ready after {START_TIMEOUT_S:g} s: {reasons} (logs: {self.directory}/node-*/server.log)"
+        )
+
+    def kill(self, node_id: int) -> bool:
+        """SIGKILL. Returns whether there was a process; returns when it is gone."""
+        return self._signal(node_id, signal.SIGKILL, wait_s=STOP_TIMEOUT_S)
+
+    def pause(self, node_id: int) -> bool:
+        """SIGSTOP."""
+        return self._signal(node_id, signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> bool:
+        """SIGCONT."""
+        return self._signal(node_id, signal.SIGCONT)
+
+    def stop_node(self, node_id: int) -> bool:
+        """Controlled shutdown: SIGTERM, then wait; SIGKILL if it does not end in time."""
+        if not self._signal(node_id, signal.SIGTERM):
+            return False
+        self._signal(node_id, signal.SIGCONT)
+        self._await_end(node_id, STOP_TIMEOUT_S)
+        if self.pid(node_id) is not None:
+            self.kill(node_id)
+            raise UserError(f"node {node_id} did not stop in {STOP_TIMEOUT_S:g} s and was killed")
+        return True
+
+    def stop_all(self) -> None:
+        """Controlled shutdown of all nodes at once; the data stays."""
+        running = [node.id for node in self.spec().nodes if self._signal(node.id, signal.SIGTERM)]
+        for node_id in running:
+            self._signal(node_id, signal.SIGCONT)
+        for node_id in running:
+            self._await_end(node_id, STOP_TIMEOUT_S)
+            if self.pid(node_id) is not None:
+                self.kill(node_id)
+
+    def _signal(self, node_id: int, number: signal.Signals, wait_s: float = 0.0) -> bool:
+        self.node(node_id)
+        pid = self.pid(node_id)
+        if pid is None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if wait_s:
+            self._await_end(node_id, wait_s)
+        return True
+
+    def _await_end(self, node_id: int, timeout_s: float) -> None:
+        for _ in deadline(timeout_s):
+            if self.pid(node_id) is None:
+                return
+
+    # -- what it looks like
+
+    def readiness(self, node_id: int) -> dict[str, Any]:
+        """What `/health/ready` says, or {} if nobody answers."""
+        return self.http_json(node_id, "/health/ready") or {}
+
+    def http_json(self, node_id: int, path: str) -> Any:
+        """GETs a JSON document from the node's HTTP listener; None if nobody answers."""
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.node(node_id).http_port, timeout=HTTP_TIMEOUT_S
+        )
+        try:
+            connection.request("GET", path)
+            return json.loads(connection.getresponse().read())
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+        finally:
+            connection.close()
+
+    def log_tail(self, node_id: int, lines: int = 12) -> str:
+        try:
+            text = (self.node_dir(node_id) / "server.log").read_text(errors="replace")
+        except FileNotFoundError:
+            return "(no log)"
+        return "\n".join(text.splitlines()[-lines:])
+
+    def status(self) -> dict[str, Any]:
+        """The document of `kraft cluster status --json`."""
+        spec = self.spec()
+        nodes, controller_id = [], None
+        for node in spec.nodes:
+            pid = self.pid(node.id)
+            state = self._state(node.id, pid)
+            if state in ("running", "fenced") and controller_id is None:
+                controller_id = (self.http_json(node.id, "/api/cluster") or {}).get("controller_id")
+            nodes.append(
+                {
+                    "id": node.id,
+                    "pid": pid,
+                    "state": state,
+                    "roles": ["broker", "controller"],
+                    "listener": f"127.0.0.1:{node.client_port}",
+                    "http": f"http://127.0.0.1:{node.http_port}",
+                }
+            )
+        return {"cluster_id": spec.cluster_id, "controller_id": controller_id, "nodes": nodes}
+
+    def _state(self, node_id: int, pid: int | None) -> str:
+        if pid is None:
+            return "dead"
+        stat = _process_stat(pid)
+        if stat is not None and stat.state == "T":
+            return "paused"
+        ready = self.readiness(node_id)
+        if ready.get("ready"):
+            return "running"
+        return "fenced" if "fenced" in ready.get("reasons", []) else "starting"
+
+
+def deadline(seconds: float) -> Iterator[None]:
+    """Yields every few milliseconds until `seconds` have passed, and once more at the end."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+        time.sleep(POLL_S)
+    yield
+
+
+@dataclass(frozen=True)
+class _ProcessStat:
+    state: str
+    start_time: str
+
+
+def _process_stat(pid: int) -> _ProcessStat | None:
+    """State letter and start time (clock ticks since boot) of a process, from /proc."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return _ProcessStat(fields[0], fields[19])
+
+
+def _require_free(port: int, node_id: int) -> None:
+    if not _is_free(port):
+        raise UserError(
+            f"port {port} of node {node_id} is in use; stop what listens there or choose another --port"
+        )
+
+
+def free_port_range(count: int) -> int:
+    """The first of `count` consecutive ports that nobody listens on now."""
+    while True:
+        first = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS) - count)
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+
+
+def _free_ports(count: int, avoid: set[int]) -> list[int]:
+    """Ports that nobody listens on now, all different, below the range that the kernel gives to clients."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS))
+        if port not in avoid and port not in ports and _is_free(port):
+            ports.append(port)
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

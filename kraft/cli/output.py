@@ -1,0 +1,48 @@
+"""What commands print: results on standard output, progress and notes on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kraft.cli.errors import UserError
+
+console = Console(stderr=True, highlight=False)
+
+
+def print_line(text: str) -> None:
+    """One line of a result."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def print_json(document: Any) -> None:
+    """The one JSON object of a command with --json."""
+    print_line(json.dumps(document))
+
+
+def fail(message: str, exit_code: int = 1) -> NoReturn:
+    """Ends the command with a sentence."""
+    raise UserError(message, exit_code)
+
+
+@contextlib.contextmanager
+def progress(label: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """A progress bar on standard error; yields `advance(amount)`. Silent where there is no terminal."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=False,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda amount: bar.advance(task, amount)

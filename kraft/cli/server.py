@@ -1,0 +1,66 @@
+"""`kraft server`: one node in the foreground, until SIGTERM or SIGINT, which are a controlled shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from kraft.config import ConfigError, ServerConfig, load_config
+from kraft.logs import configure_logs
+from kraft.node import STARTUP_ERRORS, Node
+from kraft.runtime.loop import run
+from kraft.runtime.real import real_environment
+
+EXIT_DONE, EXIT_FAILED = 0, 1
+STARTED = "Kafka Server started"
+"""What tools that start a broker wait for; printed once the node serves."""
+
+
+def run_server(path: str) -> int:
+    """Runs the node that `path` configures. Returns the exit code."""
+    configure_logs()
+    try:
+        config = load_config(Path(path).read_text())
+    except OSError as error:
+        return _fail(f"cannot read {path}: {error.strerror}")
+    except (ConfigError, UnicodeDecodeError) as error:
+        return _fail(f"{path}: {error}")
+    return run(lambda stop: _serve(config, stop))
+
+
+async def _serve(config: ServerConfig, stop: asyncio.Event) -> int:
+    """Starts the node, waits for the stop event, stops the node."""
+    environment = real_environment()
+    node = Node(config, environment)
+    stopping = asyncio.ensure_future(stop.wait())
+    starting = asyncio.ensure_future(_start(node))
+    await asyncio.wait([stopping, starting], return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        problem = starting.result()
+        if problem is not None:
+            stopping.cancel()
+            return _fail(problem)
+        await stopping
+    else:
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+    await node.stop()
+    await environment.executor.close()
+    return EXIT_DONE
+
+
+async def _start(node: Node) -> str | None:
+    """Returns why the node could not start, or None once it serves."""
+    try:
+        await node.start()
+        await node.wait_ready()
+    except STARTUP_ERRORS as error:
+        return str(error) or type(error).__name__
+    print(STARTED, flush=True)
+    return None
+
+
+def _fail(problem: str) -> int:
+    print(f"error: {problem}", file=sys.stderr, flush=True)
+    return EXIT_FAILED

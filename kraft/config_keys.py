@@ -1,0 +1,139 @@
+"""The table of server.properties: every key that a node honours, its type, default, check and text.
+
+One entry a key; `kraft.config` parses files with it, DescribeConfigs lists it. Names, units and
+defaults are Kafka's, except for the few keys of our own, which say so. Defaults for topics
+(`log.segment.bytes`, …) are in `partitions.log.config` and not repeated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One key. `parse` turns text into the value or raises ValueError with the end of a sentence.
+
+    `default` is text, as it would stand in the file; None means that there is none.
+    """
+
+    name: str
+    type: str
+    default: str | None
+    parse: Callable[[str], Any]
+    doc: str
+    sensitive: bool = False
+
+
+def _integer(minimum: int, maximum: int = INT_MAX) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if not minimum <= value <= maximum:
+            raise ValueError(f"{value} is not between {minimum} and {maximum}")
+        return value
+
+    return parse
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _string(text: str) -> str:
+    return text
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+_KEYS: Final = (
+    ConfigKey("process.roles", "list", None, _list, "broker, controller, or both, comma-separated."),
+    ConfigKey("node.id", "int", None, _integer(0), "The node's id, unique in the cluster."),
+    ConfigKey(
+        "controller.quorum.voters", "list", None, _list, "The controller quorum: id@host:port, comma-separated."
+    ),
+    ConfigKey("controller.listener.names", "list", None, _list, "Names of the listeners that belong to the controller."),
+    ConfigKey(
+        "controller.listener.secret", "password", None, _string,
+        "Shared secret that the quorum's nodes authenticate each other with (a key of kraft's own).", True,
+    ),
+    ConfigKey(
+        "listeners", "list", "PLAINTEXT://:9092", _list,
+        "Where the node listens: NAME://host:port; an empty host is every interface.",
+    ),
+    ConfigKey("advertised.listeners", "list", None, _list, "What clients are told, if not the same as listeners."),
+    ConfigKey(
+        "listener.security.protocol.map", "list",
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT", _list, "NAME:PROTOCOL; protocols are PLAINTEXT and SSL.",
+    ),
+    ConfigKey("inter.broker.listener.name", "string", None, _string, "The listener that followers fetch through."),
+    ConfigKey("ssl.keystore.location", "string", None, _string, "A PEM file: the private key, then the certificates."),
+    ConfigKey("ssl.key.password", "password", None, _string, "The password of the private key.", True),
+    ConfigKey("ssl.truststore.location", "string", None, _string, "A PEM file of the authorities trusted in clients."),
+    ConfigKey("ssl.client.auth", "string", "none", _string, "Whether TLS clients need a certificate: none or required."),
+    ConfigKey(
+        "http.listener", "string", "127.0.0.1:0", _string,
+        "host:port of the node's HTTP server; port 0 chooses a free one (a key of kraft's own).",
+    ),
+    ConfigKey("log.dirs", "list", "/tmp/kraft-logs", _list, "Folders of the partitions' logs."),
+    ConfigKey("metadata.log.dir", "string", None, _string, "Folder of the metadata log, if not the first of log.dirs."),
+    ConfigKey("broker.rack", "string", None, _string, "The broker's rack; replicas are spread over racks."),
+    ConfigKey("num.partitions", "int", "1", _integer(1), "Partitions of a topic created without a number."),
+    ConfigKey("default.replication.factor", "int", "1", _integer(1, 2**15 - 1), "Replicas of such a topic."),
+    ConfigKey("auto.create.topics.enable", "boolean", "true", _boolean, "Whether asking for a topic may create it."),
+    ConfigKey("delete.topic.enable", "boolean", "true", _boolean, "Whether topics can be deleted."),
+    ConfigKey(
+        "replica.lag.time.max.ms", "long", "30000", _integer(1, LONG_MAX),
+        "How long a follower may not be caught up before it leaves the ISR.",
+    ),
+    ConfigKey("replica.fetch.wait.max.ms", "int", "500", _integer(0), "How long a leader holds a follower's fetch."),
+    ConfigKey("replica.fetch.min.bytes", "int", "1", _integer(0), "What a follower's fetch waits for."),
+    ConfigKey("replica.fetch.max.bytes", "int", "1048576", _integer(0), "Records of one partition in one fetch."),
+    ConfigKey("replica.fetch.response.max.bytes", "int", "10485760", _integer(0), "Records in one fetch."),
+    ConfigKey("replica.fetch.backoff.ms", "int", "1000", _integer(0), "The longest pause after failed fetches."),
+    ConfigKey("replica.socket.timeout.ms", "int", "30000", _integer(1), "When a silent leader counts as unreachable."),
+    ConfigKey("broker.heartbeat.interval.ms", "int", "2000", _integer(1), "How often a broker tells that it lives."),
+    ConfigKey(
+        "broker.session.timeout.ms", "int", "9000", _integer(1), "Silence after which the controller fences a broker."
+    ),
+    ConfigKey(
+        "controller.quorum.election.timeout.ms", "int", "1000", _integer(100),
+        "Silence of the quorum's leader after which a voter stands for election; drawn anew up to its double.",
+    ),
+    ConfigKey(
+        "controller.quorum.fetch.timeout.ms", "int", "2000", _integer(100),
+        "How long the quorum's leader goes on without hearing from a majority.",
+    ),
+    ConfigKey(
+        "controlled.shutdown.timeout.ms", "long", "30000", _integer(0, LONG_MAX),
+        "How long a stopping broker waits for its leaderships to move (a key of kraft's own).",
+    ),
+    ConfigKey("socket.request.max.bytes", "int", "104857600", _integer(1), "The largest request."),
+    ConfigKey("max.connections", "int", str(INT_MAX), _integer(0), "Connections of one listener."),
+    ConfigKey("max.connections.per.ip", "int", str(INT_MAX), _integer(0), "Connections from one address."),
+    ConfigKey("connections.max.idle.ms", "long", "600000", _integer(-1, LONG_MAX), "When a silent connection is closed."),
+    ConfigKey(
+        "replica.high.watermark.checkpoint.interval.ms", "long", "5000", _integer(1, LONG_MAX),
+        "How often high watermarks are written down.",
+    ),
+    ConfigKey(
+        "log.flush.offset.checkpoint.interval.ms", "int", "60000", _integer(1), "How often recovery points are written."
+    ),
+    ConfigKey("log.retention.check.interval.ms", "long", "300000", _integer(1, LONG_MAX), "How often old segments go."),
+)  # fmt: skip
+
+CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {
+    key.name: key for key in sorted(_KEYS, key=lambda key: key.name)
+}
+"""The keys by name, in alphabetical order."""

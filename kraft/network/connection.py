@@ -1,0 +1,440 @@
+"""One client connection: frames in, answers out, in the order of the requests.
+
+Guarantees, to the broker's handlers (`FrameHandler`) and to the peer: frames are handed on in order
+and as views that nobody overwrites; a handler that returns a `Response` is answered without a task
+or a timer; one that returns an awaitable holds up only the answers behind it on this connection.
+Memory is bounded: no frame is handled while `max_unanswered_requests` answers are owed or the peer
+does not read what it asked for; reading pauses and TCP pushes back. A malformed frame, a handler's
+`CloseConnectionError` and a bug in a handler close this connection with one log line and touch no other.
+
+Handlers run on the event loop in the order of arrival up to their first await; whoever needs more
+order than that between two requests of one connection has to see to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol, cast
+
+from kraft.network.framing import FrameBuffer, FrameError
+from kraft.network.limits import NetworkLimits
+from kraft.network.response import BUFFER_TYPES, JOIN_BYTES, Answer, Response, Segment, join_small
+from kraft.network.sender import Sender, SenderFactory
+from partitions.disk import Buffer
+
+logger = logging.getLogger(__name__)
+_pack_length = struct.Struct(">i").pack
+
+FRAMES_PER_TURN = 64
+"""Frames handled before other connections get their turn."""
+FLUSH_BYTES = 256 * 1024
+"""Answers gathered before they are handed to the transport."""
+
+FrameHandler = Callable[[memoryview, "Connection"], Answer]
+
+
+class CloseConnectionError(Exception):
+    """Raised by a handler when the connection cannot go on; its text becomes the log line."""
+
+
+async def _await(answer: Awaitable[Response | None]) -> Response | None:
+    return await answer
+
+
+class State(enum.IntEnum):
+    OPEN = 0
+    DRAINING = 1
+    """No more requests are taken; closes when what is owed was sent."""
+    CLOSING = 2
+    """The transport was told to close."""
+    CLOSED = 3
+
+
+# Looking a member up on an enum class is slow enough to be seen on the path of a request.
+_OPEN, _DRAINING, _CLOSING, _CLOSED = State
+
+
+class ConnectionOwner(Protocol):
+    """What a connection needs of its server."""
+
+    name: str
+    limits: NetworkLimits
+    sender_factory: SenderFactory
+    handler: FrameHandler
+    authentication_required: bool
+
+    def admit(self, connection: Connection) -> str | None:
+        """Registers a new connection, or says why it is refused."""
+
+    def forget(self, connection: Connection, unfinished: list[asyncio.Task[Response | None]]) -> None:
+        """The connection is gone; `unfinished` are its cancelled tasks, to be awaited."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one accepted connection.
+
+    For handlers: `peer` is (host, port); `session` is theirs to keep what belongs to the connection
+    (principal, fetch state); `authenticated` lifts the limit on the size of a frame.
+    """
+
+    def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+        limits = owner.limits
+        self.peer: tuple[str, int] = ("", 0)
+        self.session: object | None = None
+        self.state = _OPEN
+        self._owner = owner
+        self._loop = loop
+        self._handler = owner.handler
+        self._max_unanswered = limits.max_unanswered_requests
+        self._frames = FrameBuffer(
+            max_frame_bytes=(
+                min(limits.max_unauthenticated_request_bytes, limits.max_request_bytes)
+                if owner.authentication_required
+                else limits.max_request_bytes
+            ),
+            min_frame_bytes=limits.min_request_bytes,
+        )
+        # The loop fetches this attribute once: one call less for every read.
+        self.get_buffer = self._frames.writable  # type: ignore[method-assign]
+        self._transport: asyncio.Transport | None = None
+        self._sender: Sender | None = None
+        # Answers owed, oldest first: a Response that waits for those before it, or a future.
+        self._owed: deque[Response | asyncio.Future[Response | None]] = deque()
+        self._out: list[Segment] = []  # gathered in this turn, not with the transport yet
+        self._out_bytes = 0
+        self._out_has_slices = False
+        self._write_paused = False
+        self._sender_busy = False
+        self._read_paused = False
+        self._turn_scheduled = False
+        self._eof = False
+        # Activity, counted on the hot path and dated by `check_idle`.
+        self._events = 0
+        self._activity_seen = 0
+        self._active_at_s = loop.time()
+
+    # -- for handlers ---------------------------------------------------------------------------
+
+    @property
+    def authenticated(self) -> bool:
+        return self._frames.max_frame_bytes == self._owner.limits.max_request_bytes
+
+    def mark_authenticated(self) -> None:
+        """The peer is known now: frames up to `max_request_bytes` are accepted from here on."""
+        self._frames.max_frame_bytes = self._owner.limits.max_request_bytes
+
+    def close(self, reason: str) -> None:
+        """Closes after what has been written so far; answers still owed are dropped."""
+        if self.state < _CLOSING:
+            logger.info("%s: closing connection from %s: %s", self._owner.name, self._peer_text(), reason)
+            self._shut()
+
+    # -- for the server -------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Takes no more requests, and closes once what is owed was sent."""
+        if self.state is _OPEN:
+            self.state = _DRAINING
+            self._pause_reading()
+            self._close_if_drained()
+
+    def abort(self) -> None:
+        """Drops the connection at once."""
+        if self._transport is not None and self.state is not _CLOSED:
+            self.state = _CLOSING
+            if self._sender is not None:
+                self._sender.close()
+            self._transport.abort()
+
+    def check_idle(self, now_s: float, max_idle_s: float | None, closing_grace_s: float) -> None:
+        """Called now and then: drops a peer that has been silent for too long, or does not let go."""
+        activity = self._events + (self._sender.sent_bytes if self._sender is not None else 0)
+        if activity != self._activity_seen:
+            self._activity_seen = activity
+            self._active_at_s = now_s
+        idle_s = now_s - self._active_at_s
+        if self.state is _CLOSING and idle_s >= closing_grace_s:
+            self.abort()
+        elif max_idle_s is not None and idle_s >= max_idle_s and not self._waits_for_handler():
+            logger.info(
+                "%s: closing connection from %s: idle for %d s", self._owner.name, self._peer_text(), idle_s
+            )
+            self.abort()
+        elif idle_s > closing_grace_s:
+            self._frames.release_idle_memory()
+
+    # -- asyncio.BufferedProtocol ---------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.peer = (peer[0], peer[1])
+        refusal = self._owner.admit(self)
+        if refusal is not None:
+            logger.warning(
+                "%s: refusing connection from %s: %s", self._owner.name, self._peer_text(), refusal
+            )
+            self.state = _CLOSING
+            transport.abort()
+            return
+        if transport.get_extra_info("sslcontext") is None:
+            # Paused then means exactly: the transport holds bytes. The sender relies on it, since it
+            # must not overtake them. (TLS transports keep their own limits.)
+            transport.set_write_buffer_limits(high=0)
+        self._sender = self._owner.sender_factory(transport, self._on_sent, self._on_send_failed)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._frames.advance(nbytes)
+        self._events += 1
+        if not self._read_paused:
+            self._take_turn()
+
+    def eof_received(self) -> bool:
+        self._eof = True
+        if self.state is not _OPEN:
+            return self.state is _DRAINING
+        if not self._read_paused:
+            self._take_turn()
+        # A peer that only closed its sending side still gets its answers. TLS cannot be half closed.
+        if self._transport is None or self._transport.get_extra_info("sslcontext") is not None:
+            return False
+        return self.state < _CLOSING
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        if self._sender is not None:
+            self._sender.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._events += 1
+        if self._sender_busy and self._sender is not None:
+            self._sender.resume_writing()
+        elif self._sender is not None:
+            self._sender.resume_writing()
+            self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.state = _CLOSED
+        if self._sender is not None:
+            self._sender.close()
+        self._transport = None
+        self._out.clear()
+        unfinished = self._cancel_owed()
+        self._owner.forget(self, unfinished)
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _take_turn(self) -> None:
+        """Hands frames to the handler until there are none, or the connection has to wait."""
+        while self.state is _OPEN:
+            room = self._max_unanswered - len(self._owed)
+            if self._write_paused or self._sender_busy or room <= 0:
+                self._pause_reading()
+                break
+            limit = min(FRAMES_PER_TURN, room)
+            try:
+                frames = self._frames.take(limit)
+            except FrameError as error:
+                self._reject(f"it sent {error}")
+                return
+            for frame in frames:
+                if not self._handle(frame):
+                    return
+            if self._out:
+                self._flush()
+            if len(frames) < limit and not self._frames.broken:
+                if self._eof:
+                    self.state = _DRAINING
+                elif self._read_paused:
+                    self._resume_reading()
+                break
+            if limit == FRAMES_PER_TURN:
+                self._pause_reading()
+                self._schedule_turn()
+                break
+        if self.state is _DRAINING:
+            self._close_if_drained()
+
+    def _handle(self, frame: memoryview) -> bool:
+        """Runs the handler on one frame; False when that closed the connection."""
+        try:
+            answer = self._handler(frame, self)
+        except CloseConnectionError as error:
+            self._reject(str(error))
+            return False
+        except Exception:
+            logger.exception("%s: a handler failed; closing %s", self._owner.name, self._peer_text())
+            self._shut()
+            return False
+        if type(answer) is Response:
+            if self._owed or self._write_paused or self._sender_busy:
+                self._owed.append(answer)
+            else:
+                self._gather(answer)
+        elif answer is not None:
+            assert not isinstance(answer, Response), "Response is not meant to be subclassed"
+            future = answer if isinstance(answer, asyncio.Future) else self._loop.create_task(_await(answer))
+            self._owed.append(future)
+            future.add_done_callback(self._on_answer)
+        return self.state < _CLOSING
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._scheduled_turn)
+
+    def _scheduled_turn(self) -> None:
+        self._turn_scheduled = False
+        if self.state is _OPEN:
+            self._take_turn()
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def _on_answer(self, future: asyncio.Future[Response | None]) -> None:
+        if self.state >= _CLOSING:
+            if not future.cancelled() and (error := future.exception()) is not None:
+                logger.error("%s: a handler failed after its client left", self._owner.name, exc_info=error)
+        elif self._owed and self._owed[0] is future:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Sends what can be sent by now, then handles the frames that had to wait for it."""
+        self._send_owed()
+        if self.state is _OPEN and self._read_paused:
+            if not self._turn_scheduled:
+                self._take_turn()
+        elif self.state is _DRAINING:
+            self._close_if_drained()
+
+    def _send_owed(self) -> None:
+        owed = self._owed
+        while owed and not self._write_paused and not self._sender_busy:
+            head = owed[0]
+            if isinstance(head, asyncio.Future):
+                if not head.done():
+                    break
+                answer = self._result(head)
+                if self.state >= _CLOSING:
+                    return
+            else:
+                answer = head
+            owed.popleft()
+            if answer is not None:
+                self._gather(answer)
+        if self._out:
+            self._flush()
+
+    def _result(self, future: asyncio.Future[Response | None]) -> Response | None:
+        """The answer of a finished future; closes the connection when there is none to give."""
+        if future.cancelled():
+            self._reject("its request was cancelled")
+            return None
+        error = future.exception()
+        if error is None:
+            return future.result()
+        if isinstance(error, CloseConnectionError):
+            self._reject(str(error))
+        else:
+            logger.error(
+                "%s: a handler failed; closing %s", self._owner.name, self._peer_text(), exc_info=error
+            )
+            self._shut()
+        return None
+
+    def _gather(self, response: Response) -> None:
+        """Adds a response to what leaves with the next flush; flushes when that is a lot."""
+        out = self._out
+        out.append(_pack_length(response.length))
+        for segment in response.segments:
+            if type(segment) not in BUFFER_TYPES:
+                self._out_has_slices = True
+            out.append(segment)
+        self._out_bytes += response.length
+        if self._out_has_slices or self._out_bytes >= FLUSH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Hands everything gathered to the transport, or to the sender when slices are among it."""
+        assert self._transport is not None
+        assert self._sender is not None
+        out, size, has_slices = self._out, self._out_bytes, self._out_has_slices
+        self._out, self._out_bytes, self._out_has_slices = [], 0, False
+        if has_slices:
+            self._sender_busy = not self._sender.send(out)
+            return
+        buffers: list[Buffer] = out  # type: ignore[assignment]  # no slices: all are buffers
+        if size <= JOIN_BYTES:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(join_small(buffers))
+
+    def _on_sent(self) -> None:
+        self._sender_busy = False
+        self._events += 1
+        if not self._write_paused and self.state < _CLOSING:
+            self._go_on()
+
+    def _on_send_failed(self, error: Exception) -> None:
+        logger.warning(
+            "%s: sending to %s failed, closing the connection: %s", self._owner.name, self._peer_text(), error
+        )
+        self.abort()
+
+    # -- reading and closing --------------------------------------------------------------------
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused:
+            self._read_paused = True
+            if self._transport is not None and not self._eof:
+                self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        self._read_paused = False
+        if self._transport is not None and not self._eof:
+            self._transport.resume_reading()
+
+    def _waits_for_handler(self) -> bool:
+        return bool(self._owed) and isinstance(self._owed[0], asyncio.Future) and not self._owed[0].done()
+
+    def _close_if_drained(self) -> None:
+        if not self._owed and not self._sender_busy and not self._out and self.state is _DRAINING:
+            self._shut()
+
+    def _reject(self, reason: str) -> None:
+        """The peer broke the rules: what is ready goes out, then the connection is closed."""
+        logger.warning("%s: closing connection from %s: %s", self._owner.name, self._peer_text(), reason)
+        self._shut()
+
+    def _shut(self) -> None:
+        """Closes the transport behind what it was given; answers still owed are cancelled."""
+        if self._out and not self._write_paused and not self._sender_busy:
+            self._flush()
+        self.state = _CLOSING
+        self._events += 1
+        if self._transport is None:
+            return
+        if self._sender_busy:
+            self.abort()  # in the middle of a response: its end cannot be sent any more
+        else:
+            self._transport.close()
+
+    def _cancel_owed(self) -> list[asyncio.Task[Response | None]]:
+        unfinished: list[asyncio.Task[Response | None]] = []
+        for answer in self._owed:
+            if isinstance(answer, asyncio.Future) and not answer.done():
+                answer.cancel()
+                if isinstance(answer, asyncio.Task):
+                    unfinished.append(answer)
+        self._owed.clear()
+        return unfinished
+
+    def _peer_text(self) -> str:
+        return f"{self.peer[0]}:{self.peer[1]}"

@@ -1,0 +1,50 @@
+"""From frames to requests: decodes the header before the broker's handler sees the request.
+
+`decoding(handler)` is the `FrameHandler` that a broker gives to its `SocketServer`. A header that
+cannot be decoded closes the connection, as in Kafka: without a correlation id there is nothing to answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kraft.network.connection import CloseConnectionError, Connection, FrameHandler
+from kraft.network.response import Answer
+from kraft.protocol.errors import ProtocolError
+from kraft.protocol.headers import RequestHeader, decode_request_header
+
+
+class RequestContext:
+    """One request: its header, its body (a view that stays valid while it is held), its connection."""
+
+    __slots__ = ("body", "connection", "header")
+
+    def __init__(self, header: RequestHeader, body: memoryview, connection: Connection) -> None:
+        self.header = header
+        self.body = body
+        self.connection = connection
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Host and port of the client."""
+        return self.connection.peer
+
+
+Handler = Callable[[RequestContext], Answer]
+"""Answers one request; see `kraft.network.connection` for what it may rely on."""
+
+
+def decoding(handler: Handler) -> FrameHandler:
+    """The frame handler that decodes request headers for `handler`.
+
+    A ProtocolError, from the header or from `handler`, closes the connection with a log line.
+    """
+
+    def handle(frame: memoryview, connection: Connection) -> Answer:
+        try:
+            header, position = decode_request_header(frame)
+            return handler(RequestContext(header, frame[position:], connection))
+        except ProtocolError as error:
+            raise CloseConnectionError(f"it sent a malformed request: {error}") from error
+
+    return handle

@@ -1,0 +1,141 @@
+"""The port through which responses with file slices leave, and its implementation for any transport.
+
+A `Sender` belongs to one connection and sends one list of segments at a time, strictly in order. The
+connection writes responses without slices to the transport itself and never while its sender is busy.
+`TransportSender` reads a slice piece by piece and writes the pieces with flow control: it serves TLS
+and the simulation; `kraft.runtime.sendfile` sends from the page cache on plain sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from kraft.network.response import Segment
+from partitions.disk import Buffer, FileSlice
+
+OnSent = Callable[[], None]
+OnFailed = Callable[[Exception], None]
+
+
+class Sender(Protocol):
+    """Sends the segments of one connection; one list at a time."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes handed on so far; grows as long as the peer reads."""
+
+    def send(self, segments: Sequence[Segment]) -> bool:
+        """Sends `segments`. True: all of it is with the transport or the kernel. False: the sender is
+        busy with the rest, and calls `on_sent` when done or `on_failed` when it cannot be done
+        (never from within `send`). To be called only while the sender is idle and the transport has
+        not paused writing.
+        """
+
+    def pause_writing(self) -> None:
+        """The transport's write buffer is full."""
+
+    def resume_writing(self) -> None:
+        """The transport's write buffer has drained."""
+
+    def close(self) -> None:
+        """Drops what is left to send; no callback is called any more. May be called twice."""
+
+
+SenderFactory = Callable[[asyncio.Transport, OnSent, OnFailed], Sender]
+SliceReader = Callable[[FileSlice], Iterator[Buffer]]
+"""Yields the bytes of a slice in order. Raises OSError, or EOFError if the file became shorter."""
+
+
+def read_whole(piece: FileSlice) -> Iterator[Buffer]:
+    """A slice as one piece: for slices that have no descriptor."""
+    yield piece.read()
+
+
+class TransportSender:
+    """Reads slices and writes them to the transport, one piece more whenever it has drained.
+
+    At most one piece is held in memory beside the transport's own buffer.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        on_sent: OnSent,
+        on_failed: OnFailed,
+        *,
+        reader: SliceReader = read_whole,
+    ) -> None:
+        self._transport = transport
+        self._on_sent = on_sent
+        self._on_failed = on_failed
+        self._reader = reader
+        self._segments: deque[Segment] = deque()
+        self._pieces: Iterator[Buffer] | None = None
+        self._paused = False
+        self._closed = False
+        self.sent_bytes = 0
+
+    def send(self, segments: Sequence[Segment]) -> bool:
+        self._segments.extend(segments)
+        try:
+            return self._run()
+        except (OSError, EOFError) as error:
+            self._segments.clear()
+            asyncio.get_running_loop().call_soon(self._fail, error)
+            return False
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._closed or (not self._segments and self._pieces is None):
+            return
+        try:
+            done = self._run()
+        except (OSError, EOFError) as error:
+            self._fail(error)
+            return
+        if done:
+            self._on_sent()
+
+    def close(self) -> None:
+        self._closed = True
+        self._segments.clear()
+        self._pieces = None
+
+    def _fail(self, error: Exception) -> None:
+        if not self._closed:
+            self.close()
+            self._on_failed(error)
+
+    def _run(self) -> bool:
+        """Writes until the transport pauses or nothing is left; True when nothing is left."""
+        while not self._paused:
+            if self._pieces is not None:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    self._pieces = None
+                else:
+                    self._write(piece)
+            elif not self._segments:
+                return True
+            else:
+                segment = self._segments.popleft()
+                if isinstance(segment, bytes | bytearray | memoryview):
+                    self._write(segment)
+                else:
+                    self._pieces = self._reader(segment)
+        return self._pieces is None and not self._segments
+
+    def _write(self, data: Buffer) -> None:
+        self.sent_bytes += len(data)
+        self._transport.write(data)
+
+
+def transport_sender(transport: asyncio.Transport, on_sent: OnSent, on_failed: OnFailed) -> Sender:
+    """The `SenderFactory` for simulation."""
+    return TransportSender(transport, on_sent, on_failed)

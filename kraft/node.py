@@ -1,0 +1,263 @@
+"""One node: broker, controller or both, assembled from its configuration and its environment.
+
+`start` returns when the node takes part (its listeners are open, its broker is registered and asks to
+be unfenced); `ready` says whether it serves. `stop` is a controlled shutdown. Run by `kraft server`
+in a process of its own, by `kraft.testing` many in one process, and by the simulator under virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import structlog
+
+from kraft.broker.lifecycle import BrokerState, RegistrationRefused
+from kraft.broker.server import BrokerServer, Identity
+from kraft.config import ConfigError, ServerConfig
+from kraft.environment import Environment
+from kraft.http.server import HttpServer
+from partitions.disk import DirLock
+from partitions.log.data_directory import LOCK_FILE
+from partitions.log.errors import DataDirectoryError, LogError
+from partitions.log.meta_properties import MetaProperties, check_meta_properties, read_meta_properties
+from quorum.controller.decision import ControllerConfig
+from quorum.controller.topic_configs import LogTopicConfigs
+from quorum.controller_server import ControllerServer, ControllerServerConfig
+from quorum.raft.config import RaftConfig, RaftConfigError, RaftTiming
+from quorum.raft.storage import RaftStorageError
+
+log = structlog.get_logger(__name__)
+
+UNFENCED_TIMEOUT_S = 60.0
+
+
+class NotReadyError(Exception):
+    """The node started, and was not unfenced in time; the message says why."""
+
+
+STARTUP_ERRORS = (
+    ConfigError,
+    DataDirectoryError,
+    LogError,
+    NotReadyError,
+    OSError,
+    RaftConfigError,
+    RaftStorageError,
+    RegistrationRefused,
+)
+"""What an operator can mend; each error's text is a sentence."""
+
+
+class Node:
+    """One node. Made, started and stopped on the event loop that it lives on."""
+
+    def __init__(self, config: ServerConfig, environment: Environment) -> None:
+        self.config = config
+        self._environment = environment
+        self._loop = asyncio.get_running_loop()
+        self._metadata_lock: DirLock | None = None
+        self.cluster_id = ""
+        self.controller: ControllerServer | None = None
+        self.broker: BrokerServer | None = None
+        self.http: HttpServer | None = None
+
+    # -- life
+
+    async def start(self) -> None:
+        """Starts the node. Raises one of STARTUP_ERRORS.
+
+        Whatever was started before an error is stopped again.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _start(self) -> None:
+        config = self.config
+        if config.unknown_keys:
+            log.warning(
+                "keys that this node does not honour are ignored", keys=", ".join(config.unknown_keys)
+            )
+        identities = self._identify()
+        secret = (config.get("controller.listener.secret") or self.cluster_id).encode()
+        if config.is_broker:
+            directories = tuple(_uuid_bytes(identity.directory_id) for identity in identities)
+            self.broker = BrokerServer(
+                config, self._environment, Identity(self.cluster_id, directories), secret
+            )
+            self.broker.open_logs()  # this takes the lock of the data directories
+        if config.is_controller:
+            self._lock_metadata_directory()
+            self.controller = self._make_controller(secret)
+            await self.controller.start()
+        self.http = HttpServer(self, self._environment)
+        await self.http.start(config.get("http.listener"))
+        if self.broker is not None:
+            await self.broker.start()
+
+    async def stop(self) -> None:
+        """Controlled shutdown: the broker first, while the quorum still answers; then the controller."""
+        if self.broker is not None:
+            broker, self.broker = self.broker, None
+            await broker.stop()
+        if self.controller is not None:
+            await self.controller.hand_over()
+        await self._close()
+
+    async def _close(self) -> None:
+        if self.broker is not None:
+            broker, self.broker = self.broker, None
+            await broker.abort()
+        if self.controller is not None:
+            controller, self.controller = self.controller, None
+            await controller.close()
+        if self.http is not None:
+            http, self.http = self.http, None
+            await http.close()
+        if self._metadata_lock is not None:
+            self._metadata_lock.release()
+            self._metadata_lock = None
+
+    async def wait_ready(self) -> None:
+        """Returns when the broker is unfenced; at once on a dedicated controller. Raises NotReadyError."""
+        if self.broker is None or self.broker.lifecycle is None:
+            return
+        try:
+            async with asyncio.timeout(UNFENCED_TIMEOUT_S):
+                await self.broker.lifecycle.wait_unfenced()
+        except TimeoutError:
+            reasons = ", ".join(self.unready_reasons())
+            raise NotReadyError(
+                f"node {self.config.node_id} is not ready after {UNFENCED_TIMEOUT_S:g} s: {reasons}"
+            ) from None
+
+    # -- what is so
+
+    def unready_reasons(self) -> list[str]:
+        """Why the node does not serve now; empty when it does."""
+        reasons = []
+        if self.controller is not None and self.controller.leader_id is None:
+            reasons.append("the quorum has no leader")
+        if self.config.is_broker:
+            lifecycle = None if self.broker is None else self.broker.lifecycle
+            if self.broker is None or lifecycle is None or lifecycle.state is BrokerState.STARTING:
+                reasons.append("starting")
+            else:
+                if not lifecycle.unfenced:
+                    reasons.append("fenced" if lifecycle.state is BrokerState.FENCED else "shutting down")
+                silent_s = self._loop.time() - self.broker.loader.last_contact_s
+                if silent_s > self.config.get("broker.session.timeout.ms") / 1000:
+                    reasons.append("no active controller answers")
+        return reasons
+
+    def describe(self) -> dict[str, Any]:
+        """The document of `/api/cluster`, as this node knows the cluster."""
+        image = (
+            self.broker.metadata.image if self.broker else self.controller.image if self.controller else None
+        )
+        leader = self.controller.leader_id if self.controller else None
+        if leader is None and self.broker is not None:
+            leader = self.broker.controller.leader_id
+        brokers = [] if image is None else [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
+        return {
+            "cluster_id": self.cluster_id,
+            "node_id": self.config.node_id,
+            "roles": list(self.config.roles),
+            "controller_id": leader,
+            "metadata_offset": -1 if image is None else image.offset,
+            "quorum": None if self.controller is None else dict(self.controller.status()),
+            "brokers": [
+                {
+                    "id": broker.broker_id,
+                    "epoch": broker.epoch,
+                    "fenced": broker.fenced,
+                    "in_controlled_shutdown": broker.in_controlled_shutdown,
+                    "rack": broker.rack,
+                    "listeners": [f"{e.name}://{e.host}:{e.port}" for e in broker.listeners],
+                }
+                for broker in brokers
+            ],
+            "topics": 0 if image is None else len(image.topics),
+        }
+
+    # -- parts
+
+    def _identify(self) -> list[MetaProperties]:
+        """Checks that every folder was formatted for this node and cluster; learns the cluster's id."""
+        config, disk = self.config, self._environment.disk
+        first = read_meta_properties(disk, config.metadata_log_dir)
+        if first is None:
+            raise DataDirectoryError(
+                f"{config.metadata_log_dir} is not formatted; run `kraft storage format --cluster-id ID --config FILE`"
+                " with this node's configuration first"
+            )
+        self.cluster_id = first.cluster_id
+        folders = config.log_dirs if config.is_broker else (config.metadata_log_dir,)
+        return [
+            check_meta_properties(disk, folder, cluster_id=first.cluster_id, node_id=config.node_id)
+            for folder in folders
+        ]
+
+    def _lock_metadata_directory(self) -> None:
+        folder = self.config.metadata_log_dir
+        if self.config.is_broker and folder in self.config.log_dirs:
+            return
+        try:
+            self._metadata_lock = self._environment.disk.lock(f"{folder}/{LOCK_FILE}")
+        except BlockingIOError as error:
+            raise DataDirectoryError(
+                f"another process uses {folder}; stop it, or give this node another metadata.log.dir"
+            ) from error
+
+    def _make_controller(self, secret: bytes) -> ControllerServer:
+        config, environment = self.config, self._environment
+        listener = config.controller_listener
+        assert listener is not None, "a controller has a listener"
+        return ControllerServer(
+            ControllerServerConfig(
+                raft=RaftConfig(
+                    node_id=config.node_id,
+                    voters=dict(config.voters),
+                    cluster_id=self.cluster_id,
+                    directory=config.metadata_log_dir,
+                    timing=raft_timing(config),
+                ),
+                controller=ControllerConfig(
+                    cluster_id=self.cluster_id,
+                    default_partitions=config.get("num.partitions"),
+                    default_replication_factor=config.get("default.replication.factor"),
+                    session_timeout_ms=config.get("broker.session.timeout.ms"),
+                ),
+                host=listener.host,
+                port=listener.port,
+                secret=secret,
+            ),
+            lane=environment.raft_lane_factory(),
+            disk=environment.disk,
+            clock=environment.monotonic_s,
+            now_ms=environment.now_ms,
+            rng=environment.rng,
+            halt=environment.halt,
+            topic_configs=LogTopicConfigs(config.log_defaults),
+            connector=environment.connector_factory,
+        )
+
+
+def raft_timing(config: ServerConfig) -> RaftTiming:
+    """The quorum's timers: elections between one and two election timeouts, five heartbeats in one."""
+    election_s = config.get("controller.quorum.election.timeout.ms") / 1000
+    return RaftTiming(
+        election_min_s=election_s,
+        election_max_s=2 * election_s,
+        heartbeat_s=election_s / 5,
+        leader_fallback_s=min(2 * election_s, config.get("controller.quorum.fetch.timeout.ms") / 1000),
+    )
+
+
+def _uuid_bytes(text: str) -> bytes:
+    """16 bytes from Kafka's 22 characters of base64."""
+    return base64.urlsafe_b64decode(text + "==")

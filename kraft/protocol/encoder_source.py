@@ -1,0 +1,223 @@
+"""Writes the encoder of one message in one version as Python source, all nested structs inlined.
+
+Neighbouring values of fixed size are packed with one `Struct`; an empty section of tagged fields is
+a pad byte of it. Parts are appended to one list and joined once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import Struct, pack
+
+from kraft.protocol import primitives
+from kraft.protocol.errors import ProtocolError
+from kraft.protocol.primitives import Encoded, uvarint
+from kraft.protocol.schema import UUID, Array, Binary, Field, FieldType, Fixed, Message, Structure, Text
+from kraft.protocol.source import Source, default_value
+
+SHORT_ARRAY_LENGTH = 32
+"""Arrays of numbers up to this length are packed with a prepared `Struct`, length included."""
+
+
+def build_encoder(of: type[Message], version: int, flexible: bool) -> Callable[..., Encoded]:
+    """Makes `encode(message) -> ([bytes], size)`; raises ProtocolError for what cannot be encoded."""
+    return _EncoderSource(version, flexible).build(of)
+
+
+class _EncoderSource(Source):
+    def __init__(self, version: int, flexible: bool) -> None:
+        super().__init__(version, flexible)
+        self._run: list[tuple[str, str]] = []
+        self._writer = "w"
+        self._title = ""
+        self._packers: dict[str, Callable[..., bytes]] = {}
+        self._array_packers: dict[str, Callable[[Sequence[object]], bytes]] = {}
+        self.namespace.update(
+            ProtocolError=ProtocolError,
+            UNENCODABLE=primitives.UNENCODABLE,
+            UVARINTS=primitives.UVARINTS,
+            check_uuid=primitives.check_uuid,
+            not_nullable=primitives.not_nullable,
+            uvarint=uvarint,
+        )
+
+    def build(self, of: type[Message]) -> Callable[..., Encoded]:
+        title = self._title = f"{of.__name__} v{self.version}"
+        with self.block("def encode(m):"):
+            self.line("parts = []")
+            self.line("w = parts.append")
+            with self.block("try:"):
+                self._message(of, "m")
+                self._flush()
+                self.line("data = b''.join(parts)")
+            with self.block("except UNENCODABLE as error:"):
+                self.line(f"raise ProtocolError(f'{title} cannot be encoded: {{error}}') from error")
+            self.line("return [data], len(data)")
+        return self.compile("encode", f"encoder of {title}")
+
+    def _put(self, code: str, expression: str) -> None:
+        """Adds a value of fixed size to the run that one `Struct` will write; code "x" takes none."""
+        self._run.append((code, expression))
+
+    def _flush(self) -> None:
+        """Writes the run."""
+        if not self._run:
+            return
+        codes = "".join(code for code, _ in self._run)
+        values = ", ".join(expression for _, expression in self._run if expression)
+        self._run.clear()
+        if codes == "x":
+            self.line(f"{self._writer}(b'\\0')")
+            return
+        packer = self._packers.setdefault(codes, self.struct(codes).pack)
+        self.line(f"{self._writer}({self.constant('pack', packer)}({values}))")
+
+    def _message(self, of: type[Message], variable: str) -> None:
+        for name, field in of.FIELDS:
+            if not field.versions.includes(self.version) and not field.ignorable:
+                self._refuse_absent(of, name, field, variable)
+        for name, field in self.fields(of):
+            self._value(field.type, self.nullable(field), f"{variable}.{name}")
+        if self.flexible:
+            tagged = self.tagged_fields(of)
+            if tagged:
+                self._tagged_section(tagged, variable)
+            else:
+                self._put("x", "")
+
+    def _refuse_absent(self, of: type[Message], name: str, field: Field, variable: str) -> None:
+        """A value that this version cannot carry must not be lost in silence."""
+        with self.block(f"if {self._differs(field, f'{variable}.{name}')}:"):
+            text = f"{of.__name__}.{name} cannot be sent in version {self.version}"
+            self.line(f"raise ProtocolError('{text}')")
+
+    def _differs(self, field: Field, value: str) -> str:
+        """A condition: the value is not the field's default."""
+        default = default_value(field)
+        if default == []:
+            return f"{value} is None or len({value})"
+        return f"{value} != {self.constant('default', default)}"
+
+    def _tagged_section(self, tagged: list[tuple[int, str, Field]], variable: str) -> None:
+        self._flush()
+        tags, outer = self.name("tags"), self._writer
+        self.line(f"{tags} = []")
+        for tag, name, field in tagged:
+            value = f"{variable}.{name}"
+            with self.block(f"if {self._differs(field, value)}:"):
+                parts, self._writer = self.name("parts"), self.name("w")
+                self.line(f"{parts} = []")
+                self.line(f"{self._writer} = {parts}.append")
+                self._value(field.type, self.nullable(field), value)
+                self._flush()
+                self.line(f"{parts} = b''.join({parts})")
+                self.line(f"{tags}.append({uvarint(tag)!r} + uvarint(len({parts})) + {parts})")
+            self._writer = outer
+        self.line(f"{outer}(uvarint(len({tags})))")
+        self.line(f"{outer}(b''.join({tags}))")
+
+    def _value(self, kind: FieldType, nullable: bool, value: str) -> None:
+        match kind:
+            case Fixed():
+                self._put(kind.code, f"check_uuid({value})" if kind == UUID else value)
+            case Text():
+                self._sized("h", nullable, value, f"{value}.encode()")
+            case Binary():
+                self._sized("i", nullable, value, value)
+            case Array(element):
+                self._array(element, nullable, value)
+            case Structure(of):
+                self._structure(of, nullable, value)
+
+    def _structure(self, of: type[Message], nullable: bool, value: str) -> None:
+        inner = self.name("m")
+        self.line(f"{inner} = {value}")
+        if not nullable:
+            self._message(of, inner)
+            return
+        self._flush()
+        with self.block(f"if {inner} is None:"):
+            self.line(f"{self._writer}(b'\\xff')")
+        with self.block("else:"):
+            self._put("b", "1")
+            self._message(of, inner)
+            self._flush()
+
+    def _sized(self, code: str, nullable: bool, value: str, expression: str) -> None:
+        """A length and so many bytes."""
+        data, length = self.name("b"), self.name("n")
+        null = 0 if self.flexible else -1
+        plus = " + 1" if self.flexible else ""
+        if nullable:
+            with self.block(f"if {value} is None:"):
+                self.line(f"{data} = b''")
+                self.line(f"{length} = {null}")
+            with self.block("else:"):
+                self.line(f"{data} = {expression}")
+                self.line(f"{length} = len({data}){plus}")
+        else:
+            self._refuse_null(value, value)
+            self.line(f"{data} = {expression}")
+            self.line(f"{length} = len({data}){plus}")
+        self._length(code, length)
+        self.line(f"{self._writer}({data})")
+
+    def _length(self, code: str, length: str) -> None:
+        """The length as it stands on the wire: already one more than the true one if compact."""
+        if self.flexible:
+            self._flush()
+            self.line(f"{self._writer}(UVARINTS[{length}] if {length} < 128 else uvarint({length}))")
+        else:
+            self._put(code, length)
+            self._flush()
+
+    def _array(self, element: FieldType, nullable: bool, value: str) -> None:
+        items = self.name("a")
+        self._flush()
+        self.line(f"{items} = {value}")
+        if nullable:
+            null = b"\0" if self.flexible else b"\xff\xff\xff\xff"
+            with self.block(f"if {items} is None:"):
+                self.line(f"{self._writer}({null!r})")
+            with self.block("else:"):
+                self._items(element, items)
+        else:
+            self._refuse_null(items, value)
+            self._items(element, items)
+
+    def _refuse_null(self, variable: str, value: str) -> None:
+        with self.block(f"if {variable} is None:"):
+            self.line(f"raise not_nullable('{self._title}: {value.partition('.')[2] or 'an array element'}')")
+
+    def _items(self, element: FieldType, items: str) -> None:
+        if isinstance(element, Fixed):
+            packer = self._array_packers.get(element.code)
+            if packer is None:
+                packer = self._array_packers[element.code] = _array_packer(element.code, self.flexible)
+            values = f"[check_uuid(x) for x in {items}]" if element == UUID else items
+            self.line(f"{self._writer}({self.constant('pack', packer)}({values}))")
+            return
+        length, item = self.name("n"), self.name("e")
+        self.line(f"{length} = len({items}){' + 1' if self.flexible else ''}")
+        self._length("i", length)
+        with self.block(f"for {item} in {items}:"):
+            if isinstance(element, Structure):
+                self._message(element.of, item)
+            else:
+                self._value(element, False, item)
+            self._flush()
+
+
+def _array_packer(code: str, compact: bool) -> Callable[[Sequence[object]], bytes]:
+    """Packs an array of fixed-size values, its length first."""
+    head, plus = ("B", 1) if compact else ("i", 0)
+    short = tuple(Struct(f">{head}{code * length}").pack for length in range(SHORT_ARRAY_LENGTH + 1))
+
+    def pack_array(values: Sequence[object]) -> bytes:
+        length = len(values)
+        if length <= SHORT_ARRAY_LENGTH:
+            return short[length](length + plus, *values)
+        start = uvarint(length + 1) if compact else pack(">i", length)
+        return start + pack(">" + code * length, *values)
+
+    return pack_array

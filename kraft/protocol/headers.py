@@ -1,0 +1,104 @@
+"""What stands before every message: the frame's length, the request header, the response header.
+
+Flexible versions of an API have flexible headers (KIP-482), with two exceptions that let a client
+and a broker talk before they know each other's versions: the client id is always an old-style
+string, and the response header of ApiVersions is always version 0 (KIP-511).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from kraft.protocol.api import APIS, ApiKey
+from kraft.protocol.errors import ProtocolError, UnsupportedVersion
+from kraft.protocol.primitives import (
+    MALFORMED,
+    UNENCODABLE,
+    Buffer,
+    read_nullable_string,
+    skip_tagged_fields,
+    write_nullable_string,
+)
+
+FRAME_LENGTH_BYTES = 4
+"""A frame is this many bytes of big-endian length, not counting themselves, and the message."""
+
+_REQUEST_START = Struct(">hhi")
+_CORRELATION_ID = Struct(">i")
+_FRAMED_CORRELATION_ID = Struct(">ii")
+_FRAMED_CORRELATION_ID_AND_TAGS = Struct(">iix")
+
+
+class RequestHeader(NamedTuple):
+    """Which request follows, and what its answer is to be marked with."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """The header at the start of a frame (its length already taken off), and where the body starts.
+
+    Any version of a served API passes: an ApiVersions request above our range must be answered, so
+    its header is read as a flexible one. Whether the body can be read is for `decode_request` to say.
+
+    Raises UnsupportedVersion for an API that is not served (with the correlation id), ProtocolError
+    for a malformed header.
+    """
+    try:
+        api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
+        api = APIS.get(api_key)
+        if api is None or api_version < 0:
+            raise UnsupportedVersion(api_key, api_version, correlation_id)
+        client_id, position = read_nullable_string(frame, _REQUEST_START.size, False)
+        if api_version >= api.flexible_from:
+            position = skip_tagged_fields(frame, position)
+    except MALFORMED as error:
+        raise ProtocolError(f"the request header is malformed: {error}") from error
+    return RequestHeader(ApiKey(api_key), api_version, correlation_id, client_id), position
+
+
+def encode_request_header(header: RequestHeader) -> bytes:
+    """The header as a client sends it, without the frame's length."""
+    try:
+        start = _REQUEST_START.pack(header.api_key, header.api_version, header.correlation_id)
+        out = bytearray(start)
+        write_nullable_string(out, header.client_id, False)
+    except UNENCODABLE as error:
+        raise ProtocolError(f"the request header cannot be encoded: {error}") from error
+    if header.api_version >= APIS[header.api_key].flexible_from:
+        out += b"\0"
+    return bytes(out)
+
+
+def has_flexible_response_header(api_key: ApiKey, api_version: int) -> bool:
+    """Whether the response header ends with a section of tagged fields."""
+    return api_key != ApiKey.API_VERSIONS and api_version >= APIS[api_key].flexible_from
+
+
+def encode_response_header(api_key: ApiKey, api_version: int, correlation_id: int) -> bytes:
+    """The header as a broker sends it, without the frame's length."""
+    data = _CORRELATION_ID.pack(correlation_id)
+    return data + b"\0" if has_flexible_response_header(api_key, api_version) else data
+
+
+def encode_response_start(api_key: ApiKey, api_version: int, correlation_id: int, body_bytes: int) -> bytes:
+    """The frame's length and the response header, for a body of this size."""
+    if has_flexible_response_header(api_key, api_version):
+        return _FRAMED_CORRELATION_ID_AND_TAGS.pack(body_bytes + 5, correlation_id)
+    return _FRAMED_CORRELATION_ID.pack(body_bytes + 4, correlation_id)
+
+
+def decode_response_header(api_key: ApiKey, api_version: int, frame: Buffer) -> tuple[int, int]:
+    """The correlation id at the start of a frame, and where the body starts. Raises ProtocolError."""
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+        position = _CORRELATION_ID.size
+        if has_flexible_response_header(api_key, api_version):
+            position = skip_tagged_fields(frame, position)
+    except MALFORMED as error:
+        raise ProtocolError(f"the response header is malformed: {error}") from error
+    return correlation_id, position

@@ -1,0 +1,279 @@
+"""Varints, strings, arrays and tagged fields: what compiled and hand-written codecs both stand on.
+
+Reading is bounded: a length or a count is compared with the bytes that remain before anything is
+allocated for it, and every reader raises ProtocolError, IndexError, UnicodeDecodeError or
+`struct.error` on malformed input; `malformed` lists these for the one `except` of each decoder.
+Unsigned varints and tagged fields are those of KIP-482.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import Struct, pack, unpack_from
+from struct import error as StructError
+from typing import Any, NamedTuple, Protocol
+
+from kraft.protocol.errors import ProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+UUID_BYTES = 16
+ZERO_UUID = bytes(UUID_BYTES)
+MAX_TAGGED_FIELDS = 256
+"""Tagged fields in one struct. The protocol has no struct with more than four."""
+
+MAX_ELEMENTS = 1_000_000
+"""Structs and strings in all arrays of one message. A small element costs many times its bytes in
+memory, so the length of the frame alone does not bound what a message may cost."""
+
+COPY_BELOW_BYTES = 2048
+"""Bytes shorter than this are copied into the part before them rather than sent as a part of their own."""
+
+MALFORMED = (StructError, IndexError, UnicodeDecodeError)
+"""What reading malformed bytes can raise beside ProtocolError."""
+
+UNENCODABLE = (StructError, AttributeError, TypeError, UnicodeEncodeError)
+"""What writing a message with a wrong, missing or too large value can raise beside ProtocolError."""
+
+
+class Slice(Protocol):
+    """Bytes that are not in memory: a range of a file, left for the network lane to send."""
+
+    @property
+    def length(self) -> int:
+        """Length of the range in bytes."""
+
+
+Segment = Buffer | Slice
+Encoded = tuple[list[Segment], int]
+"""The parts of an encoded message in order, the first always in memory, and their total size in bytes."""
+
+
+class Codec(NamedTuple):
+    """The two directions of one message in one version.
+
+    `decode(buffer, position)` returns the message and the position behind it; the buffer is bytes
+    or a memoryview of bytes.
+    """
+
+    encode: Callable[..., Encoded]
+    decode: Callable[..., tuple[Any, int]]
+
+
+def overrun(what: str, needed_bytes: int, remaining_bytes: int) -> ProtocolError:
+    """The error for a length that points behind the end of the message."""
+    return ProtocolError(f"{what} needs at least {needed_bytes} bytes, but {remaining_bytes} remain")
+
+
+def check_elements(count: int) -> None:
+    """Refuses a message whose arrays hold more elements than any real one."""
+    if count > MAX_ELEMENTS:
+        raise ProtocolError(f"{count} array elements in one message, above the limit of {MAX_ELEMENTS}")
+
+
+def not_nullable(what: str) -> ProtocolError:
+    """The error for a null where the version allows none."""
+    return ProtocolError(f"{what} must not be null")
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint."""
+    if value < 128:
+        return UVARINTS[value]
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+UVARINTS: tuple[bytes, ...] = tuple(bytes((value,)) for value in range(128))
+"""The one-byte varints, by value."""
+
+
+def varint_tail(data: Buffer, position: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte, above 127, has been read from `position` - 1.
+
+    Returns the value and the position behind it.
+    """
+    value = first & 127
+    for shift in (7, 14, 21, 28):
+        byte = data[position]
+        position += 1
+        if byte < 128:
+            return value | byte << shift, position
+        value |= (byte & 127) << shift
+    raise ProtocolError("a varint is longer than 5 bytes")
+
+
+def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint and the position behind it."""
+    value = data[position]
+    if value < 128:
+        return value, position + 1
+    return varint_tail(data, position + 1, value)
+
+
+def read_tag_count(data: Buffer, position: int) -> tuple[int, int]:
+    """How many tagged fields follow, and the position of the first."""
+    count, position = read_uvarint(data, position)
+    if count > MAX_TAGGED_FIELDS:
+        raise ProtocolError(f"{count} tagged fields in one struct, above the limit of {MAX_TAGGED_FIELDS}")
+    return count, position
+
+
+def read_tag(data: Buffer, position: int) -> tuple[int, int, int]:
+    """The head of one tagged field: its tag, where its value starts, and where it ends."""
+    tag, position = read_uvarint(data, position)
+    size, position = read_uvarint(data, position)
+    if size > len(data) - position:
+        raise overrun(f"tagged field {tag}", size, len(data) - position)
+    return tag, position, position + size
+
+
+def skip_tagged_fields(data: Buffer, position: int) -> int:
+    """The position behind a section of tagged fields of which none is known here."""
+    if data[position] == 0:
+        return position + 1
+    count, position = read_tag_count(data, position)
+    for _ in range(count):
+        _, _, position = read_tag(data, position)
+    return position
+
+
+def check_tag_end(what: str, position: int, end: int) -> None:
+    """Refuses a known tagged field whose value is shorter or longer than its announced size."""
+    if position != end:
+        raise ProtocolError(f"{what}: a tagged field's value does not fill its announced size")
+
+
+def read_compact_string(data: Buffer, position: int) -> tuple[str | None, int]:
+    """A compact string or None, and the position behind it."""
+    length = data[position]
+    position += 1
+    if length > 127:
+        length, position = varint_tail(data, position, length)
+    if length == 0:
+        return None, position
+    end = position + length - 1
+    if end > len(data):
+        raise overrun("a string", length - 1, len(data) - position)
+    return str(data[position:end], "utf-8"), end
+
+
+def read_legacy_string(data: Buffer, position: int) -> tuple[str | None, int]:
+    """A string with a two-byte length, or None, and the position behind it."""
+    (length,) = _INT16.unpack_from(data, position)
+    position += 2
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(data):
+        raise overrun("a string", length, len(data) - position)
+    return str(data[position:end], "utf-8"), end
+
+
+def read_nullable_string(data: Buffer, position: int, compact: bool) -> tuple[str | None, int]:
+    """A string or None, and the position behind it."""
+    return read_compact_string(data, position) if compact else read_legacy_string(data, position)
+
+
+def read_string(data: Buffer, position: int, compact: bool) -> tuple[str, int]:
+    """A string that may not be null, and the position behind it."""
+    text, position = read_compact_string(data, position) if compact else read_legacy_string(data, position)
+    if text is None:
+        raise not_nullable("a string")
+    return text, position
+
+
+def read_count(data: Buffer, position: int, element_bytes: int, compact: bool) -> tuple[int, int]:
+    """The number of elements of an array (-1: null) and the position of the first.
+
+    Refuses a number for which, at `element_bytes` each or more, the rest of the message is too short.
+    """
+    if compact:
+        count = data[position] - 1
+        position += 1
+        if count > 126:
+            count, position = varint_tail(data, position, count + 1)
+            count -= 1
+    else:
+        (count,) = _INT32.unpack_from(data, position)
+        position += 4
+        if count < -1:
+            count = -1
+    if count * element_bytes > len(data) - position:
+        raise overrun(f"an array of {count} elements", count * element_bytes, len(data) - position)
+    check_elements(count)
+    return count, position
+
+
+def read_array_length(data: Buffer, position: int, element_bytes: int, compact: bool) -> tuple[int, int]:
+    """As `read_count`, for an array that may not be null."""
+    if compact and 0 < (count := data[position]) < 128:  # nearly always
+        count -= 1
+        position += 1
+        if count * element_bytes > len(data) - position:
+            raise overrun(f"an array of {count} elements", count * element_bytes, len(data) - position)
+        return count, position
+    count, position = read_count(data, position, element_bytes, compact)
+    if count < 0:
+        raise not_nullable("an array")
+    return count, position
+
+
+def write_string(out: bytearray, text: str, compact: bool) -> None:
+    """Appends a string that may not be null (None raises AttributeError)."""
+    data = text.encode()
+    out += uvarint(len(data) + 1) if compact else _INT16.pack(len(data))
+    out += data
+
+
+def write_nullable_string(out: bytearray, text: str | None, compact: bool) -> None:
+    """Appends a string, or null for None."""
+    if text is None:
+        out += b"\0" if compact else b"\xff\xff"
+    else:
+        write_string(out, text, compact)
+
+
+def write_count(out: bytearray, count: int, compact: bool) -> None:
+    """Appends the number of elements of an array; -1 for a null array."""
+    out += uvarint(count + 1) if compact else _INT32.pack(count)
+
+
+def write_tagged_fields(out: bytearray, fields: Sequence[tuple[int, bytes]]) -> None:
+    """Appends a section of tagged fields, given as (tag, value) in ascending order of the tags."""
+    out += uvarint(len(fields))
+    for tag, value in fields:
+        out += uvarint(tag)
+        out += uvarint(len(value))
+        out += value
+
+
+def read_int32_array(data: Buffer, position: int, compact: bool) -> tuple[list[int], int]:
+    """An array of int32 that may not be null, and the position behind it."""
+    count, position = read_array_length(data, position, 4, compact)
+    return list(unpack_from(f">{count}i", data, position)), position + 4 * count
+
+
+def write_int32_array(out: bytearray, values: Sequence[int], compact: bool) -> None:
+    """Appends an array of int32."""
+    write_count(out, len(values), compact)
+    out += pack(f">{len(values)}i", *values)
+
+
+def check_uuid(value: bytes) -> bytes:
+    """The value itself if it is a UUID's 16 bytes (`struct` would pad or cut any other)."""
+    if len(value) != UUID_BYTES:
+        raise ProtocolError(f"a UUID has {UUID_BYTES} bytes, not {len(value)}")
+    return value
+
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")

@@ -1,0 +1,59 @@
+"""The Raft lane as a thread: it steps the driver when something was posted or the driver's next step
+is due, so that a blocking fsync stalls nothing but this lane. Assembled by `kraft.node`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from quorum.raft.driver import RaftDriver
+from quorum.raft.events import RaftEffect, RaftEvent
+from quorum.raft.lane import Deliver, Inbox, lost_event
+
+
+class ThreadRaftLane:
+    """Implements `quorum.raft.lane.RaftLane`; made, started, posted to and stopped on `loop`'s thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._inbox = Inbox()
+        self._wake = threading.Condition()
+        self._deliver: Deliver | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, driver_factory: Callable[[], RaftDriver], deliver: Deliver) -> None:
+        driver = driver_factory()
+        self._deliver = deliver
+        self._thread = threading.Thread(target=self._run, args=(driver,), name="raft-lane", daemon=True)
+        self._thread.start()
+
+    def post(self, event: RaftEvent) -> None:
+        with self._wake:
+            accepted = self._inbox.put(event)
+            self._wake.notify()
+        if not accepted:
+            self._loop.call_soon(self._hand_out, lost_event(event))
+
+    def stop(self) -> None:
+        with self._wake:
+            self._deliver = None
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, driver: RaftDriver) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: len(self._inbox) or self._deliver is None, driver.tick_interval_s)
+                events, running = self._inbox.take(), self._deliver is not None
+            if not running:
+                break
+            effects = driver.step(events)
+            if effects:
+                self._loop.call_soon_threadsafe(self._hand_out, effects)
+        driver.close()
+
+    def _hand_out(self, effects: list[RaftEffect]) -> None:
+        if self._deliver is not None and effects:
+            self._deliver(effects)

@@ -1,0 +1,150 @@
+"""One blocking connection to one broker: a request, its answer.
+
+Guarantees: an answer belongs to its request (correlation id), is bounded in size, and both sides
+agree on the version: the first exchange is ApiVersions, and `call` uses the highest version that
+both know. After any OSError or ProtocolError the connection is of no use any more; its owner closes
+it. Called by `client.py` only.
+"""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+from kraft.protocol import (
+    FRAME_LENGTH_BYTES,
+    SUPPORTED,
+    ApiKey,
+    ErrorCode,
+    Message,
+    ProtocolError,
+    api_name,
+    decode_response,
+    decode_response_header,
+    encode_request_frame,
+)
+from kraft.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraft.spark.errors import UnsupportedBrokerError
+
+MAX_RESPONSE_BYTES = 512 << 20
+"""Above every answer we ask for; a longer one is not from a broker."""
+
+_API_VERSIONS_VERSION = 0
+"""The version that every broker can read and answer."""
+_FIRST_USABLE_VERSION = {
+    ApiKey.METADATA: 12,  # topic ids (KIP-516)
+    ApiKey.LIST_OFFSETS: 4,  # current leader epoch (KIP-320)
+    ApiKey.FETCH: 13,  # topics by id (KIP-516)
+}
+
+R = TypeVar("R", bound=Message)
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Connection:
+    """Opens on construction; raises OSError, ProtocolError, or UnsupportedBrokerError."""
+
+    def __init__(
+        self, address: Address, *, client_id: str, connect_timeout_s: float, request_timeout_s: float
+    ) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._socket = socket.create_connection((address.host, address.port), timeout=connect_timeout_s)
+        try:
+            self._socket.settimeout(request_timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._learn_versions()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._socket.close()
+
+    def call(self, request: Message, answer: type[R]) -> R:
+        """Sends `request` and waits for its answer, of the class `answer`.
+
+        The request timeout bounds every wait for bytes, not the whole answer. Raises OSError,
+        ProtocolError, or UnsupportedBrokerError if no version is common.
+        """
+        return self._exchange(request, self._version_of(request.API_KEY), answer)
+
+    def _exchange(self, request: Message, version: int, answer: type[R]) -> R:
+        self._correlation_id += 1
+        self._socket.sendall(
+            encode_request_frame(
+                request, version, correlation_id=self._correlation_id, client_id=self._client_id
+            )
+        )
+        frame = self._receive_frame()
+        correlation_id, position = decode_response_header(request.API_KEY, version, frame)
+        if correlation_id != self._correlation_id:
+            raise ProtocolError(
+                f"{self.address} answered request {correlation_id} instead of {self._correlation_id}"
+            )
+        response = decode_response(request.API_KEY, version, frame, position)
+        if not isinstance(response, answer):
+            raise ProtocolError(f"the answer decoded to {type(response).__name__}, not {answer.__name__}")
+        return response
+
+    def _receive_frame(self) -> bytearray:
+        head = self._receive(FRAME_LENGTH_BYTES)
+        length = int.from_bytes(head, "big", signed=True)
+        if not 0 <= length <= MAX_RESPONSE_BYTES:
+            raise ProtocolError(f"{self.address} sent a frame of {length} bytes: is it a Kafka broker?")
+        return self._receive(length)
+
+    def _receive(self, length: int) -> bytearray:
+        data = bytearray(length)
+        with memoryview(data) as view:
+            received = 0
+            while received < length:
+                count = self._socket.recv_into(view[received:])
+                if not count:
+                    raise ConnectionResetError(f"{self.address} closed the connection before it answered")
+                received += count
+        return data
+
+    def _learn_versions(self) -> None:
+        response = self._exchange(ApiVersionsRequest(), _API_VERSIONS_VERSION, ApiVersionsResponse)
+        if response.error_code:
+            raise ProtocolError(
+                f"{self.address} refused to name its versions: {ErrorCode.of(response.error_code).name}"
+            )
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+    def _version_of(self, api_key: ApiKey) -> int:
+        ours = SUPPORTED[api_key]
+        first = max(ours[0], _FIRST_USABLE_VERSION.get(api_key, 0))
+        theirs = self._versions.get(api_key)
+        if theirs is None or theirs[1] < first or theirs[0] > ours[-1]:
+            offer = "does not offer it" if theirs is None else f"offers {theirs[0]} to {theirs[1]}"
+            raise UnsupportedBrokerError(
+                f"The connector needs {api_name(api_key)} in a version from {first} to {ours[-1]},"
+                f" and the broker {self.address} {offer}. Use a broker of Kafka 3.1 or later."
+            )
+        return min(ours[-1], theirs[1])

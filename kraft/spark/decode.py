@@ -1,0 +1,221 @@
+"""Record batches v2 to the columns of Spark's Kafka source, a whole fetch at a time.
+
+Guarantees: each record of the slice comes out exactly once, in order, and nothing outside of it;
+what is not a record is counted (`SliceAudit`); CRCs are checked; bytes that are not sound batches,
+offsets that go back, or a batch written by a leader younger than the plan raise instead of yielding
+rows. Memory is bounded by the fetch and by MAX_DECOMPRESSED_BYTES a batch. Called by
+`slice_reader.py`.
+
+No Python object is made per record. A Python loop only follows the chain of record lengths
+(`_follow_chain`); numpy then reads each field of all records at once (`record_fields.py`), and Arrow
+copies keys and values into columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from kraft.spark.columns import ColumnBuilder
+from kraft.spark.errors import CorruptDataError, DataLossError
+from kraft.spark.record_fields import BatchSpan, MalformedRecordsError, read_fields
+from partitions.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatchError,
+    parse_header,
+    records_body,
+    verify_crc,
+)
+
+MAX_DECOMPRESSED_BYTES = 256 << 20
+"""A compressed batch that unfolds to more fails the read."""
+TARGET_ROWS_BYTES = 16 << 20
+"""Decompressed batches are handed on to Spark in portions of about this size."""
+
+
+@dataclass
+class SliceAudit:
+    """What the offsets of a slice turned out to be: their sum is the number of offsets passed."""
+
+    records: int = 0
+    control: int = 0
+    """Transaction markers and the like."""
+    gaps: int = 0
+    """Offsets that hold nothing any more: compacted away."""
+
+    @property
+    def offsets(self) -> int:
+        return self.records + self.control + self.gaps
+
+
+class _Pending(NamedTuple):
+    """A data batch whose records wait to be decoded together with its neighbours'."""
+
+    header: BatchHeader
+    position: int
+    """Where the records start in the fetched bytes; unused if `body` is given."""
+    body: bytes | None
+    """The decompressed records, if they were compressed."""
+
+
+class SliceDecoder:
+    """Decodes the fetched bytes of one slice, in the order of offsets.
+
+    `position` is the next offset to fetch, `last_epoch` the leader epoch of the last batch seen (-1:
+    none), for the next fetch. `plan_epoch` is the leader epoch under which the slice's end was
+    captured: a batch of a later epoch below that end has replaced one that was committed then.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, start: int, end: int, *, plan_epoch: int, include_headers: bool
+    ) -> None:
+        self.audit = SliceAudit()
+        self.position = start
+        self.last_epoch = -1
+        self._name = f"{topic}-{partition}"
+        self._start = start
+        self._end = end
+        self._plan_epoch = plan_epoch
+        self._include_headers = include_headers
+        self._columns = ColumnBuilder(topic, partition, include_headers=include_headers)
+
+    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """Decodes what one fetch at `position` returned; a torn last batch is left for the next fetch.
+
+        Exhaust the iterator: `position` and the audit are right only then. Raises CorruptDataError,
+        DataLossError.
+        """
+        try:
+            yield from self._feed(data)
+        except (CorruptBatchError, MalformedRecordsError) as error:
+            raise CorruptDataError(
+                f"{self._name}: the data after offset {self.position} cannot be read: {error}."
+                " Nothing was skipped. Check the leader's disk, or leave these offsets out with"
+                " startingOffsets and endingOffsets."
+            ) from error
+
+    def check_complete(self) -> None:
+        """The audit at the end of the slice: every offset is accounted for. Raises DataLossError."""
+        expected = self._end - self._start
+        if self.position != self._end or self.audit.offsets != expected:
+            raise DataLossError(
+                f"{self._name}: the slice from {self._start} to {self._end} has {expected} offsets,"
+                f" but {self.audit.offsets} were accounted for: {self.audit.records} records,"
+                f" {self.audit.control} control records, {self.audit.gaps} gaps,"
+                f" up to offset {self.position}."
+            )
+
+    def _feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        pending: list[_Pending] = []
+        from_offset, unfolded_bytes = self.position, 0
+        for position, header in _whole_batches(data):
+            if header.next_offset <= self.position:
+                continue  # a broker may start with a batch that ends before the offset asked for
+            if header.base_offset >= self._end:
+                self._pass_gap(self._end)
+                break
+            self._check_epoch(header)
+            verify_crc(data, position, header)
+            self._pass_gap(header.base_offset)
+            self.last_epoch = header.partition_leader_epoch
+            if header.is_control or not header.record_count:
+                self._pass_batch_without_rows(header)
+                continue
+            body = None
+            if header.codec:
+                body = records_body(data, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
+                unfolded_bytes += len(body)
+            pending.append(_Pending(header, position + HEADER_BYTES, body))
+            self.position = min(header.next_offset, self._end)
+            if unfolded_bytes >= TARGET_ROWS_BYTES:
+                yield from self._decode(data, pending, from_offset)
+                pending, from_offset, unfolded_bytes = [], self.position, 0
+        if pending:
+            yield from self._decode(data, pending, from_offset)
+
+    def _check_epoch(self, header: BatchHeader) -> None:
+        if header.partition_leader_epoch > self._plan_epoch >= 0:
+            raise DataLossError(
+                f"{self._name}: offset {header.base_offset} was written again under leader epoch"
+                f" {header.partition_leader_epoch} after this read was planned under epoch"
+                f" {self._plan_epoch} up to offset {self._end}: committed records were truncated by an"
+                " unclean leader election. Run the read again to get what the partition holds now."
+            )
+        if header.partition_leader_epoch < self.last_epoch:
+            raise CorruptDataError(
+                f"{self._name}: the batch at offset {header.base_offset} has leader epoch"
+                f" {header.partition_leader_epoch}, the one before it {self.last_epoch}."
+            )
+
+    def _pass_gap(self, until: int) -> None:
+        if until > self.position:
+            self.audit.gaps += until - self.position
+            self.position = until
+
+    def _pass_batch_without_rows(self, header: BatchHeader) -> None:
+        next_offset = min(header.next_offset, self._end)
+        offsets = next_offset - self.position
+        control = min(header.record_count, offsets)
+        self.audit.control += control
+        self.audit.gaps += offsets - control
+        self.position = next_offset
+
+    def _decode(self, data: bytes, pending: list[_Pending], from_offset: int) -> Iterator[pa.RecordBatch]:
+        """The rows of the batches, from `from_offset` on and below the slice's end."""
+        buffer, spans = _spans(data, pending)
+        fields = read_fields(buffer, spans).clip(from_offset, self._end)
+        offsets = sum(
+            min(item.header.next_offset, self._end) - max(item.header.base_offset, from_offset)
+            for item in pending
+        )
+        self.audit.records += fields.count
+        self.audit.gaps += offsets - fields.count
+        if fields.count:
+            yield self._columns.build(buffer, fields)
+
+
+def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch that is there in full.
+
+    Brokers may tear the last batch off at the size limit (KIP-74), but never the only one.
+    """
+    position, size = 0, len(data)
+    while size - position >= HEADER_BYTES:
+        header = parse_header(data, position)
+        end = position + header.size_bytes
+        if end > size:
+            break
+        yield position, header
+        position = end
+    if size and not position:
+        raise CorruptBatchError(f"the broker sent {size} bytes without a whole batch", 0)
+
+
+def _spans(data: bytes, pending: list[_Pending]) -> tuple[bytes, list[BatchSpan]]:
+    """One buffer that holds all the records, and where each batch's lie.
+
+    Uncompressed records are decoded where they are; with compressed ones a buffer is put together.
+    """
+    spans = []
+    if all(item.body is None for item in pending):
+        for item in pending:
+            end = item.position - HEADER_BYTES + item.header.size_bytes
+            spans.append(BatchSpan(item.header, item.position, end))
+        return data, spans
+    pieces: list[bytes | memoryview] = []
+    at = 0
+    view = memoryview(data)
+    for item in pending:
+        piece: bytes | memoryview
+        if item.body is None:
+            piece = view[item.position : item.position - HEADER_BYTES + item.header.size_bytes]
+        else:
+            piece = item.body
+        spans.append(BatchSpan(item.header, at, at + len(piece)))
+        pieces.append(piece)
+        at += len(piece)
+    return (item.body if len(pieces) == 1 and item.body is not None else b"".join(pieces)), spans

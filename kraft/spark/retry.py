@@ -1,0 +1,55 @@
+"""How long a read waits for leader changes and absent brokers before it fails, and how it waits.
+
+`local[N]` masters have no task retries and a failed driver call kills the query, so an election must
+be ridden out here. The budget counts from the last progress, so that a long read survives many
+elections, and is bounded, so that a lost partition ends the job with a reason. Used by `client.py`
+and `slice_reader.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kraft.spark.errors import KraftReadError
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Durations in seconds; `clock` and `sleep` are replaced in tests."""
+
+    budget_s: float = 60.0
+    """Without progress for so long, the read fails."""
+    absence_s: float = 5.0
+    """A topic that is unknown, or has another id, for so long is believed to be so: brokers learn of
+    topics one after the other."""
+    first_backoff_s: float = 0.05
+    max_backoff_s: float = 1.0
+    connect_timeout_s: float = 5.0
+    request_timeout_s: float = 10.0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Attempts:
+    """Counts one operation's failures since its last progress."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._since = policy.clock()
+        self._backoff_s = policy.first_backoff_s
+
+    def progressed(self) -> None:
+        """The budget starts anew."""
+        self._since = self._policy.clock()
+        self._backoff_s = self._policy.first_backoff_s
+
+    def wait_or_raise(self, error: KraftReadError, *, within_s: float | None = None) -> None:
+        """Waits before the next attempt; raises `error` once the budget, or `within_s`, is used up."""
+        policy = self._policy
+        left = self._since + (policy.budget_s if within_s is None else within_s) - policy.clock()
+        if left <= 0:
+            raise error
+        policy.sleep(min(self._backoff_s, left))
+        self._backoff_s = min(self._backoff_s * 2, policy.max_backoff_s)

@@ -1,0 +1,147 @@
+"""Nodes inside one process, on the running event loop. See `kraft.testing`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from kraft.config import load_config
+from kraft.environment import Environment
+from kraft.node import Node
+from kraft.runtime.executor import ThreadExecutor
+from kraft.runtime.real import real_environment
+from partitions.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+
+CLUSTER_ID = "kraftTestingClusterIdA"
+FAST_TIMERS: Mapping[str, str] = {
+    "broker.heartbeat.interval.ms": "50",
+    "broker.session.timeout.ms": "1000",
+    "controller.quorum.election.timeout.ms": "150",
+    "controller.quorum.fetch.timeout.ms": "300",
+    "controlled.shutdown.timeout.ms": "3000",
+    "replica.fetch.backoff.ms": "100",
+    "replica.lag.time.max.ms": "1500",
+}
+
+
+class NodeHalted(Exception):
+    """A node of the cluster halted itself; the message is its reason."""
+
+
+class Cluster:
+    """Some nodes, each broker and controller, with ids from 1."""
+
+    def __init__(self, directory: Path, nodes: int, properties: Mapping[str, str]) -> None:
+        self.directory = directory
+        self._properties = dict(properties)
+        ports = free_ports(2 * nodes)
+        self.ports = {node_id: ports[node_id - 1] for node_id in range(1, nodes + 1)}
+        self._controller_ports = {node_id: ports[nodes + node_id - 1] for node_id in range(1, nodes + 1)}
+        self.nodes: dict[int, Node] = {}
+        self._executors: dict[int, ThreadExecutor] = {}
+        self.halted: dict[int, str] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every broker, comma-separated."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def properties_of(self, node_id: int) -> str:
+        """A node's server.properties."""
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": str(node_id),
+            "controller.quorum.voters": ",".join(
+                f"{n}@127.0.0.1:{p}" for n, p in self._controller_ports.items()
+            ),
+            "listeners": (
+                f"PLAINTEXT://127.0.0.1:{self.ports[node_id]},"
+                f"CONTROLLER://127.0.0.1:{self._controller_ports[node_id]}"
+            ),
+            "controller.listener.names": "CONTROLLER",
+            "controller.listener.secret": "of the test",
+            "log.dirs": str(self.data_directory(node_id)),
+            **FAST_TIMERS,
+            **self._properties,
+        }
+        return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+    def data_directory(self, node_id: int) -> Path:
+        """Where a node's logs are."""
+        return self.directory / f"node-{node_id}"
+
+    async def start_node(self, node_id: int) -> Node:
+        """Starts a node, for the first time or again; returns when its broker is unfenced."""
+        assert node_id not in self.nodes, f"node {node_id} is running"
+        executor = ThreadExecutor()
+        environment = self._environment(node_id, executor)
+        folder = str(self.data_directory(node_id))
+        if read_meta_properties(environment.disk, folder) is None:
+            environment.disk.make_dirs(folder)
+            identity = MetaProperties(CLUSTER_ID, node_id, f"kraftTestingDirectory{node_id % 10}")
+            write_meta_properties(environment.disk, folder, identity)
+        node = Node(load_config(self.properties_of(node_id)), environment)
+        self.nodes[node_id], self._executors[node_id] = node, executor
+        try:
+            await node.start()
+            await node.wait_ready()
+        except BaseException:
+            self.nodes.pop(node_id, None)
+            raise
+        return node
+
+    def _environment(self, node_id: int, executor: ThreadExecutor) -> Environment:
+        def halt(reason: str) -> None:
+            self.halted.setdefault(node_id, reason)
+            raise NodeHalted(f"node {node_id}: {reason}")
+
+        return real_environment(halt=halt, executor=executor)
+
+    async def stop_node(self, node_id: int) -> None:
+        """Controlled shutdown of one node."""
+        node = self.nodes.pop(node_id)
+        await node.stop()
+        await self._executors.pop(node_id).close()
+
+    async def start(self) -> None:
+        """Starts all nodes; returns when all brokers are unfenced."""
+        await asyncio.gather(*(self.start_node(node_id) for node_id in self.ports))
+
+    async def stop(self) -> None:
+        """Stops the nodes that run. Raises NodeHalted if one halted itself on the way."""
+        await asyncio.gather(*(self.stop_node(node_id) for node_id in list(self.nodes)))
+        if self.halted:
+            raise NodeHalted(
+                "; ".join(f"node {node_id}: {reason}" for node_id, reason in self.halted.items())
+            )
+
+
+@contextlib.asynccontextmanager
+async def cluster(
+    nodes: int = 3, properties: Mapping[str, str] | None = None, directory: Path | None = None
+) -> AsyncIterator[Cluster]:
+    """A running cluster of `nodes` nodes; gone, with its files, at the end (files in `directory` stay).
+
+    `properties` are added to every node's server.properties.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kraft-")))
+        made = Cluster(folder, nodes, properties or {})
+        try:
+            await made.start()
+            yield made
+        finally:
+            await made.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

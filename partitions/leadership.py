@@ -1,0 +1,184 @@
+"""One leader epoch of one partition at its leader: followers, ISR, and what is committed.
+
+Guarantees (KIP-497, KIP-841, KIP-903): the high watermark it computes is covered by the leader, by every
+member of the maximal ISR and by every follower that is about to join; it moves only while the ISR is
+large enough. A follower joins only when it is eligible, has fetched in this epoch and has everything
+below the high watermark and below the start of the epoch. `Partition` makes one in `make_leader` and
+drops it when the epoch ends. Times are monotonic milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from partitions.isr import UNKNOWN_BROKER_EPOCH, AlterPartitionProposal, IsrState
+from partitions.replica import Replica
+
+
+class BrokerEligibility(Protocol):
+    """What the metadata says about brokers."""
+
+    def registered_epoch(self, broker_id: int) -> int | None:
+        """The epoch of the broker's present registration; None if it has none."""
+
+    def may_join_isr(self, broker_id: int) -> bool:
+        """Whether it is registered, not fenced and not in controlled shutdown."""
+
+
+class Leadership:
+    """The leader's state for one leader epoch."""
+
+    __slots__ = ("_eligibility", "_followers", "_local_id", "_max_lag_ms", "epoch", "isr", "replicas", "start_offset")
+
+    def __init__(
+        self,
+        *,
+        local_id: int,
+        epoch: int,
+        start_offset: int,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        partition_epoch: int,
+        eligibility: BrokerEligibility,
+        max_lag_ms: int,
+        now_ms: int,
+    ) -> None:
+        """`start_offset` is the log end offset at which the epoch begins."""
+        self.epoch = epoch
+        self.start_offset = start_offset
+        self.replicas = replicas
+        self._local_id = local_id
+        self._eligibility = eligibility
+        self._max_lag_ms = max_lag_ms
+        self._followers: dict[int, Replica] = {}
+        self.isr = IsrState(
+            isr=isr, leader_epoch=epoch, partition_epoch=partition_epoch, epoch_of=self._vouching_epoch
+        )
+        self.update_assignment(replicas, now_ms)
+
+    def update_assignment(self, replicas: tuple[int, ...], now_ms: int) -> None:
+        """Takes over the assigned replicas; followers that stay keep what is known of them."""
+        self.replicas = replicas
+        known = self._followers
+        self._followers = {
+            broker_id: known.get(broker_id)
+            or Replica(broker_id, in_sync=broker_id in self.isr.committed, now_ms=now_ms)
+            for broker_id in replicas
+            if broker_id != self._local_id
+        }
+
+    def follower(self, broker_id: int) -> Replica | None:
+        """What is known of a follower; None for a broker that is not assigned."""
+        return self._followers.get(broker_id)
+
+    @property
+    def followers(self) -> tuple[Replica, ...]:
+        """All followers, in order of preference."""
+        return tuple(self._followers.values())
+
+    def is_registered(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether `broker_epoch` is the broker's present registration (KIP-903)."""
+        return broker_epoch >= 0 and self._eligibility.registered_epoch(broker_id) == broker_epoch
+
+    def effective_min_isr(self, min_insync_replicas: int) -> int:
+        """min.insync.replicas, bounded by what the replication factor allows."""
+        return min(min_insync_replicas, len(self.replicas))
+
+    def is_under_min_isr(self, min_insync_replicas: int) -> bool:
+        """Whether the committed ISR is too small for acks=-1."""
+        return len(self.isr.committed) < self.effective_min_isr(min_insync_replicas)
+
+    def committed_offset(self, leader_end_offset: int, min_insync_replicas: int, now_ms: int) -> int | None:
+        """Below which offset everything is committed, as far as known; None while the ISR is too small.
+
+        The caller keeps its high watermark where it is if that is higher.
+        """
+        if self.is_under_min_isr(min_insync_replicas):
+            return None
+        offset = leader_end_offset
+        maximal_isr = self.isr.maximal
+        for follower in self._followers.values():
+            if follower.log_end_offset < offset and (
+                follower.broker_id in maximal_isr or self._is_joining(follower, leader_end_offset, now_ms)
+            ):
+                offset = follower.log_end_offset
+        return offset
+
+    def propose_expand(self, follower: Replica, high_watermark: int) -> AlterPartitionProposal | None:
+        """The proposal that takes a follower into the ISR, if it may join and nothing is in flight.
+
+        It needs all of the epoch's beginning, not only what is below the high watermark: a new leader's
+        high watermark may lag behind what was committed in the epochs before.
+        """
+        if (
+            self.isr.in_flight is not None
+            or follower.broker_id in self.isr.committed
+            or follower.log_end_offset < high_watermark
+            or follower.log_end_offset < self.start_offset
+            or not self._is_eligible(follower)
+        ):
+            return None
+        return self.isr.expand(follower.broker_id)
+
+    def propose_shrink(self, leader_end_offset: int, now_ms: int) -> AlterPartitionProposal | None:
+        """The proposal that drops the members that lag too long, if any and nothing is in flight."""
+        if self.isr.in_flight is not None:
+            return None
+        lagging = [
+            broker_id
+            for broker_id in self.isr.committed
+            if broker_id != self._local_id and self._is_lagging(broker_id, leader_end_offset, now_ms)
+        ]
+        return self.isr.shrink(lagging) if lagging else None
+
+    def next_lag_deadline_ms(self, leader_end_offset: int, now_ms: int) -> int | None:
+        """When the first lagging follower will have lagged too long; None while that cannot happen.
+
+        It concerns members of the ISR (to be dropped then) and followers that the high watermark waits
+        for (and no longer will then). While a proposal is in flight nothing can be proposed, and the
+        end of the flight asks again.
+        """
+        if self.isr.in_flight is not None:
+            return None
+        deadlines = [
+            follower.last_caught_up_ms + self._max_lag_ms + 1
+            for follower in self._followers.values()
+            if follower.log_end_offset != leader_end_offset
+            and (
+                follower.broker_id in self.isr.committed
+                or follower.is_caught_up(leader_end_offset, now_ms, self._max_lag_ms)
+            )
+        ]
+        return min(deadlines, default=None)
+
+    def _is_lagging(self, broker_id: int, leader_end_offset: int, now_ms: int) -> bool:
+        follower = self._followers.get(broker_id)
+        return follower is None or not follower.is_caught_up(leader_end_offset, now_ms, self._max_lag_ms)
+
+    def _is_joining(self, follower: Replica, leader_end_offset: int, now_ms: int) -> bool:
+        """Whether the high watermark has to wait for a follower outside the ISR.
+
+        Without waiting, a follower that copies everything at once might never be at the high watermark
+        of an ISR that consists of the leader alone.
+        """
+        return follower.is_caught_up(leader_end_offset, now_ms, self._max_lag_ms) and self._is_eligible(follower)
+
+    def _is_eligible(self, follower: Replica) -> bool:
+        return (
+            follower.broker_epoch is not None
+            and self._eligibility.may_join_isr(follower.broker_id)
+            and self._eligibility.registered_epoch(follower.broker_id) == follower.broker_epoch
+        )
+
+    def _vouching_epoch(self, broker_id: int) -> int:
+        """The broker epoch that a proposal names for a member of the ISR.
+
+        For a follower it is the one that it fetched with. A member that has not fetched yet in this
+        epoch is named with its registered epoch: it was in the ISR when the controller committed the
+        partition epoch that the proposal builds on, and leaves it when it registers anew.
+        """
+        follower = self._followers.get(broker_id)
+        if follower is not None and follower.broker_epoch is not None:
+            return follower.broker_epoch
+        registered = self._eligibility.registered_epoch(broker_id)
+        return UNKNOWN_BROKER_EPOCH if registered is None else registered

@@ -1,0 +1,91 @@
+"""Turning checked batches into what is written: stamped prefixes, untouched bodies, index notes.
+
+Guarantees: the body of a batch is never copied (LogAppendTime excepted, which needs a new CRC); the
+first 16 bytes, which lie before the checksum's range, are made anew with the offset and the leader
+epoch. Called by `PartitionLog` for every append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from partitions.disk import Buffer
+from partitions.log.segment import Placed
+from partitions.log.validation import PlacedHeader
+from partitions.records.batch import (
+    LOG_OVERHEAD_BYTES,
+    parse_header,
+    stamp_log_append_time,
+    stamped_header_prefix,
+)
+
+_STAMPED_BYTES: Final = 16
+NO_TIME: Final = -1
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. A duplicate's offsets are those of the batches it repeats."""
+
+    first_offset: int
+    last_offset: int
+    """first_offset - 1 when there was nothing to append."""
+    max_timestamp: int
+    log_append_time: int
+    """Wall-clock ms given to the records when the topic uses LogAppendTime, else -1."""
+    log_start_offset: int
+    duplicate: bool
+    batches: int
+    size_bytes: int
+
+
+class Stamped(NamedTuple):
+    """Buffers for one vectored write, and what the segment notes about their batches."""
+
+    buffers: list[Buffer]
+    placed: list[Placed]
+    next_offset: int
+    max_timestamp: int
+
+
+def stamp_batches(
+    buffer: memoryview, batches: Sequence[PlacedHeader], first_offset: int, leader_epoch: int
+) -> Stamped:
+    """Gives the batches consecutive offsets from `first_offset` on, and the leader's epoch."""
+    buffers: list[Buffer] = []
+    placed: list[Placed] = []
+    offset = first_offset
+    newest = NO_TIME
+    for position, header in batches:
+        size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+        buffers.append(stamped_header_prefix(offset, header, leader_epoch))
+        buffers.append(buffer[position + _STAMPED_BYTES : position + size_bytes])
+        offset += header.last_offset_delta
+        timestamp = header.max_timestamp
+        placed.append((offset, size_bytes, timestamp))
+        offset += 1
+        if timestamp > newest:
+            newest = timestamp
+    return Stamped(buffers, placed, offset, newest)
+
+
+def with_append_time(
+    buffer: memoryview, batches: Sequence[PlacedHeader], now_ms: int
+) -> tuple[memoryview, list[PlacedHeader]]:
+    """A copy of the batches in which every record's timestamp is `now_ms`."""
+    copy = bytearray(buffer)
+    for position, _ in batches:
+        stamp_log_append_time(copy, position, timestamp=now_ms)
+    return memoryview(copy), [(position, parse_header(copy, position)) for position, _ in batches]
+
+
+def split_by_size(batches: Sequence[PlacedHeader], limit_bytes: int) -> Iterator[Sequence[PlacedHeader]]:
+    """Runs of consecutive batches of at most `limit_bytes`, or of one larger batch."""
+    first = size = 0
+    for number, (_, header) in enumerate(batches):
+        if size and size + header.size_bytes > limit_bytes:
+            yield batches[first:number]
+            first, size = number, 0
+        size += header.size_bytes
+    if first < len(batches):
+        yield batches[first:]

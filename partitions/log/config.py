@@ -1,0 +1,241 @@
+"""A log's configuration, and the table of topic configuration keys that it honours.
+
+Guarantees: every key in `TOPIC_CONFIGS` changes behaviour; a key that is not there is refused, not
+ignored. The controller validates topic configurations against the table, DescribeConfigs lists it,
+and the replica manager builds each log's `LogConfig` from the server's defaults and the topic's
+overrides. Names, units, defaults and ranges are Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from partitions.log.errors import InvalidConfig
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+
+LOG_APPEND_TIME: Final = "LogAppendTime"
+CREATE_TIME: Final = "CreateTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What one log goes by. Sizes in bytes, times in ms; -1 means no limit for retention."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 168 * _HOUR_MS
+    index_size_max_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1024 * 1024 + 12
+    message_timestamp_type: str = CREATE_TIME
+    retention_ms: int = 168 * _HOUR_MS
+    retention_bytes: int = -1
+    cleanup_policy: str = "delete"
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> LogConfig:
+        """This configuration with a topic's own values. Raises InvalidConfig."""
+        changes: dict[str, object] = {}
+        for key, text in overrides.items():
+            changes[topic_config_key(key).field] = parse_topic_config(key, text)
+        return replace(self, **changes)  # type: ignore[arg-type]  # typed by the table's parsers
+
+    def value_of(self, key: str) -> str:
+        """The effective value of a topic configuration key, as DescribeConfigs shows it."""
+        value: object = getattr(self, topic_config_key(key).field)
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+ConfigValue = int | str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigKey:
+    """One key: its name, its type as DescribeConfigs names it, and where its default comes from.
+
+    `field` is the attribute of LogConfig, `synonym` the key in server.properties that sets the
+    default for all topics, `parse` turns text into the value or raises ValueError with a sentence.
+    """
+
+    name: str
+    type: str
+    field: str
+    synonym: str
+    doc: str
+    parse: Callable[[str], ConfigValue]
+
+    @property
+    def default(self) -> ConfigValue:
+        """Kafka's default, for a server that sets nothing."""
+        value: ConfigValue = getattr(LogConfig(), self.field)
+        return value
+
+
+def _integer(minimum: int, maximum: int) -> Callable[[str], ConfigValue]:
+    def parse(text: str) -> ConfigValue:
+        try:
+            value = int(text.strip())
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if not minimum <= value <= maximum:
+            raise ValueError(f"{value} is not between {minimum} and {maximum}")
+        return value
+
+    return parse
+
+
+def _choice(*choices: str) -> Callable[[str], ConfigValue]:
+    def parse(text: str) -> ConfigValue:
+        value = text.strip()
+        if value not in choices:
+            raise ValueError(f"{text!r} is not supported; use {' or '.join(choices)}")
+        return value
+
+    return parse
+
+
+def _boolean(text: str) -> ConfigValue:
+    value = text.strip().lower()
+    if value not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return value == "true"
+
+
+_KEYS: Final = (
+    TopicConfigKey(
+        "cleanup.policy", "list", "cleanup_policy", "log.cleanup.policy",
+        "How old segments are discarded: delete removes them by age and size.",
+        _choice("delete"),
+    ),
+    TopicConfigKey(
+        "index.interval.bytes", "int", "index_interval_bytes", "log.index.interval.bytes",
+        "Bytes of log between two entries of the offset index.",
+        _integer(0, INT_MAX),
+    ),
+    TopicConfigKey(
+        "max.message.bytes", "int", "max_message_bytes", "message.max.bytes",
+        "The largest record batch that is accepted.",
+        _integer(0, INT_MAX),
+    ),
+    TopicConfigKey(
+        "message.timestamp.type", "string", "message_timestamp_type", "log.message.timestamp.type",
+        "Whether a record carries the time of its creation or that of its append.",
+        _choice(CREATE_TIME, LOG_APPEND_TIME),
+    ),
+    TopicConfigKey(
+        "min.insync.replicas", "int", "min_insync_replicas", "min.insync.replicas",
+        "How many replicas must be in sync for a write with acks=all to be accepted.",
+        _integer(1, INT_MAX),
+    ),
+    TopicConfigKey(
+        "retention.bytes", "long", "retention_bytes", "log.retention.bytes",
+        "How large a partition's log may grow before old segments are deleted; -1 for no limit.",
+        _integer(-1, LONG_MAX),
+    ),
+    TopicConfigKey(
+        "retention.ms", "long", "retention_ms", "log.retention.ms",
+        "How old a segment's newest record may grow before the segment is deleted; -1 for no limit.",
+        _integer(-1, LONG_MAX),
+    ),
+    TopicConfigKey(
+        "segment.bytes", "int", "segment_bytes", "log.segment.bytes",
+        "The size at which a segment file is closed and a new one begun.",
+        _integer(14, INT_MAX),
+    ),
+    TopicConfigKey(
+        "segment.index.bytes", "int", "index_size_max_bytes", "log.index.size.max.bytes",
+        "The size of an index at which its segment is closed and a new one begun.",
+        _integer(12, INT_MAX),
+    ),
+    TopicConfigKey(
+        "segment.ms", "long", "segment_ms", "log.roll.ms",
+        "The age at which a segment is closed at the next append even if it is not full.",
+        _integer(1, LONG_MAX),
+    ),
+    TopicConfigKey(
+        "unclean.leader.election.enable", "boolean", "unclean_leader_election_enable",
+        "unclean.leader.election.enable",
+        "Whether a replica that is not in sync may become leader, at the price of lost records.",
+        _boolean,
+    ),
+)  # fmt: skip
+
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfigKey]] = {key.name: key for key in _KEYS}
+"""The keys by name, in alphabetical order."""
+
+_COARSER_SYNONYMS: Final = {
+    "log.retention.ms": (("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
+    "log.roll.ms": (("log.roll.hours", _HOUR_MS),),
+}
+"""Server keys in coarser units that count only where the finer one is not set."""
+
+
+def topic_config_key(name: str) -> TopicConfigKey:
+    """The table's entry. Raises InvalidConfig for a key that is not honoured."""
+    key = TOPIC_CONFIGS.get(name)
+    if key is None:
+        raise InvalidConfig(name, f"Unknown topic config name: {name}")
+    return key
+
+
+def parse_topic_config(name: str, text: str) -> ConfigValue:
+    """The typed value of one key. Raises InvalidConfig if the key is unknown or the value is bad."""
+    key = topic_config_key(name)
+    try:
+        return key.parse(text)
+    except ValueError as error:
+        raise InvalidConfig(name, f"Invalid value {text} for configuration {name}: {error}") from None
+
+
+def validate_topic_configs(overrides: Mapping[str, str]) -> None:
+    """Checks a topic's configuration before it is created or altered. Raises InvalidConfig."""
+    for name, text in overrides.items():
+        parse_topic_config(name, text)
+
+
+def server_log_config(properties: Mapping[str, str]) -> LogConfig:
+    """The defaults for all topics from the keys of server.properties (`log.segment.bytes`, …).
+
+    Keys of other concerns are left alone. Raises InvalidConfig naming the server's key.
+    """
+    changes: dict[str, object] = {}
+    for key in _KEYS:
+        name, text = _server_value(key.synonym, properties)
+        if text is None:
+            continue
+        try:
+            changes[key.field] = key.parse(text)
+        except ValueError as error:
+            raise InvalidConfig(name, f"Invalid value {text} for configuration {name}: {error}") from None
+    return replace(LogConfig(), **changes)  # type: ignore[arg-type]  # typed by the table's parsers
+
+
+def server_log_config_keys() -> tuple[str, ...]:
+    """Every key of server.properties that `server_log_config` reads."""
+    names = [key.synonym for key in _KEYS]
+    for coarser in _COARSER_SYNONYMS.values():
+        names.extend(name for name, _ in coarser)
+    return tuple(sorted(names))
+
+
+def _server_value(synonym: str, properties: Mapping[str, str]) -> tuple[str, str | None]:
+    if synonym in properties:
+        return synonym, properties[synonym]
+    for name, factor in _COARSER_SYNONYMS.get(synonym, ()):
+        if name in properties:
+            text = properties[name].strip()
+            try:
+                value = int(text)
+            except ValueError:
+                return name, text
+            return name, str(value if value < 0 else value * factor)
+    return synonym, None
+
+
+assert all(key.field in {field.name for field in fields(LogConfig)} for key in _KEYS)

@@ -1,0 +1,333 @@
+"""The state of a log, and what of it is on disk: rolling, flushing, checkpoints, closing.
+
+Guarantees: the recovery point never passes a byte, a name or a leader epoch that is not durable;
+whatever the data directory's checkpoint files may say about the log is capped by a file in its own
+folder before a truncation makes it wrong. `PartitionLog` is built on this; the log manager runs the
+flushes through its executor.
+"""
+
+from __future__ import annotations
+
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, encode_checkpoint
+from partitions.log.errors import LogStorageError
+from partitions.log.flush import FlushJob
+from partitions.log.opening import OpenedLog, OpenRequest
+from partitions.log.partition_files import (
+    TRUNCATION_CHECKPOINT,
+    TruncationCheckpoint,
+    encode_truncation_checkpoint,
+)
+from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
+from partitions.log.reader import LogReader
+from partitions.log.segment import Segment, file_name
+from partitions.log.storage import LogStorage
+from partitions.ports import NowMs
+from partitions.topic_partition import TopicPartition
+
+
+class DurableLog:
+    """Segments, leader epochs and producers of one partition, and how far each is flushed."""
+
+    __slots__ = (
+        "_checkpointed",
+        "_closed",
+        "_epochs_dirty",
+        "_generation",
+        "_limits",
+        "_names_synced",
+        "_names_version",
+        "_now_ms",
+        "_owns_storage",
+        "_reader",
+        "_segments",
+        "_snapshot_offset",
+        "_storage",
+        "_unsynced_sealed",
+        "config",
+        "directory",
+        "epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "producer_state",
+        "recovery",
+        "recovery_point",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        storage: LogStorage,
+        topic_partition: TopicPartition,
+        request: OpenRequest,
+        opened: OpenedLog,
+        now_ms: NowMs,
+        *,
+        owns_storage: bool,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.directory = request.directory
+        self.config = request.config
+        self.topic_id = opened.topic_id
+        self.log_start_offset = opened.log_start_offset
+        self.log_end_offset = opened.log_end_offset
+        self.recovery_point = opened.recovery_point
+        """Everything below is durable."""
+        self.epochs = opened.epochs
+        self.producer_state = opened.producer_state
+        self.recovery = opened.report
+        """What opening the log found."""
+        self._storage = storage
+        self._owns_storage = owns_storage
+        self._now_ms = now_ms
+        self._segments = opened.segments
+        self._reader = LogReader(storage, opened.segments)
+        self._limits = opened.limits
+        self._checkpointed = TruncationCheckpoint(request.recovery_point, request.log_start_offset)
+        self._generation = 0
+        self._names_version = 0
+        self._names_synced = 0 if opened.existed_cleanly else -1
+        self._epochs_dirty = opened.epochs_changed
+        self._snapshot_offset = opened.snapshot_offset
+        self._unsynced_sealed: list[Segment] = []
+        if not opened.report.clean:
+            self._unsynced_sealed = opened.segments.from_offset(opened.recovery_point)[:-1]
+        self._closed = False
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise LogStorageError(f"the log {self.directory} is closed")
+        self._storage.ensure_usable()
+
+    @property
+    def _is_empty(self) -> bool:
+        return len(self._segments) == 1 and self._segments.active.size_bytes == 0
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    # ---- rolling
+
+    def roll(self) -> None:
+        """Closes the active segment and begins a new one; nothing to do when it is empty.
+
+        Raises LogStorageError; the log goes on with the old segment then.
+        """
+        self._ensure_open()
+        if self._segments.active.size_bytes:
+            try:
+                self._roll()
+            except OSError as error:
+                raise LogStorageError(f"no new segment could be made: {error}") from error
+
+    def _roll(self) -> Segment:
+        """As `roll`, for an active segment that is not empty. Raises OSError with nothing changed."""
+        old = self._segments.active
+        old.persist_indexes(final=True)
+        self._write_snapshot()
+        new = self._create_segment(self.log_end_offset)
+        old.seal()
+        self._segments.append(new)
+        if self.recovery_point >= self.log_end_offset:
+            old.sync_indexes()  # no later flush looks at this segment again
+        else:
+            self._unsynced_sealed.append(old)
+        return new
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        self._names_version += 1
+        segment = Segment(
+            self._storage,
+            self.directory,
+            base_offset,
+            index_interval_bytes=self.config.index_interval_bytes,
+            now_ms=self._now_ms(),
+        )
+        try:
+            segment.create_files()
+        except OSError:
+            # An empty segment left here would claim offsets that the old one goes on to fill.
+            try:
+                segment.remove()
+            except OSError as error:
+                self._storage.fail(
+                    f"removing an unfinished segment of {self.directory} failed: {error}", error
+                )
+            raise
+        return segment
+
+    def _write_snapshot(self) -> None:
+        """Producer state at the log's end. Not fsynced: a damaged one is replaced by replaying."""
+        if self._snapshot_offset == self.log_end_offset or self._is_empty:
+            return
+        old = self._snapshot_offset
+        path = self._snapshot_path(self.log_end_offset)
+        file = self._storage.disk.open(path, create=True)
+        try:
+            if file.size():
+                file.truncate(0)
+            file.append([encode_snapshot(self.producer_state.producers)])
+        finally:
+            file.close()
+        self._snapshot_offset = self.log_end_offset
+        if old >= 0 and not self._segments.has_base(old):
+            self._storage.remove(self._snapshot_path(old))
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+
+    # ---- leader epochs
+
+    def assign_epoch_start(self, epoch: int) -> None:
+        """KIP-101: this replica leads in `epoch`, from the log's end on; durable on return.
+
+        Called on becoming leader, before any append. Raises LogStorageError.
+        """
+        self._ensure_open()
+        if self.epochs.assign(epoch, self.log_end_offset) or self._epochs_dirty:
+            self._epochs_dirty = True
+            self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        self._storage.replace(
+            f"{self.directory}/{CHECKPOINT_FILE_NAME}", encode_checkpoint(self.epochs.entries)
+        )
+        self._epochs_dirty = False
+
+    # ---- flushing
+
+    def sync(self) -> None:
+        """Makes the log durable up to its end and moves the recovery point there.
+
+        Raises LogStorageError; after a failed fsync the node has been halted.
+        """
+        self._ensure_open()
+        if self.recovery_point < self.log_end_offset:
+            for segment in self._unsynced_sealed:
+                self._sync_data(segment)
+                segment.sync_indexes()
+            self._sync_data(self._segments.active)
+            self._unsynced_sealed.clear()
+        if self._names_synced != self._names_version:
+            self._storage.sync_dir(self.directory)
+            self._names_synced = self._names_version
+        if self._epochs_dirty:
+            self._write_epochs()
+        self.recovery_point = self.log_end_offset
+        self._lift_limits()
+
+    def _sync_data(self, segment: Segment) -> None:
+        try:
+            file = self._storage.file(segment.log_path)
+        except OSError as error:
+            self._storage.fail(f"{segment.log_path} cannot be opened for its fsync: {error}", error)
+        self._storage.sync(file)
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether `sync` would have anything to do."""
+        return (
+            self.recovery_point < self.log_end_offset
+            or self._names_synced != self._names_version
+            or self._epochs_dirty
+        )
+
+    def prepare_flush(self) -> FlushJob | None:
+        """The first half of a sync: a job for `flush.run_flush` on an executor; None if none is due."""
+        self._ensure_open()
+        if not self.needs_flush:
+            return None
+        if self._epochs_dirty:
+            self._write_epochs()
+        paths: list[str] = []
+        for segment in self._unsynced_sealed:
+            paths += (segment.log_path, *segment.index_paths)
+        if self.recovery_point < self.log_end_offset:
+            paths.append(self._segments.active.log_path)
+        return FlushJob(
+            end_offset=self.log_end_offset,
+            paths=tuple(paths),
+            directory=self.directory if self._names_synced != self._names_version else None,
+            generation=self._generation,
+            names_version=self._names_version,
+            sealed=tuple(segment.base_offset for segment in self._unsynced_sealed),
+        )
+
+    def complete_flush(self, job: FlushJob) -> None:
+        """The second half, after the job succeeded: moves the recovery point as far as it covers."""
+        if self._closed or job.generation != self._generation:
+            return
+        self._unsynced_sealed = [s for s in self._unsynced_sealed if s.base_offset not in job.sealed]
+        if job.directory is not None:
+            self._names_synced = max(self._names_synced, job.names_version)
+        self.recovery_point = max(self.recovery_point, job.end_offset)
+        self._lift_limits()
+
+    # ---- checkpoints of the data directory
+
+    def begin_checkpoint(self) -> TruncationCheckpoint:
+        """Recovery point and log start offset for the checkpoint files, which are about to be written."""
+        now = TruncationCheckpoint(self.recovery_point, self.log_start_offset)
+        self._checkpointed = TruncationCheckpoint(*map(max, self._checkpointed, now))
+        return now
+
+    def complete_checkpoint(
+        self, *, recovery_point: int | None = None, log_start_offset: int | None = None
+    ) -> None:
+        """A checkpoint file holds this value, which `begin_checkpoint` gave, durably."""
+        known = self._checkpointed
+        self._checkpointed = TruncationCheckpoint(
+            known.recovery_point if recovery_point is None else recovery_point,
+            known.log_start_offset if log_start_offset is None else log_start_offset,
+        )
+        self._lift_limits()
+
+    def _lift_limits(self) -> None:
+        """Removes the cap once what the checkpoint files say has become true again."""
+        if (
+            self._limits is not None
+            and not self._closed
+            and self._checkpointed.recovery_point <= self.recovery_point
+            and self._checkpointed.log_start_offset <= self.log_start_offset
+        ):
+            self._storage.remove(f"{self.directory}/{TRUNCATION_CHECKPOINT}")
+            self._limits = None
+
+    def _limit_checkpoints(self, recovery_point: int, log_start_offset: int) -> None:
+        """Caps what the checkpoint files say, durably, if they say (or may soon say) more."""
+        known = self._limits or self._checkpointed
+        if recovery_point >= known.recovery_point and log_start_offset >= known.log_start_offset:
+            return
+        limits = TruncationCheckpoint(
+            min(recovery_point, known.recovery_point), min(log_start_offset, known.log_start_offset)
+        )
+        self._storage.replace(
+            f"{self.directory}/{TRUNCATION_CHECKPOINT}", encode_truncation_checkpoint(limits)
+        )
+        self._limits = limits
+
+    # ---- closing
+
+    def close(self) -> None:
+        """Flushes everything, so that the next open may be a clean one. Raises LogStorageError."""
+        if self._closed:
+            return
+        self._storage.ensure_usable()
+        active = self._segments.active
+        try:
+            if active.persist_indexes(final=True):
+                active.sync_indexes()
+            self._write_snapshot()
+        except OSError as error:
+            raise LogStorageError(f"closing the log {self.directory} failed: {error}") from error
+        self.sync()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Lets go of files and memory without flushing: the log is deleted, or its disk is gone."""
+        self._closed = True
+        for segment in self._segments:
+            segment.release()
+        if self._owns_storage:
+            self._storage.close()

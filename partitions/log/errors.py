@@ -1,0 +1,87 @@
+"""What can go wrong in a partition log, as typed errors.
+
+Guarantees: every error that may reach a client carries `code`, the name of Kafka's error for it,
+and a sentence; none of them leaves a torn record behind. The replica manager maps the codes to the
+wire, people read the sentences.
+"""
+
+from __future__ import annotations
+
+
+class LogError(Exception):
+    """Base of the log's errors; `code` is the name of Kafka's error."""
+
+    code = "UNKNOWN_SERVER_ERROR"
+
+
+class OffsetOutOfRange(LogError):
+    """A read or a truncation outside [log start offset, log end offset]."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+
+    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(
+            f"offset {offset} is outside the log, which holds {log_start_offset} to {log_end_offset}"
+        )
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class AppendError(LogError):
+    """An append that was refused whole: nothing of it is in the log."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class UnexpectedAppendOffset(AppendError):
+    """A follower was handed batches that do not start at or after its log end offset, in order."""
+
+    def __init__(self, message: str, first_offset: int) -> None:
+        super().__init__("OFFSET_OUT_OF_RANGE", message)
+        self.first_offset = first_offset
+
+
+class LogStorageError(LogError):
+    """The disk failed under the log, or the log was closed by such a failure before."""
+
+    code = "KAFKA_STORAGE_ERROR"
+
+
+class LogCorruptError(LogError):
+    """Bytes inside the log are damaged, and no torn write explains it: never served, never cut away."""
+
+    code = "KAFKA_STORAGE_ERROR"
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged at byte {position}: {reason}. Restore the file, or remove the partition's"
+            " folder on this broker so that it is copied again from the leader"
+        )
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class InconsistentTopicId(LogError):
+    """The folder belongs to another incarnation of a topic of the same name; it is never reused."""
+
+    code = "INCONSISTENT_TOPIC_ID"
+
+
+class DataDirectoryError(LogError):
+    """A data directory that this node must not use: in use, foreign, or not formatted."""
+
+    code = "KAFKA_STORAGE_ERROR"
+
+
+class InvalidConfig(LogError):
+    """A topic configuration that is unknown or out of its range."""
+
+    code = "INVALID_CONFIG"
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key

@@ -1,0 +1,45 @@
+"""A log's fsync as a job for the executor.
+
+Guarantees: the job covers exactly what was appended before it was prepared, touches files by name
+and shares nothing with the log; only `PartitionLog.complete_flush` on the log's own lane moves the
+recovery point. A file that was deleted meanwhile needs no fsync: retention removed it, or a
+truncation, which makes the log ignore the job's outcome.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from partitions.disk import Disk
+
+
+class FlushJob(NamedTuple):
+    """What must be made durable before the recovery point may move to `end_offset`."""
+
+    end_offset: int
+    paths: tuple[str, ...]
+    directory: str | None
+    """The folder, when names in it are not durable yet."""
+    generation: int
+    """Counts truncations: an older job proves nothing about the log as it is now."""
+    names_version: int
+    sealed: tuple[int, ...]
+    """Base offsets of the sealed segments that the job covers."""
+
+
+def run_flush(disk: Disk, job: FlushJob) -> None:
+    """Waits for the disk. Raises OSError, after which the node must halt and not try again."""
+    for path in job.paths:
+        try:
+            file = disk.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            file.sync()
+        finally:
+            file.close()
+    if job.directory is not None:
+        try:
+            disk.sync_dir(job.directory)
+        except FileNotFoundError:
+            return

@@ -1,0 +1,279 @@
+"""One partition's log on one broker: append, read, truncate, flush, recover.
+
+Guarantees: offsets only grow, and what truncation cut never comes back; a failed write leaves no
+torn batch; what `sync` covered survives a power loss. All calls come from one lane (the event loop,
+or the Raft lane for the quorum's journal); a flush may be split so that an executor waits for the
+disk. `LogManager` opens the logs of a node, partitions append and read through them. Formats are
+Kafka's (record batch v2, KIP-98; leader epochs, KIP-101).
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from partitions.disk import Buffer, Disk
+from partitions.log.append import NO_TIME, AppendInfo, Stamped, split_by_size, stamp_batches, with_append_time
+from partitions.log.config import INT_MAX, LOG_APPEND_TIME, LogConfig
+from partitions.log.errors import AppendError, LogStorageError, OffsetOutOfRange, UnexpectedAppendOffset
+from partitions.log.opening import OpenRequest, inconsistent_topic_id, open_log
+from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata
+from partitions.log.producer_state import BatchRange
+from partitions.log.reader import ReadResult, TimestampedOffset
+from partitions.log.segment import Segment
+from partitions.log.shortening import ShortenableLog
+from partitions.log.storage import LogStorage
+from partitions.log.validation import Origin, check_follower_append, check_leader_append
+from partitions.ports import Halt, NowMs
+from partitions.topic_partition import TopicPartition
+
+
+class PartitionLog(ShortenableLog):
+    """The segments of one partition, its leader epochs and its producers."""
+
+    __slots__ = ()
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: NowMs,
+        halt: Halt,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean_shutdown: bool = False,
+        topic_id: bytes | None = None,
+        storage: LogStorage | None = None,
+    ) -> PartitionLog:
+        """Opens the log in `directory`, creating it if there is none.
+
+        `recovery_point` and `log_start_offset` come from the data directory's checkpoints: what is
+        below the first was flushed. With `clean_shutdown` nothing is checked. `storage` is shared by
+        the logs of one lane; without it the log has its own. Raises LogCorruptError (damage that no
+        crash explains), InconsistentTopicId, LogStorageError.
+        """
+        request = OpenRequest(
+            directory, config, now_ms(), recovery_point, log_start_offset, clean_shutdown, topic_id
+        )
+        shared = storage if storage is not None else LogStorage(disk, halt)
+        try:
+            opened = open_log(shared, request)
+        except OSError as error:
+            raise LogStorageError(f"opening the log {directory} failed: {error}") from error
+        return cls(shared, topic_partition, request, opened, now_ms, owns_storage=storage is None)
+
+    @property
+    def size_bytes(self) -> int:
+        """Data bytes of all segments."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segment_base_offsets(self) -> tuple[int, ...]:
+        return tuple(segment.base_offset for segment in self._segments)
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self.epochs.latest_epoch
+
+    def update_config(self, config: LogConfig) -> None:
+        """Goes by another configuration from the next append on."""
+        self.config = config
+        for segment in self._segments:
+            segment.index_interval_bytes = config.index_interval_bytes
+
+    def claim(self, topic_id: bytes) -> None:
+        """Makes sure that the folder belongs to this topic id; one that names none gets it, durably.
+
+        Raises InconsistentTopicId, LogStorageError.
+        """
+        self._ensure_open()
+        if self.topic_id is None:
+            self._storage.replace(
+                f"{self.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id)
+            )
+            self.topic_id = topic_id
+        elif self.topic_id != topic_id:
+            raise inconsistent_topic_id(self.directory, self.topic_id, topic_id)
+
+    # ---- append
+
+    def append_as_leader(
+        self, records: Buffer, *, leader_epoch: int, origin: Origin = "client"
+    ) -> AppendInfo:
+        """Checks the batches, gives them the next offsets and `leader_epoch`, writes them at once.
+
+        Batches that a client repeats are not written again; the answer is a duplicate's. Raises
+        AppendError whose `code` says why nothing was appended.
+        """
+        self._ensure_open()
+        view = records if isinstance(records, memoryview) else memoryview(records)
+        config = self.config
+        batches, idempotent = check_leader_append(
+            view, max_message_bytes=config.max_message_bytes, origin=origin
+        )
+        if len(view) > config.segment_bytes:
+            raise AppendError(
+                "RECORD_LIST_TOO_LARGE",
+                f"an append of {len(view)} bytes exceeds segment.bytes of {config.segment_bytes}",
+            )
+        latest = self.epochs.latest_epoch
+        if latest is not None and leader_epoch < latest:
+            raise AppendError(
+                "FENCED_LEADER_EPOCH", f"leader epoch {leader_epoch} is over, the log is at epoch {latest}"
+            )
+        if idempotent:
+            if origin == "client":
+                duplicate = self.producer_state.find_duplicate(idempotent)
+                if duplicate is not None:
+                    return self._duplicate(*duplicate, len(view))
+            self.producer_state.check(idempotent, sequences=origin == "client")
+        append_time = NO_TIME
+        if config.message_timestamp_type == LOG_APPEND_TIME:
+            append_time = self._now_ms()
+            view, batches = with_append_time(view, batches, append_time)
+        first_offset = self.log_end_offset
+        stamped = stamp_batches(view, batches, first_offset, leader_epoch)
+        self._write(stamped, len(view))
+        if leader_epoch != latest and leader_epoch >= 0:
+            self._epochs_dirty |= self.epochs.assign(leader_epoch, first_offset)
+        state = self.producer_state
+        if idempotent:
+            offset = first_offset
+            for _, header in batches:
+                state.record(header, offset)
+                offset += header.last_offset_delta + 1
+        state.end_offset = stamped.next_offset
+        return AppendInfo(
+            first_offset,
+            stamped.next_offset - 1,
+            stamped.max_timestamp,
+            append_time,
+            self.log_start_offset,
+            False,
+            len(batches),
+            len(view),
+        )
+
+    def _duplicate(self, first: BatchRange, last: BatchRange, size_bytes: int) -> AppendInfo:
+        append_time = last.timestamp if self.config.message_timestamp_type == LOG_APPEND_TIME else NO_TIME
+        return AppendInfo(
+            first.first_offset,
+            last.last_offset,
+            last.timestamp,
+            append_time,
+            self.log_start_offset,
+            True,
+            0,
+            size_bytes,
+        )
+
+    def append_as_follower(self, records: Buffer) -> AppendInfo:
+        """Appends the leader's batches byte for byte, and learns their epochs and producers.
+
+        They start at the log end offset, or later where the leader's log has a hole. Raises
+        AppendError; UnexpectedAppendOffset when the offsets do not fit. Nothing is appended then,
+        except that a disk that fails part of the way keeps the segments already filled.
+        """
+        self._ensure_open()
+        view = records if isinstance(records, memoryview) else memoryview(records)
+        latest = self.epochs.latest_epoch
+        batches = check_follower_append(view, log_end_offset=self.log_end_offset, latest_epoch=latest)
+        first_offset = batches[0][1].base_offset if batches else self.log_end_offset
+        newest = NO_TIME
+        for group in split_by_size(batches, self.config.segment_bytes):
+            start = group[0][0]
+            last = group[-1][1]
+            end = group[-1][0] + last.size_bytes
+            placed = [(header.last_offset, header.size_bytes, header.max_timestamp) for _, header in group]
+            group_newest = max(timestamp for _, _, timestamp in placed)
+            self._write(Stamped([view[start:end]], placed, last.next_offset, group_newest), end - start)
+            newest = max(newest, group_newest)
+            for _, header in group:
+                epoch = header.partition_leader_epoch
+                if epoch >= 0 and epoch != latest:
+                    self._epochs_dirty |= self.epochs.assign(epoch, header.base_offset)
+                    latest = epoch
+                self.producer_state.record(header, header.base_offset)
+            self.producer_state.end_offset = last.next_offset
+        return AppendInfo(
+            first_offset,
+            self.log_end_offset - 1,
+            newest,
+            NO_TIME,
+            self.log_start_offset,
+            False,
+            len(batches),
+            len(view),
+        )
+
+    def _write(self, stamped: Stamped, size_bytes: int) -> None:
+        """One vectored write into the active segment, after a roll if one is due."""
+        active = self._segments.active
+        last_offset = stamped.next_offset - 1
+        if active.should_roll(self.config, size_bytes, stamped.max_timestamp, last_offset, self._now_ms):
+            try:
+                active = self._roll()
+            except OSError as error:
+                raise AppendError("KAFKA_STORAGE_ERROR", f"no new segment could be made: {error}") from error
+        if last_offset - active.base_offset > INT_MAX:
+            raise UnexpectedAppendOffset(
+                f"the hole from offset {self.log_end_offset} to {last_offset} is too wide for a segment",
+                last_offset,
+            )
+        before = active.size_bytes
+        try:
+            active.append(stamped.buffers, stamped.placed)
+        except OSError as error:
+            self._undo_write(active, before, error)
+        self.log_end_offset = stamped.next_offset
+
+    def _undo_write(self, segment: Segment, size_bytes: int, error: OSError) -> NoReturn:
+        """Cuts away what a failed write left, so that the disk may be full without being torn."""
+        if self._storage.file(segment.log_path).size() != size_bytes:
+            self._storage.truncate_durably(segment.log_path, size_bytes)
+        raise AppendError("KAFKA_STORAGE_ERROR", f"writing to {segment.log_path} failed: {error}") from error
+
+    # ---- read
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to_offset: int, min_one_batch: bool = True
+    ) -> ReadResult:
+        """Whole batches from the one that holds `offset` on, as ranges of files (several segments).
+
+        Only records below `up_to_offset` (high watermark, or log end for a follower), at most
+        `max_bytes`; a first batch larger than that comes whole when `min_one_batch`. Raises
+        OffsetOutOfRange, LogCorruptError, LogStorageError.
+        """
+        self._ensure_open()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        stop = min(up_to_offset, self.log_end_offset)
+        if offset >= stop:
+            return ReadResult((), 0, offset, offset)
+        try:
+            return self._reader.read(
+                offset,
+                max_bytes,
+                stop=stop,
+                log_end_offset=self.log_end_offset,
+                min_one_batch=min_one_batch,
+            )
+        except OSError as error:
+            raise LogStorageError(f"reading the log {self.directory} failed: {error}") from error
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record whose timestamp is >= `timestamp` (ms); None if all are older."""
+        self._ensure_open()
+        return self._reader.offset_for_timestamp(timestamp, log_start_offset=self.log_start_offset)
+
+    def offset_for_max_timestamp(self) -> TimestampedOffset | None:
+        """The first record that carries the log's largest timestamp; None in an empty log."""
+        self._ensure_open()
+        return self._reader.offset_for_max_timestamp(log_start_offset=self.log_start_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """KIP-279: (largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)

@@ -1,0 +1,229 @@
+"""Opening a partition's folder: a new log, one that was closed properly, or one that crashed.
+
+Guarantees: a folder of another topic id is refused; a new folder, its topic id and its name are
+durable before it is used; what `recovery.py` promises about the content. Called by
+`PartitionLog.open` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
+from leader_epoch.epoch_cache import EpochCache
+from partitions.log.config import LogConfig
+from partitions.log.errors import InconsistentTopicId, LogCorruptError
+from partitions.log.partition_files import (
+    PARTITION_METADATA,
+    TRUNCATION_CHECKPOINT,
+    PartitionFileError,
+    TruncationCheckpoint,
+    decode_partition_metadata,
+    decode_truncation_checkpoint,
+    encode_partition_metadata,
+    topic_id_text,
+)
+from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.producer_state import ProducerState
+from partitions.log.recovery import (
+    Recovery,
+    RecoveryReport,
+    base_offsets,
+    find_segments,
+    load_producer_state,
+    log_end_after_clean_shutdown,
+)
+from partitions.log.segment import Segment, file_name
+from partitions.log.segments import SegmentList
+from partitions.log.storage import LogStorage
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """What the log manager knows about a log before it is opened."""
+
+    directory: str
+    config: LogConfig
+    now_ms: int
+    recovery_point: int
+    log_start_offset: int
+    clean_shutdown: bool
+    topic_id: bytes | None
+
+
+@dataclass(slots=True)
+class OpenedLog:
+    """A log's state as found, or as new."""
+
+    segments: SegmentList
+    epochs: EpochCache
+    producer_state: ProducerState
+    snapshot_offset: int
+    """Offset of the producer snapshot that was loaded, -1 without one."""
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    topic_id: bytes | None
+    limits: TruncationCheckpoint | None
+    report: RecoveryReport
+    epochs_changed: bool
+    existed_cleanly: bool
+    """Nothing in the folder is waiting for an fsync."""
+
+
+def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:
+    """Opens or creates the folder. Raises LogCorruptError, InconsistentTopicId, OSError."""
+    directory = request.directory
+    created = not storage.disk.exists(directory)
+    if created:
+        storage.disk.make_dirs(directory)
+    names = storage.disk.list_dir(directory)
+    topic_id = _check_topic_id(storage, directory, request.topic_id)
+    for name in names:
+        if name.endswith(".tmp"):
+            storage.remove(f"{directory}/{name}")
+    segments = SegmentList(
+        find_segments(
+            storage,
+            directory,
+            names,
+            index_interval_bytes=request.config.index_interval_bytes,
+            now_ms=request.now_ms,
+        )
+    )
+    opened = (
+        _open_existing(storage, request, names, segments)
+        if len(segments)
+        else _create(storage, request, segments)
+    )
+    opened.topic_id = topic_id
+    if created:
+        storage.sync_dir(directory)
+        storage.sync_dir(directory.rpartition("/")[0])
+    return opened
+
+
+def _check_topic_id(storage: LogStorage, directory: str, expected: bytes | None) -> bytes | None:
+    path = f"{directory}/{PARTITION_METADATA}"
+    content = storage.read_optional(path)
+    if content is None:
+        if expected is not None:
+            storage.replace(path, encode_partition_metadata(expected))
+        return expected
+    try:
+        found = decode_partition_metadata(content)
+    except PartitionFileError as error:
+        raise LogCorruptError(path, 0, str(error)) from error
+    if expected is not None and found != expected:
+        raise inconsistent_topic_id(directory, found, expected)
+    return found
+
+
+def inconsistent_topic_id(directory: str, found: bytes, expected: bytes) -> InconsistentTopicId:
+    """The error for a folder that another incarnation of the topic left."""
+    return InconsistentTopicId(
+        f"{directory} holds topic id {topic_id_text(found)}, the topic's id now is {topic_id_text(expected)}:"
+        " it is left from a deleted topic of the same name; delete it before this partition is created"
+    )
+
+
+def _create(storage: LogStorage, request: OpenRequest, segments: SegmentList) -> OpenedLog:
+    limits = _truncation_limits(storage, request.directory)
+    start = request.log_start_offset
+    if limits is not None:
+        start = min(start, limits.log_start_offset)
+    segment = Segment(
+        storage,
+        request.directory,
+        start,
+        index_interval_bytes=request.config.index_interval_bytes,
+        now_ms=request.now_ms,
+    )
+    segment.create_files()
+    segments.append(segment)
+    return OpenedLog(
+        segments=segments,
+        epochs=EpochCache(),
+        producer_state=ProducerState(start),
+        snapshot_offset=-1,
+        log_start_offset=start,
+        log_end_offset=start,
+        recovery_point=start,
+        topic_id=None,
+        limits=limits,
+        report=RecoveryReport(clean=True),
+        epochs_changed=False,
+        existed_cleanly=False,
+    )
+
+
+def _open_existing(
+    storage: LogStorage, request: OpenRequest, names: Sequence[str], segments: SegmentList
+) -> OpenedLog:
+    directory = request.directory
+    limits = _truncation_limits(storage, directory)
+    recovery_point, log_start_offset = request.recovery_point, request.log_start_offset
+    if limits is not None:
+        recovery_point = min(recovery_point, limits.recovery_point)
+        log_start_offset = min(log_start_offset, limits.log_start_offset)
+    recovery_point = max(recovery_point, segments.first.base_offset)
+    epochs = _load_epochs(storage, directory)
+    known = epochs.entries
+    if request.clean_shutdown:
+        end = log_end_after_clean_shutdown(segments)
+        report = RecoveryReport(clean=True)
+        recovery_point = end
+    else:
+        end, report = Recovery(storage, segments, epochs, recovery_point=recovery_point).run()
+    start = min(max(log_start_offset, segments.first.base_offset), end)
+    epochs.truncate_from_end(end)
+    epochs.truncate_from_start(segments.first.base_offset)
+    producer_state, snapshot_offset = load_producer_state(storage, directory, names, segments, end)
+    _remove_stray_snapshots(storage, directory, names, segments, end)
+    return OpenedLog(
+        segments=segments,
+        epochs=epochs,
+        producer_state=producer_state,
+        snapshot_offset=snapshot_offset,
+        log_start_offset=start,
+        log_end_offset=end,
+        recovery_point=min(recovery_point, end),
+        topic_id=None,
+        limits=limits,
+        report=report,
+        epochs_changed=epochs.entries != known,
+        existed_cleanly=report.clean,
+    )
+
+
+def _truncation_limits(storage: LogStorage, directory: str) -> TruncationCheckpoint | None:
+    path = f"{directory}/{TRUNCATION_CHECKPOINT}"
+    content = storage.read_optional(path)
+    if content is None:
+        return None
+    try:
+        return decode_truncation_checkpoint(content)
+    except PartitionFileError as error:
+        raise LogCorruptError(path, 0, str(error)) from error
+
+
+def _load_epochs(storage: LogStorage, directory: str) -> EpochCache:
+    path = f"{directory}/{CHECKPOINT_FILE_NAME}"
+    content = storage.read_optional(path)
+    if content is None:
+        return EpochCache()
+    try:
+        return EpochCache(decode_checkpoint(content))
+    except EpochCheckpointError as error:
+        raise LogCorruptError(path, 0, str(error)) from error
+
+
+def _remove_stray_snapshots(
+    storage: LogStorage, directory: str, names: Sequence[str], segments: SegmentList, log_end_offset: int
+) -> None:
+    """Keeps the snapshots at segment starts, and the one at the log's end from the last close."""
+    kept = {segment.base_offset for segment in segments} | {log_end_offset}
+    for offset in base_offsets(names, SNAPSHOT_SUFFIX):
+        if offset not in kept:
+            storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")

@@ -1,0 +1,167 @@
+"""Reading a log: from an offset to ranges of files, and from a time to an offset.
+
+Guarantees: a read hands out whole batches only, starts with the batch that holds the offset, and
+holds no record at or above the limit given; data itself is not read, only the few headers between
+an index entry and the boundaries looked for. The log owns one reader; whoever serves fetches calls
+it through `PartitionLog`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from partitions.disk import FileSlice
+from partitions.log.scan import walk
+from partitions.log.segment import NO_TIMESTAMP, Segment
+from partitions.log.segments import SegmentList
+from partitions.log.storage import LogStorage
+from partitions.records.batch import BatchHeader, CorruptBatchError, decode_records
+
+_MEMO_ENTRIES: Final = 64
+"""Batch boundaries that a log remembers: about one for each reader that follows its end."""
+MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+"""The largest batch, unfolded, that a lookup by time opens."""
+_FOREVER: Final = 2**63 - 1
+
+
+class ReadResult(NamedTuple):
+    """Whole batches, as ranges of segment files in order."""
+
+    slices: tuple[FileSlice, ...]
+    size_bytes: int
+    start_offset: int
+    """Base offset of the first batch, which may lie below the offset asked for."""
+    next_offset: int
+    """Offset to read on from; the offset asked for when there was nothing."""
+
+
+class TimestampedOffset(NamedTuple):
+    """What a lookup by time finds: the record's timestamp (ms), offset and leader epoch."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class LogReader:
+    """Position lookups over a log's segments, with a small memory for boundaries just seen."""
+
+    __slots__ = ("_boundaries", "_segments", "_storage")
+
+    def __init__(self, storage: LogStorage, segments: SegmentList) -> None:
+        self._storage = storage
+        self._segments = segments
+        self._boundaries: dict[int, tuple[int, int]] = {}
+
+    def forget(self) -> None:
+        """Positions may have changed (truncation, deletion)."""
+        self._boundaries.clear()
+
+    def read(
+        self, offset: int, max_bytes: int, *, stop: int, log_end_offset: int, min_one_batch: bool
+    ) -> ReadResult:
+        """Batches from the one holding `offset` on, all records below `stop`, at most `max_bytes`.
+
+        Log start <= `offset` < `stop` <= log end. The first batch is taken whole even if it is
+        larger, when `min_one_batch`. Raises LogCorruptError, OSError.
+        """
+        segments = self._segments
+        number = segments.position_for(offset)
+        position, start_offset = self._start(segments[number], offset)
+        next_offset = offset
+        slices: list[FileSlice] = []
+        left = max_bytes
+        while True:
+            segment, next_base = segments[number], segments.next_base(number)
+            if next_base is not None and next_base <= stop:
+                end, end_offset = segment.size_bytes, next_base
+            elif stop == log_end_offset:
+                end, end_offset = segment.size_bytes, stop
+            else:
+                end, end_offset = self._start(segment, stop)
+                end_offset = min(end_offset, stop)
+            full = end - position > left
+            if full:
+                first_whole = min_one_batch and not slices
+                end, end_offset = self._cut(segment, position, left, first_whole=first_whole)
+            if end > position:
+                slices.append(self._storage.file(segment.log_path).slice(position, end - position))
+                left -= end - position
+                next_offset = end_offset
+            if full or next_base is None or next_base >= stop:
+                break
+            number += 1
+            position = 0
+            if not slices:
+                start_offset = next_base
+        if not slices:
+            return ReadResult((), 0, offset, offset)
+        self._remember(next_offset, segment, end)
+        return ReadResult(tuple(slices), max_bytes - left, start_offset, next_offset)
+
+    def _start(self, segment: Segment, offset: int) -> tuple[int, int]:
+        """Position and base offset of the first batch that reaches `offset`; the segment's end if none."""
+        if offset <= segment.base_offset:
+            return 0, segment.base_offset
+        known = self._boundaries.get(offset)
+        if known is not None and known[0] == segment.base_offset:
+            return known[1], offset
+        found = segment.locate(offset)
+        return found.position, found.offset
+
+    def _cut(self, segment: Segment, position: int, budget: int, *, first_whole: bool) -> tuple[int, int]:
+        """The last batch boundary within `budget` bytes after `position`, and the offset there."""
+        limit = position + budget
+        floor = max(position, segment.offset_index.floor_position(limit))
+        found = segment.seek(floor, stop_offset=_FOREVER, stop_position=limit)
+        if found.position == position and first_whole:
+            found = segment.seek(position, stop_offset=_FOREVER, stop_position=position + found.batch_bytes)
+        return found.position, found.offset
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        boundaries = self._boundaries
+        boundaries[offset] = (segment.base_offset, position)
+        if len(boundaries) > _MEMO_ENTRIES:
+            del boundaries[next(iter(boundaries))]
+
+    # ---- by time
+
+    def offset_for_timestamp(self, timestamp: int, *, log_start_offset: int) -> TimestampedOffset | None:
+        """The first record at or after `log_start_offset` whose timestamp is >= `timestamp` (ms)."""
+        for segment in self._segments.from_offset(log_start_offset):
+            if segment.max_timestamp < timestamp:
+                continue
+            floor = segment.time_index.floor(timestamp)
+            start = 0 if floor is None else segment.offset_index.floor(floor)
+            file = self._storage.file(segment.log_path)
+            for position, header in walk(file, start, segment.size_bytes):
+                if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
+                    continue
+                found = self._first_record(segment, position, header, timestamp, log_start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def offset_for_max_timestamp(self, *, log_start_offset: int) -> TimestampedOffset | None:
+        """The first record that carries the largest timestamp of the log."""
+        newest = NO_TIMESTAMP
+        for segment in self._segments.from_offset(log_start_offset):
+            newest = max(newest, segment.max_timestamp)
+        if newest == NO_TIMESTAMP:
+            return None
+        return self.offset_for_timestamp(newest, log_start_offset=log_start_offset)
+
+    def _first_record(
+        self, segment: Segment, position: int, header: BatchHeader, timestamp: int, log_start_offset: int
+    ) -> TimestampedOffset | None:
+        """Opens one batch. One that cannot be opened is answered as a whole, by its first offset."""
+        epoch = header.partition_leader_epoch
+        data = self._storage.file(segment.log_path).read(position, header.size_bytes)
+        try:
+            records = decode_records(data, 0, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
+        except CorruptBatchError:
+            return TimestampedOffset(header.max_timestamp, max(header.base_offset, log_start_offset), epoch)
+        for record in records:
+            if record.timestamp >= timestamp and record.offset >= log_start_offset:
+                return TimestampedOffset(record.timestamp, record.offset, epoch)
+        return None

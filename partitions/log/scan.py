@@ -1,0 +1,128 @@
+"""Walking over the batches of a segment file without reading more of it than needed.
+
+Guarantees: positions handed out are batch boundaries, and a length or offset that cannot be is a
+LogCorruptError naming file and byte, never a wrong answer or an endless loop. `seek` serves reads
+(a few headers from an index entry on), `walk` rebuilds indexes and producer state from headers, and
+`walk_checked` is recovery: every byte is read and every CRC compared.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from partitions.disk import File
+from partitions.log.errors import LogCorruptError
+from partitions.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    CorruptBatchError,
+    parse_header,
+    verify_crc,
+)
+
+_PEEK: Final = struct.Struct(">qi11xi")
+"""Base offset, batch length and last offset delta of a batch, and nothing else of its header."""
+_MIN_BATCH_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
+_SEEK_CHUNK_BYTES: Final = 8 * 1024
+"""Two index intervals: a seek from an index entry mostly ends within one read."""
+_WALK_CHUNK_BYTES: Final = 64 * 1024
+_CHECK_CHUNK_BYTES: Final = 1024 * 1024
+
+
+class Stop(NamedTuple):
+    """Where a seek ended: before a batch of `batch_bytes` at `position`, or (0 bytes) at the end."""
+
+    position: int
+    offset: int
+    """The batch's base offset; at the end, the same as `passed_offset`."""
+    batch_bytes: int
+    passed_offset: int
+    """The offset after the last batch that was passed."""
+
+
+def seek(
+    file: File, position: int, end: int, *, stop_offset: int, stop_position: int, passed_offset: int
+) -> Stop:
+    """Passes whole batches from `position` on, as long as they lie below both limits.
+
+    Stops before the first batch whose last offset is >= `stop_offset` or whose bytes go beyond
+    `stop_position`. `position` is a batch boundary; `passed_offset` is reported when nothing was
+    passed. Raises LogCorruptError.
+    """
+    while position < end:
+        chunk = file.read(position, min(_SEEK_CHUNK_BYTES, end - position))
+        available = len(chunk) - _PEEK.size
+        at = 0
+        while at <= available:
+            base_offset, length, last_delta = _PEEK.unpack_from(chunk, at)
+            batch_end = position + at + length + LOG_OVERHEAD_BYTES
+            if length < _MIN_BATCH_LENGTH or last_delta < 0 or batch_end > end or base_offset < 0:
+                raise LogCorruptError(file.path, position + at, "no batch can have this header")
+            if base_offset + last_delta >= stop_offset or batch_end > stop_position:
+                return Stop(position + at, base_offset, length + LOG_OVERHEAD_BYTES, passed_offset)
+            passed_offset = base_offset + last_delta + 1
+            at = batch_end - position
+        if at == 0:
+            raise LogCorruptError(file.path, position, f"{end - position} bytes are no batch")
+        position += at
+    return Stop(position, passed_offset, 0, passed_offset)
+
+
+def walk(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch from `position` to `end`. Raises LogCorruptError."""
+    chunk_bytes = _WALK_CHUNK_BYTES
+    while position < end:
+        chunk = file.read(position, min(chunk_bytes, end - position))
+        at = 0
+        while len(chunk) - at >= HEADER_BYTES:
+            try:
+                header = parse_header(chunk, at)
+            except CorruptBatchError as error:
+                raise LogCorruptError(file.path, position + at, str(error)) from error
+            if position + at + header.size_bytes > end:
+                raise LogCorruptError(file.path, position + at, "the file ends inside the batch")
+            yield position + at, header
+            at += header.size_bytes
+        if at == 0:
+            raise LogCorruptError(file.path, position, f"{end - position} bytes are no batch")
+        # Batches beyond the chunk's size: from now on read no more of them than the header.
+        chunk_bytes = HEADER_BYTES if at > _WALK_CHUNK_BYTES else _WALK_CHUNK_BYTES
+        position += at
+
+
+class Damage(NamedTuple):
+    """The first batch that is not sound, and why."""
+
+    position: int
+    reason: str
+
+
+def walk_checked(file: File, end: int) -> Iterator[tuple[int, BatchHeader] | Damage]:
+    """Every sound batch from the start of the file, CRCs compared; last, the damage if there is one."""
+    position = 0
+    while position < end:
+        chunk = memoryview(file.read(position, min(_CHECK_CHUNK_BYTES, end - position)))
+        at = 0
+        while len(chunk) - at >= HEADER_BYTES:
+            try:
+                header = parse_header(chunk, at)
+                if position + at + header.size_bytes > end:
+                    yield Damage(position + at, "the file ends inside the batch")
+                    return
+                if at + header.size_bytes > len(chunk):
+                    if at:
+                        break
+                    chunk = memoryview(file.read(position, header.size_bytes))
+                verify_crc(chunk, at, header)
+            except CorruptBatchError as error:
+                yield Damage(position + at, str(error))
+                return
+            yield position + at, header
+            at += header.size_bytes
+        if at == 0:
+            yield Damage(position, f"{end - position} bytes are no batch")
+            return
+        position += at

@@ -1,0 +1,74 @@
+"""A log's segments in order of their base offsets.
+
+Guarantees: a segment holds the offsets from its base up to the next one's; the last is the active
+one. Lookup is a binary search over plain integers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from partitions.log.segment import Segment
+
+
+class SegmentList:
+    """Never empty once a log is open."""
+
+    __slots__ = ("_bases", "_segments")
+
+    def __init__(self, segments: Sequence[Segment] = ()) -> None:
+        self._segments = list(segments)
+        self._bases = [segment.base_offset for segment in self._segments]
+        assert self._bases == sorted(set(self._bases))
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, position: int) -> Segment:
+        return self._segments[position]
+
+    @property
+    def first(self) -> Segment:
+        return self._segments[0]
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    def position_for(self, offset: int) -> int:
+        """Place in the list of the segment whose range holds `offset`; the first for older offsets."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def next_base(self, position: int) -> int | None:
+        """The base offset of the segment after `position`; None for the active one."""
+        return self._bases[position + 1] if position + 1 < len(self._bases) else None
+
+    def append(self, segment: Segment) -> None:
+        assert not self._bases or segment.base_offset > self._bases[-1]
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def pop_first(self) -> Segment:
+        del self._bases[0]
+        return self._segments.pop(0)
+
+    def pop_last(self) -> Segment:
+        del self._bases[-1]
+        return self._segments.pop()
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The segment that holds `offset` and all later ones."""
+        return self._segments[self.position_for(offset) :]
+
+    def wholly_below(self, offset: int) -> int:
+        """How many segments, from the first on, end at or below `offset`; never the active one."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def has_base(self, offset: int) -> bool:
+        """Whether a segment starts exactly at `offset`."""
+        position = bisect_left(self._bases, offset)
+        return position < len(self._bases) and self._bases[position] == offset

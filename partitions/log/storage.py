@@ -1,0 +1,165 @@
+"""The disk as logs use it: a bounded set of open segment files, and durability without second tries.
+
+Guarantees: at most `max_open_files` segment files are open at a time (slices keep theirs open while
+they are held); an fsync that fails halts the node and is never repeated, because the kernel drops
+the pages it could not write and the next fsync would lie. One instance serves all logs of a lane:
+the log manager's logs share one, the Raft journal has its own.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, NoReturn, Protocol
+
+from partitions.disk import Disk, File, write_atomically
+from partitions.log.errors import LogStorageError
+from partitions.ports import Halt
+
+DEFAULT_MAX_OPEN_FILES: Final = 1000
+DEFAULT_MAX_LOADED_INDEXES: Final = 256
+"""Sealed segments whose indexes stay in memory: 2 to 5 MB each for a segment of 1 GiB."""
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class IndexOwner(Protocol):
+    """A sealed segment, which can read its indexes again."""
+
+    def unload_indexes(self) -> None: ...
+
+
+class LogStorage:
+    """Disk, halt and the pools of open files and loaded indexes, for the logs of one lane."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        halt: Halt,
+        *,
+        max_open_files: int = DEFAULT_MAX_OPEN_FILES,
+        max_loaded_indexes: int = DEFAULT_MAX_LOADED_INDEXES,
+    ) -> None:
+        assert max_open_files >= 1
+        assert max_loaded_indexes >= 1
+        self.disk = disk
+        self._halt = halt
+        self._max_open_files = max_open_files
+        self._max_loaded_indexes = max_loaded_indexes
+        self._loaded: OrderedDict[str, IndexOwner] = OrderedDict()
+        self._open: OrderedDict[str, File] = OrderedDict()
+        self._failure: str | None = None
+
+    @property
+    def open_files(self) -> int:
+        return len(self._open)
+
+    def file(self, path: str) -> File:
+        """The open file at `path`, most recently used from now on. Raises OSError."""
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        return self._admit(path, self.disk.open(path))
+
+    def create_empty(self, path: str) -> File:
+        """A new, empty, open file; what an earlier attempt may have left there is cut away."""
+        file = self.disk.open(path, create=True)
+        if file.size():
+            file.truncate(0)
+        return self._admit(path, file)
+
+    def _admit(self, path: str, file: File) -> File:
+        self._open[path] = file
+        if len(self._open) > self._max_open_files:
+            _, idle = self._open.popitem(last=False)
+            idle.close()
+        return file
+
+    def release(self, path: str) -> None:
+        """Closes the file if it is open: it is idle, or its name is about to change."""
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def remove(self, path: str) -> None:
+        """Removes a file; one that is not there is fine."""
+        self.release(path)
+        try:
+            self.disk.remove(path)
+        except FileNotFoundError:
+            return
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+        self._loaded.clear()
+
+    def index_used(self, path: str, owner: IndexOwner) -> None:
+        """Notes that a sealed segment's indexes are in memory; the least used ones leave it."""
+        self._loaded[path] = owner
+        self._loaded.move_to_end(path)
+        if len(self._loaded) > self._max_loaded_indexes:
+            self._loaded.popitem(last=False)[1].unload_indexes()
+
+    def index_dropped(self, path: str) -> None:
+        self._loaded.pop(path, None)
+
+    def ensure_usable(self) -> None:
+        """Raises LogStorageError once a failure has halted the node."""
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+
+    def fail(self, reason: str, cause: BaseException | None = None) -> NoReturn:
+        """Halts the node, because what is on disk is no longer known; raises where halt returns."""
+        self._failure = reason
+        self._halt(reason)
+        raise LogStorageError(reason) from cause
+
+    def sync(self, file: File) -> None:
+        """Makes the file's data durable, or halts the node."""
+        self._or_halt(file.sync, f"fsync of {file.path} failed")
+
+    def sync_dir(self, path: str) -> None:
+        """Makes the folder's names durable, or halts the node."""
+        self._or_halt(lambda: self.disk.sync_dir(path), f"fsync of the folder {path} failed")
+
+    def truncate_durably(self, path: str, size: int) -> None:
+        """Cuts the file and makes that durable, so that no old byte can come back below a new append."""
+        try:
+            file = self.file(path)
+            file.truncate(size)
+        except OSError as error:
+            self.fail(f"cutting {path} to {size} bytes failed: {error}", error)
+        self.sync(file)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replaces a small file durably. Raises LogStorageError when the disk is full, else halts.
+
+        A full disk leaves the old content in place and the next attempt writes a new file from the
+        start, so that trying again is safe; nothing else that fails here is.
+        """
+        try:
+            write_atomically(self.disk, path, data)
+        except OSError as error:
+            self.replace_failed(path, error)
+
+    def replace_failed(self, path: str, error: OSError) -> NoReturn:
+        """What `replace` does about an error; for those who let an executor do the writing."""
+        if error.errno in _NO_SPACE:
+            raise LogStorageError(f"no space left to write {path}") from error
+        self.fail(f"writing {path} failed: {error}", error)
+
+    def read_optional(self, path: str) -> bytes | None:
+        """The file's content, None if there is no such file."""
+        try:
+            return self.disk.read_bytes(path)
+        except FileNotFoundError:
+            return None
+
+    def _or_halt(self, operation: Callable[[], None], what: str) -> None:
+        self.ensure_usable()
+        try:
+            operation()
+        except OSError as error:
+            self.fail(f"{what}: {error}", error)

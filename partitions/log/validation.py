@@ -1,0 +1,148 @@
+"""What an append must look like before its bytes go into the log.
+
+Guarantees: a leader's log takes only whole batches with right checksums whose offsets and counts
+agree, within the topic's size limit, and no control batch from a client; a follower's log takes its
+leader's batches as they are, whole and in order. One pass over batch headers; single records are
+never looked at. Whatever is wrong is an AppendError for the whole append.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from crc32c import crc32c
+
+from partitions.log.errors import AppendError, UnexpectedAppendOffset
+from partitions.records.batch import (
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    CorruptBatchError,
+    iter_batches,
+    parse_header,
+    verify_crc,
+)
+from partitions.records.compression import Codec
+from partitions.records.header import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+)
+
+Origin: TypeAlias = Literal["client", "coordinator", "raft"]
+"""Who made the batches: a producer, one of this broker's coordinators, or the quorum's journal."""
+
+PlacedHeader: TypeAlias = tuple[int, BatchHeader]
+"""Position in the buffer, header."""
+
+
+_HIGHEST_CODEC: Final = int(max(Codec))
+_UNUSUAL_FOR_CLIENTS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT
+
+
+def check_leader_append(
+    buffer: memoryview, *, max_message_bytes: int, origin: Origin
+) -> tuple[list[PlacedHeader], list[BatchHeader]]:
+    """The batches of a produce request, a coordinator or the journal. Raises AppendError.
+
+    Also returns the headers of those that carry a producer id.
+    """
+    size = len(buffer)
+    position = 0
+    batches: list[PlacedHeader] = []
+    idempotent: list[BatchHeader] = []
+    try:
+        while position < size:
+            header = parse_header(buffer, position)
+            size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+            if size_bytes > max_message_bytes and origin != "raft":
+                raise AppendError(
+                    "MESSAGE_TOO_LARGE",
+                    f"a record batch of {size_bytes} bytes exceeds the topic's max.message.bytes"
+                    f" of {max_message_bytes}",
+                )
+            end = position + size_bytes
+            if end > size or crc32c(buffer[position + CRC_START : end]) != header.crc:
+                verify_crc(buffer, position, header)  # raises; the hot path saves its frame
+            if origin == "client":
+                _check_client_batch(header)
+            batches.append((position, header))
+            if header.producer_id >= 0:
+                idempotent.append(header)
+            position = end
+    except CorruptBatchError as error:
+        raise AppendError(error.code, str(error)) from error
+    if not batches:
+        raise AppendError("INVALID_RECORD", "the append holds no record batch")
+    return batches, idempotent
+
+
+def _check_client_batch(header: BatchHeader) -> None:
+    """What a producer's batch must satisfy beyond being whole (Kafka's LogValidator)."""
+    if header.record_count != header.last_offset_delta + 1:
+        raise AppendError(
+            "INVALID_RECORD",
+            f"a batch of {header.record_count} records spans {header.last_offset_delta + 1} offsets",
+        )
+    if header.base_offset != 0:
+        raise AppendError(
+            "INVALID_RECORD", f"a producer's batch starts at offset {header.base_offset} instead of 0"
+        )
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise AppendError(
+            "INVALID_RECORD",
+            f"producer {header.producer_id} sent a batch with the sequence {header.base_sequence}",
+        )
+    attributes = header.attributes
+    if attributes & CODEC_MASK > _HIGHEST_CODEC:
+        raise AppendError(
+            "UNSUPPORTED_COMPRESSION_TYPE", f"compression codec {attributes & CODEC_MASK} is unknown"
+        )
+    if attributes & _UNUSUAL_FOR_CLIENTS:
+        _refuse_unusual(attributes)
+
+
+def _refuse_unusual(attributes: int) -> None:
+    if attributes & CONTROL_BIT:
+        raise AppendError("INVALID_RECORD", "clients are not allowed to write control records")
+    if attributes & LOG_APPEND_TIME_BIT:
+        raise AppendError(
+            "INVALID_TIMESTAMP", "producers must not set the timestamp type LogAppendTime; the broker does"
+        )
+    raise AppendError(
+        "INVALID_TXN_STATE", "transactional batches need a transaction, which was not begun here"
+    )
+
+
+def check_follower_append(
+    buffer: memoryview, *, log_end_offset: int, latest_epoch: int | None
+) -> list[PlacedHeader]:
+    """The batches that a leader sent: whole, CRC right, in order from the log's end on.
+
+    Offsets may leave holes (the leader's log may have been compacted), never go back; nor may leader
+    epochs. Raises AppendError, UnexpectedAppendOffset where the offsets do not fit.
+    """
+    expected = log_end_offset
+    epoch = latest_epoch if latest_epoch is not None else -1
+    batches: list[PlacedHeader] = []
+    try:
+        for position, header in iter_batches(buffer):
+            verify_crc(buffer, position, header)
+            if header.base_offset < expected:
+                raise UnexpectedAppendOffset(
+                    f"a batch from the leader starts at offset {header.base_offset}, expected {expected} or later",
+                    header.base_offset,
+                )
+            if 0 <= header.partition_leader_epoch < epoch:
+                raise AppendError(
+                    "FENCED_LEADER_EPOCH",
+                    f"the batch at offset {header.base_offset} is of leader epoch"
+                    f" {header.partition_leader_epoch}, the log already holds epoch {epoch}",
+                )
+            epoch = max(epoch, header.partition_leader_epoch)
+            expected = header.next_offset
+            batches.append((position, header))
+    except CorruptBatchError as error:
+        raise AppendError(error.code, str(error)) from error
+    return batches

@@ -1,0 +1,397 @@
+"""All partition logs of a node: opening, creating, deleting, flushing, checkpoints, retention, closing.
+
+Guarantees: the checkpoint files never say more than what is durable, and hold no entry of a deleted
+partition when its name is used again; only a node that closed every log says that it ended cleanly.
+Called by the replica manager on the event loop; what waits for the disk goes through the executor.
+Nothing here runs by itself: a scheduler calls the periodic methods (high watermarks every 5 s,
+recovery points and log start offsets every 60 s, retention every 5 min).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from partitions.disk import Disk, write_atomically
+from partitions.log.config import LogConfig
+from partitions.log.data_directory import (
+    CHECKPOINTS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    UNKNOWN_BROKER_EPOCH,
+    DataDirectory,
+)
+from partitions.log.errors import LogError, LogStorageError
+from partitions.log.flush import run_flush
+from partitions.log.log import PartitionLog
+from partitions.log.offset_checkpoint import encode_offset_checkpoint
+from partitions.log.partition_files import TruncationCheckpoint
+from partitions.log.recovery import RecoveryReport
+from partitions.log.storage import DEFAULT_MAX_OPEN_FILES, LogStorage
+from partitions.ports import Executor, Halt, NowMs
+from partitions.topic_partition import TopicPartition
+
+DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """What was found at start, for the node's log and its registration."""
+
+    clean_shutdown: bool
+    """Every data directory was left by a process that closed its logs."""
+    previous_broker_epoch: int
+    """Of that process; -1 if it did not end cleanly or did not say."""
+    logs: int
+    recovered: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
+    """Logs of which a torn tail was cut."""
+    failed: Mapping[TopicPartition, LogError] = field(default_factory=dict)
+    """Logs that could not be opened; the partitions are offline here."""
+
+
+class LogManager:
+    """The logs of one node, by partition."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directories: Sequence[str],
+        default_config: LogConfig,
+        executor: Executor,
+        *,
+        now_ms: NowMs,
+        halt: Halt,
+        rng: random.Random,
+        max_open_files: int = DEFAULT_MAX_OPEN_FILES,
+        producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+    ) -> None:
+        if not directories:
+            raise ValueError("a node needs at least one data directory (log.dirs)")
+        self._disk = disk
+        self._directories = [DataDirectory(disk, path.rstrip("/")) for path in directories]
+        self._default_config = default_config
+        self._executor = executor
+        self._now_ms = now_ms
+        self._halt = halt
+        self._rng = rng
+        self._producer_expiration_ms = producer_expiration_ms
+        self._storage = LogStorage(disk, halt, max_open_files=max_open_files)
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._home: dict[TopicPartition, DataDirectory] = {}
+        self._failed: dict[TopicPartition, LogError] = {}
+        self._deleting: set[TopicPartition] = set()
+        self._removals: list[str] = []
+        self._checkpoint_lock = asyncio.Lock()
+        self._retention_queue: list[TopicPartition] = []
+        self._closed = False
+
+    # ---- start
+
+    def start(self, *, cluster_id: str, node_id: int) -> StartReport:
+        """Takes the directories and opens every log in them. Blocks; nothing is served before.
+
+        A log that cannot be opened is reported and left alone; a directory that cannot be used
+        raises DataDirectoryError with a sentence for the operator.
+        """
+        for directory in self._directories:
+            directory.lock()
+        try:
+            for directory in self._directories:
+                directory.check_identity(cluster_id=cluster_id, node_id=node_id)
+            for directory in self._directories:
+                directory.load()
+                self._removals += directory.deleted_folders()
+                self._open_logs(directory)
+        except BaseException:
+            self._release_directories()
+            raise
+        epochs = [directory.previous_broker_epoch for directory in self._directories]
+        clean = all(directory.clean_shutdown for directory in self._directories)
+        return StartReport(
+            clean_shutdown=clean,
+            previous_broker_epoch=min(epochs) if clean else UNKNOWN_BROKER_EPOCH,
+            logs=len(self._logs),
+            recovered={
+                partition: log.recovery
+                for partition, log in self._logs.items()
+                if log.recovery.reason is not None
+            },
+            failed=dict(self._failed),
+        )
+
+    def _open_logs(self, directory: DataDirectory) -> None:
+        for partition, path in directory.partition_folders():
+            other = self._home.get(partition)
+            if other is not None:
+                raise LogStorageError(
+                    f"{partition} has a folder in {other.path} and in {directory.path}; remove the older one"
+                )
+            self._home[partition] = directory
+            try:
+                self._logs[partition] = self._open(directory, partition, path, None, self._default_config)
+            except LogError as error:
+                self._failed[partition] = error
+        for name in CHECKPOINTS:
+            known = directory.checkpoints[name]
+            live = {partition: offset for partition, offset in known.items() if partition in self._home}
+            if live != known:  # left from partitions deleted just before a crash
+                directory.write_checkpoint(name, live)
+
+    def _open(
+        self,
+        directory: DataDirectory,
+        partition: TopicPartition,
+        path: str,
+        topic_id: bytes | None,
+        config: LogConfig,
+    ) -> PartitionLog:
+        return PartitionLog.open(
+            self._disk,
+            path,
+            partition,
+            config,
+            now_ms=self._now_ms,
+            halt=self._halt,
+            recovery_point=directory.checkpoints[RECOVERY_POINTS].get(partition, 0),
+            log_start_offset=directory.checkpoints[LOG_START_OFFSETS].get(partition, 0),
+            clean_shutdown=directory.clean_shutdown,
+            topic_id=topic_id,
+            storage=self._storage,
+        )
+
+    # ---- the logs
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """The open logs; not to be changed by the caller."""
+        return self._logs
+
+    def get(self, partition: TopicPartition) -> PartitionLog | None:
+        return self._logs.get(partition)
+
+    def get_or_create(
+        self, partition: TopicPartition, topic_id: bytes, config: LogConfig | None = None
+    ) -> PartitionLog:
+        """The partition's log for this incarnation of its topic, with `config` from now on.
+
+        Raises InconsistentTopicId if the folder here belongs to another incarnation (delete it
+        first), the error of a log that could not be opened, LogStorageError.
+        """
+        if self._closed or partition in self._deleting:
+            raise LogStorageError(f"the log of {partition} is being closed or deleted")
+        if partition in self._failed:
+            raise self._failed[partition]
+        config = config or self._default_config
+        log = self._logs.get(partition)
+        if log is not None:
+            log.claim(topic_id)
+            log.update_config(config)
+            return log
+        directory = self._emptiest_directory()
+        log = self._open(directory, partition, directory.folder(partition), topic_id, config)
+        self._logs[partition] = log
+        self._home[partition] = directory
+        return log
+
+    def _emptiest_directory(self) -> DataDirectory:
+        if len(self._directories) == 1:
+            return self._directories[0]
+        counts = {directory.path: 0 for directory in self._directories}
+        for home in self._home.values():
+            counts[home.path] += 1
+        return min(self._directories, key=lambda directory: counts[directory.path])
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """The high watermark that the last checkpoint holds; 0 for a partition it does not know."""
+        home = self._home.get(partition)
+        return 0 if home is None else home.checkpoints[HIGH_WATERMARKS].get(partition, 0)
+
+    # ---- deleting
+
+    async def delete(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes these logs. Their names are free for new ones when this returns.
+
+        The folders are renamed at once and removed by the executor; `remove_deleted` finishes what a
+        crash or an error interrupts. Raises LogStorageError.
+        """
+        gone = [partition for partition in partitions if partition in self._home]
+        touched: dict[str, DataDirectory] = {}
+        for partition in gone:
+            touched[self._home[partition].path] = self._home[partition]
+            self._set_aside(partition)
+        try:
+            for directory in touched.values():
+                self._storage.sync_dir(directory.path)
+                for name in CHECKPOINTS:
+                    await self._write_checkpoint(directory, name, {})
+        finally:
+            self._deleting.difference_update(gone)
+        await self.remove_deleted()
+
+    def _set_aside(self, partition: TopicPartition) -> None:
+        """Closes the log and renames its folder, so that no start takes it for a partition's."""
+        directory = self._home[partition]
+        log = self._logs.pop(partition, None)
+        if log is not None:
+            log.abandon()
+        self._failed.pop(partition, None)
+        target = directory.deleted_folder(partition, f"{self._rng.getrandbits(128):032x}")
+        try:
+            self._disk.rename(directory.folder(partition), target)
+        except FileNotFoundError:
+            target = ""
+        except OSError as error:
+            self._storage.fail(f"renaming the folder of {partition} for deletion failed: {error}", error)
+        del self._home[partition]
+        self._deleting.add(partition)
+        if target:
+            self._removals.append(target)
+
+    async def remove_deleted(self) -> None:
+        """Removes the folders that were set aside, now or before a restart. Raises LogStorageError."""
+        while self._removals:
+            path = self._removals.pop()
+            try:
+                await self._executor.run(self._disk.remove_tree, path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise LogStorageError(f"removing {path} failed: {error}") from error
+
+    # ---- flushing and checkpoints
+
+    async def flush(self) -> None:
+        """Makes every log durable up to where it is now. A failed fsync halts the node."""
+        for log in list(self._logs.values()):
+            if not log.is_closed and log.needs_flush:
+                await self._flush(log)
+
+    async def _flush(self, log: PartitionLog) -> None:
+        job = log.prepare_flush()
+        if job is None:
+            return
+        try:
+            await self._executor.run(run_flush, self._disk, job)
+        except OSError as error:
+            self._storage.fail(f"fsync of the log {log.directory} failed: {error}", error)
+        log.complete_flush(job)
+
+    async def checkpoint_recovery_points(self) -> None:
+        """Flushes all logs, then writes `recovery-point-offset-checkpoint`."""
+        await self.flush()
+        await self._checkpoint_logs(RECOVERY_POINTS)
+
+    async def checkpoint_log_start_offsets(self) -> None:
+        """Writes `log-start-offset-checkpoint`."""
+        await self._checkpoint_logs(LOG_START_OFFSETS)
+
+    async def checkpoint_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
+        """Writes `replication-offset-checkpoint`: these values, and for other logs those it holds."""
+        for directory in self._directories:
+            mine = {
+                partition: offset
+                for partition, offset in changed.items()
+                if self._home.get(partition) is directory
+            }
+            if mine:
+                await self._write_checkpoint(directory, HIGH_WATERMARKS, mine)
+
+    async def _checkpoint_logs(self, name: str) -> None:
+        for directory in self._directories:
+            begun: dict[TopicPartition, tuple[PartitionLog, TruncationCheckpoint]] = {}
+            for partition, log in self._logs.items():
+                if self._home[partition] is directory:
+                    begun[partition] = (log, log.begin_checkpoint())
+            values = {
+                partition: state.recovery_point if name == RECOVERY_POINTS else state.log_start_offset
+                for partition, (_, state) in begun.items()
+            }
+            await self._write_checkpoint(directory, name, values)
+            for partition, (log, state) in begun.items():
+                if self._logs.get(partition) is not log:
+                    continue
+                if name == RECOVERY_POINTS:
+                    log.complete_checkpoint(recovery_point=state.recovery_point)
+                else:
+                    log.complete_checkpoint(log_start_offset=state.log_start_offset)
+
+    async def _write_checkpoint(
+        self, directory: DataDirectory, name: str, changed: Mapping[TopicPartition, int]
+    ) -> None:
+        """Replaces a checkpoint file through the executor, one at a time, if it changes.
+
+        Raises LogStorageError when the disk is full; any other failure halts the node.
+        """
+        async with self._checkpoint_lock:
+            known = directory.checkpoints[name]
+            offsets = {p: o for p, o in {**known, **changed}.items() if self._home.get(p) is directory}
+            if offsets == known:
+                return
+            path = directory.checkpoint_path(name)
+            try:
+                await self._executor.run(
+                    write_atomically, self._disk, path, encode_offset_checkpoint(offsets)
+                )
+            except OSError as error:
+                self._storage.replace_failed(path, error)
+            directory.checkpoints[name] = offsets
+
+    # ---- retention
+
+    def delete_old_segments(
+        self, high_watermark_of: Callable[[TopicPartition], int], *, max_logs: int
+    ) -> int:
+        """Retention on up to `max_logs` logs, going on where the last call stopped.
+
+        Also forgets producers that have been idle too long. `high_watermark_of` answers for any open
+        log. Returns the number of segments deleted; call again while `retention_pending`.
+        """
+        if not self._retention_queue:
+            self._retention_queue = list(reversed(self._logs))
+        deleted = 0
+        now_ms = self._now_ms()
+        for _ in range(min(max_logs, len(self._retention_queue))):
+            partition = self._retention_queue.pop()
+            log = self._logs.get(partition)
+            if log is not None and not log.is_closed:
+                deleted += log.delete_old_segments(now_ms, high_watermark_of(partition))
+                log.producer_state.expire(now_ms, self._producer_expiration_ms)
+        return deleted
+
+    @property
+    def retention_pending(self) -> bool:
+        """Whether the round over all logs that `delete_old_segments` began is unfinished."""
+        return bool(self._retention_queue)
+
+    # ---- end
+
+    async def close(self, *, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Closes every log, writes the checkpoints and, if all went well, the clean shutdown markers.
+
+        Appends must have ended. Raises the first error; there is no marker then.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self.flush()
+            for log in self._logs.values():
+                log.close()
+            await self.checkpoint_high_watermarks(high_watermarks)
+            await self._checkpoint_logs(RECOVERY_POINTS)
+            await self._checkpoint_logs(LOG_START_OFFSETS)
+            for directory in self._directories:
+                try:
+                    await self._executor.run(directory.write_clean_shutdown, broker_epoch)
+                except OSError as error:
+                    raise LogStorageError(f"ending cleanly in {directory.path} failed: {error}") from error
+        finally:
+            self._storage.close()
+            self._release_directories()
+
+    def _release_directories(self) -> None:
+        for directory in self._directories:
+            directory.release()

@@ -1,0 +1,198 @@
+"""The 61 bytes that open a record batch of format v2 (KIP-98), parsed in one go.
+
+Guarantees: a header that was parsed has magic 2 and lengths, counts and offsets that a batch can
+have; nothing is said about the bytes behind it (`batch.py` checks those against the buffer and the
+CRC). Everybody who handles batches without opening them works on this: the log, its recovery, the
+produce and fetch paths, followers, the Raft journal.
+
+Layout (big endian, byte offsets): baseOffset 0, batchLength 8, partitionLeaderEpoch 12, magic 16,
+crc 17, attributes 21, lastOffsetDelta 23, baseTimestamp 27, maxTimestamp 35, producerId 43,
+producerEpoch 51, baseSequence 53, recordCount 57, records 61. The CRC-32C covers byte 21 to the
+end, so what lies before it can be patched without a new checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes of one or more batches; a memoryview has the format `B`."""
+
+HEADER_BYTES = 61
+LOG_OVERHEAD_BYTES = 12
+"""baseOffset and batchLength: what `batch_length` does not count."""
+MAGIC_POSITION = 16
+CRC_POSITION = 17
+CRC_START = 21
+"""First byte that the CRC covers."""
+MAGIC_V2 = 2
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+OFFSET_AND_LENGTH = struct.Struct(">qi")
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+NO_TIMESTAMP = -1
+MAX_SEQUENCE = 2**31 - 1
+MAX_BASE_OFFSET = 2**63 - 1 - 2**31
+"""The largest base offset for which no record of a batch can leave 64 bits."""
+
+
+class CorruptBatchError(ValueError):
+    """The bytes are not a whole, sound record batch.
+
+    `position` is the place in the buffer (the batch's first byte unless a closer one is known);
+    `code` is the name of Kafka's error for whoever sent the bytes.
+    """
+
+    code = "CORRUPT_MESSAGE"
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(f"{message} (byte {position})")
+        self.position = position
+
+
+class UnsupportedMagicError(CorruptBatchError):
+    """A message set of format v0 or v1, which Kafka itself no longer takes since 4.0 (KIP-724)."""
+
+    code = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
+
+
+class UnsupportedCodecError(CorruptBatchError):
+    """The attributes name a compression codec that does not exist."""
+
+    code = "UNSUPPORTED_COMPRESSION_TYPE"
+
+
+class DecompressedTooLargeError(CorruptBatchError):
+    """The records would unfold beyond the caller's limit; they were not unfolded."""
+
+    code = "MESSAGE_TOO_LARGE"
+
+
+class BatchHeader(NamedTuple):
+    """The fields of the header as they stand in the bytes; offsets count records, times are ms."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return self.batch_length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record (compaction may have removed the record, never the offset)."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the batch: the log end offset once the batch is appended."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """Number of the compression codec (`compression.Codec`, or a number that none has)."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        """Holds a control record (a transaction marker, or the quorum's own), not user data."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction: read_committed readers wait for its marker."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def uses_log_append_time(self) -> bool:
+        """Every record's timestamp is `max_timestamp`, set by the leader."""
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the cleaner may drop the tombstones and markers in here (KIP-534), if it said so."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Sent by an idempotent or transactional producer."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 without sequences."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`. Needs the 61 bytes only: the records may lie elsewhere.
+
+    Raises CorruptBatchError if fewer bytes are left, or if a length, count or offset is impossible;
+    UnsupportedMagicError for message sets of format v0 and v1.
+    """
+    if len(buffer) - position < HEADER_BYTES:
+        raise _short_header(buffer, position)
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    if (
+        header.magic != MAGIC_V2
+        or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES
+        or not 0 <= header.base_offset <= MAX_BASE_OFFSET
+        or header.last_offset_delta < 0
+        or header.record_count < 0
+    ):
+        raise _impossible_header(header, position)
+    return header
+
+
+def _short_header(buffer: Buffer, position: int) -> CorruptBatchError:
+    """A message set of an old format may be shorter than a v2 header: say so rather than 'torn'."""
+    left = max(len(buffer) - position, 0)
+    if left > MAGIC_POSITION and buffer[position + MAGIC_POSITION] < MAGIC_V2:
+        return _old_magic(buffer[position + MAGIC_POSITION], position)
+    return CorruptBatchError(f"{left} bytes are left, a batch header needs {HEADER_BYTES}", position)
+
+
+def _old_magic(magic: int, position: int) -> UnsupportedMagicError:
+    return UnsupportedMagicError(
+        f"message format v{magic} is not supported: send record batches of format v2 (Kafka 0.11 or later)",
+        position,
+    )
+
+
+def _impossible_header(header: BatchHeader, position: int) -> CorruptBatchError:
+    if header.magic in (0, 1):
+        return _old_magic(header.magic, position)
+    if header.magic != MAGIC_V2:
+        return CorruptBatchError(f"unknown magic {header.magic}", position)
+    if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+        return CorruptBatchError(f"batch length {header.batch_length} is below a header's", position)
+    return CorruptBatchError(
+        f"impossible base offset {header.base_offset}, last offset delta {header.last_offset_delta}"
+        f" or record count {header.record_count}",
+        position,
+    )

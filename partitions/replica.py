@@ -1,0 +1,79 @@
+"""What a leader knows about one follower, from that follower's fetches.
+
+Guarantees: everything here was said by a fetch of the present leader epoch and of the follower's
+registered incarnation; before the first such fetch the follower's log end offset is unknown and it is
+not eligible to join the ISR (KIP-497, KIP-903). `leadership.py` owns one per follower. Times are
+monotonic milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNKNOWN_OFFSET: Final = -1
+NEVER_MS: Final = -(1 << 62)
+"""A time before every clock reading: a follower that was never seen caught up."""
+
+
+class Replica:
+    """A follower's progress as its leader sees it."""
+
+    __slots__ = (
+        "broker_epoch",
+        "broker_id",
+        "last_caught_up_ms",
+        "last_fetch_leader_end_offset",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self, broker_id: int, *, in_sync: bool, now_ms: int) -> None:
+        """A follower at the start of a leader epoch.
+
+        A member of the ISR counts as caught up now, so that it has the whole of
+        replica.lag.time.max.ms to send its first fetch. Any other follower counts as never caught up:
+        it must not hold the high watermark back.
+        """
+        self.broker_id = broker_id
+        self.broker_epoch: int | None = None
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.last_fetch_leader_end_offset = UNKNOWN_OFFSET
+        self.last_fetch_ms = NEVER_MS
+        self.last_caught_up_ms = now_ms if in_sync else NEVER_MS
+
+    @property
+    def has_fetched(self) -> bool:
+        """Whether it fetched in this leader epoch."""
+        return self.broker_epoch is not None
+
+    def record_fetch(
+        self, *, broker_epoch: int, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int
+    ) -> None:
+        """Takes over what a fetch says; `leader_end_offset` is the leader's log end when it arrived.
+
+        A fetch that reads up to the leader's end proves that the follower is caught up now. One that
+        reads up to where the leader's end was at the previous fetch proves that it was caught up then:
+        without that rule a follower of a busy partition would never count as caught up, though it
+        copies everything at once.
+        """
+        if fetch_offset >= leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif self.has_fetched and fetch_offset >= self.last_fetch_leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.broker_epoch = broker_epoch
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = fetch_offset
+        self.last_fetch_leader_end_offset = max(leader_end_offset, self.last_fetch_leader_end_offset)
+        self.last_fetch_ms = now_ms
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+        """At the leader's end, or there at some time in the last `max_lag_ms`."""
+        return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms
+
+    def __repr__(self) -> str:
+        return (
+            f"Replica({self.broker_id}, epoch={self.broker_epoch}, end={self.log_end_offset},"
+            f" caught_up_ms={self.last_caught_up_ms})"
+        )

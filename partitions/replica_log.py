@@ -1,0 +1,98 @@
+"""What a replica needs of its log: a port.
+
+`partitions.log.log.PartitionLog` fits it; tests use a log in memory. Nothing here blocks on the
+network; `assign_epoch_start`, the truncations and `delete_segments_before` touch the disk before returning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from leader_epoch.epoch_cache import EpochCache
+from partitions.disk import Buffer, FileSlice
+
+AppendOrigin = Literal["client", "coordinator", "raft"]
+
+
+class AppendInfo(Protocol):
+    """What an append did. Offsets are absolute; times are milliseconds since the Unix epoch."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def log_append_time(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def duplicate(self) -> bool:
+        """The batch had been appended before; the offsets are those of the first time (KIP-98)."""
+
+
+class ReadResult(Protocol):
+    """Whole batches, as ranges of files."""
+
+    @property
+    def slices(self) -> Sequence[FileSlice]: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class ReplicationConfig(Protocol):
+    """The part of the log's configuration that replication goes by."""
+
+    @property
+    def min_insync_replicas(self) -> int: ...
+
+
+class TimestampedOffset(Protocol):
+    """Where a search by time ended: (timestamp, offset, leader epoch), as a tuple."""
+
+    def __getitem__(self, index: int, /) -> int: ...
+
+
+class ReplicaLog(Protocol):
+    """One replica's log."""
+
+    @property
+    def config(self) -> ReplicationConfig: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def epochs(self) -> EpochCache: ...
+
+    def append_as_leader(
+        self, records: Buffer, *, leader_epoch: int, origin: AppendOrigin = ...
+    ) -> AppendInfo:
+        """Validates, assigns offsets and the epoch, appends. Raises LogError; then nothing was appended."""
+
+    def append_as_follower(self, records: Buffer) -> object:
+        """Appends batches as they are, at or after the log end, and notes their epochs. Raises LogError."""
+
+    def read(self, offset: int, max_bytes: int, *, up_to_offset: int, min_one_batch: bool = ...) -> ReadResult:
+        """Whole batches from the one that holds `offset`, all below `up_to_offset`."""
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops every batch that reaches to or beyond `offset`, and the epochs that start there."""
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drops everything; the log starts and ends at `offset`."""
+
+    def delete_segments_before(self, offset: int) -> object:
+        """Raises the log start offset to `offset`; segments wholly below it go."""
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch <= `epoch` and where it ends; (-1, -1) when undefined (KIP-279)."""
+
+    def assign_epoch_start(self, epoch: int) -> None:
+        """Notes durably that `epoch` starts at the log end offset (KIP-101)."""
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record at or after the timestamp."""
+
+    def offset_for_max_timestamp(self) -> TimestampedOffset | None:
+        """The record with the largest timestamp."""

@@ -1,0 +1,244 @@
+"""Brokers' lives: registration, heartbeats, fencing, controlled shutdown.
+
+Guarantees: one broker id belongs to one incarnation at a time; a registered broker is fenced until it
+has applied its own registration; one that is not heard of for a session is fenced, and with it go its
+leaderships and ISR memberships, in a handful of proposals; one that asks to stop is told to only when
+it leads nothing and the brokers that took over know of it. Called by `ControllerState`; the model is
+Kafka's ClusterControlManager and BrokerHeartbeatManager (KIP-631, KIP-841). Times are monotonic ms.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from quorum.controller import replication_control
+from quorum.controller.decision import (
+    ClusterView,
+    ControllerConfig,
+    Decision,
+    OnProposed,
+    Unit,
+    nothing_to_note,
+)
+from quorum.controller.sessions import BrokerSessions
+from quorum.errors import ControllerError, MalformedRecordError
+from quorum.metadata.image import BrokerImage, MetadataImage
+from quorum.metadata.records import BrokerChange, RegisterBroker, validate
+from quorum.rpc.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+)
+
+
+class BrokerControlState(Enum):
+    """Where a broker stands for the controller."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    SHUTDOWN_NOW = "shutdown now"
+
+
+class ClusterControl:
+    """The active controller's half of every broker's life. Sessions live here, the rest in the image."""
+
+    def __init__(self, config: ControllerConfig, image: MetadataImage, now_ms: int) -> None:
+        """A newly active controller knows no heartbeats: every unfenced broker gets a whole session."""
+        self.sessions = BrokerSessions(config.session_timeout_ms)
+        self._shutdown_offsets: dict[int, int] = {}
+        for broker_id in sorted(image.brokers):
+            broker = image.brokers[broker_id]
+            if not broker.fenced:
+                self.sessions.touch(broker_id, broker.epoch, now_ms)
+                if broker.in_controlled_shutdown:
+                    self._shutdown_offsets[broker_id] = image.offset
+
+    # Registration
+
+    def register(self, view: ClusterView, request: RegisterBrokerRequest, now_ms: int) -> Decision:
+        """Registers an incarnation. Its broker epoch is the offset of its record; it starts fenced.
+
+        Raises ControllerError INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, or
+        DUPLICATE_BROKER_REGISTRATION while another incarnation's session lasts.
+        """
+        record = _registration(view, request)
+        existing = view.image.brokers.get(request.broker_id)
+        if existing is None:
+            units = [Unit(record)]
+        elif existing.incarnation_id == request.incarnation_id and _same_registration(existing, record):
+            self.sessions.touch(existing.broker_id, existing.epoch, now_ms)
+            epoch = existing.epoch
+            return Decision((), lambda offset: RegisterBrokerResponse(epoch))
+        else:
+            self._check_duplicate(existing, request, now_ms)
+            moves = [] if existing.fenced else replication_control.leave(view, (existing.broker_id,))
+            units = [*moves, Unit(record)]
+
+        def proposed(offset: int, /) -> None:
+            self._shutdown_offsets.pop(request.broker_id, None)
+            self.sessions.touch(request.broker_id, offset, now_ms)
+
+        return Decision(tuple(units), RegisterBrokerResponse, proposed)
+
+    def _check_duplicate(self, existing: BrokerImage, request: RegisterBrokerRequest, now_ms: int) -> None:
+        """A controlled shutdown is a promise to go, so its successor need not wait for the session."""
+        if (
+            existing.incarnation_id != request.incarnation_id
+            and not existing.in_controlled_shutdown
+            and self.sessions.is_valid(existing.broker_id, existing.epoch, now_ms)
+        ):
+            raise ControllerError(
+                "DUPLICATE_BROKER_REGISTRATION",
+                f"Another broker is registered with broker id {request.broker_id}. If the broker was just "
+                "restarted, this resolves itself once its earlier session has expired; otherwise give one of the "
+                "two another node.id.",
+            )
+
+    # Heartbeats
+
+    def touch(self, view: ClusterView, request: HeartbeatRequest, now_ms: int) -> None:
+        """Counts a heartbeat that is not decided on (overload): the broker is alive all the same."""
+        broker = view.image.brokers.get(request.broker_id)
+        if broker is not None and broker.epoch == request.broker_epoch:
+            self.sessions.touch(broker.broker_id, broker.epoch, now_ms, request.current_metadata_offset)
+
+    def heartbeat(self, view: ClusterView, request: HeartbeatRequest, now_ms: int) -> Decision:
+        """Renews the session and moves the broker to its next state.
+
+        Raises ControllerError STALE_BROKER_EPOCH.
+        """
+        broker = view.registered(request.broker_id, request.broker_epoch)
+        self.sessions.touch(broker.broker_id, broker.epoch, now_ms, request.current_metadata_offset)
+        current = _state_of(broker)
+        state = self._next_state(view, broker, current, request)
+        units: list[Unit] = []
+        on_proposed: OnProposed = nothing_to_note
+        if state is BrokerControlState.SHUTDOWN_NOW:
+            self.sessions.end(broker.broker_id)  # it will not be heard of again: a successor may come at once
+            self._shutdown_offsets.pop(broker.broker_id, None)
+            if current is not BrokerControlState.FENCED:
+                units = _fencing(view, [broker])
+        elif state is not current:
+            if state is BrokerControlState.FENCED:
+                units = _fencing(view, [broker])
+            elif state is BrokerControlState.UNFENCED:
+                units = _unfencing(view, broker)
+            else:
+                units, on_proposed = self._controlled_shutdown(view, broker)
+        response = HeartbeatResponse(
+            is_fenced=state in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
+            is_caught_up=request.current_metadata_offset >= broker.epoch,
+            should_shutdown=state is BrokerControlState.SHUTDOWN_NOW,
+        )
+        return Decision(tuple(units), lambda offset: response, on_proposed)
+
+    def _next_state(
+        self, view: ClusterView, broker: BrokerImage, current: BrokerControlState, request: HeartbeatRequest
+    ) -> BrokerControlState:
+        states = BrokerControlState
+        leads = view.index.led_by(broker.broker_id) > 0
+        match current:
+            case states.FENCED:
+                if request.want_shutdown:
+                    return states.SHUTDOWN_NOW
+                caught_up = request.current_metadata_offset >= broker.epoch
+                return states.UNFENCED if caught_up and not request.want_fence else states.FENCED
+            case states.UNFENCED:
+                if request.want_fence:
+                    return states.SHUTDOWN_NOW if request.want_shutdown else states.FENCED
+                if request.want_shutdown:
+                    return states.CONTROLLED_SHUTDOWN if leads else states.SHUTDOWN_NOW
+                return states.UNFENCED
+            case _:
+                if not leads and self._shutdown_offsets[broker.broker_id] <= self._lowest_active_offset(view):
+                    return states.SHUTDOWN_NOW
+                return states.CONTROLLED_SHUTDOWN
+
+    def _controlled_shutdown(self, view: ClusterView, broker: BrokerImage) -> tuple[list[Unit], OnProposed]:
+        change = BrokerChange(broker.broker_id, broker.epoch, in_controlled_shutdown=True)
+
+        def proposed(offset: int, /) -> None:
+            self._shutdown_offsets[broker.broker_id] = offset
+
+        return [*replication_control.leave(view, (broker.broker_id,)), Unit(change)], proposed
+
+    def _lowest_active_offset(self, view: ClusterView) -> float:
+        """The metadata offset that every active broker has reached; infinite when there is none."""
+        return min(
+            (
+                self.sessions.metadata_offset(broker.broker_id, broker.epoch)
+                for broker in view.image.brokers.values()
+                if broker.is_active
+            ),
+            default=float("inf"),
+        )
+
+    # Time
+
+    def fence_expired(self, view: ClusterView, now_ms: int) -> list[Unit]:
+        """Fences every broker whose session has run out, all in one decision."""
+        brokers = []
+        for broker_id, epoch in self.sessions.pop_expired(now_ms):
+            broker = view.image.brokers.get(broker_id)
+            if broker is not None and broker.epoch == epoch and not broker.fenced:
+                self._shutdown_offsets.pop(broker_id, None)
+                brokers.append(broker)
+        return _fencing(view, brokers) if brokers else []
+
+
+def _registration(view: ClusterView, request: RegisterBrokerRequest) -> RegisterBroker:
+    if request.cluster_id != view.config.cluster_id:
+        raise ControllerError(
+            "INCONSISTENT_CLUSTER_ID",
+            f"Broker {request.broker_id} belongs to cluster {request.cluster_id!r}, this is cluster "
+            f"{view.config.cluster_id!r}; check its data directory and controller.quorum.voters.",
+        )
+    record = RegisterBroker(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        listeners=request.listeners,
+        rack=request.rack,
+        log_dirs=request.log_dirs,
+    )
+    try:
+        validate(record)
+    except MalformedRecordError as error:
+        raise ControllerError(
+            "INVALID_REGISTRATION", f"The registration cannot be stored: {error}"
+        ) from error
+    if not request.listeners:
+        raise ControllerError(
+            "INVALID_REGISTRATION", f"Broker {request.broker_id} registered without a listener."
+        )
+    return record
+
+
+def _same_registration(existing: BrokerImage, record: RegisterBroker) -> bool:
+    return (existing.listeners, existing.rack, existing.log_dirs) == (
+        record.listeners,
+        record.rack,
+        record.log_dirs,
+    )
+
+
+def _state_of(broker: BrokerImage) -> BrokerControlState:
+    if broker.fenced:
+        return BrokerControlState.FENCED
+    if broker.in_controlled_shutdown:
+        return BrokerControlState.CONTROLLED_SHUTDOWN
+    return BrokerControlState.UNFENCED
+
+
+def _fencing(view: ClusterView, brokers: list[BrokerImage]) -> list[Unit]:
+    """Partitions first, brokers last: however far it gets, no fenced broker leads or is in sync."""
+    moves = replication_control.leave(view, [broker.broker_id for broker in brokers])
+    return [*moves, *(Unit(BrokerChange(broker.broker_id, broker.epoch, fenced=True)) for broker in brokers)]
+
+
+def _unfencing(view: ClusterView, broker: BrokerImage) -> list[Unit]:
+    """The broker first, then the partitions that waited for it: no fenced broker leads, however far it gets."""
+    shutdown = False if broker.in_controlled_shutdown else None
+    change = BrokerChange(broker.broker_id, broker.epoch, fenced=False, in_controlled_shutdown=shutdown)
+    return [Unit(change), *replication_control.come_back(view, broker.broker_id)]

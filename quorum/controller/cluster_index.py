@@ -1,0 +1,106 @@
+"""Where each broker leads, is in sync or is missed: kept up to date change by change.
+
+Guarantees that what concerns one broker (fencing it, unfencing it, asking whether it still leads
+something) costs O(partitions of that broker), however many the cluster has, and that a topic name's
+collision is found in O(1). It mirrors the controller's speculative image and is rebuilt from the
+committed image when the controller becomes active. Every listing is sorted: behaviour does not depend
+on the order in which things happened.
+"""
+
+from __future__ import annotations
+
+from quorum.metadata.delta import MetadataDelta, PartitionKey
+from quorum.metadata.image import MetadataImage, PartitionImage
+
+_Keys = dict[PartitionKey, None]
+
+
+def collision_key(topic: str) -> str:
+    """Topics with equal keys collide: '.' and '_' are the same character in metric names."""
+    return topic.replace(".", "_")
+
+
+class ClusterIndex:
+    """Partitions by broker, and topic names by collision key, of one image."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._led: dict[int, _Keys] = {}
+        self._in_sync: dict[int, _Keys] = {}
+        self._leaderless: dict[int, _Keys] = {}
+        self._all_leaderless: _Keys = {}
+        self._names: dict[str, dict[str, None]] = {}
+        for topic_id in sorted(image.topics):
+            topic = image.topics[topic_id]
+            self._names.setdefault(collision_key(topic.name), {})[topic.name] = None
+            for number, partition in enumerate(topic.partitions):
+                self._add((topic_id, number), partition)
+
+    def led_by(self, broker_id: int) -> int:
+        """How many partitions the broker leads."""
+        return len(self._led.get(broker_id, ()))
+
+    def in_sync_on(self, broker_id: int) -> list[PartitionKey]:
+        """The partitions with the broker in their ISR, ascending; those it leads are among them."""
+        return sorted(self._in_sync.get(broker_id, ()))
+
+    def leaderless_on(self, broker_id: int) -> list[PartitionKey]:
+        """The partitions without a leader that have a replica on the broker, ascending."""
+        return sorted(self._leaderless.get(broker_id, ()))
+
+    def leaderless(self) -> list[PartitionKey]:
+        """All partitions without a leader, ascending."""
+        return sorted(self._all_leaderless)
+
+    def colliding_name(self, topic: str) -> str | None:
+        """An existing topic whose name differs from `topic` only in '.' and '_', or None."""
+        for name in sorted(self._names.get(collision_key(topic), ())):
+            if name != topic:
+                return name
+        return None
+
+    def update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follows a finished delta to the image it made. O(what changed)."""
+        for topic_id, topic in delta.deleted_topics.items():
+            self._forget_name(topic.name)
+            for number, partition in enumerate(topic.partitions):
+                self._remove((topic_id, number), partition)
+        for topic_id in delta.created_topics:
+            name = image.topics[topic_id].name
+            self._names.setdefault(collision_key(name), {})[name] = None
+        for key, before in delta.changed_partitions.items():
+            if before is not None:
+                self._remove(key, before)
+            self._add(key, image.topics[key[0]].partitions[key[1]])
+
+    def _forget_name(self, name: str) -> None:
+        names = self._names[collision_key(name)]
+        del names[name]
+        if not names:
+            del self._names[collision_key(name)]
+
+    def _add(self, key: PartitionKey, partition: PartitionImage) -> None:
+        for broker_id in partition.isr:
+            self._in_sync.setdefault(broker_id, {})[key] = None
+        if partition.has_leader:
+            self._led.setdefault(partition.leader, {})[key] = None
+            return
+        self._all_leaderless[key] = None
+        for broker_id in partition.replicas:
+            self._leaderless.setdefault(broker_id, {})[key] = None
+
+    def _remove(self, key: PartitionKey, partition: PartitionImage) -> None:
+        for broker_id in partition.isr:
+            _discard(self._in_sync, broker_id, key)
+        if partition.has_leader:
+            _discard(self._led, partition.leader, key)
+            return
+        del self._all_leaderless[key]
+        for broker_id in partition.replicas:
+            _discard(self._leaderless, broker_id, key)
+
+
+def _discard(index: dict[int, _Keys], broker_id: int, key: PartitionKey) -> None:
+    keys = index[broker_id]
+    del keys[key]
+    if not keys:
+        del index[broker_id]

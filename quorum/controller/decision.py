@@ -1,0 +1,114 @@
+"""What a decision of the controller is made on, and what it consists of.
+
+`ClusterView` is what every control module reads: the speculative image with its index, and the
+cluster's settings. A `Decision` is atomic units of records plus the response to give once the last of
+them is committed. Deciding changes nothing: `ControllerState` applies, numbers and proposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from quorum.controller.cluster_index import ClusterIndex
+from quorum.controller.proposal import MAX_PROPOSAL_RECORDS_BYTES
+from quorum.controller.topic_configs import TopicConfigSchema
+from quorum.errors import ControllerError
+from quorum.metadata.image import BrokerImage, MetadataImage
+from quorum.metadata.records import MAX_RECORDS, TOPIC_RESOURCE, Record, encode_record
+from quorum.rpc.messages import ControllerResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """Settings of the cluster, with Kafka's defaults."""
+
+    cluster_id: str
+    default_partitions: int = 1
+    """num.partitions"""
+    default_replication_factor: int = 1
+    """default.replication.factor"""
+    session_timeout_ms: int = 9000
+    """broker.session.timeout.ms"""
+    max_pending_requests: int = 5000
+    """Requests that may wait for commits; more are answered THROTTLING_QUOTA_EXCEEDED. The proposals
+    they cause fit into the Raft lane's queue of 10,000."""
+
+
+class Unit:
+    """Records that must be committed together, encoded once; always fits into one proposal.
+
+    Raises ControllerError POLICY_VIOLATION when it would not: somebody asked for too much at once.
+    """
+
+    __slots__ = ("encoded", "records", "size_bytes")
+
+    def __init__(self, *records: Record) -> None:
+        self.records = records
+        self.encoded = [encode_record(record) for record in records]
+        self.size_bytes = sum(map(len, self.encoded))
+        if self.size_bytes > MAX_PROPOSAL_RECORDS_BYTES or len(records) > MAX_RECORDS:
+            raise ControllerError(
+                "POLICY_VIOLATION",
+                f"The change needs {len(records)} records of {self.size_bytes} bytes in all; at most {MAX_RECORDS} "
+                f"and {MAX_PROPOSAL_RECORDS_BYTES} bytes can be committed at once. Ask for less, step by step.",
+            )
+
+
+class OnProposed(Protocol):
+    """Told the offset that the decision's last proposal will have, as soon as it is proposed."""
+
+    def __call__(self, offset: int, /) -> None: ...
+
+
+def nothing_to_note(offset: int, /) -> None:
+    """For decisions that leave no trace outside the image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Units in order, and the response, given the offset at which the last unit was committed."""
+
+    units: tuple[Unit, ...]
+    respond: Callable[[int], ControllerResponse]
+    on_proposed: OnProposed = nothing_to_note
+
+
+def decided(response: ControllerResponse, *units: Unit) -> Decision:
+    """A decision whose response is known already."""
+    return Decision(units, lambda offset: response)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The state that a request is decided on."""
+
+    image: MetadataImage
+    index: ClusterIndex
+    config: ControllerConfig
+    topic_configs: TopicConfigSchema
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether the broker is registered, unfenced and not shutting down."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.is_active
+
+    def registered(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        """The broker's registration. Raises ControllerError STALE_BROKER_EPOCH unless the epoch is its own."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise ControllerError(
+                "STALE_BROKER_EPOCH", f"No broker registration found for broker id {broker_id}."
+            )
+        if broker.epoch != broker_epoch:
+            raise ControllerError(
+                "STALE_BROKER_EPOCH",
+                f"Expected broker epoch {broker.epoch} of broker {broker_id}, but got {broker_epoch}.",
+            )
+        return broker
+
+    def unclean_allowed(self, topic_id: bytes) -> bool:
+        """Whether the topic permits electing a leader outside the ISR."""
+        configs = self.image.config(TOPIC_RESOURCE, self.image.topics[topic_id].name)
+        return self.topic_configs.unclean_leader_election_enable(configs)

@@ -1,0 +1,195 @@
+"""Leaders and ISRs: what brokers' comings and goings, and their AlterPartition requests, do to partitions.
+
+Guarantees: a fenced or shutting-down broker leads nothing and is in no ISR, except as the last member
+of a partition that then has no leader; a leader's ISR proposal is accepted only against the very state
+it was made on (leader epoch, partition epoch) and only with brokers that are registered under the
+epochs it names, unfenced and not shutting down (KIP-497, 631, 841, 903). Called by `cluster_control`
+and `state`; the model is Kafka's ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from quorum.controller import election
+from quorum.controller.decision import ClusterView, Decision, Unit, decided
+from quorum.metadata.delta import PartitionKey, changed_partition
+from quorum.metadata.image import PartitionImage
+from quorum.metadata.records import RECOVERED, RECOVERING, PartitionChange
+from quorum.rpc.messages import (
+    NO_ERROR,
+    AlterPartitionItem,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResult,
+    AlterPartitionTopicResult,
+    BrokerState,
+)
+
+
+def leave(view: ClusterView, leaving: Collection[int]) -> list[Unit]:
+    """Takes brokers out of all ISRs and leaderships; one unit per partition.
+
+    O(partitions with one of the brokers in the ISR).
+    """
+    gone = frozenset(leaving)
+    keys = {key for broker_id in gone for key in view.index.in_sync_on(broker_id)}
+    return _changes(
+        view,
+        sorted(keys),
+        isr_of=lambda partition: election.isr_without(partition, gone),
+        acceptable=lambda broker_id: broker_id not in gone and view.is_active(broker_id),
+    )
+
+
+def come_back(view: ClusterView, broker_id: int) -> list[Unit]:
+    """Gives leaders to the partitions that have none and can have one once the broker is unfenced."""
+    return _changes(
+        view,
+        view.index.leaderless_on(broker_id),
+        isr_of=lambda partition: partition.isr,
+        acceptable=lambda candidate: candidate == broker_id or view.is_active(candidate),
+    )
+
+
+def elect_for_leaderless(view: ClusterView) -> list[Unit]:
+    """Gives leaders to all partitions that have none and can have one.
+
+    There are some only where an earlier controller was lost between two proposals of one decision.
+    """
+    return _changes(
+        view, view.index.leaderless(), isr_of=lambda partition: partition.isr, acceptable=view.is_active
+    )
+
+
+def elect_unclean(view: ClusterView, topic_id: bytes) -> list[PartitionChange]:
+    """Leaders for a topic that has just been allowed unclean election."""
+    records = []
+    for number, partition in enumerate(view.image.topics[topic_id].partitions):
+        if not partition.has_leader:
+            record = election.change(
+                (topic_id, number),
+                partition,
+                isr=partition.isr,
+                acceptable=view.is_active,
+                unclean_allowed=lambda: True,
+            )
+            if record is not None:
+                records.append(record)
+    return records
+
+
+def _changes(
+    view: ClusterView,
+    keys: Iterable[PartitionKey],
+    *,
+    isr_of: Callable[[PartitionImage], tuple[int, ...]],
+    acceptable: election.Acceptable,
+) -> list[Unit]:
+    units = []
+    for key in keys:
+        partition = view.image.topics[key[0]].partitions[key[1]]
+        record = election.change(
+            key,
+            partition,
+            isr=isr_of(partition),
+            acceptable=acceptable,
+            unclean_allowed=lambda topic_id=key[0]: view.unclean_allowed(topic_id),  # type: ignore[misc]
+        )
+        if record is not None:
+            units.append(Unit(record))
+    return units
+
+
+def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Decision:
+    """Judges every partition that a leader proposes an ISR for; refusals are per partition.
+
+    Raises ControllerError STALE_BROKER_EPOCH when the request comes from an older registration.
+    """
+    view.registered(request.broker_id, request.broker_epoch)
+    altered: dict[PartitionKey, PartitionImage] = {}
+    units: list[Unit] = []
+    topics = []
+    for topic in request.topics:
+        results = []
+        for item in topic.partitions:
+            key = (topic.topic_id, item.partition)
+            before = altered.get(key) or view.image.partition(*key)
+            if before is None:
+                error = (
+                    "UNKNOWN_TOPIC_OR_PARTITION"
+                    if topic.topic_id in view.image.topics
+                    else "UNKNOWN_TOPIC_ID"
+                )
+                results.append(AlterPartitionResult(item.partition, error))
+                continue
+            error = _refusal(view, request.broker_id, before, item)
+            if error != NO_ERROR:
+                results.append(AlterPartitionResult(item.partition, error))
+                continue
+            record = _accepted(view, key, before, item)
+            if record is not None:
+                units.append(Unit(record))
+                before = altered[key] = changed_partition(before, record)
+            results.append(_result(item.partition, before))
+        topics.append(AlterPartitionTopicResult(topic.topic_id, tuple(results)))
+    return decided(AlterPartitionResponse(tuple(topics)), *units)
+
+
+def _refusal(view: ClusterView, broker_id: int, partition: PartitionImage, item: AlterPartitionItem) -> str:
+    """Kafka's error name for an item that cannot be accepted, or "NONE"."""
+    if item.leader_epoch > partition.leader_epoch or item.partition_epoch > partition.partition_epoch:
+        return "NOT_CONTROLLER"  # the sender has seen a newer controller's decisions than this one knows
+    if item.leader_epoch < partition.leader_epoch:
+        return "FENCED_LEADER_EPOCH"
+    if broker_id != partition.leader:
+        return "INVALID_REQUEST"
+    if item.partition_epoch < partition.partition_epoch:
+        return "INVALID_UPDATE_VERSION"
+    isr = [member.broker_id for member in item.new_isr_with_epochs]
+    if len(set(isr)) != len(isr) or partition.leader not in isr or not set(isr) <= set(partition.replicas):
+        return "INVALID_REQUEST"
+    if item.leader_recovery_state not in (RECOVERED, RECOVERING):
+        return "INVALID_REQUEST"
+    if item.leader_recovery_state == RECOVERING and (
+        len(isr) > 1 or partition.leader_recovery_state == RECOVERED
+    ):
+        return "INVALID_REQUEST"
+    if not all(_is_eligible(view, member) for member in item.new_isr_with_epochs):
+        return "INELIGIBLE_REPLICA"
+    return NO_ERROR
+
+
+def _is_eligible(view: ClusterView, member: BrokerState) -> bool:
+    """Whether the broker may be in an ISR, under exactly the registration that the leader saw (KIP-903)."""
+    broker = view.image.brokers.get(member.broker_id)
+    return broker is not None and broker.is_active and broker.epoch == member.broker_epoch
+
+
+def _accepted(
+    view: ClusterView, key: PartitionKey, partition: PartitionImage, item: AlterPartitionItem
+) -> PartitionChange | None:
+    """The record of an accepted item, its ISR in replica order; None if it changes nothing."""
+    wanted = {member.broker_id for member in item.new_isr_with_epochs}
+    isr = partition.isr
+    if wanted != set(isr):
+        isr = tuple(replica for replica in partition.replicas if replica in wanted)
+    return election.change(
+        key,
+        partition,
+        isr=isr,
+        acceptable=view.is_active,
+        unclean_allowed=lambda: False,
+        leader_recovery_state=item.leader_recovery_state,
+    )
+
+
+def _result(number: int, partition: PartitionImage) -> AlterPartitionResult:
+    return AlterPartitionResult(
+        partition=number,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=partition.isr,
+        partition_epoch=partition.partition_epoch,
+        leader_recovery_state=partition.leader_recovery_state,
+    )

@@ -1,0 +1,74 @@
+"""Broker sessions: who has been heard of lately, and who no longer.
+
+Guarantees O(1) per heartbeat and O(expired) per tick: all sessions last equally long, so the order of
+last contact is the order of deadlines. Only the active controller has sessions, they are not
+replicated: a new one starts afresh and gives every unfenced broker a whole session (KIP-631). Times
+are monotonic milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Session:
+    """One registration's session. `metadata_offset` is what the broker last said it had applied."""
+
+    broker_epoch: int
+    deadline_ms: int
+    metadata_offset: int = -1
+
+
+class BrokerSessions:
+    """Sessions by broker id, the next to expire first."""
+
+    def __init__(self, session_timeout_ms: int) -> None:
+        self._timeout_ms = session_timeout_ms
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._now_ms = 0
+
+    def touch(
+        self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int | None = None
+    ) -> None:
+        """The registration was heard of: its session (a new one, if the epoch is new) starts again."""
+        self._now_ms = max(self._now_ms, now_ms)
+        session = self._sessions.get(broker_id)
+        if session is None or session.broker_epoch != broker_epoch:
+            session = self._sessions[broker_id] = Session(broker_epoch, 0)
+        session.deadline_ms = self._now_ms + self._timeout_ms
+        if metadata_offset is not None:
+            session.metadata_offset = metadata_offset
+        self._sessions.move_to_end(broker_id)
+
+    def end(self, broker_id: int) -> None:
+        """Ends the broker's session, if there is one."""
+        self._sessions.pop(broker_id, None)
+
+    def is_valid(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
+        """Whether this registration has a session that has not run out."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.broker_epoch == broker_epoch and now_ms < session.deadline_ms
+
+    def metadata_offset(self, broker_id: int, broker_epoch: int) -> int:
+        """The metadata offset that the registration last reported; -1 when it has not."""
+        session = self._sessions.get(broker_id)
+        return session.metadata_offset if session and session.broker_epoch == broker_epoch else -1
+
+    def pop_expired(self, now_ms: int) -> list[tuple[int, int]]:
+        """Ends every session that has run out; (broker id, broker epoch) of each, ascending."""
+        expired = []
+        while self._sessions:
+            broker_id, session = next(iter(self._sessions.items()))
+            if now_ms < session.deadline_ms:
+                break
+            del self._sessions[broker_id]
+            expired.append((broker_id, session.broker_epoch))
+        return sorted(expired)
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next session runs out; None without sessions."""
+        for session in self._sessions.values():
+            return session.deadline_ms
+        return None

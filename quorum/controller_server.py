@@ -1,0 +1,347 @@
+"""A voter of the controller quorum, assembled: Raft lane, links, listener, controller, metadata log.
+
+It carries effects between the pure parts: what the Raft lane commits goes to the committed image, to
+those who follow it, and to `ControllerState`; what the controller decides goes to the Raft lane as
+proposals; calls on the controller listener are answered when the controller says so. Decides nothing
+itself. Started by `kraft.node` on nodes with the controller role. (KRaft's ControllerServer.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from partitions.disk import Disk
+from partitions.ports import Halt, NowMs
+from quorum.controller.decision import ControllerConfig
+from quorum.controller.state import Complete, ControllerState, Effect, Renounced
+from quorum.controller.state import Propose as ProposeEffect
+from quorum.controller.topic_configs import TopicConfigSchema
+from quorum.errors import ControllerError, MalformedMessageError
+from quorum.metadata.image import MetadataImage
+from quorum.metadata_log import MetadataLog
+from quorum.raft.config import RaftConfig
+from quorum.raft.driver import RaftDriver
+from quorum.raft.events import (
+    Committed,
+    LeaderChanged,
+    PeerConnected,
+    PeerDisconnected,
+    PeerMessage,
+    ProposalOutcome,
+    Propose,
+    RaftEffect,
+    SendToPeer,
+    TransferLeadership,
+)
+from quorum.raft.lane import RaftLane
+from quorum.raft.metadata_state_machine import MetadataStateMachine
+from quorum.rpc import message_codec
+from quorum.rpc.client import ConnectorFactory, default_connector
+from quorum.rpc.envelope import Body, RpcError
+from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
+from quorum.rpc.raft_links import LinkListener, RaftLinks
+from quorum.rpc.server import ControllerListener
+
+log = structlog.get_logger(__name__)
+
+REQUEST_TIMEOUT_S = 30.0
+FETCH_METADATA_MAX_WAIT_MS = 10_000
+FETCH_METADATA_MAX_BYTES = 8 * 1024 * 1024
+HANDOVER_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True)
+class ControllerServerConfig:
+    """What a voter needs to know. `host` and `port` are where its controller listener binds."""
+
+    raft: RaftConfig
+    controller: ControllerConfig
+    host: str
+    port: int
+    secret: bytes
+
+
+class ControllerServer:
+    """One voter. `start` and `close` on the event loop that it lives on."""
+
+    def __init__(
+        self,
+        config: ControllerServerConfig,
+        *,
+        lane: RaftLane,
+        disk: Disk,
+        clock: Callable[[], float],
+        now_ms: NowMs,
+        rng: random.Random,
+        halt: Halt,
+        topic_configs: TopicConfigSchema,
+        connector: ConnectorFactory = default_connector,
+    ) -> None:
+        self._config = config
+        self._lane = lane
+        self._disk = disk
+        self._clock = clock
+        self._now_ms = now_ms
+        self._rng = rng
+        self._halt = halt
+        self._state = ControllerState(config.controller, topic_configs, rng)
+        raft = config.raft
+        self._links = RaftLinks(
+            raft.node_id,
+            raft.voters,
+            raft.cluster_id,
+            config.secret,
+            rng,
+            LinkListener(
+                connected=lambda peer, session: lane.post(PeerConnected(peer, session)),
+                disconnected=lambda peer, session: lane.post(PeerDisconnected(peer, session)),
+                received=lambda peer, session, data: lane.post(PeerMessage(peer, session, data)),
+            ),
+            connector,
+        )
+        self._listener = ControllerListener(self._serve, config.secret, self._links.accept)
+        self._log = MetadataLog()
+        self._leadership = LeaderChanged(None, -1, False)
+        self._next_sequence: tuple[int, int] = (-1, 0)  # epoch, and the sequence its fence expects
+        self._accepted: dict[int, bool] = {}  # by offset, of the commits whose outcomes come next
+        self._proposals: dict[int, tuple[int, int]] = {}  # request id → epoch, sequence
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._next_id = 1
+        self._ticker: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # -- life
+
+    async def start(self) -> None:
+        """Opens the journal, listens, begins to take part. Raises OSError or RaftStorageError."""
+        raft = self._config.raft
+        self._loop = asyncio.get_running_loop()
+        self._lane.start(self._open_driver, self._deliver)
+        try:
+            await self._listener.start(self._config.host, self._config.port)
+        except OSError:
+            self._lane.stop()
+            raise
+        self._links.start()
+        log.info("voter started", node_id=raft.node_id, voters=sorted(raft.voters), offset=self.image.offset)
+
+    def _open_driver(self) -> RaftDriver:
+        return RaftDriver(
+            config=self._config.raft,
+            disk=self._disk,
+            clock=self._clock,
+            wall_ms=self._now_ms,
+            rng=random.Random(self._rng.getrandbits(64)),
+            halt=self._halt,
+            state_machine=MetadataStateMachine(),
+        )
+
+    async def hand_over(self) -> None:
+        """Before a planned stop: a leader lets another voter take over, if one is caught up."""
+        if not self._leadership.active or len(self._config.raft.voters) == 1:
+            return
+        self._lane.post(TransferLeadership())
+        try:
+            async with asyncio.timeout(HANDOVER_TIMEOUT_S):
+                while self._leadership.active:
+                    await self._log.changed()
+        except TimeoutError:
+            log.info("no other voter took over; stopping all the same")
+
+    async def close(self) -> None:
+        """Stops taking part. The journal is synced and closed."""
+        self._closed = True
+        self._run(self._state.renounce("the node is stopping"))
+        await self._listener.close()
+        await self._links.close()
+        self._lane.stop()
+
+    # -- what is so
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed image."""
+        return self._log.image
+
+    @property
+    def leader_id(self) -> int | None:
+        return self._leadership.leader_id
+
+    @property
+    def epoch(self) -> int:
+        return self._leadership.epoch
+
+    @property
+    def is_active(self) -> bool:
+        return self._state.is_active
+
+    def status(self) -> Mapping[str, Any]:
+        """For the node's own pages: who leads, and how far this voter is."""
+        return {
+            "leader_id": self.leader_id,
+            "epoch": self.epoch,
+            "active": self.is_active,
+            "committed_offset": self.image.offset,
+            "pending_proposals": self._state.pending_proposals,
+        }
+
+    # -- from the Raft lane
+
+    def _deliver(self, effects: list[RaftEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, SendToPeer):
+                self._links.send(effect.peer_id, effect.session, effect.data)
+            elif isinstance(effect, Committed):
+                self._on_committed(effect)
+            elif isinstance(effect, ProposalOutcome):
+                self._on_outcome(effect)
+            else:
+                self._on_leader_changed(effect)
+        self._accepted.clear()
+        self._activate_if_leader()
+
+    def _on_committed(self, committed: Committed) -> None:
+        for entry in committed.entries:
+            self._accepted[entry.offset] = entry.accepted
+            if entry.accepted and entry.sequence is not None:
+                self._next_sequence = (entry.epoch, entry.sequence + 1)
+            elif entry.rejection is not None:
+                log.warning("a proposal was refused at apply", offset=entry.offset, reason=entry.rejection)
+        self._log.append(
+            [MetadataEntry(entry.offset, entry.epoch, entry.encoded_records) for entry in committed.entries],
+            committed.image,
+        )
+
+    def _on_outcome(self, outcome: ProposalOutcome) -> None:
+        epoch, sequence = self._proposals.pop(outcome.request_id)
+        if outcome.offset is None:
+            self._run(self._state.on_proposal_failed(epoch, sequence, str(outcome.error)))
+        else:
+            accepted = self._accepted[outcome.offset]
+            self._run(self._state.on_committed(outcome.offset, epoch, sequence, accepted=accepted))
+
+    def _on_leader_changed(self, leadership: LeaderChanged) -> None:
+        log.info(
+            "quorum leader", leader_id=leadership.leader_id, epoch=leadership.epoch, active=leadership.active
+        )
+        self._leadership = leadership
+        if not leadership.active or leadership.epoch != self._state.epoch:
+            self._run(self._state.renounce("this node does not lead the quorum any more"))
+        self._log.wake()
+
+    def _activate_if_leader(self) -> None:
+        epoch = self._leadership.epoch
+        if self._closed or not self._leadership.active or not self._state.can_become_active(epoch):
+            return
+        known_epoch, next_sequence = self._next_sequence
+        log.info("active controller", epoch=epoch, offset=self.image.offset)
+        self._run(
+            self._state.become_active(
+                epoch,
+                self.image,
+                self._monotonic_ms(),
+                next_sequence=next_sequence if known_epoch == epoch else 0,
+            )
+        )
+        self._schedule_tick()
+
+    # -- from and to the controller
+
+    def _run(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, ProposeEffect):
+                request_id = self._new_id()
+                self._proposals[request_id] = (self._state.epoch, effect.sequence)
+                self._lane.post(Propose(request_id, effect.data))
+            elif isinstance(effect, Complete):
+                self._complete(effect)
+            else:
+                self._on_renounced(effect)
+
+    def _complete(self, effect: Complete) -> None:
+        future = self._requests.pop(effect.request_id, None)
+        if future is None or future.done():
+            return
+        if effect.error is not None:
+            future.set_exception(self._as_rpc_error(effect.error))
+        else:
+            future.set_result(effect.response)
+
+    def _on_renounced(self, effect: Renounced) -> None:
+        log.info("controller renounced", epoch=effect.epoch, reason=effect.reason)
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._log.wake()
+
+    def _schedule_tick(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+        deadline_ms = self._state.next_tick_ms()
+        if deadline_ms is not None:
+            delay_s = max(0.0, (deadline_ms - self._monotonic_ms()) / 1000)
+            self._ticker = self._loop.call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._run(self._state.tick(self._monotonic_ms()))
+        self._schedule_tick()
+
+    def _monotonic_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    # -- calls
+
+    async def _serve(self, method: str, body: Body) -> Body:
+        try:
+            request = message_codec.decode_request(method, body)
+        except MalformedMessageError as error:
+            raise RpcError(error.code, str(error)) from error
+        if isinstance(request, FetchMetadataRequest):
+            return message_codec.encode(await self._fetch_metadata(request))
+        request_id = self._new_id()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._requests[request_id] = future
+        before = self._state.next_tick_ms()
+        self._run(self._state.handle(request_id, request, self._monotonic_ms()))
+        if before is None or self._state.next_tick_ms() is None:
+            self._schedule_tick()
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return message_codec.encode(await future)
+        except TimeoutError:
+            raise RpcError(
+                "REQUEST_TIMED_OUT", f"{method} was not committed in {REQUEST_TIMEOUT_S:g} s"
+            ) from None
+        finally:
+            self._requests.pop(request_id, None)
+
+    async def _fetch_metadata(self, request: FetchMetadataRequest) -> FetchMetadataResponse:
+        """Waits until there is something after the requested offset, the time is over, or another leads."""
+        wait_s = min(request.max_wait_ms, FETCH_METADATA_MAX_WAIT_MS) / 1000
+        max_bytes = min(request.max_bytes, FETCH_METADATA_MAX_BYTES)
+        try:
+            async with asyncio.timeout(wait_s):
+                while self._state.is_active and self.image.offset <= request.offset:
+                    await self._log.changed()
+        except TimeoutError:
+            pass
+        if not self._state.is_active:
+            raise self._as_rpc_error(
+                ControllerError(
+                    "NOT_CONTROLLER", f"node {self._config.raft.node_id} is not the active controller"
+                )
+            )
+        return self._log.read(request.offset, request.epoch, max_bytes, leader_id=self._leadership.leader_id)
+
+    def _as_rpc_error(self, error: ControllerError) -> RpcError:
+        hint = self.leader_id if self.leader_id != self._config.raft.node_id else None
+        return RpcError(error.code, error.message, hint)

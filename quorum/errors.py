@@ -1,0 +1,79 @@
+"""Typed errors of the controller quorum, for every room below `quorum`.
+
+Three families, told apart by who is at fault: `MalformedError` (bytes or messages that are not what
+they claim to be), `RecordDoesNotFitError` (a well-formed metadata record that contradicts the image
+it is applied to) and `ControllerError` (a request that the controller refuses, with Kafka's error
+name as `code` and a sentence for the person who sent it).
+"""
+
+from __future__ import annotations
+
+
+class QuorumError(Exception):
+    """Base of every error raised by the quorum's pure rooms."""
+
+
+class MalformedError(QuorumError, ValueError):
+    """Bytes or values that cannot be decoded; raised before anything has been changed."""
+
+
+class MalformedRecordError(MalformedError):
+    """A metadata record of an unknown kind or version, or with wrong fields."""
+
+
+class MalformedImageError(MalformedError):
+    """A snapshot of the metadata image that cannot be decoded."""
+
+
+class MalformedProposalError(MalformedError):
+    """A proposal whose frame (version, controller epoch, sequence) cannot be decoded."""
+
+
+class MalformedMessageError(MalformedError):
+    """A controller request or response with a missing, unknown or wrongly typed field."""
+
+    code = "INVALID_REQUEST"
+
+
+class RecordDoesNotFitError(QuorumError):
+    """A record that contradicts the image; applying it is refused and the image stays as it was."""
+
+
+class UnknownTopicError(RecordDoesNotFitError):
+    """The record names a topic that the image does not have."""
+
+
+class UnknownPartitionError(RecordDoesNotFitError):
+    """The record names a partition that the image does not have, or skips a partition number."""
+
+
+class TopicExistsError(RecordDoesNotFitError):
+    """The record creates a topic whose name or id is taken."""
+
+
+class UnknownBrokerError(RecordDoesNotFitError):
+    """The record names a broker that is not registered."""
+
+
+class StaleBrokerEpochError(RecordDoesNotFitError):
+    """The record was decided for another registration of the broker."""
+
+
+class InvalidPartitionStateError(RecordDoesNotFitError):
+    """The record would break a partition's invariants (leader in ISR, ISR within replicas, not empty)."""
+
+
+class InvalidProducerIdError(RecordDoesNotFitError):
+    """The record would hand out producer ids twice."""
+
+
+class ControllerError(QuorumError):
+    """A request that the controller refuses.
+
+    `code` is Kafka's error name (for instance "STALE_BROKER_EPOCH"), `message` a sentence for people.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message

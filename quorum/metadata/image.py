@@ -1,0 +1,250 @@
+"""The metadata image: everything the records up to one offset amount to, as immutable values.
+
+An image is never changed: a delta makes a new one that shares all untouched sections, so the Raft
+lane, the controller and the broker's caches can hold the same image without locks, and the controller
+forks it for its speculative state for the price of the touched sections. `encode` is canonical: equal
+images give equal bytes on every node (sorted, no dependence on insertion order), which is what the
+metadata oracle compares and what snapshots hold. Every image satisfies the partition invariants of
+`PartitionImage`. See KIP-631 and KIP-746.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from partitions.topic_partition import ZERO_TOPIC_ID
+from quorum.errors import InvalidPartitionStateError, MalformedError, MalformedImageError
+from quorum.metadata import wire
+from quorum.metadata.records import NO_LEADER, RECOVERED, RECOVERING, Listener, listener
+
+IMAGE_VERSION = 0
+
+ConfigKey = tuple[str, str]
+"""Resource type ("topic", "broker") and resource name."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One registered broker. `epoch` is the offset of its registration record."""
+
+    broker_id: int
+    epoch: int
+    incarnation_id: bytes
+    listeners: tuple[Listener, ...]
+    rack: str | None
+    log_dirs: tuple[bytes, ...]
+    fenced: bool
+    in_controlled_shutdown: bool
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead partitions and be in an ISR (KIP-841): unfenced and not shutting down."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition: `isr` ⊆ `replicas`, neither empty; `leader` in `isr`, or -1."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_recovery_state: int = RECOVERED
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader != NO_LEADER
+
+    def check(self) -> None:
+        """Raises InvalidPartitionStateError unless the invariants hold."""
+        if not self.replicas or not self.isr:
+            raise InvalidPartitionStateError(f"replicas {self.replicas} and ISR {self.isr} may not be empty")
+        for broker_id in self.isr:
+            if broker_id not in self.replicas:
+                raise InvalidPartitionStateError(f"ISR {self.isr} is not within the replicas {self.replicas}")
+        if self.leader != NO_LEADER and self.leader not in self.isr:
+            raise InvalidPartitionStateError(f"leader {self.leader} is not in the ISR {self.isr}")
+        if len(set(self.replicas)) != len(self.replicas) or len(set(self.isr)) != len(self.isr):
+            raise InvalidPartitionStateError(f"replicas {self.replicas} or ISR {self.isr} repeat a broker")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic; the index in `partitions` is the partition number."""
+
+    topic_id: bytes
+    name: str
+    partitions: tuple[PartitionImage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """The cluster's metadata after the record at `offset` (-1 = none yet), written in Raft term `epoch`.
+
+    The mappings are shared between images: nobody writes to them.
+    """
+
+    offset: int = -1
+    epoch: int = 0
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[bytes, TopicImage] = field(default_factory=dict)
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    configs: Mapping[ConfigKey, Mapping[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def topic(self, name: str) -> TopicImage | None:
+        """The topic of that name, or None."""
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def partition(self, topic_id: bytes, partition: int) -> PartitionImage | None:
+        """The partition, or None when the topic or the number is unknown."""
+        topic = self.topics.get(topic_id)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition]
+
+    def config(self, resource_type: str, resource_name: str) -> Mapping[str, str]:
+        """The dynamic configs set on a resource (empty when none are)."""
+        return self.configs.get((resource_type, resource_name), {})
+
+    def at(self, offset: int, epoch: int) -> MetadataImage:
+        """The same metadata after an entry that changed nothing: a no-op or a rejected proposal."""
+        return replace(self, offset=offset, epoch=epoch)
+
+    def encode(self) -> bytes:
+        """The canonical bytes of this image."""
+        return wire.pack(
+            (
+                IMAGE_VERSION,
+                self.offset,
+                self.epoch,
+                self.next_producer_id,
+                [_broker_row(self.brokers[broker_id]) for broker_id in sorted(self.brokers)],
+                [_topic_row(self.topics[topic_id]) for topic_id in sorted(self.topics)],
+                [(*key, sorted(self.configs[key].items())) for key in sorted(self.configs)],
+            )
+        )
+
+    @staticmethod
+    def decode(data: bytes | bytearray | memoryview) -> MetadataImage:
+        """The image that `encode` wrote. Raises MalformedImageError."""
+        try:
+            return _decode_image(data)
+        except (MalformedError, InvalidPartitionStateError) as error:
+            raise MalformedImageError(f"the metadata image cannot be read: {error}") from error
+
+
+EMPTY = MetadataImage()
+"""The image before the first record."""
+
+
+def _broker_row(broker: BrokerImage) -> tuple[object, ...]:
+    return (
+        broker.broker_id,
+        broker.epoch,
+        broker.incarnation_id,
+        broker.listeners,
+        broker.rack,
+        broker.log_dirs,
+        broker.fenced,
+        broker.in_controlled_shutdown,
+    )
+
+
+def _topic_row(topic: TopicImage) -> tuple[object, ...]:
+    partitions = [
+        (p.replicas, p.isr, p.leader, p.leader_epoch, p.partition_epoch, p.leader_recovery_state)
+        for p in topic.partitions
+    ]
+    return (topic.topic_id, topic.name, partitions)
+
+
+_offset_or_none = wire.integer(-1, wire.INT64_MAX)
+_recovery_state = wire.integer(RECOVERED, RECOVERING)
+_short_text = wire.text(255)
+_rows = wire.tuple_of(lambda row: row)
+_listeners = wire.tuple_of(listener)
+_log_dirs = wire.tuple_of(wire.uuid)
+_rack = wire.optional(_short_text)
+
+
+def _decode_image(data: bytes | bytearray | memoryview) -> MetadataImage:
+    value = wire.unpack(data)
+    if type(value) is not tuple or not value or value[0] != IMAGE_VERSION:
+        raise MalformedError(f"this node reads image version {IMAGE_VERSION}; the bytes are of another one")
+    _, offset, epoch, next_producer_id, broker_rows, topic_rows, config_rows = wire.array(
+        value, 7, "an image"
+    )
+    brokers = [_broker_of(row) for row in _rows(broker_rows)]
+    topics = [_topic_of(row) for row in _rows(topic_rows)]
+    configs = [_config_of(row) for row in _rows(config_rows)]
+    image = MetadataImage(
+        offset=_offset_or_none(offset),
+        epoch=wire.offset64(epoch),
+        brokers={broker.broker_id: broker for broker in brokers},
+        topics={topic.topic_id: topic for topic in topics},
+        topic_ids={topic.name: topic.topic_id for topic in topics},
+        configs=dict(configs),
+        next_producer_id=wire.offset64(next_producer_id),
+    )
+    sizes = (len(image.brokers), len(image.topics), len(image.topic_ids), len(image.configs))
+    if sizes != (len(brokers), len(topics), len(topics), len(configs)):
+        raise MalformedError("a broker, topic or config resource is listed twice")
+    return image
+
+
+def _broker_of(row: object) -> BrokerImage:
+    broker_id, epoch, incarnation_id, listeners, rack, log_dirs, fenced, shutdown = wire.array(
+        row, 8, "a broker"
+    )
+    return BrokerImage(
+        broker_id=wire.broker_id(broker_id),
+        epoch=wire.offset64(epoch),
+        incarnation_id=wire.uuid(incarnation_id),
+        listeners=_listeners(listeners),
+        rack=_rack(rack),
+        log_dirs=_log_dirs(log_dirs),
+        fenced=wire.boolean(fenced),
+        in_controlled_shutdown=wire.boolean(shutdown),
+    )
+
+
+def _topic_of(row: object) -> TopicImage:
+    topic_id, name, partition_rows = wire.array(row, 3, "a topic")
+    if wire.uuid(topic_id) == ZERO_TOPIC_ID:
+        raise MalformedError("a topic id may not be zero")
+    return TopicImage(
+        topic_id=wire.uuid(topic_id),
+        name=wire.text(249)(name),
+        partitions=tuple([_partition_of(partition) for partition in _rows(partition_rows)]),
+    )
+
+
+def _partition_of(row: object) -> PartitionImage:
+    replicas, isr, leader, leader_epoch, partition_epoch, recovery = wire.array(row, 6, "a partition")
+    replicas = wire.distinct_broker_ids(replicas)
+    partition = PartitionImage(
+        replicas=replicas,
+        isr=replicas if isr == replicas else wire.distinct_broker_ids(isr),
+        leader=wire.leader_id(leader),
+        leader_epoch=wire.epoch32(leader_epoch),
+        partition_epoch=wire.epoch32(partition_epoch),
+        leader_recovery_state=_recovery_state(recovery),
+    )
+    partition.check()
+    return partition
+
+
+def _config_of(row: object) -> tuple[ConfigKey, dict[str, str]]:
+    resource_type, resource_name, pairs = wire.array(row, 3, "a config resource")
+    values = {}
+    for pair in _rows(pairs):
+        key, value = wire.array(pair, 2, "a config")
+        values[_short_text(key)] = wire.text()(value)
+    if not values:
+        raise MalformedError("a config resource without configs is not listed")
+    return (_short_text(resource_type), _short_text(resource_name)), values

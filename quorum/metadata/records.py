@@ -1,0 +1,312 @@
+"""The metadata records: what the controller decides, Raft orders and every node replays.
+
+A record is a frozen dataclass with a one-byte kind and a version. Encoded it is the msgpack array
+[kind, version, field, …]; a list of records is an array of those. Decoding refuses an unknown kind or
+version, a missing or extra field and a wrong type, on every node alike, so a record is either
+understood by all or by none. Offsets are not in records: a record gets the offset of its Raft entry
+when it is applied, and a broker's epoch is the offset of its registration. Used by the image and
+delta, the proposals, and whatever dumps or ships the metadata log (KIP-631, KIP-746).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import msgpack
+
+from quorum.errors import MalformedError, MalformedRecordError
+from quorum.metadata import wire
+from quorum.metadata.wire import Check
+
+TOPIC_RESOURCE = "topic"
+BROKER_RESOURCE = "broker"
+NO_LEADER = wire.NO_LEADER
+
+RECOVERED = 0
+RECOVERING = 1
+"""Leader recovery state (KIP-704): RECOVERING after an unclean election until the ISR is confirmed."""
+
+MAX_RECORDS = 20_000
+"""Records one encoded list may hold; bounds what a forged length can allocate."""
+
+
+class Listener(NamedTuple):
+    """One address of a broker, as it is told to clients."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker:
+    """A broker's incarnation registers; its broker epoch is the offset of this record."""
+
+    broker_id: int
+    incarnation_id: bytes
+    listeners: tuple[Listener, ...]
+    rack: str | None
+    log_dirs: tuple[bytes, ...]
+    fenced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker:
+    """A broker leaves the cluster for good."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChange:
+    """A broker is fenced, unfenced or enters controlled shutdown; None leaves a flag as it is."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: bool | None = None
+    in_controlled_shutdown: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic is created; its configs and partitions follow in the same proposal."""
+
+    name: str
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition is created: number = how many the topic had before."""
+
+    topic_id: bytes
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    leader_recovery_state: int = RECOVERED
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """A partition's ISR or leader changes; None leaves a field as it is.
+
+    Every change adds 1 to the partition epoch; a given `leader` (-1 = none) adds 1 to the leader epoch.
+    """
+
+    topic_id: bytes
+    partition: int
+    isr: tuple[int, ...] | None = None
+    leader: int | None = None
+    leader_recovery_state: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopic:
+    """A topic, its partitions and its configs are removed."""
+
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A dynamic config is set, or (value None) back to its default."""
+
+    resource_type: str
+    resource_name: str
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIds:
+    """Producer ids below `next_producer_id` are handed out; the broker owns the newest block."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoOp:
+    """Changes nothing; lets the log make progress."""
+
+
+Record = (
+    RegisterBroker
+    | UnregisterBroker
+    | BrokerChange
+    | Topic
+    | Partition
+    | PartitionChange
+    | RemoveTopic
+    | Config
+    | ProducerIds
+    | NoOp
+)
+
+
+def listener(value: object) -> Listener:
+    """A check for one encoded listener."""
+    name, host, port, security_protocol = wire.array(value, 4, "a listener")
+    short = wire.text(255)
+    return Listener(short(name), short(host), wire.integer(0, 65535)(port), short(security_protocol))
+
+
+class _Layout(NamedTuple):
+    """How one kind of record is written: its class and its fields in order."""
+
+    record: type[Any]
+    fields: tuple[tuple[str, Check], ...]
+
+
+_recovery_state = wire.integer(RECOVERED, RECOVERING)
+_short_text = wire.text(255)
+
+_LAYOUTS: dict[tuple[int, int], _Layout] = {
+    (1, 0): _Layout(
+        RegisterBroker,
+        (
+            ("broker_id", wire.broker_id),
+            ("incarnation_id", wire.uuid),
+            ("listeners", wire.tuple_of(listener)),
+            ("rack", wire.optional(_short_text)),
+            ("log_dirs", wire.tuple_of(wire.uuid)),
+            ("fenced", wire.boolean),
+        ),
+    ),
+    (2, 0): _Layout(UnregisterBroker, (("broker_id", wire.broker_id), ("broker_epoch", wire.offset64))),
+    (3, 0): _Layout(
+        BrokerChange,
+        (
+            ("broker_id", wire.broker_id),
+            ("broker_epoch", wire.offset64),
+            ("fenced", wire.optional(wire.boolean)),
+            ("in_controlled_shutdown", wire.optional(wire.boolean)),
+        ),
+    ),
+    (4, 0): _Layout(Topic, (("name", wire.text(249)), ("topic_id", wire.uuid))),
+    (5, 0): _Layout(
+        Partition,
+        (
+            ("topic_id", wire.uuid),
+            ("partition", wire.partition_number),
+            ("replicas", wire.distinct_broker_ids),
+            ("isr", wire.distinct_broker_ids),
+            ("leader", wire.leader_id),
+            ("leader_epoch", wire.epoch32),
+            ("partition_epoch", wire.epoch32),
+            ("leader_recovery_state", _recovery_state),
+        ),
+    ),
+    (6, 0): _Layout(
+        PartitionChange,
+        (
+            ("topic_id", wire.uuid),
+            ("partition", wire.partition_number),
+            ("isr", wire.optional(wire.distinct_broker_ids)),
+            ("leader", wire.optional(wire.leader_id)),
+            ("leader_recovery_state", wire.optional(_recovery_state)),
+        ),
+    ),
+    (7, 0): _Layout(RemoveTopic, (("topic_id", wire.uuid),)),
+    (8, 0): _Layout(
+        Config,
+        (
+            ("resource_type", _short_text),
+            ("resource_name", _short_text),
+            ("key", _short_text),
+            ("value", wire.optional(wire.text())),
+        ),
+    ),
+    (9, 0): _Layout(
+        ProducerIds,
+        (("broker_id", wire.broker_id), ("broker_epoch", wire.offset64), ("next_producer_id", wire.offset64)),
+    ),
+    (10, 0): _Layout(NoOp, ()),
+}
+
+
+def _writer(fields: tuple[tuple[str, Check], ...]) -> attrgetter[tuple[Any, ...]] | None:
+    """A getter of all fields as one tuple (a last, doubled name keeps single fields a tuple)."""
+    names = [name for name, _ in fields]
+    return attrgetter(*names, names[-1]) if names else None
+
+
+_WRITERS = {
+    layout.record: (kind, version, _writer(layout.fields)) for (kind, version), layout in _LAYOUTS.items()
+}
+
+
+def encode_record(record: Record) -> bytes:
+    """One record as bytes: [kind, version, field, …]."""
+    kind, version, values = _WRITERS[type(record)]
+    fields = values(record)[:-1] if values else ()
+    return wire.pack((kind, version, *fields))
+
+
+def validate(record: Record) -> None:
+    """Raises MalformedRecordError if a reader would refuse this record; for values that came from outside."""
+    layout = _LAYOUTS[_WRITERS[type(record)][:2]]
+    for field, check in layout.fields:
+        try:
+            check(getattr(record, field))
+        except MalformedError as error:
+            raise MalformedRecordError(f"{layout.record.__name__}, field {field}: {error}") from error
+
+
+def join_encoded(encoded: list[bytes]) -> bytes:
+    """A list of records from records that `encode_record` encoded one by one."""
+    if len(encoded) > MAX_RECORDS:
+        raise ValueError(f"{len(encoded)} records are more than the {MAX_RECORDS} that one list may hold")
+    header: bytes = msgpack.Packer().pack_array_header(len(encoded))
+    return header + b"".join(encoded)
+
+
+def encode_records(records: Iterable[Record]) -> bytes:
+    """The bytes of a list of records, in order; the same records always give the same bytes."""
+    return join_encoded([encode_record(record) for record in records])
+
+
+def decode_records(data: bytes | bytearray | memoryview) -> list[Record]:
+    """The records that `data` holds. Raises MalformedRecordError on anything not written by this module."""
+    try:
+        values = wire.unpack(data, max_array_length=MAX_RECORDS)
+    except MalformedError as error:
+        raise MalformedRecordError(f"the metadata records cannot be read: {error}") from error
+    if type(values) is not tuple:
+        raise MalformedRecordError(f"metadata records are an array, not {wire.describe(values)}")
+    return [_decode_record(position, value) for position, value in enumerate(values)]
+
+
+def _decode_record(position: int, value: object) -> Record:
+    if type(value) is not tuple or len(value) < 2 or type(value[0]) is not int or type(value[1]) is not int:
+        raise MalformedRecordError(
+            f"record {position} is not an array that starts with its kind and version: {wire.describe(value)}"
+        )
+    layout = _LAYOUTS.get((value[0], value[1]))
+    if layout is None:
+        raise MalformedRecordError(
+            f"record {position} is of kind {value[0]} version {value[1]}, which this node does not know; "
+            "it was written by a newer version of the software"
+        )
+    name = layout.record.__name__
+    if len(value) != len(layout.fields) + 2:
+        raise MalformedRecordError(
+            f"record {position} ({name}) has {len(value) - 2} fields instead of {len(layout.fields)}"
+        )
+    decoded = []
+    for (field, check), raw in zip(layout.fields, value[2:], strict=True):
+        try:
+            decoded.append(check(raw))
+        except MalformedError as error:
+            raise MalformedRecordError(f"record {position} ({name}), field {field}: {error}") from error
+    record: Record = layout.record(*decoded)
+    return record

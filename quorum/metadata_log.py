@@ -1,0 +1,87 @@
+"""The newest part of the committed metadata, in memory, for brokers that follow it by long poll.
+
+Holds the committed image and the entries that led to it, bounded in bytes; who asks for something
+older gets the image as a snapshot. Whoever waits is woken by every commit. Filled by the controller
+server from the Raft lane's commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from quorum.metadata.image import EMPTY, MetadataImage
+from quorum.rpc.messages import FetchMetadataResponse, MetadataEntry
+
+KEEP_BYTES = 16 * 1024 * 1024
+ENTRY_OVERHEAD_BYTES = 64
+
+
+class MetadataLog:
+    """Committed entries after some offset, and the image at their end."""
+
+    def __init__(self) -> None:
+        self.image: MetadataImage = EMPTY
+        self._entries: deque[MetadataEntry] = deque()
+        self._size_bytes = 0
+        self._changed: asyncio.Future[None] | None = None
+        self._snapshot: tuple[int, bytes] | None = None
+
+    def append(self, entries: Sequence[MetadataEntry], image: MetadataImage) -> None:
+        """Takes what was committed. Entries that do not follow the last image replace the window."""
+        if not entries or entries[0].offset != self.image.offset + 1:
+            self._entries.clear()
+            self._size_bytes = 0
+        for entry in entries:
+            self._entries.append(entry)
+            self._size_bytes += len(entry.records) + ENTRY_OVERHEAD_BYTES
+        while self._size_bytes > KEEP_BYTES:
+            self._size_bytes -= len(self._entries.popleft().records) + ENTRY_OVERHEAD_BYTES
+        self.image = image
+        self.wake()
+
+    async def changed(self) -> None:
+        """Returns after the next `append` or `wake`; the caller brings the timeout."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._changed)
+
+    def wake(self) -> None:
+        """Lets everybody who waits look again."""
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
+
+    def read(
+        self, offset: int, epoch: int, max_bytes: int, *, leader_id: int | None
+    ) -> FetchMetadataResponse:
+        """Entries that follow `offset`, about `max_bytes` of them but at least one, or the image.
+
+        An `epoch` that is not the one committed at `offset` means that the asker's history is not
+        ours (another quorum's data): it gets the image too.
+        """
+        committed = self.image.offset
+        if offset >= committed:
+            return FetchMetadataResponse(committed, leader_id=leader_id)
+        first = self._entries[0].offset if self._entries else committed + 1
+        if offset + 1 < first or not self._same_history(offset, epoch, first):
+            return FetchMetadataResponse(committed, snapshot=self._encoded_image(), leader_id=leader_id)
+        chosen: list[MetadataEntry] = []
+        size_bytes = 0
+        for index in range(offset + 1 - first, len(self._entries)):
+            entry = self._entries[index]
+            if chosen and size_bytes + len(entry.records) > max_bytes:
+                break
+            chosen.append(entry)
+            size_bytes += len(entry.records) + ENTRY_OVERHEAD_BYTES
+        return FetchMetadataResponse(committed, tuple(chosen), leader_id=leader_id)
+
+    def _same_history(self, offset: int, epoch: int, first: int) -> bool:
+        return offset < first or self._entries[offset - first].epoch == epoch
+
+    def _encoded_image(self) -> bytes:
+        """The image's bytes, encoded once for each offset at which somebody wants them."""
+        if self._snapshot is None or self._snapshot[0] != self.image.offset:
+            self._snapshot = (self.image.offset, self.image.encode())
+        return self._snapshot[1]

@@ -1,0 +1,251 @@
+"""The Raft lane of a voter as one function: events in, effects out.
+
+Guarantees: `step` is synchronous and deterministic (the same events, clock, randomness and disk give
+the same effects); what it returns that promises anything (votes, acknowledgements, committed
+entries, outcomes) is durable by then, with one fsync for all of it; entries are handed out once, in
+order; every proposal gets exactly one outcome. Any bug or disk error halts the node: nothing of that
+step leaves it. Run by a lane (`lane.py`), one step at a time, from any thread.
+
+A leader's entries leave for its peers before its own fsync, which the next step does first thing
+(Raft thesis, section 10.2.1); until then `tick_interval_s` is 0.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from random import Random
+
+from partitions.disk import Disk
+from partitions.ports import Halt, NowMs
+from quorum.raft.compat import World, running
+from quorum.raft.config import MAX_PROPOSAL_BYTES, RaftConfig
+from quorum.raft.events import (
+    NOT_COMMITTED,
+    UNKNOWN,
+    Committed,
+    CommittedEntry,
+    LeaderChanged,
+    PeerConnected,
+    PeerDisconnected,
+    PeerMessage,
+    ProposalOutcome,
+    Propose,
+    RaftEffect,
+    RaftEvent,
+)
+from quorum.raft.halting import Halting, RaftHaltedError
+from quorum.raft.messages import BARRIER, PROPOSAL
+from quorum.raft.metadata_state_machine import MetadataStateMachine
+from quorum.raft.node import PeerNode, RaftNode, library_conf
+from quorum.raft.pre_vote import PreVote
+from quorum.raft.snapshot import Snapshot
+from quorum.raft.state_machine import StateMachine
+from quorum.raft.storage import LogFactory, open_partition_log, open_storage
+from quorum.raft.transfer import SnapshotTransfer
+from quorum.raft.transport import QuorumTransport
+
+
+class RaftDriver:
+    """One voter. Construct it and call it from one lane; it owns its files, nothing else may."""
+
+    def __init__(
+        self,
+        *,
+        config: RaftConfig,
+        disk: Disk,
+        clock: Callable[[], float],
+        wall_ms: NowMs,
+        rng: Random,
+        halt: Halt,
+        state_machine: StateMachine | None = None,
+        log_factory: LogFactory = open_partition_log,
+    ) -> None:
+        """Opens the journal, restores the newest snapshot. Raises RaftStorageError (a sentence) for a
+        directory that is not formatted, is another node's, or is damaged; OSError from the disk.
+
+        `clock` is monotonic seconds. By default the state is the metadata image, and the journal's log
+        a PartitionLog.
+        """
+        self._config = config
+        self._clock = clock
+        self._halting = Halting(halt)
+        self._world = World(clock, rng)
+        self._machine: StateMachine = state_machine if state_machine is not None else MetadataStateMachine()
+        self._pending: dict[int, tuple[int, int]] = {}
+        self._effects: list[RaftEffect] = []
+        self._applied: list[CommittedEntry] = []
+        self._leadership = LeaderChanged(None, -1, False)
+        self._image_replaced = False
+        storage = open_storage(config, disk, wall_ms, self._halting, log_factory)
+        self._journal = storage.journal
+        self._snapshots = storage.snapshots
+        peers = [PeerNode(voter) for voter in sorted(config.voters) if voter != config.node_id]
+        timing = config.timing
+        pre_vote = PreVote(len(config.voters), timing.election_min_s - timing.heartbeat_s)
+        transfer = SnapshotTransfer(
+            self._snapshots,
+            tuple(sorted(config.voters)),
+            self._machine.snapshot,
+            self._halting,
+            config.snapshot_chunk_bytes,
+        )
+        self._transport = QuorumTransport(peers, self._world, pre_vote, transfer, self._halting)
+        with running(self._world):
+            self._node = RaftNode(
+                PeerNode(config.node_id),
+                peers,
+                library_conf(config, self._journal),
+                self._transport,
+                transfer,
+                self._world,
+                pre_vote,
+                self._on_apply,
+                self._on_install,
+            )
+            self._transport.attach(self._node)
+            if self._snapshots.newest is not None:
+                self._node.install(self._snapshots.newest)
+
+    # -- the lane's side
+
+    def step(self, events: Sequence[RaftEvent]) -> list[RaftEffect]:
+        """Takes in all events, ticks once, makes durable what has to be, returns what may leave.
+
+        After a halt: always the empty list.
+        """
+        if self._halting.reason is not None:
+            return []
+        try:
+            with running(self._world):
+                self._run(events)
+            self._halting.check()
+        except RaftHaltedError:
+            return []
+        except Exception:  # noqa: BLE001 - whatever broke, this voter must not go on
+            self._halting.note(
+                f"The Raft lane of node {self._config.node_id} failed:\n{traceback.format_exc()}"
+            )
+            return []
+        effects, self._effects = self._effects, []
+        return effects
+
+    @property
+    def tick_interval_s(self) -> float:
+        """How long the lane may wait for events before it steps without any; changes with each step."""
+        if self._halting.reason is not None:
+            return self._config.timing.idle_step_max_s
+        if self._journal.dirty:
+            return 0.0
+        due_s = self._node.next_due_s(self._clock())
+        return min(max(due_s, 0.0), self._config.timing.idle_step_max_s)
+
+    def close(self) -> None:
+        """Syncs and closes the journal. The driver must not be stepped again."""
+        if self._halting.reason is None:
+            self._journal.close()
+
+    # -- one step
+
+    def _run(self, events: Sequence[RaftEvent]) -> None:
+        self._journal.sync()
+        for event in events:
+            self._handle(event)
+            self._halting.check()
+        self._note_applied()
+        self._note_leadership()
+        self._node.tick()
+        self._halting.check()
+        self._snapshot_if_due()
+        self._halting.check()
+        self._note_applied()
+        self._note_leadership()
+        if self._effects or self._transport.outbox_promises:
+            self._journal.sync()
+        self._effects.extend(self._transport.take_outbox())
+
+    def _handle(self, event: RaftEvent) -> None:
+        if isinstance(event, PeerMessage):
+            self._transport.receive(event.peer_id, event.session, event.data)
+        elif isinstance(event, Propose):
+            self._propose(event)
+        elif isinstance(event, PeerConnected):
+            self._transport.connected(event.peer_id, event.session)
+        elif isinstance(event, PeerDisconnected):
+            self._transport.disconnected(event.peer_id, event.session)
+        else:
+            self._transport.hand_over_leadership()
+
+    def _propose(self, event: Propose) -> None:
+        if (
+            not self._node.barrier_applied()
+            or len(event.proposal) > MAX_PROPOSAL_BYTES
+            or len(self._pending) >= self._config.max_pending_proposals
+        ):
+            self._effects.append(ProposalOutcome(event.request_id, None, NOT_COMMITTED))
+            return
+        self._pending[self._node.propose(event.proposal)] = (self._node.term(), event.request_id)
+
+    def _on_apply(self, command: bytes, index: int, term: int) -> None:
+        """Called by the library for each committed entry, in order."""
+        if command == BARRIER:
+            self._machine.advance(index, term)
+            self._applied.append(CommittedEntry(index, term, True))
+            return
+        applied = self._machine.apply(command[len(PROPOSAL) :], index, term)
+        self._applied.append(
+            CommittedEntry(
+                index,
+                term,
+                applied.accepted,
+                applied.records,
+                applied.encoded_records,
+                applied.sequence,
+                applied.rejection,
+            )
+        )
+
+    def _on_install(self, snapshot: Snapshot) -> None:
+        """Called at start, and by the library when the leader's snapshot has arrived."""
+        self._machine.restore(snapshot.state)
+        self._image_replaced = True
+
+    def _note_applied(self) -> None:
+        """Hands out what was applied since the last call, with the outcomes that it decides."""
+        entries, self._applied = tuple(self._applied), []
+        if not entries and not self._image_replaced:
+            return
+        self._image_replaced = False
+        self._effects.append(Committed(entries, self._machine.image))
+        for entry in entries:
+            pending = self._pending.pop(entry.offset, None)
+            if pending is not None:
+                term, request_id = pending
+                mine = term == entry.epoch
+                self._effects.append(
+                    ProposalOutcome(request_id, entry.offset, None)
+                    if mine
+                    else ProposalOutcome(request_id, None, NOT_COMMITTED)
+                )
+
+    def _note_leadership(self) -> None:
+        """Says who leads when that has changed; a node that leads no more knows no outcomes."""
+        node = self._node
+        now = LeaderChanged(node.leader_id(), node.term(), node.barrier_applied())
+        if now == self._leadership:
+            return
+        self._leadership = now
+        if not now.active:
+            for _, request_id in self._pending.values():
+                self._effects.append(ProposalOutcome(request_id, None, UNKNOWN))
+            self._pending.clear()
+        self._effects.append(now)
+
+    def _snapshot_if_due(self) -> None:
+        newest = self._snapshots.newest
+        covered = 1 if newest is None else newest.last[1]
+        if self._node.last_applied() - covered >= self._config.snapshot_every_entries:
+            self._journal.sync()
+            self._node.take_snapshot()
+            self._snapshots.remove_older()
+            self._journal.remember_end()

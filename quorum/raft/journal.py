@@ -1,0 +1,201 @@
+"""The Raft log: kept in a partition log, durable when it must be, truncated only where it must be.
+
+Guarantees (Raft, section 5.3, where the library as shipped breaks them): an entry that matches what
+the leader sends is never deleted; a conflicting one is deleted with all behind it; a committed one
+never (the node halts instead); there are no gaps. After `sync` returns, term, vote and all entries
+survive a power loss. The window in memory begins exactly at the two entries that the newest
+snapshot is joined by, as the library demands. The methods in mixed case are the library's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from quorum.raft.compat import Journal
+from quorum.raft.halting import Halting
+from quorum.raft.journal_log import JournalDamagedError, JournalLog, encode_entry, read_entries
+from quorum.raft.messages import BARRIER, Entry
+from quorum.raft.quorum_state import QuorumState
+
+FIRST_ENTRY: Entry = (BARRIER, 1, 0)
+"""Every voter's log begins with it; the library adds it by itself and never applies it."""
+
+
+class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
+    """The log of one voter, and its term and vote."""
+
+    def __init__(
+        self, log: JournalLog, state: QuorumState, wall_ms: Callable[[], int], halting: Halting
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._wall_ms = wall_ms
+        self._halting = halting
+        self._entries: list[Entry] = []
+        self._unwritten: list[Entry] = []
+        self._unsynced = False
+        self._commit_index = FIRST_ENTRY[1]
+
+    # -- start
+
+    def open(self, snapshot: tuple[Entry, Entry] | None) -> None:
+        """Reads the log and joins it to the snapshot (the last two entries it covers), if there is one.
+
+        A log that holds both keeps its tail; one that does not holds nothing that the snapshot
+        lacks, and is begun anew. Raises JournalDamagedError, CorruptBatchError, OSError.
+        """
+        if snapshot is None:
+            if self._log.log_end_offset <= FIRST_ENTRY[1]:
+                self._log.truncate_fully_and_start_at(FIRST_ENTRY[1])
+                self._append(FIRST_ENTRY)
+            else:
+                self._entries = list(read_entries(self._log, FIRST_ENTRY[1]))
+            if self._entries[:1] != [FIRST_ENTRY]:
+                raise JournalDamagedError("it does not begin at its first entry, and there is no snapshot")
+            return
+        prev, last = snapshot
+        if self._log.log_start_offset <= prev[1] and last[1] < self._log.log_end_offset:
+            self._entries = list(read_entries(self._log, prev[1]))
+        if self._entries[:2] != [prev, last]:
+            self._begin_at(prev, last)
+        self._commit_index = last[1]
+
+    def join(self, prev: Entry, last: Entry) -> None:
+        """Joins the log to a durable snapshot that has been installed. A tail that follows the
+        snapshot's last two entries stays (Raft, section 7); a log that lacks them is begun anew."""
+        position = prev[1] - self._entries[0][1]
+        if position >= 0 and self._entries[position : position + 2] == [prev, last]:
+            self.deleteEntriesTo(position)
+        else:
+            self._begin_at(prev, last)
+        self._commit_index = max(self._commit_index, last[1])
+
+    # -- what the library calls
+
+    def add(self, command: bytes, idx: int, term: int) -> None:
+        """One entry from the leader, or this leader's own. Idempotent."""
+        position = idx - self._entries[0][1]
+        if position < 0:
+            return
+        if position < len(self._entries):
+            if self._entries[position][2] == term:
+                return
+            self._truncate_from(idx)
+        elif position > len(self._entries):
+            self._halting.halt(f"the Raft log ends at {self._entries[-1][1]}, and was handed entry {idx}")
+        self._append((command, idx, term))
+
+    def clear(self) -> None:
+        """Never called: `join` replaces what the library would do with it."""
+        raise AssertionError("the journal is never cleared")
+
+    def deleteEntriesFrom(self, entry_from: int) -> None:
+        """Nothing: `add` deletes what really conflicts."""
+
+    def deleteEntriesTo(self, entry_to: int) -> None:
+        """Forgets the first entries of the window; a durable snapshot covers them."""
+        if entry_to > 0:
+            self._write()
+            del self._entries[:entry_to]
+            self._log.delete_segments_before(self._entries[0][1])
+
+    def __getitem__(self, item: Any) -> Any:
+        return self._entries[item]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def setRaftCommitIndex(self, raft_commit_index: int) -> None:
+        """Kept in memory, as the bound below which nothing is truncated: a restarted voter learns
+        the commit index from the leader."""
+        self._commit_index = max(self._commit_index, raft_commit_index)
+
+    def getRaftCommitIndex(self) -> int:
+        return self._commit_index
+
+    def setCurrentTerm(self, term: int, voted_for: int | None) -> None:
+        self._state.set(term, voted_for)
+
+    def getCurrentTerm(self) -> int:
+        return self._state.term
+
+    def getVotedForNodeId(self) -> int | None:
+        return self._state.voted_for
+
+    def _destroy(self) -> None:
+        """Nothing: the driver closes the journal."""
+
+    # -- durability
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a power loss now would take something away."""
+        return self._unsynced or self._state.dirty
+
+    @property
+    def end_index(self) -> int:
+        return self._entries[-1][1]
+
+    def sync(self) -> None:
+        """Makes term, vote and every entry durable, with one fsync for all entries since the last."""
+        if self._state.dirty:
+            self._state.save()
+        if self._unsynced:
+            self._write()
+            self._log.sync()
+            self._unsynced = False
+
+    def remember_end(self) -> None:
+        """Notes durably how far the log reaches, so that a later loss of it is told from a torn tail."""
+        self.sync()
+        if self._state.journal_end < self.end_index:
+            self._state.journal_end = self.end_index
+            self._state.save()
+
+    def close(self) -> None:
+        """Syncs everything and closes the log."""
+        self.remember_end()
+        self._log.close()
+
+    # -- inside
+
+    def _append(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._unwritten.append(entry)
+        self._unsynced = True
+
+    def _write(self) -> None:
+        if self._unwritten:
+            now_ms = self._wall_ms()
+            self._log.append_as_follower(b"".join(encode_entry(entry, now_ms) for entry in self._unwritten))
+            self._unwritten.clear()
+
+    def _truncate_from(self, index: int) -> None:
+        if index <= self._commit_index:
+            self._halting.halt(
+                f"the leader contradicts committed entry {index} (committed through {self._commit_index}):"
+                " this voter's state cannot be trusted"
+            )
+        del self._entries[index - self._entries[0][1] :]
+        while self._unwritten and self._unwritten[-1][1] >= index:
+            self._unwritten.pop()
+        if index < self._log.log_end_offset:
+            self._lower_end(index - 1)
+            self._log.truncate_to(index)
+            self._unsynced = True
+
+    def _begin_at(self, prev: Entry, last: Entry) -> None:
+        self._lower_end(0)
+        self._log.truncate_fully_and_start_at(prev[1])
+        self._entries.clear()
+        self._unwritten.clear()
+        self._append(prev)
+        self._append(last)
+        self.sync()
+
+    def _lower_end(self, index: int) -> None:
+        """Before entries go for good reason, so that their absence is not taken for a loss."""
+        if self._state.journal_end > index:
+            self._state.journal_end = index
+            self._state.save()

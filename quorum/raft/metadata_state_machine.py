@@ -1,0 +1,55 @@
+"""The state that the quorum replicates: the metadata image, and the fence that guards it.
+
+Guarantees: equal logs give equal images and equal snapshots, byte for byte; a proposal that is
+malformed, of another controller epoch or out of sequence changes nothing but the offset. Owned by
+the Raft driver; the images it hands out are immutable and shared with the other lanes.
+"""
+
+from __future__ import annotations
+
+import msgpack
+
+from quorum.controller.proposal import ProposalFence, apply_proposal
+from quorum.metadata.image import EMPTY, MetadataImage
+from quorum.raft.state_machine import Applied
+
+_FORMAT = 1
+
+
+class MetadataStateMachine:
+    """A `StateMachine` over `MetadataImage`."""
+
+    def __init__(self) -> None:
+        self._image = EMPTY
+        self._fence = ProposalFence()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._image
+
+    def apply(self, data: bytes, offset: int, epoch: int) -> Applied:
+        """One committed proposal: all of its records, or none."""
+        applied = apply_proposal(self._image, self._fence, data, offset, epoch)
+        self._image, self._fence = applied.image, applied.fence
+        return Applied(
+            applied.accepted, applied.records, applied.encoded_records, applied.sequence, applied.rejection
+        )
+
+    def advance(self, offset: int, epoch: int) -> None:
+        """A leader's barrier: the image moves on to its offset."""
+        self._image = self._image.at(offset, epoch)
+
+    def snapshot(self) -> bytes:
+        """Fence and image, canonical."""
+        packed: bytes = msgpack.packb((_FORMAT, *self._fence, self._image.encode()), use_bin_type=True)
+        return packed
+
+    def restore(self, data: bytes) -> None:
+        """Replaces fence and image. Raises ValueError if the bytes are no snapshot of this kind."""
+        try:
+            form, epoch, next_sequence, image = msgpack.unpackb(data, use_list=False)
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise ValueError(f"not a metadata snapshot: {error}") from error
+        if form != _FORMAT or type(epoch) is not int or type(next_sequence) is not int:
+            raise ValueError("a metadata snapshot of another format")
+        self._image, self._fence = MetadataImage.decode(image), ProposalFence(epoch, next_sequence)

@@ -1,0 +1,246 @@
+"""pysyncobj's Raft, opened where the layer around it has to look in or hold it back.
+
+Guarantees: an election begins only after the pre-vote; commands are raw bytes, applied with their
+index and term; new entries and a new commit index leave in the same tick. All access to the
+library's private state is here, under plain names. Owned by the driver, used by the transport; every
+call happens inside the driver's world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quorum.raft.compat import Journal, Node, SyncObj, SyncObjConf, Transport, World
+from quorum.raft.config import RaftConfig
+from quorum.raft.messages import PROPOSAL, Message
+from quorum.raft.pre_vote import PreVote
+from quorum.raft.snapshot import Snapshot
+from quorum.raft.transfer import SnapshotTransfer
+
+_FOLLOWER = 0
+_AT_ONCE = float("-inf")
+_NEVER = float("inf")
+_NEVER_BY_ITSELF = 2**62
+
+
+class PeerNode(Node):  # type: ignore[misc]  # the library has no types
+    """A voter, known by its number; its hash is that number in every process."""
+
+    def __hash__(self) -> int:
+        return int(self.id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PeerNode) and self.id == other.id
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+def library_conf(config: RaftConfig, journal: Journal) -> SyncObjConf:
+    """The library's settings. Snapshots are the driver's decision, so its own triggers are off."""
+    timing = config.timing
+    return SyncObjConf(
+        autoTick=False,
+        journalFile=journal,
+        fullDumpFile="unused",
+        serializer=_refuse,
+        deserializer=_refuse,
+        raftMinTimeout=timing.election_min_s,
+        raftMaxTimeout=timing.election_max_s,
+        appendEntriesPeriod=timing.heartbeat_s,
+        leaderFallbackTimeout=timing.leader_fallback_s,
+        connectionTimeout=max(3.0, timing.election_max_s),
+        connectionRetryTime=0.3,
+        appendEntriesUseBatch=True,
+        appendEntriesBatchSizeBytes=config.append_bytes,
+        commandsWaitLeader=False,
+        commandsQueueSize=1,
+        dynamicMembershipChange=False,
+        useFork=False,
+        logCompactionMinEntries=_NEVER_BY_ITSELF,
+        logCompactionMinTime=_NEVER_BY_ITSELF,
+    )
+
+
+def _refuse(*_: object) -> None:
+    raise AssertionError("the library's own snapshot files are never used")
+
+
+class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
+    """One voter."""
+
+    def __init__(
+        self,
+        identity: PeerNode,
+        peers: list[PeerNode],
+        conf: SyncObjConf,
+        transport: Transport,
+        transfer: SnapshotTransfer,
+        world: World,
+        pre_vote: PreVote,
+        on_apply: Callable[[bytes, int, int], None],
+        on_install: Callable[[Snapshot], None],
+    ) -> None:
+        self._world = world
+        self._pre_vote = pre_vote
+        self._on_apply = on_apply
+        self._on_install = on_install
+        self._transfer = transfer
+        self._sends = 0
+        self._sent_through = 0
+        super().__init__(identity, peers, conf, nodeClass=PeerNode, transport=transport)
+        self._SyncObj__serializer = transfer
+        self._SyncObj__needLoadDumpFile = False
+        if not peers:
+            self._SyncObj__raftElectionDeadline = _AT_ONCE
+
+    # -- one tick
+
+    def tick(self) -> None:
+        """Elections, commits, applies, heartbeats; sends what this step's events added to the log."""
+        deadline = self._election_deadline()
+        self._SyncObj__raftElectionDeadline = deadline if deadline == _AT_ONCE else _NEVER
+        if self._isLeader() and self._sent_through < self.log_end():
+            self._SyncObj__newAppendEntriesTime = _AT_ONCE
+        commit_before = self.commit_index()
+        sends_before = self._sends
+        self._onTick(0.0)
+        if self._SyncObj__raftElectionDeadline == _NEVER:
+            self._SyncObj__raftElectionDeadline = deadline
+        if self._isLeader() and self.commit_index() > commit_before and self._sends == sends_before:
+            self._SyncObj__sendAppendEntries()
+
+    def _election_deadline(self) -> float:
+        """When the library's election timeout expires: at once if an election may begin in this tick.
+        One that expires without the others' consent only asks for it and starts anew."""
+        deadline = float(self._SyncObj__raftElectionDeadline)
+        if self._isLeader() or not self.peers():
+            return deadline
+        if self._pre_vote.passed:
+            self._pre_vote.cancel()
+            return _AT_ONCE
+        now = self._world.now()
+        if deadline > now:
+            return deadline
+        self._ask_for_consent()
+        return float(now + self._SyncObj__generateRaftTimeout())
+
+    def _ask_for_consent(self) -> None:
+        message = {
+            "type": "pre_vote",
+            "term": self.term(),
+            "round": self._pre_vote.begin(self.node_id()),
+            "last_log_index": self.log_end(),
+            "last_log_term": self.log_end_term(),
+        }
+        for peer in self.connected_peers():
+            self._SyncObj__transport.send(peer, message)
+
+    def next_due_s(self, now_s: float) -> float:
+        """Seconds until the library has something to do by itself."""
+        if self._isLeader():
+            return float(self._SyncObj__newAppendEntriesTime) - now_s
+        return float(self._SyncObj__raftElectionDeadline) - now_s
+
+    # -- hooks of the library
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
+        index = self.last_applied() + 1
+        log = self._SyncObj__raftLog
+        self._on_apply(command, index, log[index - log[0][1]][2])
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
+        """Installs the snapshot that has arrived. The library's own way swallows every exception and
+        drops the log behind the snapshot, acknowledged or not."""
+        self.install(self._transfer.newest())
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replaces the state by a durable snapshot's, at start or when one came from the leader."""
+        self._on_install(snapshot)
+        self._SyncObj__raftLog.join(snapshot.prev, snapshot.last)
+        self._SyncObj__raftLastApplied = snapshot.last[1]
+
+    def _SyncObj__sendAppendEntries(self) -> None:
+        self._sends += 1
+        self._sent_through = self.log_end()
+        super()._SyncObj__sendAppendEntries()
+
+    # -- what the layer around asks for
+
+    def deliver(self, peer: PeerNode, message: Message) -> None:
+        """Hands a checked message to the library."""
+        self._SyncObj__onMessageReceived(peer, message)
+
+    def propose(self, proposal: bytes) -> int:
+        """Appends a proposal to this leader's log and returns its index. Call only while leading."""
+        assert self._isLeader()
+        before = self.log_end()
+        self._applyCommand(PROPOSAL + proposal, None)
+        self._checkCommandsToApply()
+        assert self.log_end() == before + 1, "a leader appends at once"
+        return before + 1
+
+    def adopt_term(self, term: int) -> None:
+        """Any message of a later term makes a voter a follower of that term (Raft, section 5.1)."""
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(_FOLLOWER)
+        self._SyncObj__raftLeader = None
+        self._pre_vote.cancel()
+
+    def hasten_election(self) -> None:
+        """The link to the leader broke: stand soon instead of waiting for a whole timeout (the random
+        part stays, so that voters do not collide; the pre-vote protects a leader that lives)."""
+        soon = self._world.now() + self._SyncObj__generateRaftTimeout() - self.conf.raftMinTimeout
+        self._SyncObj__raftElectionDeadline = min(self._SyncObj__raftElectionDeadline, soon)
+
+    def take_snapshot(self) -> None:
+        """Writes a snapshot of what is applied, then cuts the log behind it."""
+        self.forceLogCompaction()
+        self._SyncObj__tryLogCompaction()
+        self._SyncObj__tryLogCompaction()
+
+    def node_id(self) -> int:
+        return int(self.selfNode.id)
+
+    def peers(self) -> list[PeerNode]:
+        return sorted(self._SyncObj__otherNodes, key=lambda peer: int(peer.id))
+
+    def connected_peers(self) -> list[PeerNode]:
+        return [peer for peer in self.peers() if peer in self._SyncObj__connectedNodes]
+
+    def is_leader(self) -> bool:
+        return bool(self._isLeader())
+
+    def leader_id(self) -> int | None:
+        leader = self._getLeader()
+        return None if leader is None else int(leader.id)
+
+    def barrier_applied(self) -> bool:
+        """Whether this leader has applied the first entry of its own term, hence all before it."""
+        barrier = self._SyncObj__noopIDx
+        return self.is_leader() and barrier is not None and self.last_applied() >= barrier
+
+    def term(self) -> int:
+        return int(self._SyncObj__raftCurrentTerm)
+
+    def log_end(self) -> int:
+        return int(self._SyncObj__raftLog[-1][1])
+
+    def log_end_term(self) -> int:
+        return int(self._SyncObj__raftLog[-1][2])
+
+    def commit_index(self) -> int:
+        return int(self._SyncObj__raftCommitIndex)
+
+    def last_applied(self) -> int:
+        return int(self._SyncObj__raftLastApplied)
+
+    def match_index(self, peer: PeerNode) -> int:
+        return int(self._SyncObj__raftMatchIndex.get(peer, 0))
+
+    def next_index(self, peer: PeerNode) -> int:
+        return int(self._SyncObj__raftNextIndex.get(peer, 1))
+
+    def raise_next_index(self, peer: PeerNode, index: int) -> None:
+        """Entries in flight are not sent again because an older acknowledgement came in."""
+        self._SyncObj__raftNextIndex[peer] = max(index, self.next_index(peer))

@@ -1,0 +1,60 @@
+"""Asking before standing for election (Raft thesis, section 9.6), so that a voter which was cut off
+does not come back with a high term and depose a healthy leader.
+
+Guarantees: a voter raises its term only after a majority said, in this round, that it has not heard
+from a live leader lately and that the candidate's log is good enough. Pure: `transport.py` carries
+the questions, `node.py` holds the election back until `passed`. A leader that hands over bypasses it.
+"""
+
+from __future__ import annotations
+
+NEVER = float("-inf")
+
+
+class PreVote:
+    """One voter's rounds, and its own view of whether the leader lives."""
+
+    def __init__(self, quorum_size: int, leader_lease_s: float) -> None:
+        self._majority = quorum_size // 2 + 1
+        self._leader_lease_s = leader_lease_s
+        self._leader_heard_s = NEVER
+        self._granted: set[int] | None = None
+        self._ordered = False
+        self.round = 0
+
+    def heard_leader(self, now_s: float) -> None:
+        """The leader of the current term spoke: no election is wanted."""
+        self._leader_heard_s = now_s
+        self._granted = None
+
+    def lost_leader(self) -> None:
+        """The link to the leader broke, or it stepped down: waiting for it is pointless."""
+        self._leader_heard_s = NEVER
+
+    def leader_is_live(self, now_s: float) -> bool:
+        return now_s - self._leader_heard_s < self._leader_lease_s
+
+    @property
+    def passed(self) -> bool:
+        """Whether an election may begin now."""
+        return self._ordered or (self._granted is not None and len(self._granted) >= self._majority)
+
+    def begin(self, node_id: int) -> int:
+        """Starts a round with this node's own consent; returns its number."""
+        self.round += 1
+        self._granted = {node_id}
+        return self.round
+
+    def granted(self, round_number: int, peer_id: int) -> None:
+        """A peer consents. Answers of older rounds do not count."""
+        if self._granted is not None and round_number == self.round:
+            self._granted.add(peer_id)
+
+    def order_election(self) -> None:
+        """The leader asked this voter to take over: no round is needed."""
+        self._ordered = True
+
+    def cancel(self) -> None:
+        """The round and the order are void: the term has changed, or the election was started."""
+        self._granted = None
+        self._ordered = False

@@ -1,0 +1,47 @@
+"""What the quorum replicates, behind the few calls that the Raft layer makes.
+
+Raft knows nothing of metadata: it hands committed bytes to a `StateMachine` in log order, once
+each, and asks it for snapshots. Implementations are deterministic and never raise on bad input:
+what one voter refuses every voter refuses. `metadata_state_machine.py` has the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of one committed proposal.
+
+    `records` are what it changed the image by, `encoded_records` the same as bytes to ship; both are
+    empty when it was not accepted, and `rejection` says why. `sequence` is its number within the epoch.
+    """
+
+    accepted: bool
+    records: Sequence[Any] = ()
+    encoded_records: bytes = b""
+    sequence: int | None = None
+    rejection: str | None = None
+
+
+class StateMachine(Protocol):
+    """Deterministic state behind the log. An exception from any method halts the node."""
+
+    @property
+    def image(self) -> Any:
+        """The state so far, immutable: it is shared with other lanes."""
+
+    def apply(self, data: bytes, offset: int, epoch: int) -> Applied:
+        """One committed proposal. Malformed or fenced: not accepted, state unchanged but for the offset."""
+
+    def advance(self, offset: int, epoch: int) -> None:
+        """A leader's barrier was committed at this offset: offsets stay dense, nothing else changes."""
+
+    def snapshot(self) -> bytes:
+        """The whole state, canonical: equal states give equal bytes."""
+
+    def restore(self, data: bytes) -> None:
+        """Replaces the state by a snapshot's. Raises ValueError if the bytes are none."""

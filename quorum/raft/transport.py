@@ -1,0 +1,285 @@
+"""What passes between the library and its peers: sessions, and the checks that make it safe.
+
+Guarantees, where the library as shipped loses acknowledged entries or commits wrong ones:
+- a message of an older session, a duplicate or a straggler is dropped;
+- acknowledgements carry their term; one of another term counts for nothing, and a later term found
+  in any message deposes this node;
+- a vote counts once for each (term, voter);
+- a follower commits no further than what this very message proved to match the leader's log;
+- a follower that is asked to resend asks from its committed end, a leader resends nothing that is
+  acknowledged;
+- a snapshot that is no news is refused for the whole transfer; one that was installed acknowledges
+  itself and nothing behind it.
+Messages are only collected here (`outbox`); the driver lets them go after the sync they wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorum.raft.compat import Transport, World
+from quorum.raft.events import SendToPeer
+from quorum.raft.halting import Halting
+from quorum.raft.messages import Message, MessageRefusedError, decode_message, encode_message
+from quorum.raft.node import PeerNode, RaftNode
+from quorum.raft.pre_vote import PreVote
+from quorum.raft.transfer import SnapshotTransfer
+
+PROMISES = frozenset({"next_node_idx", "request_vote", "response_vote"})
+"""Messages that promise something: term, vote and log are durable before they leave."""
+_NEVER_SENT = frozenset({"apply_command", "apply_command_response", "timeout_now"})
+
+
+@dataclass
+class _Link:
+    """The live session with one peer."""
+
+    peer: PeerNode
+    session: int
+    sent: int = 0
+    received: int = 0
+
+
+class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no types
+    """All peers of one voter."""
+
+    def __init__(
+        self,
+        peers: list[PeerNode],
+        world: World,
+        pre_vote: PreVote,
+        transfer: SnapshotTransfer,
+        halting: Halting,
+    ) -> None:
+        super().__init__(None, None, peers)
+        self._peers = {int(peer.id): peer for peer in peers}
+        self._world = world
+        self._pre_vote = pre_vote
+        self._transfer = transfer
+        self._halting = halting
+        self._node: RaftNode | None = None
+        self._links: dict[int, _Link] = {}
+        self._newest_session = dict.fromkeys(self._peers, -1)
+        self._votes: tuple[int, set[int]] = (0, set())
+        self._acknowledge_at_most: int | None = None
+        self._handlers: dict[str, Callable[[PeerNode, Message], None]] = {
+            "request_vote": self._on_request_vote,
+            "response_vote": self._on_response_vote,
+            "append_entries": self._on_append_entries,
+            "next_node_idx": self._on_next_node_idx,
+            "pre_vote": self._on_pre_vote,
+            "response_pre_vote": self._on_response_pre_vote,
+            "take_leadership": self._on_take_leadership,
+        }
+        self.outbox: list[SendToPeer] = []
+        self.outbox_promises = False
+        self.dropped_messages = 0
+        self.refused_messages = 0
+
+    def attach(self, node: RaftNode) -> None:
+        """The node and its transport need each other; this is the second half."""
+        self._node = node
+
+    @property
+    def node(self) -> RaftNode:
+        assert self._node is not None
+        return self._node
+
+    # -- sessions
+
+    def connected(self, peer_id: int, session: int) -> None:
+        """A new session; an older one of the same peer ends with it."""
+        peer = self._peers.get(peer_id)
+        if peer is None or session <= self._newest_session[peer_id]:
+            return
+        if peer_id in self._links:
+            self.disconnected(peer_id, self._links[peer_id].session)
+        self._newest_session[peer_id] = session
+        self._links[peer_id] = _Link(peer, session)
+        self._onNodeConnected(peer)
+
+    def disconnected(self, peer_id: int, session: int) -> None:
+        """The session is over: transfers in both directions begin again with the next one."""
+        link = self._links.get(peer_id)
+        if link is None or link.session != session:
+            return
+        del self._links[peer_id]
+        self._onNodeDisconnected(link.peer)
+        self._transfer.cancelTransmisstion(link.peer)
+        self._transfer.forget_incoming(peer_id)
+        if self.node.leader_id() == peer_id:
+            self._pre_vote.lost_leader()
+            self.node.hasten_election()
+
+    def receive(self, peer_id: int, session: int, data: bytes) -> None:
+        """Bytes from a peer. What is old, doubled or malformed is counted and dropped."""
+        link = self._links.get(peer_id)
+        if link is None or link.session != session:
+            self.dropped_messages += 1
+            return
+        try:
+            sequence, message = decode_message(data)
+        except MessageRefusedError:
+            self.refused_messages += 1
+            return
+        if sequence <= link.received:
+            self.dropped_messages += 1
+            return
+        link.received = sequence
+        self._handlers[message["type"]](link.peer, message)
+
+    # -- sending
+
+    def send(self, node: PeerNode, message: Message) -> bool:
+        """Collects a message of the library or of this layer; false if there is no link."""
+        link = self._links.get(int(node.id))
+        kind = message["type"]
+        if link is None or kind in _NEVER_SENT:
+            return False
+        if kind == "next_node_idx":
+            message = self._checked_acknowledgement(message)
+        elif "transmission" in message:
+            self._halting.halt("the Raft library cut an entry into pieces, though entries are limited")
+        if kind in PROMISES:
+            self.outbox_promises = True
+        link.sent += 1
+        self.outbox.append(SendToPeer(int(node.id), link.session, encode_message(link.sent, message)))
+        return True
+
+    def take_outbox(self) -> list[SendToPeer]:
+        outbox, self.outbox, self.outbox_promises = self.outbox, [], False
+        return outbox
+
+    def _checked_acknowledgement(self, message: Message) -> Message:
+        node = self.node
+        index = message["next_node_idx"]
+        if message["reset"] and not message["success"]:
+            index = min(index, max(node.commit_index(), node.last_applied()) + 1)
+        if self._acknowledge_at_most is not None:
+            index = min(index, self._acknowledge_at_most + 1)
+        return {**message, "term": node.term(), "next_node_idx": index}
+
+    def _answer(self, peer: PeerNode, *, reset: bool) -> None:
+        """Tells a leader where this log stands (`reset`: send from there), acknowledging nothing."""
+        index = self.node.last_applied() + 1 if reset else self.node.log_end() + 1
+        self.send(peer, {"type": "next_node_idx", "next_node_idx": index, "reset": reset, "success": False})
+
+    # -- elections
+
+    def _on_request_vote(self, peer: PeerNode, message: Message) -> None:
+        if message["term"] > self.node.term():
+            self._pre_vote.cancel()
+        self.node.deliver(peer, message)
+
+    def _on_response_vote(self, peer: PeerNode, message: Message) -> None:
+        if message["term"] != self.node.term():
+            return
+        if self._votes[0] != message["term"]:
+            self._votes = (message["term"], set())
+        if peer.id not in self._votes[1]:
+            self._votes[1].add(peer.id)
+            self.node.deliver(peer, message)
+
+    def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
+        node = self.node
+        if message["term"] > node.term():
+            node.adopt_term(message["term"])
+        good_log = (message["last_log_term"], message["last_log_index"]) >= (
+            node.log_end_term(),
+            node.log_end(),
+        )
+        granted = (
+            good_log
+            and message["term"] == node.term()
+            and not node.is_leader()
+            and not self._pre_vote.leader_is_live(self._world.now())
+        )
+        answer = {
+            "type": "response_pre_vote",
+            "term": node.term(),
+            "round": message["round"],
+            "granted": granted,
+        }
+        self.send(peer, answer)
+
+    def _on_response_pre_vote(self, peer: PeerNode, message: Message) -> None:
+        if message["term"] > self.node.term():
+            self.node.adopt_term(message["term"])
+        elif message["granted"] and message["term"] == self.node.term():
+            self._pre_vote.granted(message["round"], int(peer.id))
+
+    def _on_take_leadership(self, peer: PeerNode, message: Message) -> None:
+        node = self.node
+        if message["term"] == node.term() and node.leader_id() == peer.id and not node.is_leader():
+            self._pre_vote.order_election()
+
+    def hand_over_leadership(self) -> bool:
+        """A leader asks its most caught-up connected peer to take over; false if none is caught up."""
+        node = self.node
+        if not node.is_leader():
+            return False
+        ready = [peer for peer in node.connected_peers() if node.match_index(peer) == node.log_end()]
+        return bool(ready) and self.send(ready[0], {"type": "take_leadership", "term": node.term()})
+
+    # -- the log
+
+    def _on_append_entries(self, peer: PeerNode, message: Message) -> None:
+        node = self.node
+        if message["term"] < node.term():
+            self._answer(peer, reset=False)
+            return
+        if message["term"] == node.term() and node.is_leader():
+            self._halting.halt(f"voters {node.node_id()} and {peer.id} both lead in epoch {node.term()}")
+        self._pre_vote.heard_leader(self._world.now())
+        if "entries" in message:
+            proved = message["prevLogIdx"] + len(message["entries"])
+            message["commit_index"] = min(message["commit_index"], proved)
+            node.deliver(peer, message)
+        else:
+            self._on_snapshot_chunk(peer, message)
+
+    def _on_snapshot_chunk(self, peer: PeerNode, message: Message) -> None:
+        node, chunk = self.node, message["serialized"]
+        message["commit_index"] = min(message["commit_index"], node.commit_index())
+        message["serialized"] = None
+        if chunk is None:
+            node.deliver(peer, message)
+            return
+        is_news = chunk.last_index > node.last_applied()
+        state = self._transfer.receive(int(peer.id), chunk) if is_news else False
+        if state:
+            self._install(peer, message, chunk.last_index)
+            return
+        node.deliver(peer, message)
+        if state is None or chunk.is_first or chunk.is_last:
+            self._answer(peer, reset=state is False)
+
+    def _install(self, peer: PeerNode, message: Message, last_index: int) -> None:
+        message["serialized"] = True
+        message["commit_index"] = last_index
+        self._acknowledge_at_most = last_index
+        try:
+            self.node.deliver(peer, message)
+        finally:
+            self._acknowledge_at_most = None
+
+    def _on_next_node_idx(self, peer: PeerNode, message: Message) -> None:
+        node = self.node
+        if message["term"] > node.term():
+            node.adopt_term(message["term"])
+            return
+        acknowledged = message["next_node_idx"] - 1
+        if message["term"] < node.term() or not node.is_leader():
+            return
+        if message["success"] and acknowledged > node.log_end():
+            self.refused_messages += 1
+            return
+        in_flight = node.next_index(peer)
+        if message["reset"]:
+            self._transfer.cancelTransmisstion(peer)
+            first = max(message["next_node_idx"], node.match_index(peer) + 1, 2)
+            message["next_node_idx"] = min(first, node.log_end() + 1)
+        node.deliver(peer, message)
+        if not message["reset"]:
+            node.raise_next_index(peer, in_flight)

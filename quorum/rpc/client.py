@@ -1,0 +1,157 @@
+"""Calls to the controller listener: `call(address, method, body, timeout)`, and a channel to the leader.
+
+`RpcClient` makes one call to one address. `ControllerChannel` finds the active controller among the
+voters, follows its hints, and retries until a deadline; every method is idempotent or fenced by
+epochs, so a retry after an unknown outcome is safe. Used by brokers (`kraft.broker`) and the CLI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+
+import aiohttp
+
+from quorum.rpc.envelope import (
+    MAX_RESPONSE_BYTES,
+    SIGNATURE_HEADER,
+    Body,
+    EnvelopeError,
+    RpcError,
+    RpcUnavailable,
+    decode,
+    encode,
+    sign,
+    unwrap,
+    verify,
+)
+
+BACKOFF_FIRST_S = 0.02
+BACKOFF_MAX_S = 0.5
+CONNECT_TIMEOUT_S = 1.0
+CONNECTIONS_MAX = 64
+
+ConnectorFactory = Callable[[], aiohttp.BaseConnector]
+
+_ELSEWHERE = frozenset({"NOT_CONTROLLER", "BROKER_NOT_AVAILABLE"})
+
+
+def default_connector() -> aiohttp.BaseConnector:
+    """A pool of connections, bounded."""
+    return aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
+
+
+class RpcClient:
+    """One pooled HTTP client. Create and close it on the loop that uses it."""
+
+    def __init__(self, secret: bytes, connector: ConnectorFactory = default_connector) -> None:
+        self._secret = secret
+        self._session = aiohttp.ClientSession(
+            connector=connector(), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+        )
+
+    async def call(self, address: str, method: str, body: Mapping[str, object], timeout_s: float) -> Body:
+        """Posts one call to `host:port`.
+
+        Raises RpcUnavailable if nobody answered in `timeout_s` seconds (it may have been executed),
+        RpcError if the call was refused.
+        """
+        data = encode(body)
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
+        try:
+            async with self._session.post(
+                f"http://{address}/rpc/{method}",
+                data=data,
+                headers={SIGNATURE_HEADER: sign(self._secret, method, data)},
+                timeout=timeout,
+            ) as response:
+                return await self._read(method, address, response)
+        except TimeoutError as error:
+            raise RpcUnavailable(f"{address} did not answer {method} in {timeout_s:g} s") from error
+        except aiohttp.ClientError as error:
+            raise RpcUnavailable(f"{address}: {error}") from error
+
+    async def _read(self, method: str, address: str, response: aiohttp.ClientResponse) -> Body:
+        if response.status == 401:
+            raise RpcError(
+                "CLUSTER_AUTHORIZATION_FAILED", f"{address} refused our signature; check the secret"
+            )
+        if (response.content_length or 0) > MAX_RESPONSE_BYTES:
+            raise RpcUnavailable(f"{address} answered {method} with {response.content_length} bytes")
+        data = await response.read()
+        if response.status != 200 or not verify(
+            self._secret, method, data, response.headers.get(SIGNATURE_HEADER)
+        ):
+            raise RpcUnavailable(
+                f"{address} answered {method} with status {response.status}, not signed by our quorum"
+            )
+        try:
+            return unwrap(decode(data))
+        except EnvelopeError as error:
+            raise RpcUnavailable(f"{address} answered {method} with something else: {error}") from error
+
+    async def close(self) -> None:
+        """Closes the pool; calls under way fail with RpcUnavailable."""
+        await self._session.close()
+
+
+class ControllerChannel:
+    """Calls the active controller, wherever it is.
+
+    `voters` maps node ids to `host:port` of their controller listeners. The last known leader is
+    tried first, then the hint of whoever refused, then the others in turn, with bounded back-off.
+    """
+
+    def __init__(self, client: RpcClient, voters: Mapping[int, str], rng: random.Random) -> None:
+        if not voters:
+            raise ValueError("controller.quorum.voters names no voter")
+        self._client = client
+        self._voters = dict(voters)
+        self._order = sorted(voters)
+        self._rng = rng
+        self.leader_id: int | None = None
+
+    async def call(
+        self,
+        method: str,
+        body: Mapping[str, object],
+        *,
+        timeout_s: float,
+        attempt_timeout_s: float | None = None,
+    ) -> Body:
+        """Calls the active controller, retrying elsewhere until `timeout_s` seconds have passed.
+
+        Raises RpcError as the controller refused it, or RpcUnavailable if no active controller
+        answered in time.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        backoff_s = BACKOFF_FIRST_S
+        target = self.leader_id if self.leader_id is not None else self._rng.choice(self._order)
+        while True:
+            remaining_s = deadline - loop.time()
+            if remaining_s <= 0:
+                raise RpcUnavailable(f"no active controller answered {method} in {timeout_s:g} s")
+            attempt_s = remaining_s if attempt_timeout_s is None else min(remaining_s, attempt_timeout_s)
+            try:
+                body_out = await self._client.call(self._voters[target], method, body, attempt_s)
+            except RpcError as error:
+                if error.code not in _ELSEWHERE:
+                    raise
+                hint = error.leader_id
+            else:
+                self.leader_id = target
+                return body_out
+            if self.leader_id == target:
+                self.leader_id = None
+            if hint is not None and hint in self._voters and hint != target:
+                target = hint
+            else:
+                target = self._after(target)
+                pause_s = min(backoff_s * self._rng.uniform(0.8, 1.2), max(0.0, deadline - loop.time()))
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+                await asyncio.sleep(pause_s)
+
+    def _after(self, voter_id: int) -> int:
+        return self._order[(self._order.index(voter_id) + 1) % len(self._order)]

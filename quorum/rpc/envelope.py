@@ -1,0 +1,104 @@
+"""What travels on the controller listener: msgpack envelopes, signed with the quorum's shared secret.
+
+A request is one POST to `/rpc/<method>` whose body is a msgpack map; the answer is a msgpack map
+with either a `body` or an `error`. Both carry an HMAC-SHA256 of method and body in the header
+`X-Kraft-Signature`, so that a stranger's bytes are refused before they are decoded. The decoder
+accepts only plain values (no extension types) and bounds every length by the bytes received.
+Used by `quorum.rpc.server` and `quorum.rpc.client`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+import msgpack
+
+SIGNATURE_HEADER = "X-Kraft-Signature"
+MAX_REQUEST_BYTES = 16 * 1024 * 1024
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+
+Body = dict[str, Any]
+
+
+class EnvelopeError(ValueError):
+    """The bytes are not an envelope of ours; the sentence says why."""
+
+
+class RpcError(Exception):
+    """A call did not succeed. `code` is Kafka's error name; `leader_id` a hint where to go instead."""
+
+    def __init__(self, code: str, message: str, leader_id: int | None = None) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.leader_id = leader_id
+
+
+class RpcUnavailable(RpcError):
+    """Nobody answered: refused, reset or timed out. The call may or may not have been executed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("BROKER_NOT_AVAILABLE", message)
+
+
+def sign(secret: bytes, method: str, body: bytes) -> str:
+    """The signature (hex) of a request or response body under the shared secret."""
+    return hmac.new(secret, method.encode() + b"\n" + body, "sha256").hexdigest()
+
+
+def verify(secret: bytes, method: str, body: bytes, signature: str | None) -> bool:
+    """Whether the signature is the one of this body; takes the same time for every wrong one."""
+    return signature is not None and hmac.compare_digest(sign(secret, method, body), signature)
+
+
+def encode(value: Mapping[str, Any]) -> bytes:
+    """Packs an envelope. Raises TypeError for values msgpack does not know, which is a bug of ours."""
+    packed: bytes = msgpack.packb(dict(value), use_bin_type=True)
+    return packed
+
+
+def decode(data: bytes) -> Body:
+    """Unpacks an envelope. Raises EnvelopeError for anything but one map of plain values."""
+    limit = len(data)
+    try:
+        value = msgpack.unpackb(
+            data,
+            raw=False,
+            strict_map_key=False,
+            max_str_len=limit,
+            max_bin_len=limit,
+            max_array_len=limit,
+            max_map_len=limit,
+            max_ext_len=0,
+        )
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise EnvelopeError(f"not a msgpack envelope: {error}") from error
+    if not isinstance(value, dict):
+        raise EnvelopeError(f"an envelope is a map, not a {type(value).__name__}")
+    return value
+
+
+def success(body: Mapping[str, Any]) -> Body:
+    """The envelope of an answer."""
+    return {"body": dict(body)}
+
+
+def failure(error: RpcError) -> Body:
+    """The envelope of a refusal."""
+    return {"error": error.code, "message": error.message, "leader_id": error.leader_id}
+
+
+def unwrap(envelope: Body) -> Body:
+    """The body of an answer. Raises RpcError if it is a refusal, EnvelopeError if it is neither."""
+    code = envelope.get("error")
+    if code is not None:
+        leader_id = envelope.get("leader_id")
+        if not isinstance(code, str) or not (leader_id is None or isinstance(leader_id, int)):
+            raise EnvelopeError("a refusal carries a string code and an integer leader hint")
+        raise RpcError(code, str(envelope.get("message", "")), leader_id)
+    body = envelope.get("body")
+    if not isinstance(body, dict):
+        raise EnvelopeError("an answer carries a body or an error")
+    return body

@@ -1,0 +1,251 @@
+"""The Raft links between voters: one WebSocket for each pair, first in first out, authenticated.
+
+The voter with the lower id dials; the other accepts. Both sides prove that they know the shared
+secret before a Raft byte passes (challenge and response over fresh nonces, bound to both ids and
+the cluster id, so that an answer cannot be replayed or reflected). Each connection gets a new local
+session number; what arrives on it is handed on with that number, and the driver drops what belongs
+to an older session. Started by `kraft.node` on voters, between the Raft lane and the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+import structlog
+from aiohttp import web
+
+from quorum.rpc.client import ConnectorFactory, default_connector
+
+log = structlog.get_logger(__name__)
+
+MESSAGE_MAX_BYTES = 40 * 1024 * 1024
+QUEUE_MAX_BYTES = 64 * 1024 * 1024
+HANDSHAKE_TIMEOUT_S = 2.0
+HEARTBEAT_S = 2.0
+NONCE_BYTES = 32
+REDIAL_FIRST_S = 0.05
+REDIAL_MAX_S = 1.0
+
+_Socket = aiohttp.ClientWebSocketResponse | web.WebSocketResponse
+
+
+class LinkListener:
+    """What the Raft lane hears of the links; the methods are called on the event loop."""
+
+    def __init__(
+        self,
+        connected: Callable[[int, int], None],
+        disconnected: Callable[[int, int], None],
+        received: Callable[[int, int, bytes], None],
+    ) -> None:
+        self.connected = connected
+        self.disconnected = disconnected
+        self.received = received
+
+
+@dataclass
+class _Link:
+    """One live connection to a peer, and what waits to be sent on it."""
+
+    peer_id: int
+    session: int
+    socket: _Socket
+    queue: deque[bytes] = field(default_factory=deque)
+    queued_bytes: int = 0
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class HandshakeError(Exception):
+    """The other side did not prove that it is the voter it claims to be."""
+
+
+class RaftLinks:
+    """All links of one voter."""
+
+    def __init__(
+        self,
+        node_id: int,
+        voters: Mapping[int, str],
+        cluster_id: str,
+        secret: bytes,
+        rng: random.Random,
+        listener: LinkListener,
+        connector: ConnectorFactory = default_connector,
+    ) -> None:
+        self._node_id = node_id
+        self._voters = dict(voters)
+        self._cluster_id = cluster_id
+        self._secret = secret
+        self._rng = rng
+        self._listener = listener
+        self._connector = connector
+        self._links: dict[int, _Link] = {}
+        self._next_session = 1
+        self._dialers: list[asyncio.Task[None]] = []
+        self._client: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begins to dial every voter with a higher id, for as long as the node lives."""
+        self._client = aiohttp.ClientSession(connector=self._connector())
+        for peer_id in sorted(self._voters):
+            if peer_id > self._node_id:
+                self._dialers.append(
+                    asyncio.get_running_loop().create_task(self._dial(peer_id), name=f"raft-link-{peer_id}")
+                )
+
+    async def close(self) -> None:
+        """Ends all links and stops dialing."""
+        self._closed = True
+        for task in self._dialers:
+            task.cancel()
+        await asyncio.gather(*self._dialers, return_exceptions=True)
+        for link in list(self._links.values()):
+            await link.socket.close()
+        if self._client is not None:
+            await self._client.close()
+
+    def send(self, peer_id: int, session: int, data: bytes) -> None:
+        """Queues one message. Dropped when the session is over; a peer too slow loses its link."""
+        link = self._links.get(peer_id)
+        if link is None or link.session != session:
+            return
+        link.queue.append(data)
+        link.queued_bytes += len(data)
+        link.wake.set()
+        if link.queued_bytes > QUEUE_MAX_BYTES:
+            log.warning(
+                "a voter does not keep up; its link is reset", peer=peer_id, queued_bytes=link.queued_bytes
+            )
+            self._forget(link)
+
+    # -- connecting
+
+    async def _dial(self, peer_id: int) -> None:
+        assert self._client is not None
+        url = f"http://{self._voters[peer_id]}/raft"
+        pause_s = REDIAL_FIRST_S
+        while not self._closed:
+            try:
+                async with self._client.ws_connect(
+                    url,
+                    max_msg_size=MESSAGE_MAX_BYTES,
+                    heartbeat=HEARTBEAT_S,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=HANDSHAKE_TIMEOUT_S),
+                ) as socket:
+                    async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                        await self._prove_as_dialer(socket, peer_id)
+                    pause_s = REDIAL_FIRST_S
+                    await self._run(socket, peer_id)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                log.debug("a voter cannot be reached", peer=peer_id, reason=str(error))
+            except HandshakeError as error:
+                log.warning("a voter was refused", peer=peer_id, reason=str(error))
+            await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
+            pause_s = min(pause_s * 2, REDIAL_MAX_S)
+
+    async def accept(self, request: web.Request) -> web.StreamResponse:
+        """The route `/raft`: proves itself to the dialer, has it prove itself, then serves the link."""
+        socket = web.WebSocketResponse(
+            max_msg_size=MESSAGE_MAX_BYTES, heartbeat=HEARTBEAT_S, timeout=HANDSHAKE_TIMEOUT_S
+        )
+        await socket.prepare(request)
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                peer_id = await self._prove_as_acceptor(socket)
+        except (TimeoutError, HandshakeError, ConnectionError) as error:
+            log.warning(
+                "refused a Raft link", peer=request.remote, reason=str(error) or "handshake timed out"
+            )
+            await socket.close()
+            return socket
+        await self._run(socket, peer_id)
+        return socket
+
+    def _proof(self, role: bytes, dialer: int, acceptor: int, nonces: bytes) -> bytes:
+        text = b"|".join((role, self._cluster_id.encode(), b"%d" % dialer, b"%d" % acceptor, nonces))
+        return hmac.new(self._secret, text, "sha256").digest()
+
+    async def _prove_as_dialer(self, socket: _Socket, peer_id: int) -> None:
+        mine = self._rng.randbytes(NONCE_BYTES)
+        await socket.send_bytes(b"%d|" % self._node_id + mine)
+        answer = await _receive(socket)
+        theirs, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
+        nonces = mine + theirs
+        if not hmac.compare_digest(proof, self._proof(b"acceptor", self._node_id, peer_id, nonces)):
+            raise HandshakeError("it does not know the shared secret, or is another node or cluster")
+        await socket.send_bytes(self._proof(b"dialer", self._node_id, peer_id, nonces))
+
+    async def _prove_as_acceptor(self, socket: _Socket) -> int:
+        claim, separator, theirs = (await _receive(socket)).partition(b"|")
+        if not separator or not claim.isdigit() or len(claim) > 10 or len(theirs) != NONCE_BYTES:
+            raise HandshakeError("not the first message of a Raft link")
+        peer_id = int(claim)
+        if peer_id not in self._voters or peer_id >= self._node_id:
+            raise HandshakeError(f"node {peer_id} is not a voter that dials node {self._node_id}")
+        mine = self._rng.randbytes(NONCE_BYTES)
+        nonces = theirs + mine
+        await socket.send_bytes(mine + self._proof(b"acceptor", peer_id, self._node_id, nonces))
+        if not hmac.compare_digest(
+            await _receive(socket), self._proof(b"dialer", peer_id, self._node_id, nonces)
+        ):
+            raise HandshakeError("it does not know the shared secret, or is another node or cluster")
+        return peer_id
+
+    # -- a live link
+
+    async def _run(self, socket: _Socket, peer_id: int) -> None:
+        if self._closed:
+            return
+        previous = self._links.get(peer_id)
+        if previous is not None:
+            self._forget(previous)
+        link = _Link(peer_id, self._next_session, socket)
+        self._next_session += 1
+        self._links[peer_id] = link
+        self._listener.connected(peer_id, link.session)
+        writer = asyncio.get_running_loop().create_task(self._write(link), name=f"raft-writer-{peer_id}")
+        try:
+            async for message in socket:
+                if message.type is not aiohttp.WSMsgType.BINARY or self._links.get(peer_id) is not link:
+                    break
+                self._listener.received(peer_id, link.session, message.data)
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+            self._forget(link)
+
+    async def _write(self, link: _Link) -> None:
+        try:
+            while self._links.get(link.peer_id) is link:
+                await link.wake.wait()
+                link.wake.clear()
+                while link.queue:
+                    data = link.queue.popleft()
+                    link.queued_bytes -= len(data)
+                    await link.socket.send_bytes(data)
+        except (ConnectionError, aiohttp.ClientError) as error:
+            log.debug("a Raft link broke while sending", peer=link.peer_id, reason=str(error))
+        finally:
+            await link.socket.close()
+
+    def _forget(self, link: _Link) -> None:
+        """Ends the session; the reader or writer that still holds the socket closes it."""
+        if self._links.get(link.peer_id) is link:
+            del self._links[link.peer_id]
+            link.queue.clear()
+            link.wake.set()
+            self._listener.disconnected(link.peer_id, link.session)
+
+
+async def _receive(socket: _Socket) -> bytes:
+    message = await socket.receive()
+    if message.type is not aiohttp.WSMsgType.BINARY or not isinstance(message.data, bytes):
+        raise HandshakeError("the link closed before it was authenticated")
+    return message.data

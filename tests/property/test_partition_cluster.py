@@ -1,0 +1,210 @@
+"""Random histories of one partition on three brokers keep the global promises.
+
+Produces, fetches cut into their three messages, elections, fencing, restarts with stale checkpoints, wiped
+disks, metadata that lags or is skipped, AlterPartitions that are lost, delayed and duplicated: elections
+stay clean, so that nothing acknowledged may be lost. The oracles are those of `ReplicaWorld.check`; at the
+end the faults stop, and everything has to come to rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from partitions.errors import PartitionError
+from partitions.isr import AlterPartitionFailed, AlterPartitionResult
+from partitions.partition import AckStatus, Partition
+from tests.support.replica_world import Pending, World
+
+
+class History:
+    """Every action can be taken in every state; some do nothing there."""
+
+    def __init__(self, min_insync_replicas: int) -> None:
+        self.world = World(min_insync_replicas=min_insync_replicas)
+        self.results: list[tuple[Pending, AlterPartitionResult]] = []
+        self.waiting: list[tuple[Partition, str, int, int]] = []
+        self.acknowledged: dict[int, str] = {}
+        self.high_watermarks: dict[tuple[int, int], int] = {}
+        self.produced = 0
+
+    def step(self, action: str, broker_id: int, choice: int) -> None:
+        getattr(self, action)(broker_id, choice)
+        self._look()
+
+    def _look(self) -> None:
+        self.world.check()
+        still = []
+        for partition, value, required, epoch in self.waiting:
+            is_running = any(broker.partition is partition for broker in self.world.brokers.values())
+            status = partition.ack_status(required, epoch)
+            if is_running and status is AckStatus.OK:
+                self.acknowledged[required - 1] = value
+            elif is_running and status is AckStatus.PENDING:
+                still.append((partition, value, required, epoch))
+        self.waiting = still
+        for offset, value in self.acknowledged.items():
+            assert self.world.committed[offset][1] == value, f"{value} was acknowledged and is not committed"
+        for broker in self.world.brokers.values():
+            if broker.partition is not None and broker.partition.is_leader:
+                key = (broker.broker_id, broker.partition.leader_epoch)
+                assert broker.partition.high_watermark >= self.high_watermarks.get(key, 0)
+                self.high_watermarks[key] = broker.partition.high_watermark
+
+    # Actions
+
+    def produce(self, broker_id: int, choice: int) -> None:
+        partition = self.world.brokers[broker_id].partition
+        if partition is None:
+            return
+        self.produced += 1
+        value = f"v{self.produced}"
+        acks = -1 if choice % 4 else 1
+        try:
+            info = partition.append_records(value.encode(), acks=acks, now_ms=self.world.now_ms)
+        except PartitionError:
+            return
+        if acks == -1:
+            self.waiting.append((partition, value, info.last_offset + 1, partition.leader_epoch))
+
+    def fetch(self, broker_id: int, choice: int) -> None:
+        self.world.fetch(broker_id)
+
+    def send_fetch(self, broker_id: int, choice: int) -> None:
+        if broker_id not in self.world.fetches:
+            self.world.send_fetch(broker_id)
+
+    def deliver_fetch(self, broker_id: int, choice: int) -> None:
+        self.world.deliver_fetch(broker_id)
+
+    def deliver_answer(self, broker_id: int, choice: int) -> None:
+        self.world.deliver_answer(broker_id)
+
+    def publish(self, broker_id: int, choice: int) -> None:
+        self.world.publish(broker_id, skip=choice % 2 == 1)
+
+    def fence(self, broker_id: int, choice: int) -> None:
+        if not self.world.now.brokers[broker_id].fenced:
+            self.world.fence(broker_id)
+
+    def unfence(self, broker_id: int, choice: int) -> None:
+        if self.world.brokers[broker_id].partition is not None:
+            self.world.unfence(broker_id)
+
+    def prefer(self, broker_id: int, choice: int) -> None:
+        self.world.prefer(broker_id)
+
+    def shut_down(self, broker_id: int, choice: int) -> None:
+        if choice == 0 and not self.world.now.brokers[broker_id].shutting_down:
+            self.world.shut_down(broker_id)
+
+    def crash(self, broker_id: int, choice: int) -> None:
+        broker = self.world.brokers[broker_id]
+        if broker.partition is not None:
+            broker.checkpointed_high_watermark = broker.partition.high_watermark // (1 + choice % 3)
+        self.world.crash(broker_id)
+
+    def start(self, broker_id: int, choice: int) -> None:
+        if self.world.brokers[broker_id].partition is None:
+            self.world.register(broker_id)
+
+    def come_back_wiped(self, broker_id: int, choice: int) -> None:
+        """The disk is empty. The last member of the ISR is spared: with it everything would be gone."""
+        if self.world.now.state.isr == (broker_id,):
+            return
+        broker = self.world.brokers[broker_id]
+        self.world.crash(broker_id)
+        broker.log.wipe()
+        broker.checkpointed_high_watermark = 0
+        self.world.register(broker_id)
+
+    def alter(self, broker_id: int, choice: int) -> None:
+        """A proposal arrives at the controller; now and then a copy of it stays under way."""
+        if self.world.outbox:
+            index = choice % len(self.world.outbox)
+            pending = self.world.outbox[index]
+            result = self.world.deliver_alter(index, keep=choice % 3 == 0)
+            self.results.append((pending, result))
+
+    def answer(self, broker_id: int, choice: int) -> None:
+        if self.results:
+            pending, result = self.results.pop(choice % len(self.results))
+            if choice % 5 == 0:
+                result = AlterPartitionFailed("REQUEST_TIMED_OUT")
+            self.world.deliver_result(pending, result)
+
+    def time_out(self, broker_id: int, choice: int) -> None:
+        """The leader gives up on a proposal that is still under way."""
+        if self.world.outbox and len(self.world.outbox) < 8:
+            pending = self.world.outbox[choice % len(self.world.outbox)]
+            self.world.deliver_result(pending, AlterPartitionFailed("REQUEST_TIMED_OUT"))
+
+    def tick(self, broker_id: int, choice: int) -> None:
+        self.world.now_ms += (100, 5_000, 31_000)[choice % 3]
+        for broker in self.world.brokers.values():
+            if broker.partition is not None:
+                self.world.shrink(broker.broker_id)
+
+    # The end
+
+    def heal(self) -> None:
+        """No more faults: what is down comes back, messages arrive."""
+        world = self.world
+        for broker_id, registration in world.now.brokers.items():
+            if world.brokers[broker_id].partition is None or registration.shutting_down:
+                world.crash(broker_id)
+                world.register(broker_id)
+            if world.now.brokers[broker_id].fenced:
+                world.unfence(broker_id)
+        world.fetches.clear()
+        for _ in range(12):
+            world.publish_all()
+            world.now_ms += 2_000
+            for broker_id in world.brokers:
+                world.fetch(broker_id)
+            while world.outbox:
+                result = world.deliver_alter()
+                world.deliver_result(replace(world.last_decided), result)
+            for pending, result in self.results:
+                world.deliver_result(pending, result)
+            self.results.clear()
+            self._look()
+
+    def check_rest(self) -> None:
+        world = self.world
+        state = world.now.state
+        assert sorted(state.isr) == sorted(state.replicas), f"the ISR did not fill: {state}"
+        leader = world.partition(state.leader)
+        assert leader.pending_proposal is None
+        assert leader.high_watermark == leader.log_end_offset, "not everything was committed"
+        values = world.brokers[state.leader].log.values()
+        for broker in world.brokers.values():
+            assert broker.log.values() == values, f"broker {broker.broker_id} differs from the leader"
+        for offset, value in self.acknowledged.items():
+            assert values[offset][1] == value
+        assert not self.waiting, "a write was not answered"
+
+
+COMMON = ("produce", "fetch", "fetch", "fetch", "publish", "publish", "alter", "answer")
+MESSAGES = ("send_fetch", "deliver_fetch", "deliver_answer")
+FAULTS = ("fence", "unfence", "prefer", "crash", "start", "come_back_wiped", "tick", "time_out", "shut_down")
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(COMMON + MESSAGES + FAULTS), st.sampled_from((1, 2, 3)), st.integers(0, 11)),
+    min_size=20,
+    max_size=120,
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS, min_insync_replicas=st.sampled_from((1, 2)))
+def test_clean_elections_lose_nothing(
+    steps: list[tuple[str, int, int]], min_insync_replicas: int
+) -> None:
+    history = History(min_insync_replicas)
+    for action, broker_id, choice in steps:
+        history.step(action, broker_id, choice)
+    history.heal()
+    history.check_rest()

@@ -1,0 +1,199 @@
+"""Partition logs in tests: disks that fail or lose power, batches, and everything that a log holds."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kraft.chaos.disk import SimulatedDisk
+from kraft.chaos.storage import Storage
+from partitions.disk import Buffer, Disk, File
+from partitions.log.config import LogConfig
+from partitions.log.log import PartitionLog
+from partitions.records.batch import decode_records, iter_batches, verify_crc
+from partitions.records.builder import build_batch
+from partitions.topic_partition import TopicPartition
+
+PARTITION = TopicPartition("orders", 3)
+FOLDER = "/data/orders-3"
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=150, max_message_bytes=800)
+"""Several segments and index entries after a few batches."""
+
+
+class Halted(Exception):
+    """What `halt` raises in tests, so that nothing runs on."""
+
+
+def halt(reason: str) -> None:
+    raise Halted(reason)
+
+
+class _Process:
+    """The incarnation that a simulated disk asks whether it is alive."""
+
+    alive = True
+
+    def check_alive(self) -> None:
+        return
+
+
+def simulated_disk(storage: Storage) -> SimulatedDisk:
+    """A process's view of a simulated disk, as after a (re)start."""
+    return SimulatedDisk(storage, _Process(), lambda low, high: low)  # type: ignore[arg-type]
+
+
+def new_storage(seed: int = 0) -> Storage:
+    storage = Storage(random.Random(seed))
+    storage.make_dirs("/data")
+    storage.sync_everything()
+    return storage
+
+
+def memory_disk() -> SimulatedDisk:
+    """A disk in memory, with an empty folder /data."""
+    return simulated_disk(new_storage())
+
+
+class FailingDisk:
+    """A disk of which chosen operations fail; appends leave `torn_bytes` of what they should write."""
+
+    def __init__(self, inner: Disk) -> None:
+        self.inner = inner
+        self.fail: Callable[[str, str], int | None] = lambda operation, path: None
+        """(operation, path) → errno of the failure, None to let it through."""
+        self.torn_bytes = 0
+        self.calls: list[tuple[str, str]] = []
+
+    def check(self, operation: str, path: str) -> None:
+        self.calls.append((operation, path))
+        number = self.fail(operation, path)
+        if number is not None:
+            raise OSError(number, "injected", path)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.check("create" if create else "open", path)
+        return _FailingFile(self, self.inner.open(path, create=create))
+
+    def sync_dir(self, path: str) -> None:
+        self.check("sync_dir", path)
+        self.inner.sync_dir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.check("rename", source)
+        self.inner.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self.check("remove", path)
+        self.inner.remove(path)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+
+class _FailingFile:
+    def __init__(self, disk: FailingDisk, inner: File) -> None:
+        self._disk = disk
+        self._inner = inner
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        try:
+            self._disk.check("append", self._inner.path)
+        except OSError:
+            self._inner.append([b"".join(buffers)[: self._disk.torn_bytes]])
+            raise
+        self._inner.append(buffers)
+
+    def sync(self) -> None:
+        self._disk.check("sync", self._inner.path)
+        self._inner.sync()
+
+    def truncate(self, size: int) -> None:
+        self._disk.check("truncate", self._inner.path)
+        self._inner.truncate(size)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def full_disk(operation: str, path: str) -> int | None:
+    """For `FailingDisk.fail`: no segment takes another byte."""
+    return errno.ENOSPC if operation == "append" and path.endswith(".log") else None
+
+
+def open_log(
+    disk: Disk,
+    config: LogConfig = SMALL,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    topic_id: bytes | None = None,
+    now_ms: int = 1_000_000,
+) -> PartitionLog:
+    return PartitionLog.open(
+        disk,
+        FOLDER,
+        PARTITION,
+        config,
+        now_ms=lambda: now_ms,
+        halt=halt,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        clean_shutdown=clean,
+        topic_id=topic_id,
+    )
+
+
+def batch_of(
+    *values: bytes,
+    timestamp: int = 1000,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer: tuple[int, int, int] | None = None,
+) -> bytes:
+    """A batch of these values; `producer` is (id, epoch, first sequence)."""
+    producer_id, producer_epoch, sequence = producer or (-1, -1, -1)
+    return build_batch(
+        [(timestamp, None, value, ()) for value in values],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+    )
+
+
+class Stored(NamedTuple):
+    """One record as it is in a log."""
+
+    offset: int
+    epoch: int
+    value: bytes | None
+
+
+def read_records(log: PartitionLog, offset: int | None = None, *, max_bytes: int = 400) -> list[Stored]:
+    """Every record from `offset` (the log's start) to the log's end, read piece by piece, CRCs checked."""
+    position = log.log_start_offset if offset is None else offset
+    found: list[Stored] = []
+    while position < log.log_end_offset:
+        result = log.read(position, max_bytes, up_to_offset=log.log_end_offset)
+        assert result.slices, f"nothing to read at {position} of {log.log_end_offset}"
+        data = b"".join(part.read() for part in result.slices)
+        assert len(data) == result.size_bytes
+        for at, header in iter_batches(data):
+            verify_crc(data, at, header)
+            for record in decode_records(data, at, header, max_decompressed_bytes=1 << 20):
+                if record.offset >= position:
+                    found.append(Stored(record.offset, header.partition_leader_epoch, record.value))
+        assert result.next_offset > position
+        position = result.next_offset
+    return found
+
+
+class InlineExecutor:
+    """Runs jobs at once."""
+
+    async def run(self, job: Callable[..., object], *args: object) -> object:
+        return job(*args)

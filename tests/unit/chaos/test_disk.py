@@ -1,0 +1,345 @@
+"""The durability rules of the simulated disk, one by one."""
+
+from __future__ import annotations
+
+import errno
+import random
+from typing import Any
+
+import pytest
+
+from kraft.chaos.disk import SimulatedDisk
+from kraft.chaos.incarnation import Incarnation, IncarnationGoneError
+from kraft.chaos.scheduler import Scheduler
+from kraft.chaos.storage import Storage
+from kraft.chaos.trace import Trace
+from partitions.disk import write_atomically
+
+
+class Machine:
+    """A storage and its current process; `lose_power` kills the process and boots another."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.storage = Storage(random.Random(seed))
+        self.scheduler = Scheduler(Trace())
+        self.lives = 0
+        self.boot()
+
+    def boot(self) -> SimulatedDisk:
+        self.lives += 1
+        self.incarnation = Incarnation(self.scheduler, "10.0.0.1", self.lives)
+        self.disk = SimulatedDisk(self.storage, self.incarnation, random.Random(0).uniform)
+        return self.disk
+
+    def kill(self) -> SimulatedDisk:
+        self.incarnation.end()
+        return self.boot()
+
+    def lose_power(self) -> SimulatedDisk:
+        self.incarnation.end()
+        self.storage.lose_power()
+        return self.boot()
+
+
+def outcomes(scenario: Any, seeds: int = 300) -> list[Any]:
+    """What `scenario(disk)` may leave: the files after a power loss, for many seeds."""
+    results = []
+    for seed in range(seeds):
+        machine = Machine(seed)
+        scenario(machine.disk)
+        machine.lose_power()
+        results.append(machine.storage.files())
+    return results
+
+
+def durable_file(disk: SimulatedDisk, path: str, data: bytes) -> Any:
+    file = disk.open(path, create=True)
+    file.append([data])
+    file.sync()
+    disk.sync_dir("/")
+    return file
+
+
+def test_kill_keeps_everything():
+    machine = Machine()
+    machine.disk.open("/file", create=True).append([b"un", b"synced"])
+    disk = machine.kill()
+    assert disk.read_bytes("/file") == b"unsynced"
+
+
+def test_synced_data_under_a_synced_name_survives():
+    for files in outcomes(lambda disk: durable_file(disk, "/file", b"x" * 5_000)):
+        assert files == {"/file": b"x" * 5_000}
+
+
+def test_a_synced_file_whose_name_was_not_synced_may_be_gone_but_is_whole_if_there():
+    def scenario(disk):
+        file = disk.open("/file", create=True)
+        file.append([b"data"])
+        file.sync()
+
+    assert {tuple(files.items()) for files in outcomes(scenario)} == {(), (("/file", b"data"),)}
+
+
+def test_a_synced_name_without_synced_data_may_be_empty():
+    def scenario(disk):
+        disk.open("/file", create=True).append([b"data"])
+        disk.sync_dir("/")
+
+    assert {files["/file"] for files in outcomes(scenario)} == {b"", b"data"}
+
+
+def test_unsynced_appends_are_lost_kept_torn_or_holed():
+    old, chunks = b"o" * 700, [b"a" * 700, b"b" * 700, b"c" * 700]
+    full = old + b"".join(chunks)
+
+    def scenario(disk):
+        file = durable_file(disk, "/file", old)
+        for chunk in chunks:
+            file.append([chunk])
+
+    contents = [files["/file"] for files in outcomes(scenario)]
+    assert all(content.startswith(old) for content in contents)
+    assert {old, old + chunks[0], full} <= set(contents)
+    torn = [c for c in contents if full.startswith(c) and len(c) not in (700, 1400, 2100, 2800)]
+    assert torn
+    assert all(len(content) % 512 == 0 for content in torn)
+    holed = [content for content in contents if not full.startswith(content)]
+    assert holed
+    for content in holed:
+        for start in range(0, len(content), 512):
+            pieces = {full[i] == content[i] for i in range(max(start, 700), min(start + 512, len(content)))}
+            assert all(content[i] in (full[i], 0) for i in range(start, min(start + 512, len(content))))
+            assert pieces <= {True, False}
+
+
+def test_overwrites_within_a_file_are_old_or_new_by_sector():
+    def scenario(disk):
+        durable_file(disk, "/index", b"o" * 2048).write_at(100, b"n" * 1_000)
+
+    expected = {b"o" * 100 + b"n" * 1_000 + b"o" * 948, b"o" * 2048}
+    contents = {files["/index"] for files in outcomes(scenario)}
+    assert expected < contents
+    for content in contents:
+        for start in range(0, 2048, 512):
+            sectors = {whole[start : start + 512] for whole in expected}
+            assert content[start : start + 512] in sectors
+
+
+def test_a_lost_truncation_takes_what_came_after_with_it():
+    def scenario(disk):
+        file = durable_file(disk, "/log", b"abcdef")
+        file.truncate(3)
+        file.append([b"XYZ"])
+
+    assert {files["/log"] for files in outcomes(scenario)} == {b"abcdef", b"abc", b"abcXYZ"}
+
+
+def test_fsync_covers_only_what_came_before():
+    def scenario(disk):
+        file = durable_file(disk, "/log", b"before ")
+        file.append([b"after"])
+
+    assert {files["/log"] for files in outcomes(scenario)} == {b"before ", b"before after"}
+
+
+def test_a_horizon_keeps_later_writes_out_of_an_fsync():
+    def scenario(disk):
+        file = durable_file(disk, "/log", b"1")
+        file.append([b"2"])
+        horizon = disk.write_sequence
+        file.append([b"3"])
+        disk.open("/new", create=True)
+        with disk.accounting(horizon) as account:
+            file.sync()
+            disk.sync_dir("/")
+        assert account.seconds > 0
+
+    results = outcomes(scenario)
+    assert {files["/log"] for files in results} == {b"12", b"123"}
+    assert {"/new" in files for files in results} == {True, False}
+
+
+def test_renames_are_atomic_and_not_durable_before_the_folders_fsync():
+    def scenario(disk):
+        durable_file(disk, "/state", b"old")
+        file = disk.open("/state.tmp", create=True)
+        file.append([b"new"])
+        file.sync()
+        disk.rename("/state.tmp", "/state")
+
+    assert {tuple(files.items()) for files in outcomes(scenario)} == {
+        (("/state", b"old"),),
+        (("/state", b"old"), ("/state.tmp", b"new")),
+        (("/state", b"new"),),
+    }
+
+
+def test_write_atomically_is_atomic_and_durable():
+    def scenario(disk):
+        disk.make_dirs("/data")
+        disk.sync_dir("/")
+        write_atomically(disk, "/data/state", b"1")
+        write_atomically(disk, "/data/state", b"2")
+
+    assert all(files == {"/data/state": b"2"} for files in outcomes(scenario))
+
+
+def test_a_rename_of_unsynced_data_may_leave_an_empty_file():
+    def scenario(disk):
+        disk.open("/state.tmp", create=True).append([b"new"])
+        disk.rename("/state.tmp", "/state")
+        disk.sync_dir("/")
+
+    assert {files["/state"] for files in outcomes(scenario)} == {b"", b"new"}
+
+
+def test_a_removed_file_may_come_back_until_the_folder_is_synced():
+    def remove(disk):
+        durable_file(disk, "/file", b"data")
+        disk.remove("/file")
+
+    def remove_durably(disk):
+        remove(disk)
+        disk.sync_dir("/")
+
+    assert {tuple(files) for files in outcomes(remove)} == {(), ("/file",)}
+    assert {tuple(files) for files in outcomes(remove_durably)} == {()}
+
+
+def test_unsynced_names_are_independent_of_each_other():
+    def scenario(disk):
+        for name in "abc":
+            disk.open(f"/{name}", create=True)
+
+    assert len({tuple(files) for files in outcomes(scenario)}) == 8
+
+
+def test_folders_need_their_own_fsync():
+    def scenario(disk):
+        disk.make_dirs("/a/b")
+        disk.open("/a/b/file", create=True)
+        disk.sync_dir("/a/b")
+        disk.sync_dir("/a")
+
+    assert {tuple(files) for files in outcomes(scenario)} == {(), ("/a/b/file",)}
+
+
+def test_renaming_a_folder_moves_what_is_below_it():
+    machine = Machine()
+    disk = machine.disk
+    disk.make_dirs("/t-0")
+    disk.open("/t-0/log", create=True).append([b"x"])
+    machine.storage.sync_everything()
+    disk.rename("/t-0", "/t-0.delete")
+    assert machine.storage.files() == {"/t-0.delete/log": b"x"}
+    disk.remove_tree("/t-0.delete")
+    assert disk.list_dir("/") == []
+    assert machine.storage.unsynced_names() == 3
+
+
+def test_after_a_power_loss_everything_that_is_left_is_durable():
+    for seed in range(50):
+        machine = Machine(seed)
+        for name in "abc":
+            machine.disk.open(f"/{name}", create=True).append([bytes([65]) * 3_000])
+        machine.lose_power()
+        left = machine.storage.files()
+        machine.lose_power()
+        assert machine.storage.files() == left
+
+
+def test_slices_outlive_names_and_notice_truncation():
+    disk = Machine().disk
+    file = disk.open("/segment", create=True)
+    file.append([b"0123456789"])
+    piece = file.slice(2, 4)
+    disk.remove("/segment")
+    file.close()
+    assert (piece.fileno(), piece.position, piece.length, piece.read()) == (-1, 2, 4, b"2345")
+    other = disk.open("/segment", create=True)
+    assert other.size() == 0
+    other.append([b"abc"])
+    short = other.slice(0, 3)
+    other.truncate(2)
+    with pytest.raises(EOFError):
+        short.read()
+
+
+def test_locks_belong_to_a_life():
+    machine = Machine()
+    lock = machine.disk.lock("/.lock")
+    with pytest.raises(BlockingIOError):
+        machine.disk.lock("/.lock")
+    lock.release()
+    machine.disk.lock("/.lock")
+    disk = machine.kill()
+    disk.lock("/.lock")
+
+
+def test_a_dead_process_can_do_nothing():
+    machine = Machine()
+    disk, file = machine.disk, machine.disk.open("/file", create=True)
+    machine.kill()
+    for operation in (lambda: file.append([b"x"]), file.sync, lambda: disk.remove("/file")):
+        with pytest.raises(IncarnationGoneError):
+            operation()
+    assert machine.storage.files() == {"/file": b""}
+
+
+def test_a_hook_sees_each_operation_first_and_may_fail_it_or_kill_the_process():
+    machine = Machine()
+    file = machine.disk.open("/file", create=True)
+    seen = []
+
+    def hook(operation: str, path: str) -> None:
+        seen.append((operation, path))
+        if operation == "sync":
+            raise OSError(errno.EIO, "the disk is broken", path)
+        if operation == "truncate":
+            machine.incarnation.end()
+
+    machine.storage.before_operation = hook
+    file.append([b"x"])
+    with pytest.raises(OSError, match="broken"):
+        file.sync()
+    with pytest.raises(IncarnationGoneError):
+        file.truncate(0)
+    assert seen == [("append", "/file"), ("sync", "/file"), ("truncate", "/file")]
+    assert machine.storage.files() == {"/file": b"x"}
+
+
+def test_a_sync_outside_of_a_job_blocks_the_loop():
+    machine = Machine()
+    blocked: list[float] = []
+    machine.disk.on_blocked = blocked.append
+    machine.storage.timing.sync_s = (0.5, 0.6)
+    machine.disk.open("/file", create=True).sync()
+    with machine.disk.accounting() as account:
+        machine.disk.sync_dir("/")
+    assert len(blocked) == 1
+    assert 0.5 <= blocked[0] <= 0.6
+    assert 0.5 <= account.seconds <= 0.6
+
+
+def test_errors_of_a_real_file_system():
+    disk = Machine().disk
+    disk.make_dirs("/folder")
+    file = disk.open("/file", create=True)
+    with pytest.raises(FileNotFoundError):
+        disk.open("/missing")
+    with pytest.raises(FileNotFoundError):
+        disk.open("/missing/file", create=True)
+    with pytest.raises(IsADirectoryError):
+        disk.open("/folder")
+    with pytest.raises(NotADirectoryError):
+        disk.list_dir("/file")
+    with pytest.raises(NotADirectoryError):
+        disk.open("/file/below", create=True)
+    with pytest.raises(FileNotFoundError):
+        disk.rename("/missing", "/file")
+    with pytest.raises(ValueError, match="absolute"):
+        disk.exists("relative")
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.append([b"x"])

@@ -1,0 +1,268 @@
+"""Addresses, names, latency, order, and one-way blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+import pytest
+
+from kraft.chaos.network import Latency
+from kraft.chaos.simulation import Simulation
+
+
+class Server(asyncio.Protocol):
+    """Answers every chunk with `ok`."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(b"ok")
+
+
+async def serve(process):
+    await asyncio.get_running_loop().create_server(Server, "0.0.0.0", 9)
+    await asyncio.Event().wait()
+
+
+async def ask(writer, reader):
+    writer.write(b"?")
+    return await reader.readexactly(2)
+
+
+def test_where_a_listener_can_be_reached(play):
+    async def program(process):
+        loop = asyncio.get_running_loop()
+        await loop.create_server(Server, "0.0.0.0", 1)
+        await loop.create_server(Server, "10.0.0.1", 2)
+        await loop.create_server(Server, "127.0.0.1", 3)
+        await loop.create_server(Server, ["127.0.0.1", "host-1"], 4)
+
+        async def reachable(host):
+            ports = []
+            for port in (1, 2, 3, 4, 5):
+                try:
+                    transport, _ = await loop.create_connection(asyncio.Protocol, host, port)
+                except ConnectionRefusedError:
+                    continue
+                transport.close()
+                ports.append(port)
+            return ports
+
+        assert await reachable("10.0.0.1") == [1, 2, 4]
+        assert await reachable("host-1") == [1, 2, 4]
+        assert await reachable("127.0.0.1") == [1, 3, 4]
+        assert await reachable("localhost") == [1, 3, 4]
+
+    play(program)
+
+
+def test_binding_errors_and_ephemeral_ports(play):
+    async def program(process):
+        create_server = asyncio.get_running_loop().create_server
+        server = await create_server(Server, "127.0.0.1", 7)
+        for host in ("0.0.0.0", "127.0.0.1", None):
+            with pytest.raises(OSError, match="in use") as raised:
+                await create_server(Server, host, 7)
+            assert raised.value.errno == errno.EADDRINUSE
+        await create_server(Server, "10.0.0.1", 7)
+        with pytest.raises(OSError, match=r"10\.0\.0\.99") as raised:
+            await create_server(Server, "10.0.0.99", 7)
+        assert raised.value.errno == errno.EADDRNOTAVAIL
+        ports = {(await create_server(Server, "0.0.0.0", 0)).sockets[0].getsockname()[1] for _ in range(50)}
+        assert len(ports) == 50
+        server.close()
+        await server.wait_closed()
+        assert server.sockets == ()
+        await create_server(Server, "127.0.0.1", 7)
+
+    play(program)
+
+
+def test_names(play):
+    async def program(process):
+        loop = asyncio.get_running_loop()
+        infos = await loop.getaddrinfo("host-2", 80, type=socket.SOCK_STREAM)
+        assert infos == [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.2", 80))]
+        assert (await loop.getaddrinfo("10.9.8.7", None))[0][4] == ("10.9.8.7", 0)
+        with pytest.raises(socket.gaierror):
+            await loop.getaddrinfo("nowhere", 80)
+
+    play(program, serve)
+
+
+def test_latency_is_the_links(play):
+    times = []
+
+    async def client(process):
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(1)
+        reader, writer = await asyncio.open_connection("10.0.0.1", 9)
+        for latency in (Latency(0.001, 0.002), Latency(0.5, 0.7)):
+            network = process.host.simulation.network
+            network.link("10.0.0.2", "10.0.0.1").set_latency(latency)
+            before = loop.time()
+            await ask(writer, reader)
+            times.append(loop.time() - before)
+
+    play(serve, client)
+    assert 0.001 < times[0] < 0.0035
+    assert 0.5 < times[1] < 0.702
+
+
+def test_one_connection_keeps_its_order_and_others_overtake(play):
+    seen = []
+
+    class Collect(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            seen.append(data)
+
+    async def collect(process):
+        await asyncio.get_running_loop().create_server(Collect, "0.0.0.0", 9)
+        await asyncio.Event().wait()
+
+    async def send(process):
+        process.host.simulation.network.link("10.0.0.2", "10.0.0.1").set_latency(Latency(0.001, 0.1))
+        loop = asyncio.get_running_loop()
+        transports = [(await loop.create_connection(asyncio.Protocol, "10.0.0.1", 9))[0] for _ in range(3)]
+        for number in range(20):
+            for name, transport in zip(b"abc", transports, strict=True):
+                transport.write(bytes([name, number]))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+
+    play(collect, send)
+    received = b"".join(seen)
+    order = list(zip(received[::2], received[1::2], strict=True))
+    for name in b"abc":
+        assert [number for who, number in order if who == name] == list(range(20))
+    assert order != sorted(order, key=lambda pair: pair[1])
+
+
+def test_requests_blocked_are_executed_after_the_heal_and_answers_blocked_were_executed():
+    executed = []
+
+    class Count(Server):
+        def data_received(self, data: bytes) -> None:
+            executed.append(data)
+            super().data_received(data)
+
+    async def server(process):
+        await asyncio.get_running_loop().create_server(Count, "0.0.0.0", 9)
+        await asyncio.Event().wait()
+
+    async def client(process):
+        reader, writer = await asyncio.open_connection("10.0.0.1", 9)
+        network = process.host.simulation.network
+        for source, target in (("10.0.0.2", "10.0.0.1"), ("10.0.0.1", "10.0.0.2")):
+            await ask(writer, reader)
+            executed.clear()
+            network.block(source, target)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(ask(writer, reader), 5)
+            executed.append("gave up")
+            network.heal(source, target)
+            assert await reader.readexactly(2) == b"ok"
+            outcomes.append(list(executed))
+
+    outcomes: list[list[Any]] = []
+    with Simulation(3) as simulation:
+        simulation.add_host().start(server)
+        simulation.add_host().start(client)
+        simulation.run_until(30)
+    assert simulation.errors == []
+    assert outcomes == [["gave up", b"?"], [b"?", "gave up"]]
+
+
+def test_a_blocked_acknowledgement_closes_the_window():
+    async def client(process):
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(asyncio.Protocol, "10.0.0.1", 9)
+        process.host.simulation.network.block("10.0.0.1", "10.0.0.2")
+        for _ in range(8):
+            transport.write(bytes(100_000))
+            await asyncio.sleep(0.1)
+        assert transport.get_write_buffer_size() == 800_000 - 256 * 1024
+        process.host.simulation.network.heal("10.0.0.1", "10.0.0.2")
+        await asyncio.sleep(1)
+        assert transport.get_write_buffer_size() == 0
+
+    with Simulation(3) as simulation:
+        simulation.add_host().start(serve)
+        simulation.add_host().start(client)
+        simulation.run_until(5)
+    assert simulation.errors == []
+
+
+def test_partition_and_heal_all():
+    async def client(process):
+        network = process.host.simulation.network
+        network.partition(["10.0.0.1"], ["10.0.0.2", "10.0.0.3"])
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.open_connection("10.0.0.1", 9), 3)
+        network.heal_all()
+        await asyncio.wait_for(asyncio.open_connection("10.0.0.1", 9), 1)
+
+    with Simulation(3) as simulation:
+        simulation.add_host().start(serve)
+        for _ in range(2):
+            simulation.add_host().start(client)
+        simulation.run_until(10)
+    assert simulation.errors == []
+
+
+def test_connecting_to_nobody(play):
+    async def program(process):
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        with pytest.raises(TimeoutError, match=r"10\.77\.0\.1:9 timed out"):
+            await loop.create_connection(asyncio.Protocol, "10.77.0.1", 9)
+        assert 120 < loop.time() - before < 130
+        with pytest.raises(ConnectionRefusedError, match=r"10\.0\.0\.1:9 refused"):
+            await loop.create_connection(asyncio.Protocol, "10.0.0.1", 9)
+
+    play(program, seconds=200)
+
+
+def test_a_full_backlog_makes_connections_wait():
+    async def server(process):
+        await asyncio.get_running_loop().create_server(Server, "0.0.0.0", 9, backlog=2)
+        await asyncio.Event().wait()
+
+    async def client(process):
+        process.host.simulation.hosts["host-1"].pause(4)
+        connects = [asyncio.create_task(asyncio.open_connection("10.0.0.1", 9)) for _ in range(5)]
+        await asyncio.sleep(1)
+        connected.append(sum(task.done() for task in connects))
+        await asyncio.gather(*connects)
+        connected.append(process.loop.time())
+
+    connected: list[float] = []
+    with Simulation(3) as simulation:
+        simulation.add_host().start(server)
+        simulation.add_host().start(client)
+        simulation.run_until(20)
+    assert simulation.errors == []
+    assert connected[0] == 2
+    assert 4 < connected[1] < 6
+
+
+def test_connections_leave_no_timers_behind():
+    async def client(process):
+        for _ in range(5_000):
+            _, writer = await asyncio.open_connection("10.0.0.1", 9)
+            writer.close()
+            await writer.wait_closed()
+        kernel = process.host.simulation.hosts["host-1"].kernel
+        await asyncio.sleep(0.1)
+        assert process.host.kernel.endpoints == kernel.endpoints == {}
+        assert len(process.loop.scheduler._heap) < 3_000
+
+    with Simulation(3) as simulation:
+        simulation.add_host().start(serve)
+        simulation.add_host().start(client)
+        simulation.run_until(100)
+    assert simulation.errors == []

@@ -1,0 +1,318 @@
+"""Opening a log after a clean end, a crash, a power loss, and damage."""
+
+from __future__ import annotations
+
+import pytest
+
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
+from partitions.log.errors import InconsistentTopicId, LogCorruptError
+from partitions.log.log import PartitionLog
+from partitions.log.partition_files import TRUNCATION_CHECKPOINT, encode_partition_metadata
+from tests.support.logs import FOLDER, FailingDisk, batch_of, memory_disk, open_log, read_records
+
+
+def filled(log: PartitionLog, batches: int = 30, *, leader_epoch: int = 1) -> None:
+    for number in range(batches):
+        log.append_as_leader(
+            batch_of(b"v%04d" % number, b"w%04d" % number, timestamp=1000 + number), leader_epoch=leader_epoch
+        )
+
+
+def overwrite(disk: object, name: str, position: int, data: bytes) -> None:
+    file = disk.open(f"{FOLDER}/{name}")  # type: ignore[attr-defined]
+    file.write_at(position, data)
+    file.close()
+
+
+def active_file(log: PartitionLog) -> str:
+    return f"{log.segment_base_offsets[-1]:020d}.log"
+
+
+def test_clean_start_finds_the_same_log_without_reading_data() -> None:
+    disk = FailingDisk(memory_disk())
+    log = open_log(disk)
+    filled(log, leader_epoch=1)
+    filled(log, leader_epoch=4)
+    records, state = read_records(log), log.producer_state.producers
+    log.close()
+    before = {name: disk.inner.read_bytes(f"{FOLDER}/{name}") for name in disk.inner.list_dir(FOLDER)}
+    disk.calls.clear()
+    log = open_log(disk, clean=True)
+    data_files = {path for operation, path in disk.calls if path.endswith(".log")}
+    assert data_files == {f"{FOLDER}/{active_file(log)}"}
+    assert (log.recovery.clean, log.recovery_point) == (True, log.log_end_offset)
+    assert read_records(log) == records
+    assert log.producer_state.producers == state
+    assert log.epochs.entries == ((1, 0), (4, 60))
+    disk.calls.clear()
+    log.close()
+    assert disk.calls == [], "an idle log has nothing to write"
+    assert before == {name: disk.inner.read_bytes(f"{FOLDER}/{name}") for name in disk.inner.list_dir(FOLDER)}
+
+
+def test_indexes_of_a_recovered_log_find_the_same_positions() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    for base in log.segment_base_offsets:
+        for suffix in ("index", "timeindex"):
+            overwrite(disk, f"{base:020d}.{suffix}", 0, b"\xff" * 40)
+    recovered = open_log(disk)
+    assert recovered.recovery.checked_bytes == log.size_bytes
+    for offset in range(60):
+        assert recovered.read(offset, 1, up_to_offset=60)[1:] == log.read(offset, 1, up_to_offset=60)[1:]
+    for timestamp in range(999, 1031):
+        assert recovered.offset_for_timestamp(timestamp) == log.offset_for_timestamp(timestamp)
+
+
+def test_missing_or_short_indexes_are_rebuilt_at_a_clean_start() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    log.close()
+    for number, base in enumerate(log.segment_base_offsets):
+        if number % 2:
+            disk.remove(f"{FOLDER}/{base:020d}.index")
+            disk.remove(f"{FOLDER}/{base:020d}.timeindex")
+        else:
+            file = disk.open(f"{FOLDER}/{base:020d}.index")
+            file.truncate(3)
+    reopened = open_log(disk, clean=True)
+    assert len(read_records(reopened)) == 60
+    assert [reopened.offset_for_timestamp(1000 + number)[1] for number in range(30)] == list(range(0, 60, 2))
+
+
+def test_orphaned_indexes_and_temporary_files_go() -> None:
+    disk = memory_disk()
+    open_log(disk).close()
+    for name in ("00000000000000000777.index", "leader-epoch-checkpoint.tmp"):
+        disk.open(f"{FOLDER}/{name}", create=True).close()
+    open_log(disk)
+    assert not {"00000000000000000777.index", "leader-epoch-checkpoint.tmp"} & set(disk.list_dir(FOLDER))
+
+
+def test_a_torn_tail_is_cut_at_every_byte() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log, 4)
+    log.append_as_leader(batch_of(b"last", producer=(9, 0, 0)), leader_epoch=3)
+    whole = disk.read_bytes(f"{FOLDER}/{active_file(log)}")
+    records, first_torn = read_records(log), len(whole) - len(batch_of(b"last"))
+    for size in range(first_torn, len(whole) + 1):
+        disk.open(f"{FOLDER}/{active_file(log)}").truncate(0)
+        disk.open(f"{FOLDER}/{active_file(log)}").append([whole[:size]])
+        recovered = open_log(disk)
+        if size == len(whole):
+            assert (recovered.log_end_offset, recovered.recovery.reason) == (9, None)
+            assert recovered.epochs.entries == ((1, 0), (3, 8))
+        else:
+            assert recovered.log_end_offset == 8
+            assert (recovered.recovery.reason is None) == (size == first_torn)
+            assert recovered.recovery.truncated_bytes == size - first_torn
+            assert recovered.epochs.entries == ((1, 0),)
+            assert recovered.producer_state.producers == {}
+            assert read_records(recovered) == records[:-1]
+            recovered.append_as_leader(batch_of(b"next"), leader_epoch=5)
+            assert read_records(recovered)[-1] == (8, 5, b"next")
+
+
+def test_segments_after_a_torn_one_go() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    bases = log.segment_base_offsets
+    overwrite(disk, f"{bases[1]:020d}.log", 500, b"????")
+    recovered = open_log(disk)
+    assert recovered.recovery.removed_segments == len(bases) - 2
+    assert recovered.segment_base_offsets == bases[:2]
+    assert bases[1] < recovered.log_end_offset < bases[2]
+    assert "fails its checksum" in str(recovered.recovery.reason)
+
+
+def test_a_segment_that_lost_its_tail_at_a_batch_boundary_is_noticed() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    bases = log.segment_base_offsets
+    disk.open(f"{FOLDER}/{bases[1]:020d}.log").truncate(0)
+    recovered = open_log(disk)
+    assert recovered.log_end_offset == bases[1]
+    assert "ends at offset" in str(recovered.recovery.reason)
+    assert [record.offset for record in read_records(recovered)] == list(range(bases[1]))
+
+
+def test_damage_below_the_recovery_point_is_an_error_that_names_the_place() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    log.sync()
+    size = log.size_bytes
+    path = f"{FOLDER}/{active_file(log)}"
+    overwrite(disk, active_file(log), 70, b"!")
+    with pytest.raises(LogCorruptError, match="fails its checksum") as error:
+        open_log(disk, recovery_point=log.recovery_point)
+    assert (error.value.path, error.value.position) == (path, 0)
+    assert "copied again from the leader" in str(error.value)
+    # Nothing was cut; the same damage above the recovery point is a torn tail.
+    assert log.size_bytes == size
+    assert open_log(disk, recovery_point=log.segment_base_offsets[-1]).recovery.truncated_bytes > 0
+
+
+def test_a_flushed_log_that_became_shorter_is_damage() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log, 4)
+    log.sync()
+    disk.open(f"{FOLDER}/{active_file(log)}").truncate(log.size_bytes // 2)
+    with pytest.raises(LogCorruptError, match="ends at offset 4, but was flushed up to 8"):
+        open_log(disk, recovery_point=8)
+    # An emptied folder is taken as emptied on purpose.
+    disk.open(f"{FOLDER}/{active_file(log)}").truncate(0)
+    assert open_log(disk, recovery_point=8).log_end_offset == 0
+
+
+def test_recovery_reads_only_from_the_segment_of_the_recovery_point() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    log.sync()
+    filled(log, 3)
+    bases = log.segment_base_offsets
+    recovered = open_log(disk, recovery_point=60)
+    assert recovered.recovery.checked_bytes < log.size_bytes / 2
+    assert recovered.segment_base_offsets == bases
+    assert read_records(recovered) == read_records(log)
+
+
+def test_batches_that_go_back_in_leader_epoch_are_old_bytes() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    log.append_as_follower(batch_of(b"a", base_offset=0, leader_epoch=4))
+    file = disk.open(f"{FOLDER}/{active_file(log)}")
+    file.append([batch_of(b"b", base_offset=1, leader_epoch=3)])
+    recovered = open_log(disk)
+    assert recovered.log_end_offset == 1
+    assert "goes back to leader epoch 3" in str(recovered.recovery.reason)
+
+
+def test_epochs_are_rebuilt_when_the_checkpoint_says_something_else() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    for epoch, count in ((1, 3), (2, 4), (5, 20)):
+        filled(log, count, leader_epoch=epoch)
+    file = disk.open(f"{FOLDER}/{CHECKPOINT_FILE_NAME}", create=True)
+    file.truncate(0)
+    file.append([b"0\n3\n1 0\n3 9\n9 900\n"])
+    assert open_log(disk).epochs == log.epochs
+    file.append([b"torn"])
+    with pytest.raises(LogCorruptError, match="announces 3 entries"):
+        open_log(disk)
+
+
+def test_the_start_of_an_epoch_is_durable_before_any_append() -> None:
+    disk = FailingDisk(memory_disk())
+    log = open_log(disk)
+    filled(log, 1)
+    log.sync()
+    disk.calls.clear()
+    log.assign_epoch_start(6)
+    temporary = f"{FOLDER}/{CHECKPOINT_FILE_NAME}.tmp"
+    assert [call for call in disk.calls if call[0] in ("sync", "rename", "sync_dir")] == [
+        ("sync", temporary),
+        ("rename", temporary),
+        ("sync_dir", FOLDER),
+    ]
+    disk.calls.clear()
+    log.assign_epoch_start(6)
+    assert disk.calls == []
+
+
+def test_the_log_start_offset_of_the_checkpoint_counts() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    log.close()
+    assert open_log(disk, clean=True, log_start_offset=7).log_start_offset == 7
+    assert open_log(disk, clean=True, log_start_offset=700).log_start_offset == 60
+
+
+# ---- truncation against what the data directory's checkpoints say
+
+
+def test_a_truncation_below_the_checkpointed_recovery_point_is_remembered() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    log.sync()
+    checkpointed = log.begin_checkpoint()
+    log.complete_checkpoint(recovery_point=checkpointed.recovery_point, log_start_offset=0)
+    log.truncate_to(50)
+    filled(log, 1, leader_epoch=2)
+    # Power is lost; the new batch is torn. By the old checkpoint it would pass for flushed.
+    file = disk.open(f"{FOLDER}/{active_file(log)}")
+    file.truncate(file.size() - 1)
+    recovered = open_log(disk, recovery_point=checkpointed.recovery_point)
+    assert (recovered.log_end_offset, recovered.recovery_point) == (50, 50)
+
+
+@pytest.mark.parametrize("how", ["sync", "checkpoint"])
+def test_the_cap_goes_when_the_checkpoint_is_true_again(how: str) -> None:
+    disk = memory_disk()
+    filled(open_log(disk))
+    log = open_log(disk, recovery_point=0)
+    log.sync()
+    log.begin_checkpoint()
+    log.complete_checkpoint(recovery_point=60)
+    log.truncate_to(30)
+    assert TRUNCATION_CHECKPOINT in disk.list_dir(FOLDER)
+    filled(log, 1, leader_epoch=2)
+    log.sync()
+    assert TRUNCATION_CHECKPOINT in disk.list_dir(FOLDER)
+    if how == "sync":
+        filled(log, 20, leader_epoch=2)
+        log.sync()
+    else:
+        log.complete_checkpoint(recovery_point=log.begin_checkpoint().recovery_point)
+    assert TRUNCATION_CHECKPOINT not in disk.list_dir(FOLDER)
+
+
+def test_a_log_begun_anew_is_not_hidden_by_an_old_log_start() -> None:
+    disk = memory_disk()
+    log = open_log(disk, log_start_offset=500)
+    filled(log, 3)
+    log.truncate_fully_and_start_at(100)
+    filled(log, 3)
+    recovered = open_log(disk, recovery_point=506, log_start_offset=500)
+    assert (recovered.log_start_offset, recovered.log_end_offset) == (100, 106)
+
+
+# ---- the folder's topic id
+
+
+def test_a_folder_of_another_topic_id_is_never_reused() -> None:
+    disk = memory_disk()
+    filled(open_log(disk, topic_id=b"A" * 16), 2)
+    content = disk.read_bytes(f"{FOLDER}/partition.metadata")
+    assert content == b"version: 0\ntopic_id: QUFBQUFBQUFBQUFBQUFBQQ\n"
+    with pytest.raises(InconsistentTopicId, match="left from a deleted topic"):
+        open_log(disk, topic_id=b"B" * 16)
+    log = open_log(disk, topic_id=b"A" * 16)
+    assert (log.topic_id, log.log_end_offset) == (b"A" * 16, 4)
+    assert open_log(disk).topic_id == b"A" * 16
+
+
+def test_a_folder_without_topic_id_gets_the_one_it_is_claimed_for() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    log.claim(b"A" * 16)
+    assert disk.read_bytes(f"{FOLDER}/partition.metadata") == encode_partition_metadata(b"A" * 16)
+    with pytest.raises(InconsistentTopicId):
+        log.claim(b"B" * 16)
+
+
+def test_damaged_partition_metadata_is_named() -> None:
+    disk = memory_disk()
+    open_log(disk, topic_id=b"A" * 16)
+    overwrite(disk, "partition.metadata", 0, b"garbage")
+    with pytest.raises(LogCorruptError, match=r"partition\.metadata"):
+        open_log(disk)

@@ -1,0 +1,89 @@
+"""Lookups by time."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitions.log.log import PartitionLog
+from partitions.records.builder import build_batch
+from tests.support.logs import SMALL, batch_of, memory_disk, open_log
+
+
+def log_with(times: list[list[int]], *, codec: int = 0) -> PartitionLog:
+    """A log with a batch for each inner list of record timestamps."""
+    log = open_log(memory_disk())
+    for batch in times:
+        log.append_as_leader(build_batch([(time, None, b"v" * 20, ()) for time in batch], codec=codec), leader_epoch=2)
+    return log
+
+
+def expected(times: list[list[int]], timestamp: int, start: int = 0) -> tuple[int, int, int] | None:
+    flat = [time for batch in times for time in batch]
+    for offset, time in enumerate(flat):
+        if offset >= start and time >= timestamp:
+            return time, offset, 2
+    return None
+
+
+@pytest.mark.parametrize("codec", [0, 3])
+def test_the_first_record_at_or_after_the_time(codec: int) -> None:
+    times = [[10 * number, 10 * number + 4, 10 * number + 2] for number in range(40)]
+    log = log_with(times, codec=codec)
+    for timestamp in range(-1, 400):
+        assert log.offset_for_timestamp(timestamp) == expected(times, timestamp)
+    assert log.offset_for_max_timestamp() == (394, 118, 2)
+
+
+def test_times_that_go_back() -> None:
+    times = [[(number * 37) % 100, (number * 53) % 90] for number in range(60)]
+    log = log_with(times)
+    assert len(log.segment_base_offsets) > 3
+    for timestamp in range(0, 101):
+        assert log.offset_for_timestamp(timestamp) == expected(times, timestamp)
+    start = log.segment_base_offsets[1] + 3
+    log.delete_segments_before(start)
+    for timestamp in range(0, 101):
+        assert log.offset_for_timestamp(timestamp) == expected(times, timestamp, start)
+    log.truncate_to(100)
+    for timestamp in range(0, 101):
+        assert log.offset_for_timestamp(timestamp) == expected(times[:50], timestamp, start)
+
+
+def test_the_first_of_several_with_the_largest_time() -> None:
+    log = log_with([[5, 9], [9], [9, 3]])
+    assert log.offset_for_max_timestamp() == (9, 1, 2)
+
+
+def test_an_empty_log_has_no_times() -> None:
+    log = open_log(memory_disk())
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_for_max_timestamp() is None
+
+
+def test_records_that_cannot_be_opened_are_answered_by_their_batch() -> None:
+    from crc32c import crc32c
+
+    forged = bytearray(batch_of(b"a", b"b", timestamp=50))
+    forged[62:] = b"\xff" * (len(forged) - 62)
+    forged[17:21] = crc32c(bytes(forged[21:])).to_bytes(4, "big")
+    log = open_log(memory_disk(), SMALL)
+    log.append_as_leader(batch_of(b"x", timestamp=10), leader_epoch=0)
+    log.append_as_leader(forged, leader_epoch=0)
+    assert log.offset_for_timestamp(20) == (50, 1, 0)
+
+
+def test_times_survive_a_restart() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    for number in range(40):
+        log.append_as_leader(batch_of(b"v" * 20, timestamp=1000 - number * (number % 3)), leader_epoch=0)
+    answers = [log.offset_for_timestamp(time) for time in range(900, 1001)]
+    log.close()
+    for clean in (True, False):
+        reopened = open_log(disk, clean=clean)
+        assert [reopened.offset_for_timestamp(time) for time in range(900, 1001)] == answers
+        assert reopened.offset_for_max_timestamp() == log_max(answers)
+
+
+def log_max(answers: list[object]) -> object:
+    return [answer for answer in answers if answer is not None][-1]

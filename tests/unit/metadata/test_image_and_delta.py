@@ -1,0 +1,203 @@
+"""Records make images; images are values; what does not fit changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgpack
+import pytest
+
+from quorum import errors
+from quorum.metadata import records as r
+from quorum.metadata.delta import MetadataDelta
+from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage
+
+A, B = b"a" * 16, b"b" * 16
+
+
+def applied(image: MetadataImage, records: Sequence[r.Record], offset: int | None = None) -> MetadataImage:
+    delta = MetadataDelta(image)
+    at = image.offset + 1 if offset is None else offset
+    for record in records:
+        delta.apply(record, at, 1)
+    return delta.finish(at, 1)
+
+
+def broker(broker_id: int) -> r.RegisterBroker:
+    return r.RegisterBroker(broker_id, bytes([broker_id]) * 16, (r.Listener("A", "h", 1, "P"),), None, ())
+
+
+BASE = applied(
+    EMPTY,
+    [
+        broker(1),
+        broker(2),
+        r.Topic("orders", A),
+        r.Config("topic", "orders", "retention.ms", "5"),
+        r.Partition(A, 0, (1, 2), (1, 2), 1),
+        r.Partition(A, 1, (2, 1), (2, 1), 2),
+    ],
+    offset=10,
+)
+
+
+def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
+    image = applied(BASE, [broker(3)], offset=42)
+    assert image.brokers[3].epoch == 42
+    assert image.brokers[3].fenced
+    again = applied(image, [broker(1)], offset=50)
+    assert again.brokers[1].epoch == 50
+
+
+def test_changes_bump_epochs() -> None:
+    image = applied(BASE, [r.PartitionChange(A, 0, isr=(2,), leader=2), r.PartitionChange(A, 1, isr=(2,))])
+    assert image.partition(A, 0) == PartitionImage((1, 2), (2,), 2, 1, 1)
+    assert image.partition(A, 1) == PartitionImage((2, 1), (2,), 2, 0, 1)
+    same_leader = applied(image, [r.PartitionChange(A, 0, leader=2)])
+    assert same_leader.partition(A, 0) == PartitionImage((1, 2), (2,), 2, 2, 2)
+
+
+def test_the_base_image_is_never_touched() -> None:
+    before = BASE.encode()
+    applied(
+        BASE,
+        [
+            r.PartitionChange(A, 0, isr=(1,)),
+            r.Config("topic", "orders", "retention.ms", None),
+            r.Topic("audit", B),
+            r.BrokerChange(1, 10, fenced=False),
+            r.RemoveTopic(A),
+        ],
+    )
+    assert BASE.encode() == before
+
+
+def test_untouched_sections_are_shared() -> None:
+    image = applied(BASE, [r.PartitionChange(A, 0, isr=(1,))])
+    assert image.brokers is BASE.brokers
+    assert image.configs is BASE.configs
+    assert image.topic_ids is BASE.topic_ids
+    assert image.topics[A].partitions[1] is BASE.topics[A].partitions[1]
+
+
+def test_a_removed_topic_takes_its_configs_with_it() -> None:
+    image = applied(BASE, [r.RemoveTopic(A)])
+    assert (image.topics, image.topic_ids, image.configs) == ({}, {}, {})
+    reborn = applied(image, [r.Topic("orders", B)])
+    assert reborn.topic("orders") == reborn.topics[B]
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        (r.Topic("orders", B), errors.TopicExistsError),
+        (r.Topic("other", A), errors.TopicExistsError),
+        (r.Topic("zero", bytes(16)), errors.TopicExistsError),
+        (r.RemoveTopic(B), errors.UnknownTopicError),
+        (r.Partition(B, 0, (1,), (1,), 1), errors.UnknownTopicError),
+        (r.Partition(A, 1, (1,), (1,), 1), errors.UnknownPartitionError),
+        (r.Partition(A, 3, (1,), (1,), 1), errors.UnknownPartitionError),
+        (r.Partition(A, 2, (1,), (), -1), errors.InvalidPartitionStateError),
+        (r.Partition(A, 2, (1,), (2,), -1), errors.InvalidPartitionStateError),
+        (r.Partition(A, 2, (1, 2), (2,), 1), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 2, leader=-1), errors.UnknownPartitionError),
+        (r.PartitionChange(B, 0, leader=-1), errors.UnknownTopicError),
+        (r.PartitionChange(A, 0, isr=(2,)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, isr=()), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, isr=(1, 3)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, leader=3), errors.InvalidPartitionStateError),
+        (r.BrokerChange(3, 10, True), errors.UnknownBrokerError),
+        (r.BrokerChange(1, 9, True), errors.StaleBrokerEpochError),
+        (r.UnregisterBroker(1, 11), errors.StaleBrokerEpochError),
+        (r.Config("topic", "nowhere", "k", "v"), errors.UnknownTopicError),
+        (r.ProducerIds(1, 10, 0), errors.InvalidProducerIdError),
+        (r.ProducerIds(1, 9, 1000), errors.StaleBrokerEpochError),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(record: r.Record, error: type[Exception]) -> None:
+    delta = MetadataDelta(BASE)
+    with pytest.raises(error):
+        delta.apply(record, 11, 1)
+
+
+def test_a_registration_cannot_go_back_in_time() -> None:
+    with pytest.raises(errors.StaleBrokerEpochError):
+        MetadataDelta(BASE).apply(broker(1), 10, 1)
+
+
+def test_a_delta_tells_what_changed() -> None:
+    delta = MetadataDelta(BASE)
+    for record in [
+        r.Topic("new", B),
+        r.Partition(B, 0, (1,), (1,), 1),
+        r.PartitionChange(A, 1, isr=(2,)),
+        r.PartitionChange(A, 1, isr=(2, 1)),
+        r.BrokerChange(2, 10, fenced=False),
+        r.Config("topic", "new", "retention.ms", "1"),
+    ]:
+        delta.apply(record, 11, 1)
+    assert delta.changed_brokers == (2,)
+    assert delta.changed_topics == (A, B)
+    assert delta.created_topics == (B,)
+    assert delta.deleted_topics == {}
+    assert delta.changed_partitions == {(A, 1): BASE.partition(A, 1), (B, 0): None}
+    assert delta.changed_configs == (("topic", "new"),)
+
+
+def test_a_delta_tells_what_is_gone() -> None:
+    delta = MetadataDelta(BASE)
+    for record in [
+        r.PartitionChange(A, 1, isr=(2,)),
+        r.RemoveTopic(A),
+        r.Topic("orders", B),
+        r.Partition(B, 0, (1,), (1,), 1),
+    ]:
+        delta.apply(record, 11, 1)
+    assert delta.deleted_topics == {A: BASE.topics[A]}
+    assert delta.changed_topics == delta.created_topics == (B,)
+    assert list(delta.changed_partitions) == [(B, 0)]
+    assert delta.changed_configs == (("topic", "orders"),)
+    image = delta.finish(11, 1)
+    assert image.topic_ids == {"orders": B}
+
+
+def test_what_came_and_went_within_a_delta_never_was() -> None:
+    delta = MetadataDelta(BASE)
+    for record in [r.Topic("brief", B), r.Partition(B, 0, (1,), (1,), 1), r.RemoveTopic(B)]:
+        delta.apply(record, 11, 1)
+    assert (delta.changed_topics, delta.deleted_topics, delta.changed_partitions) == ((), {}, {})
+    assert delta.finish(10, 1) == BASE
+
+
+def test_equal_images_have_equal_bytes_whatever_their_history() -> None:
+    first = applied(EMPTY, [broker(1), broker(2), r.Topic("x", A), r.Topic("y", B)])
+    second = applied(EMPTY, [r.Topic("y", B), r.Topic("x", A), broker(2), broker(1)])
+    assert list(first.brokers) != list(second.brokers)
+    assert first == second
+    assert first.encode() == second.encode()
+
+
+def test_an_image_survives_its_encoding() -> None:
+    image = MetadataImage.decode(BASE.encode())
+    assert image == BASE
+    assert image.encode() == BASE.encode()
+    assert MetadataImage.decode(EMPTY.encode()) == EMPTY
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ([1, 0, 0, 0, [], [], []], "reads image version 0"),
+        ([0, 0, 0, 0, [], []], "an image is an array of 7"),
+        ([0, -2, 0, 0, [], [], []], "an integer from -1"),
+        ([0, 0, 0, 0, [], [[A, "x", []], [A, "y", []]], []], "listed twice"),
+        ([0, 0, 0, 0, [], [[A, "x", []], [B, "x", []]], []], "listed twice"),
+        ([0, 0, 0, 0, [], [[A, "x", [[[1], [2], -1, 0, 0, 0]]]], []], "not within the replicas"),
+        ([0, 0, 0, 0, [], [[bytes(16), "x", []]], []], "may not be zero"),
+        ([0, 0, 0, 0, [], [], [["topic", "x", []]]], "without configs"),
+        ("image", "the bytes are of another one"),
+    ],
+)
+def test_damaged_images_are_refused(value: object, sentence: str) -> None:
+    with pytest.raises(errors.MalformedImageError, match=sentence):
+        MetadataImage.decode(msgpack.packb(value))

@@ -1,0 +1,109 @@
+"""Records are understood by every node or refused by every node."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from quorum.errors import MalformedRecordError
+from quorum.metadata import records as r
+
+TOPIC_ID = bytes(range(16))
+LISTENER = r.Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
+ONE_OF_EACH = [
+    r.RegisterBroker(1, b"i" * 16, (LISTENER,), "a", (b"d" * 16,)),
+    r.RegisterBroker(2, b"j" * 16, (), None, (), fenced=False),
+    r.UnregisterBroker(1, 2**40),
+    r.BrokerChange(1, 7, fenced=True),
+    r.BrokerChange(1, 7, None, False),
+    r.Topic("orders", TOPIC_ID),
+    r.Partition(TOPIC_ID, 0, (1, 2), (1,), 1),
+    r.PartitionChange(TOPIC_ID, 0, isr=(2, 1)),
+    r.PartitionChange(TOPIC_ID, 0, leader=-1, leader_recovery_state=r.RECOVERING),
+    r.RemoveTopic(TOPIC_ID),
+    r.Config(r.TOPIC_RESOURCE, "orders", "retention.ms", "1"),
+    r.Config(r.TOPIC_RESOURCE, "orders", "retention.ms", None),
+    r.ProducerIds(1, 7, 1000),
+    r.NoOp(),
+]
+
+
+def test_what_is_written_is_read() -> None:
+    data = r.encode_records(ONE_OF_EACH)
+    assert r.decode_records(data) == ONE_OF_EACH
+    assert r.encode_records(r.decode_records(data)) == data
+    assert {type(record) for record in ONE_OF_EACH} == set(r.Record.__args__)
+
+
+def test_the_format_is_pinned() -> None:
+    """Logs of earlier versions must stay readable: kinds, versions and the order of fields do not move."""
+    assert [msgpack.unpackb(r.encode_record(record))[:2] for record in ONE_OF_EACH] == [
+        [1, 0], [1, 0], [2, 0], [3, 0], [3, 0], [4, 0], [5, 0], [6, 0], [6, 0], [7, 0], [8, 0], [8, 0],
+        [9, 0], [10, 0],
+    ]  # fmt: skip
+    assert (
+        r.encode_record(ONE_OF_EACH[6]).hex()
+        == "9a0500c410" + TOPIC_ID.hex() + "00" + "920102" + "9101" + "01000000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ([[99, 0]], "record 0 is of kind 99 version 0, which this node does not know"),
+        ([[10, 0], [7, 1, TOPIC_ID]], "record 1 is of kind 7 version 1"),
+        ([[7, 0, TOPIC_ID, 1]], r"record 0 \(RemoveTopic\) has 2 fields instead of 1"),
+        ([[7, 0]], r"record 0 \(RemoveTopic\) has 0 fields instead of 1"),
+        ([[7, 0, b"short"]], "field topic_id: 16 bytes are needed"),
+        ([[3, 0, 1, 7, 1, None]], "field fenced: a boolean is needed, not int 1"),
+        ([[3, 0, True, 7, None, None]], "field broker_id: an integer"),
+        ([[9, 0, 1, -1, 1000]], "field broker_epoch: an integer"),
+        ([[5, 0, TOPIC_ID, 0, [1, 1], [1], 1, 0, 0, 0]], "field replicas: broker ids may not repeat"),
+        ([[5, 0, TOPIC_ID, 0, [1, -2], [1], 1, 0, 0, 0]], "field replicas: a broker id"),
+        ([[5, 0, TOPIC_ID, 0, {}, [1], 1, 0, 0, 0]], "field replicas: an array"),
+        ([[5, 0, TOPIC_ID, 0, [1], [1], -2, 0, 0, 0]], "field leader: an integer"),
+        ([[6, 0, TOPIC_ID, 0, None, None, 2]], "field leader_recovery_state"),
+        (
+            [[1, 0, 1, b"i" * 16, [["A", "h", 70000, "P"]], None, [], True]],
+            "field listeners: an integer from 0 to 65535",
+        ),
+        ([[4, 0, "x" * 250, TOPIC_ID]], "field name: a string of at most 249"),
+        ([7], "record 0 is not an array"),
+        ([["x", 0]], "record 0 is not an array"),
+        ({}, "metadata records are an array"),
+        (None, "metadata records are an array"),
+    ],
+)
+def test_anything_else_is_refused_with_a_sentence(value: object, sentence: str) -> None:
+    with pytest.raises(MalformedRecordError, match=sentence):
+        r.decode_records(msgpack.packb(value))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x91" * 2000,
+        b"\xdd\x00\x00\xff\xff" * 500,
+        r.encode_records(ONE_OF_EACH)[:-1],
+        r.encode_records(ONE_OF_EACH) + b"\x00",
+        msgpack.packb([msgpack.ExtType(5, b"x")]),
+        b"\x81\x90\x01",
+    ],
+)
+def test_damaged_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(MalformedRecordError):
+        r.decode_records(data)
+
+
+def test_values_from_outside_can_be_checked_before_they_are_written() -> None:
+    r.validate(ONE_OF_EACH[0])
+    with pytest.raises(MalformedRecordError, match="field rack"):
+        r.validate(r.RegisterBroker(1, b"i" * 16, (), "x" * 256, ()))
+
+
+def test_a_list_is_bounded() -> None:
+    with pytest.raises(ValueError, match="more than"):
+        r.encode_records([r.NoOp()] * (r.MAX_RECORDS + 1))

@@ -1,0 +1,299 @@
+"""A connection over real loopback sockets: order, back-pressure, malformed input, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kraft.network.connection import CloseConnectionError, Connection
+from kraft.network.limits import NetworkLimits
+from kraft.network.response import Answer, Response
+
+if TYPE_CHECKING:
+    from tests.unit.network.conftest import Dial, Listen, Until
+
+SMALL = NetworkLimits(max_request_bytes=1000, min_request_bytes=1)
+
+
+def echo(frame: memoryview, connection: Connection) -> Answer:
+    return Response.of(bytes(frame))
+
+
+class Controlled:
+    """A handler whose answers the test gives: `s…` at once, `n…` never, `f…` a future, `c…` a coroutine."""
+
+    def __init__(self) -> None:
+        self.futures: dict[str, asyncio.Future[Response | None]] = {}
+        self.order: list[str] = []
+        self.arrived = asyncio.Condition()
+
+    def __call__(self, frame: memoryview, connection: Connection) -> Answer:
+        name = bytes(frame).decode()
+        self.order.append(name)
+        if name.startswith("s"):
+            return Response.of(name.encode())
+        if name.startswith("n"):
+            return None
+        future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+        self.futures[name] = future
+        return future if name.startswith("f") else self._coroutine(future)
+
+    async def _coroutine(self, future: asyncio.Future[Response | None]) -> Response | None:
+        return await future
+
+    def answer(self, name: str) -> None:
+        self.futures[name].set_result(Response.of(name.encode()))
+
+
+async def test_echo(listen: Listen, dial: Dial) -> None:
+    peer = await dial(await listen(echo, limits=SMALL))
+    peer.send(b"hello")
+    assert await peer.frame() == b"hello"
+
+
+async def test_frames_of_every_size_come_back_whole(listen: Listen, dial: Dial) -> None:
+    peer = await dial(await listen(echo))
+    bodies = [bytes([size % 251]) * size for size in (8, 4096, 65_536, 300_000, 1_000_000, 9, 3_000_000)]
+
+    async def send() -> None:
+        for body in bodies:
+            peer.send(body)
+            await peer.writer.drain()
+
+    sending = asyncio.create_task(send())
+    for body in bodies:
+        assert await peer.frame() == body
+    await sending
+
+
+async def test_answers_keep_the_order_of_requests_however_they_are_made(
+    listen: Listen, dial: Dial, until: Until
+) -> None:
+    handler = Controlled()
+    peer = await dial(await listen(handler, limits=SMALL))
+    names = ["s0", "f1", "s2", "c3", "n4", "s5", "f6", "s7"]
+    peer.send(*[name.encode() for name in names])
+    assert await peer.frame() == b"s0"
+    await until(lambda: len(handler.order) == len(names))
+    for name in ("f6", "c3", "f1"):  # answered in the reverse order
+        handler.answer(name)
+        await asyncio.sleep(0)
+    assert [await peer.frame() for _ in range(6)] == [b"f1", b"s2", b"c3", b"s5", b"f6", b"s7"]
+
+
+async def test_a_later_answer_of_none_is_no_answer(listen: Listen, dial: Dial, until: Until) -> None:
+    handler = Controlled()
+    peer = await dial(await listen(handler, limits=SMALL))
+    peer.send(b"f1", b"s2")
+    await until(lambda: "f1" in handler.futures)
+    handler.futures["f1"].set_result(None)
+    assert await peer.frame() == b"s2"
+
+
+async def test_a_slow_request_holds_up_no_other_connection(listen: Listen, dial: Dial, until: Until) -> None:
+    handler = Controlled()
+    server = await listen(handler, limits=SMALL)
+    slow, quick = await dial(server), await dial(server)
+    slow.send(b"f1", b"s2")
+    quick.send(b"s3")
+    assert await quick.frame() == b"s3"
+    await until(lambda: "f1" in handler.futures)
+    handler.answer("f1")
+    assert [await slow.frame(), await slow.frame()] == [b"f1", b"s2"]
+
+
+async def test_unanswered_requests_are_bounded(listen: Listen, dial: Dial, until: Until) -> None:
+    handler = Controlled()
+    limits = NetworkLimits(max_request_bytes=1000, min_request_bytes=1, max_unanswered_requests=4)
+    peer = await dial(await listen(handler, limits=limits))
+    names = [f"f{index:03}" for index in range(40)]
+    peer.send(*[name.encode() for name in names])
+    for index, name in enumerate(names):
+        await until(lambda name=name: name in handler.futures)
+        assert len(handler.order) <= index + 4
+        handler.answer(name)
+        assert await peer.frame() == name.encode()
+
+
+async def test_thousands_of_pipelined_requests(listen: Listen, dial: Dial) -> None:
+    peer = await dial(await listen(echo, limits=SMALL))
+    bodies = [b"%05d" % index for index in range(5000)]
+    peer.send(*bodies)
+    assert [await peer.frame() for _ in bodies] == bodies
+
+
+async def test_a_reader_that_does_not_read_is_not_worked_for(
+    listen: Listen, dial: Dial, until: Until
+) -> None:
+    handled = 0
+
+    def large(frame: memoryview, connection: Connection) -> Answer:
+        nonlocal handled
+        handled += 1
+        return Response.of(bytes([frame[0]]) * 1_000_000)
+
+    server = await listen(large, limits=SMALL)
+    peer = await dial(server)
+    count = 100
+    peer.send(*[bytes([index]) for index in range(count)])
+    await until(lambda: server.connection_count == 1)
+    (connection,) = server._connections.values()
+    await until(lambda: connection._write_paused)  # the sockets' buffers are full
+    assert handled < count
+    for index in range(count):
+        assert await peer.frame() == bytes([index]) * 1_000_000
+    assert handled == count
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (struct.pack(">i", -1), "-1"),
+        (struct.pack(">i", 0), "at least 1"),
+        (struct.pack(">i", 1001), "at most 1000"),
+        (b"GET / HTTP/1.1\r\n\r\n", "at most 1000"),
+        (b"\x16\x03\x01\x02\x00\x01", "at most 1000"),
+    ],
+)
+async def test_malformed_frames_close_only_their_connection(
+    listen: Listen, dial: Dial, caplog: pytest.LogCaptureFixture, data: bytes, says: str
+) -> None:
+    server = await listen(echo, limits=SMALL, name="PLAINTEXT")
+    bad, good = await dial(server), await dial(server)
+    bad.writer.write(data)
+    assert await bad.at_end()
+    good.send(b"still here")
+    assert await good.frame() == b"still here"
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "PLAINTEXT: closing connection from 127.0.0.1:" in record.getMessage()
+    assert says in record.getMessage()
+
+
+async def test_requests_before_a_malformed_frame_are_answered(listen: Listen, dial: Dial) -> None:
+    peer = await dial(await listen(echo, limits=SMALL))
+    peer.writer.write(struct.pack(">i", 2) + b"ok" + struct.pack(">i", -7))
+    assert await peer.frame() == b"ok"
+    assert await peer.at_end()
+
+
+async def test_frames_are_smaller_before_authentication(listen: Listen, dial: Dial) -> None:
+    def handler(frame: memoryview, connection: Connection) -> Answer:
+        if bytes(frame) == b"password":
+            connection.mark_authenticated()
+        return Response.of(b"%d" % len(frame))
+
+    limits = NetworkLimits(max_unauthenticated_request_bytes=100, min_request_bytes=1)
+    server = await listen(handler, limits=limits, authentication_required=True)
+    stranger, friend = await dial(server), await dial(server)
+    stranger.send(b"x" * 101)
+    assert await stranger.at_end()
+    friend.send(b"password")
+    assert await friend.frame() == b"8"
+    friend.send(b"x" * 101)
+    assert await friend.frame() == b"101"
+
+
+async def test_a_handler_may_close_its_connection(
+    listen: Listen, dial: Dial, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(frame: memoryview, connection: Connection) -> Answer:
+        if bytes(frame) == b"bad":
+            raise CloseConnectionError("it said a bad word")
+        return echo(frame, connection)
+
+    peer = await dial(await listen(handler, limits=SMALL))
+    peer.send(b"good", b"bad", b"never")
+    assert await peer.frame() == b"good"
+    assert await peer.at_end()
+    assert "it said a bad word" in caplog.text
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_bug_in_a_handler_is_logged_and_closes_one_connection(
+    listen: Listen, dial: Dial, caplog: pytest.LogCaptureFixture, later: bool
+) -> None:
+    async def fail_later() -> Response:
+        raise ZeroDivisionError("a bug")
+
+    def handler(frame: memoryview, connection: Connection) -> Answer:
+        if bytes(frame) != b"bug":
+            return echo(frame, connection)
+        if later:
+            return fail_later()
+        raise ZeroDivisionError("a bug")
+
+    server = await listen(handler, limits=SMALL)
+    unlucky, other = await dial(server), await dial(server)
+    unlucky.send(b"bug")
+    assert await unlucky.at_end()
+    other.send(b"fine")
+    assert await other.frame() == b"fine"
+    assert "ZeroDivisionError: a bug" in caplog.text
+
+
+async def test_a_half_closed_client_still_gets_its_answers(listen: Listen, dial: Dial, until: Until) -> None:
+    handler = Controlled()
+    peer = await dial(await listen(handler, limits=SMALL))
+    peer.send(b"s0", b"f1", b"s2")
+    peer.writer.write_eof()
+    assert await peer.frame() == b"s0"
+    await until(lambda: "f1" in handler.futures)
+    handler.answer("f1")
+    assert [await peer.frame(), await peer.frame()] == [b"f1", b"s2"]
+    assert await peer.at_end()
+
+
+async def test_half_close_in_the_middle_of_a_frame_closes(listen: Listen, dial: Dial, until: Until) -> None:
+    server = await listen(echo, limits=SMALL)
+    peer = await dial(server)
+    peer.writer.write(struct.pack(">i", 100) + b"only this")
+    peer.writer.write_eof()
+    assert await peer.at_end()
+    await until(lambda: server.connection_count == 0)
+
+
+async def test_half_close_with_more_requests_than_may_be_unanswered(
+    listen: Listen, dial: Dial, until: Until
+) -> None:
+    handler = Controlled()
+    limits = NetworkLimits(max_request_bytes=1000, min_request_bytes=1, max_unanswered_requests=2)
+    peer = await dial(await listen(handler, limits=limits))
+    peer.send(b"f1", b"f2", b"f3", b"s4", b"s5")
+    peer.writer.write_eof()
+    for name in ("f1", "f2", "f3"):
+        await until(lambda name=name: name in handler.futures)
+        handler.answer(name)
+    assert [await peer.frame() for _ in range(5)] == [b"f1", b"f2", b"f3", b"s4", b"s5"]
+    assert await peer.at_end()
+
+
+async def test_pending_work_is_cancelled_when_the_client_leaves(
+    listen: Listen, dial: Dial, until: Until
+) -> None:
+    handler = Controlled()
+    server = await listen(handler, limits=SMALL)
+    peer = await dial(server)
+    peer.send(b"f1", b"c2")
+    await until(lambda: len(handler.futures) == 2)
+    peer.reset()
+    await until(lambda: all(future.cancelled() for future in handler.futures.values()))
+    assert server.connection_count == 0
+
+
+async def test_an_answer_that_races_with_the_leaving_client_is_ignored(
+    listen: Listen, dial: Dial, until: Until
+) -> None:
+    handler = Controlled()
+    server = await listen(handler, limits=SMALL)
+    peer = await dial(server)
+    peer.send(b"f1")
+    await until(lambda: "f1" in handler.futures)
+    (connection,) = server._connections.values()
+    connection.close("the test says so")
+    handler.answer("f1")
+    assert await peer.at_end()
+    await until(lambda: server.connection_count == 0)

@@ -1,0 +1,227 @@
+"""SocketServer: connection limits, idle connections, closing in good order, TLS, a port in use."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kraft.network.connection import Connection
+from kraft.network.limits import NetworkLimits
+from kraft.network.response import Answer, Response
+from kraft.network.server import ListenerError, SocketServer
+from kraft.runtime.disk import RealDisk
+from kraft.runtime.sendfile import real_sender
+
+if TYPE_CHECKING:
+    from tests.unit.network.conftest import Dial, Listen, Until
+
+PEM = Path(__file__).with_name("localhost.pem")
+
+
+def limits(**values: int) -> NetworkLimits:
+    return NetworkLimits(min_request_bytes=1, **values)
+
+
+def echo(frame: memoryview, connection: Connection) -> Answer:
+    return Response.of(bytes(frame))
+
+
+async def test_connections_beyond_the_limit_are_refused(
+    listen: Listen, dial: Dial, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await listen(echo, limits=limits(max_connections=2))
+    first, second = await dial(server), await dial(server)
+    await until(lambda: server.connection_count == 2)
+    third = await dial(server)
+    assert await third.at_end()
+    assert "max.connections=2" in caplog.text
+    second.send(b"still served")
+    assert await second.frame() == b"still served"
+    await first.close()
+    await until(lambda: server.connection_count == 1)
+    fourth = await dial(server)
+    fourth.send(b"a place is free")
+    assert await fourth.frame() == b"a place is free"
+    assert server.refused_count == 1
+
+
+async def test_connections_from_one_address_beyond_the_limit_are_refused(
+    listen: Listen, dial: Dial, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await listen(echo, limits=limits(max_connections_per_ip=1))
+    first = await dial(server)
+    await until(lambda: server.connection_count == 1)
+    assert await (await dial(server)).at_end()
+    assert "max.connections.per.ip=1" in caplog.text
+    await first.close()
+    await until(lambda: server.connection_count == 0)
+    again = await dial(server)
+    again.send(b"hello")
+    assert await again.frame() == b"hello"
+
+
+async def test_idle_connections_are_closed_and_waiting_ones_are_not(
+    listen: Listen, dial: Dial, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    answer: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+
+    def handler(frame: memoryview, connection: Connection) -> Answer:
+        return answer
+
+    server = await listen(handler, limits=limits(connections_max_idle_ms=200))
+    waiting = await dial(server)
+    waiting.send(b"a long poll")
+    idle = await dial(server)
+    assert await idle.at_end()
+    assert "idle for" in caplog.text
+    answer.set_result(Response.of(b"at last"))
+    assert await waiting.frame() == b"at last"
+
+
+async def test_a_closing_server_lets_owed_answers_go_out(listen: Listen, dial: Dial, until: Until) -> None:
+    answers: list[asyncio.Future[Response | None]] = []
+
+    def handler(frame: memoryview, connection: Connection) -> Answer:
+        answers.append(asyncio.get_running_loop().create_future())
+        return answers[-1]
+
+    server = await listen(handler, limits=limits())
+    busy, idle = await dial(server), await dial(server)
+    busy.send(b"1", b"2")
+    await until(lambda: len(answers) == 2)
+    closing = asyncio.create_task(server.close(grace_s=10.0))
+    assert await idle.at_end()
+    with pytest.raises(OSError, match=r".*"):
+        await dial(server)
+    busy.send(b"too late")
+    answers[1].set_result(Response.of(b"two"))
+    answers[0].set_result(Response.of(b"one"))
+    assert [await busy.frame(), await busy.frame()] == [b"one", b"two"]
+    assert await busy.at_end()
+    await closing
+    assert len(answers) == 2
+    assert server.connection_count == 0
+
+
+async def test_answers_that_outlast_the_grace_are_cancelled_and_awaited(
+    listen: Listen, dial: Dial, until: Until
+) -> None:
+    started = 0
+    cleaned_up = 0
+
+    async def slow() -> Response | None:
+        nonlocal started, cleaned_up
+        started += 1
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(0)  # a clean-up that takes a turn
+            cleaned_up += 1
+        return None
+
+    server = await listen(lambda frame, connection: slow(), limits=limits())
+    peer = await dial(server)
+    peer.send(b"1", b"2")
+    await until(lambda: started == 2)
+    await server.close(grace_s=0.01)
+    assert cleaned_up == 2
+    assert await peer.at_end()
+
+
+async def test_closing_does_not_wait_for_a_reader_that_does_not_read(
+    listen: Listen, dial: Dial, until: Until
+) -> None:
+    def large(frame: memoryview, connection: Connection) -> Answer:
+        return Response.of(bytes(20_000_000))
+
+    server = await listen(large, limits=limits())
+    peer = await dial(server)
+    peer.send(b"1")
+    await until(lambda: any(c._write_paused for c in server._connections.values()))
+    await server.close(grace_s=0.01)
+    assert server.connection_count == 0
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await peer.frame()
+
+
+async def test_closing_twice_and_closing_what_never_started(listen: Listen) -> None:
+    await SocketServer(echo).close(grace_s=1.0)
+    server = await listen(echo)
+    await server.close(grace_s=1.0)
+    await server.close(grace_s=1.0)
+
+
+async def test_a_port_in_use_is_a_sentence(listen: Listen) -> None:
+    taken = await listen(echo)
+    server = SocketServer(echo, name="PLAINTEXT")
+    with pytest.raises(
+        ListenerError, match=f"PLAINTEXT cannot listen on 127.0.0.1:{taken.port}: the port is in use"
+    ):
+        await server.start("127.0.0.1", taken.port)
+
+
+async def test_an_address_of_another_host_is_a_sentence() -> None:
+    with pytest.raises(ListenerError, match="this host has no such address"):
+        await SocketServer(echo, name="PLAINTEXT").start("192.0.2.1", 9092)
+
+
+async def test_idle_connections_give_their_memory_back(listen: Listen, dial: Dial, until: Until) -> None:
+    server = await listen(echo, limits=limits(closing_grace_ms=50))
+    peer = await dial(server)
+    peer.send(b"x" * 2000)
+    assert await peer.frame() == b"x" * 2000
+    (connection,) = server._connections.values()
+    assert connection._frames.capacity_bytes > 0
+    await until(lambda: connection._frames.capacity_bytes == 0)
+    peer.send(b"awake")
+    assert await peer.frame() == b"awake"
+
+
+async def test_tls_carries_frames_and_slices(listen: Listen, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 12_000
+    (tmp_path / "log").write_bytes(content)
+    file = RealDisk().open(str(tmp_path / "log"))
+    handled = 0
+
+    def handler(frame: memoryview, connection: Connection) -> Answer:
+        nonlocal handled
+        handled += 1
+        if handled % 2:
+            return Response.of(b"head", file.slice(100, 3_000_000), b"tail")
+        return Response.of(bytes(frame))
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(PEM)
+    server = await listen(handler, limits=limits(), ssl_context=context, sender_factory=real_sender)
+    trusting = ssl.create_default_context(cafile=str(PEM))
+    reader, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
+    body = b"y" * 700_000
+    frame = len(body).to_bytes(4, "big") + body
+    writer.write(frame * 4)
+    for index in range(4):
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        answer = await reader.readexactly(length)
+        assert answer == (body if index % 2 else b"head" + content[100:3_000_100] + b"tail")
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_plain_text_to_a_tls_listener_harms_nobody(listen: Listen, dial: Dial) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(PEM)
+    server = await listen(echo, limits=limits(), ssl_context=context)
+    stranger = await dial(server)
+    stranger.send(b"not a handshake")
+    await stranger.reader.read()
+    trusting = ssl.create_default_context(cafile=str(PEM))
+    reader, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
+    writer.write(b"\0\0\0\2ok")
+    assert await reader.readexactly(6) == b"\0\0\0\2ok"
+    writer.close()
+    await writer.wait_closed()

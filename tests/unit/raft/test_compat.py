@@ -1,0 +1,58 @@
+"""The library is the one whose source was read, and sees only what it is given."""
+
+import random
+import time
+
+import pytest
+from pysyncobj import syncobj
+
+from quorum.raft import compat
+from quorum.raft.compat import IncompatibleLibraryError, World, check_library, missing_names, running
+
+
+def test_the_installed_library_is_the_pinned_one():
+    check_library()
+
+
+def test_another_version_is_refused_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(compat, "VERSION", "0.3.18")
+    with pytest.raises(IncompatibleLibraryError, match=r"pip install pysyncobj==0\.3\.17"):
+        check_library()
+
+
+@pytest.mark.parametrize("name", ["_SyncObj__sendAppendEntries", "_onTick"])
+def test_every_missing_name_is_told(monkeypatch, name):
+    monkeypatch.delattr(syncobj.SyncObj, name)
+    assert missing_names() == [name]
+    with pytest.raises(IncompatibleLibraryError, match=name):
+        check_library()
+
+
+def test_outside_of_a_world_the_library_is_as_shipped():
+    assert abs(syncobj.monotonicTime() - time.monotonic()) < 60
+    assert 0 <= syncobj.random.random() < 1
+    assert syncobj.pickle.loads(syncobj.pickle.dumps([1])) == [1]
+
+
+def test_inside_a_world_time_and_chance_come_from_it():
+    with running(World(lambda: 7.0, random.Random(3))):
+        assert syncobj.monotonicTime() == 7.0
+        assert syncobj.monotonicTime() > 7.0
+        assert syncobj.random.random() == random.Random(3).random()
+
+
+def test_worlds_do_not_leak_into_each_other():
+    one, other = (World(lambda value=value: value, random.Random(1)) for value in (1.0, 2.0))
+    with running(one):
+        with running(other):
+            assert syncobj.monotonicTime() == 2.0
+        assert syncobj.monotonicTime() == 1.0
+
+
+@pytest.mark.parametrize("name", ["loads", "dumps"])
+def test_inside_a_world_nothing_is_pickled(name):
+    with (
+        running(World(lambda: 1.0, random.Random(1))),
+        pytest.raises(RuntimeError, match="pickle"),
+    ):
+        getattr(syncobj.pickle, name)(b"x")

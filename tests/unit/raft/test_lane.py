@@ -1,0 +1,127 @@
+"""The queue in front of the driver, and the thread that runs it."""
+
+import asyncio
+import random
+import threading
+
+import pytest
+
+from kraft.runtime.raft_lane import ThreadRaftLane
+from quorum.raft.config import FAST_TIMING, RaftConfig
+from quorum.raft.driver import RaftDriver
+from quorum.raft.events import (
+    NOT_COMMITTED,
+    LeaderChanged,
+    PeerConnected,
+    PeerMessage,
+    ProposalOutcome,
+    Propose,
+    SendToPeer,
+)
+from quorum.raft.lane import Inbox, lost_event
+from quorum.raft.storage import RaftStorageError
+from tests.support.raft_cluster import ChainMachine
+from tests.support.scripted_voter import DIRECTORY, formatted_storage, simulated_disk
+
+
+def test_a_full_inbox_loses_messages_but_never_news_of_links():
+    inbox = Inbox(max_events=2, max_bytes=10)
+    accepted = [inbox.put(PeerMessage(2, 1, b"1234")), inbox.put(PeerMessage(2, 1, b"1234567"))]
+    accepted += [inbox.put(PeerMessage(2, 1, b"1")), inbox.put(Propose(1, b""))]
+    accepted += [inbox.put(PeerConnected(3, 1))]
+    assert accepted == [True, False, True, False, True]
+    assert len(inbox.take()) == 3
+    assert inbox.put(PeerMessage(2, 1, b"1234567890"))
+
+
+def test_a_lost_proposal_gets_its_outcome():
+    assert lost_event(Propose(5, b"x")) == [ProposalOutcome(5, None, NOT_COMMITTED)]
+    assert lost_event(PeerMessage(2, 1, b"x")) == []
+
+
+class Runner:
+    """One voter on a thread lane, and what it delivered."""
+
+    def __init__(self, node_id, voters, halt):
+        loop = asyncio.get_running_loop()
+        self.node_id, self.peers, self.threads = node_id, {}, set()
+        self.active = asyncio.Event()
+        self.outcomes = {}
+        self.lane = ThreadRaftLane(loop)
+        config = RaftConfig(
+            node_id=node_id,
+            voters=dict.fromkeys(voters, ""),
+            cluster_id="cluster",
+            directory=DIRECTORY,
+            timing=FAST_TIMING,
+        )
+        disk = simulated_disk(formatted_storage(node_id))
+        self.factory = lambda: RaftDriver(
+            config=config,
+            disk=disk,
+            clock=loop.time,
+            wall_ms=lambda: 0,
+            rng=random.Random(node_id),
+            halt=halt,
+            state_machine=ChainMachine(),
+        )
+
+    def deliver(self, effects):
+        self.threads.add(threading.get_ident())
+        for effect in effects:
+            if isinstance(effect, SendToPeer):
+                self.peers[effect.peer_id].lane.post(PeerMessage(self.node_id, 1, effect.data))
+            elif isinstance(effect, LeaderChanged):
+                (self.active.set if effect.active else self.active.clear)()
+            elif isinstance(effect, ProposalOutcome):
+                self.outcomes.pop(effect.request_id).set_result(effect)
+
+    async def propose(self, request_id):
+        outcome = self.outcomes[request_id] = asyncio.get_running_loop().create_future()
+        self.lane.post(Propose(request_id, b"proposal"))
+        return await outcome
+
+
+async def test_three_lanes_elect_a_leader_and_commit():
+    halts = []
+    runners = {node_id: Runner(node_id, (1, 2, 3), halts.append) for node_id in (1, 2, 3)}
+    for runner in runners.values():
+        runner.peers = runners
+        runner.lane.start(runner.factory, runner.deliver)
+    for one in runners:
+        for other in runners:
+            if one != other:
+                runners[one].lane.post(PeerConnected(other, 1))
+    async with asyncio.timeout(20):
+        waiting = [asyncio.ensure_future(runner.active.wait()) for runner in runners.values()]
+        _, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        leader = next(runner for runner in runners.values() if runner.active.is_set())
+        outcomes = [await leader.propose(number) for number in range(5)]
+    for runner in runners.values():
+        runner.lane.stop()
+    assert [outcome.error for outcome in outcomes] == [None] * 5
+    assert leader.threads == {threading.get_ident()}
+    assert halts == []
+    assert not [thread for thread in threading.enumerate() if thread.name == "raft-lane"]
+
+
+async def test_what_the_factory_raises_comes_out_of_start():
+    runner = Runner(1, (1,), halt=lambda reason: None)
+
+    def broken():
+        raise RaftStorageError("not formatted")
+
+    with pytest.raises(RaftStorageError):
+        runner.lane.start(broken, runner.deliver)
+    runner.lane.stop()
+
+
+async def test_nothing_is_delivered_after_stop():
+    runner = Runner(1, (1,), halt=lambda reason: None)
+    runner.lane.start(runner.factory, runner.deliver)
+    runner.lane.stop()
+    runner.lane.post(Propose(1, b"late"))
+    await asyncio.sleep(0)
+    assert runner.threads == set()

@@ -1,0 +1,262 @@
+"""Snapshots: taken, joined to the log, sent, and refused where they are no news."""
+
+import pytest
+
+from quorum.raft.messages import BARRIER, SnapshotChunk
+from quorum.raft.snapshot import Snapshot, SnapshotError, SnapshotStore, decode_snapshot, encode_snapshot
+from tests.support.raft_cluster import ChainMachine
+from tests.support.scripted_voter import JOURNAL, ScriptedVoter, formatted_storage, simulated_disk
+
+
+def snapshot_of(last_index: int, term: int = 1) -> Snapshot:
+    machine = ChainMachine()
+    for offset in range(2, last_index + 1):
+        machine.advance(offset, term)
+    prev, last = (BARRIER, last_index - 1, term), (BARRIER, last_index, term)
+    return Snapshot(prev, last, (1, 2, 3), machine.snapshot())
+
+
+def follower(**settings):
+    voter = ScriptedVoter(**settings)
+    voter.connect(2, 3)
+    return voter
+
+
+def send(voter, snapshot, peer=2, term=1, chunk_bytes=64, skip=(), commit=1, damage=False):
+    """All chunks of a snapshot, each in a step of its own."""
+    data = bytearray(encode_snapshot(snapshot))
+    if damage:
+        data[-20] ^= 1
+    starts = range(0, len(data), chunk_bytes)
+    for number, start in enumerate(starts):
+        if number not in skip:
+            piece = bytes(data[start : start + chunk_bytes])
+            chunk = SnapshotChunk(
+                piece, start == 0, start == starts[-1], *snapshot.last[1:], start, len(data)
+            )
+            voter.says(peer, "append_entries", term=term, commit_index=commit, serialized=chunk)
+    return voter.last_heard(peer, "next_node_idx")
+
+
+# -- the file
+
+
+def test_a_snapshot_comes_back_as_it_was():
+    snapshot = snapshot_of(9)
+    assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
+
+
+@pytest.mark.parametrize("at", [0, 5, 12, 40, -1])
+def test_a_flipped_bit_anywhere_is_found(at):
+    data = bytearray(encode_snapshot(snapshot_of(9)))
+    data[at] ^= 4
+    with pytest.raises(SnapshotError):
+        decode_snapshot(bytes(data))
+
+
+@pytest.mark.parametrize("size", [0, 3, 30, -1])
+def test_a_snapshot_that_is_cut_off_is_found(size):
+    with pytest.raises(SnapshotError):
+        decode_snapshot(encode_snapshot(snapshot_of(9))[:size])
+
+
+def test_the_store_opens_the_newest_and_clears_away_the_rest():
+    storage = formatted_storage()
+    disk = simulated_disk(storage)
+    disk.make_dirs(JOURNAL)
+    store = SnapshotStore(disk, JOURNAL)
+    for last_index in (5, 9):
+        store.save(snapshot_of(last_index))
+    disk.open(f"{JOURNAL}/{snapshot_of(12).name}.tmp", create=True)
+    again = SnapshotStore(disk, JOURNAL)
+    again.open()
+    assert again.newest == snapshot_of(9)
+    assert disk.list_dir(JOURNAL) == ["00000000000000000010-0000000001.checkpoint"]
+
+
+def test_a_damaged_file_is_named_and_not_replaced_by_an_older_one():
+    storage = formatted_storage()
+    disk = simulated_disk(storage)
+    disk.make_dirs(JOURNAL)
+    store = SnapshotStore(disk, JOURNAL)
+    store.save(snapshot_of(5))
+    store.save(snapshot_of(9))
+    disk.open(f"{JOURNAL}/{snapshot_of(9).name}").write_at(30, b"x")
+    with pytest.raises(SnapshotError, match=r"00000000000000000010-0000000001\.checkpoint is damaged"):
+        SnapshotStore(disk, JOURNAL).open()
+
+
+# -- taking
+
+
+def test_a_snapshot_is_taken_every_so_many_entries_and_the_log_is_cut_behind_it():
+    storage = formatted_storage()
+    voter = ScriptedVoter(voters=1, storage=storage, snapshot_every_entries=5)
+    voter.step()
+    for request_id in range(7):
+        voter.propose(request_id)
+    assert voter.entries()[0] == (5, 1)
+    assert b'"journalEnd": 6' in storage.files()[f"{JOURNAL}/quorum-state"]
+    storage.lose_power()
+    again = ScriptedVoter(voters=1, storage=storage, snapshot_every_entries=5)
+    assert again.machine.offset == 6
+    again.step()
+    assert [offset for offset, _ in again.committed] == [7, 8, 9, 10]
+    assert again.machine.image[0] == 10
+
+
+def test_the_segments_behind_a_snapshot_are_dropped():
+    storage = formatted_storage()
+    voter = ScriptedVoter(voters=1, storage=storage, snapshot_every_entries=5)
+    voter.step()
+    for request_id in range(60):
+        voter.propose(request_id, bytes(300))
+    logs = [path for path in storage.files() if path.endswith(".log")]
+    assert len(logs) <= 2
+    assert not logs[0].endswith(f"{0:020d}.log")
+
+
+# -- sending
+
+
+def test_a_peer_that_is_too_far_behind_is_sent_the_snapshot_and_then_entries():
+    voter = ScriptedVoter(snapshot_every_entries=5, snapshot_chunk_bytes=100)
+    voter.connect(2, 3)
+    term = voter.become_leader()
+    for request_id in range(8):
+        voter.propose(request_id)
+        voter.acknowledges(2, term, voter.driver_end() + 1)
+    voter.acknowledges(3, term, 2, success=False, reset=True)
+    voter.advance(0.06)
+    chunks = [m["serialized"] for peer, m in voter.heard if peer == 3 and "serialized" in m]
+    data = b"".join(chunk.data for chunk in chunks)
+    snapshot = decode_snapshot(data)
+    assert (chunks[0].is_first, chunks[-1].is_last) == (True, True)
+    assert len(chunks) == 2 or len(chunks) == -(-len(data) // 100)
+    following = [m["entries"] for peer, m in voter.heard if peer == 3 and m.get("entries")]
+    assert following[0][0][1] == snapshot.last[1] + 1
+
+
+# -- receiving
+
+
+def test_a_snapshot_is_installed_and_acknowledges_itself():
+    voter = follower()
+    answer = send(voter, snapshot_of(20))
+    assert (answer["success"], answer["next_node_idx"]) == (True, 21)
+    assert voter.machine.offset == 20
+    assert voter.entries() == [(19, 1), (20, 1)]
+    voter.appends(2, 1, (20, 1), 1, commit=21)
+    assert voter.committed == [(21, 1)]
+
+
+def test_an_installed_snapshot_survives_a_power_loss():
+    storage = formatted_storage()
+    voter = ScriptedVoter(storage=storage)
+    voter.connect(2, 3)
+    send(voter, snapshot_of(20))
+    storage.lose_power()
+    again = ScriptedVoter(storage=storage)
+    assert (again.machine.offset, again.entries()) == (20, [(19, 1), (20, 1)])
+
+
+def test_a_matching_tail_stays_and_is_not_acknowledged():
+    voter = follower()
+    voter.appends(2, 1, (1, 0), *[1] * 9)
+    snapshot = snapshot_of(6)
+    prev, last = voter.driver._journal[4:6]
+    answer = send(voter, Snapshot(prev, last, snapshot.voters, snapshot.state), commit=10)
+    assert voter.entries() == [(index, 1) for index in range(5, 11)]
+    assert (answer["success"], answer["next_node_idx"]) == (True, 7)
+    assert voter.machine.offset == 6
+
+
+def test_a_tail_that_does_not_match_goes():
+    voter = follower()
+    voter.appends(2, 1, (1, 0), *[1] * 9)
+    send(voter, snapshot_of(6, term=2), term=2)
+    assert voter.entries() == [(5, 2), (6, 2)]
+
+
+def test_chunks_on_the_way_commit_nothing_and_are_answered():
+    voter = follower()
+    voter.appends(2, 1, (1, 0), *[1] * 9)
+    data = encode_snapshot(snapshot_of(20))
+    chunk = SnapshotChunk(data[:50], True, False, 20, 1, 0, len(data))
+    voter.says(2, "append_entries", term=1, commit_index=20, serialized=chunk)
+    answer = voter.last_heard(2, "next_node_idx")
+    assert (answer["success"], answer["reset"]) == (False, False)
+    assert voter.committed == []
+
+
+def test_a_snapshot_that_is_no_news_is_refused_but_its_sender_is_still_the_leader():
+    voter = follower()
+    voter.appends(2, 1, (1, 0), *[1] * 9, commit=8)
+    answer = send(voter, snapshot_of(6), peer=3, term=2, commit=10)
+    assert (answer["success"], answer["reset"], answer["next_node_idx"]) == (False, True, 9)
+    assert (voter.machine.offset, voter.leadership.leader_id) == (8, 3)
+
+
+@pytest.mark.parametrize("fault", [{"skip": (1,)}, {"skip": (0,)}, {"damage": True}])
+def test_a_transfer_with_a_hole_or_damage_begins_again(fault):
+    voter = follower()
+    voter.appends(2, 1, (1, 0), *[1] * 3)
+    answer = send(voter, snapshot_of(20), commit=4, chunk_bytes=32, **fault)
+    assert (answer["success"], answer["reset"], answer["next_node_idx"]) == (False, True, 2)
+    assert voter.committed == []
+    assert send(voter, snapshot_of(20))["success"]
+
+
+def test_chunks_of_two_snapshots_are_not_glued_together():
+    voter = follower()
+    for snapshot, start, end in ((snapshot_of(20), 0, 50), (snapshot_of(21), 50, None)):
+        data = encode_snapshot(snapshot)
+        chunk = SnapshotChunk(data[start:end], start == 0, end is None, *snapshot.last[1:], start, len(data))
+        voter.says(2, "append_entries", term=1, commit_index=1, serialized=chunk)
+    assert voter.last_heard(2, "next_node_idx")["reset"]
+    assert voter.machine.offset == 1
+
+
+def test_a_new_session_begins_the_transfer_anew():
+    voter = follower()
+    data = encode_snapshot(snapshot_of(20))
+    first = SnapshotChunk(data[:50], True, False, 20, 1, 0, len(data))
+    voter.says(2, "append_entries", term=1, commit_index=1, serialized=first)
+    voter.connect(2, session=2)
+    rest = SnapshotChunk(data[50:], False, True, 20, 1, 50, len(data))
+    voter.step(voter.message(2, "append_entries", session=2, term=1, commit_index=1, serialized=rest))
+    assert voter.last_heard(2, "next_node_idx")["reset"]
+    assert voter.machine.offset == 1
+
+
+def test_a_state_that_cannot_be_restored_halts_the_voter():
+    voter = follower()
+    voter.machine.restore = lambda data: (_ for _ in ()).throw(ValueError("odd bytes"))
+    send(voter, snapshot_of(20))
+    assert "odd bytes" in voter.halted
+    assert voter.step() == []
+
+
+@pytest.mark.parametrize("last_index", [6, 20])
+@pytest.mark.parametrize("operation", range(40))
+def test_a_crash_anywhere_in_an_installation_leaves_a_voter_that_starts(operation, last_index):
+    storage = formatted_storage(seed=operation)
+    voter = ScriptedVoter(storage=storage)
+    voter.connect(2, 3)
+    voter.appends(2, 1, (1, 0), *[1] * 9)
+    voter.driver._journal.remember_end()
+    left = operation
+
+    def fail(kind, path):
+        nonlocal left
+        left -= kind not in ("read", "exists", "list")
+        if left < 0:
+            raise OSError("power cut")
+
+    storage.before_operation = fail
+    send(voter, snapshot_of(last_index, term=2), term=2)
+    storage.before_operation = None
+    storage.lose_power()
+    again = ScriptedVoter(storage=storage)
+    assert again.entries()[-1][0] in (10, last_index)
+    assert again.machine.offset in (1, last_index)

@@ -1,0 +1,174 @@
+"""What a voter keeps on disk, and the directories it refuses to vote with."""
+
+import pytest
+
+from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.records.batch import decode_records, iter_batches
+from quorum.raft.quorum_state import QuorumState, QuorumStateError
+from quorum.raft.storage import RaftStorageError
+from tests.support.scripted_voter import DIRECTORY, JOURNAL, ScriptedVoter, formatted_storage, simulated_disk
+
+OWNER = MetaProperties("cluster", 1, "directory")
+STATE = f"{JOURNAL}/quorum-state"
+
+
+def voted(storage):
+    """A voter that has a term, a vote and some entries, closed."""
+    voter = ScriptedVoter(storage=storage)
+    voter.connect(2, 3)
+    voter.appends(2, 3, (1, 0), 3, 3, 3)
+    voter.says(3, "request_vote", term=4, last_log_index=9, last_log_term=3)
+    voter.driver.close()
+    return voter
+
+
+def refusal(storage):
+    with pytest.raises(RaftStorageError) as caught:
+        ScriptedVoter(storage=storage)
+    return str(caught.value)
+
+
+def test_a_directory_that_was_never_formatted_is_refused():
+    storage = formatted_storage()
+    storage.remove_file(f"{DIRECTORY}/meta.properties")
+    assert "is not formatted" in refusal(storage)
+
+
+@pytest.mark.parametrize("identity", [("other", 1, "directory"), ("cluster", 2, "directory")])
+def test_a_directory_of_another_cluster_or_node_is_refused(identity):
+    storage = formatted_storage()
+    write_meta_properties(simulated_disk(storage), DIRECTORY, MetaProperties(*identity))
+    assert "belongs to" in refusal(storage)
+
+
+def test_a_journal_copied_into_another_directory_is_refused():
+    storage = formatted_storage()
+    voted(storage)
+    write_meta_properties(simulated_disk(storage), DIRECTORY, MetaProperties("cluster", 1, "new-directory"))
+    assert "give each node its own directory" in refusal(storage)
+
+
+def test_a_journal_without_its_vote_is_refused():
+    storage = formatted_storage()
+    voted(storage)
+    storage.remove_file(STATE)
+    assert "forgotten its vote" in refusal(storage)
+
+
+def test_a_vote_without_its_journal_is_refused():
+    storage = formatted_storage()
+    voted(storage)
+    for path in storage.files():
+        if path.startswith(JOURNAL) and path != STATE:
+            storage.remove_file(path)
+    assert "entries" in refusal(storage) or "flushed" in refusal(storage)
+
+
+def test_damage_inside_the_journal_is_not_taken_for_a_torn_tail():
+    storage = formatted_storage()
+    voted(storage)
+    path = next(path for path in storage.files() if path.endswith(".log"))
+    simulated_disk(storage).open(path).write_at(200, b"\xff")
+    assert path in refusal(storage)
+
+
+def test_a_torn_tail_of_what_was_never_promised_is_cut():
+    storage = formatted_storage()
+    voted(storage)
+    path = next(path for path in storage.files() if path.endswith(".log"))
+    simulated_disk(storage).open(path).append([b"\0" * 40])
+    assert ScriptedVoter(storage=storage).entries()[-1] == (4, 3)
+
+
+def test_a_crash_in_the_first_start_leaves_a_directory_that_starts():
+    for operation in range(60):
+        storage = formatted_storage(seed=operation)
+        left = operation
+
+        def fail(kind, path):
+            nonlocal left
+            left -= kind not in ("read", "exists", "list")
+            if left < 0:
+                raise OSError("power cut")
+
+        storage.before_operation = fail
+        try:
+            ScriptedVoter(storage=storage)
+            finished = True
+        except (OSError, RaftStorageError):
+            finished = False
+        storage.before_operation = None
+        storage.lose_power()
+        assert ScriptedVoter(storage=storage).entries() == [(1, 0)]
+    assert finished
+
+
+def test_an_entry_is_a_batch_that_says_what_it_is():
+    storage = formatted_storage()
+    voter = ScriptedVoter(voters=1, storage=storage)
+    voter.step()
+    voter.propose(1, b"records")
+    data = next(content for path, content in storage.files().items() if path.endswith(".log"))
+    rows = []
+    for position, header in iter_batches(data):
+        (record,) = decode_records(data, position, header, max_decompressed_bytes=100)
+        rows.append((header.base_offset, header.partition_leader_epoch, header.is_control, record.value))
+    assert rows == [(1, 0, True, b""), (2, 1, True, b""), (3, 1, False, b"records")]
+
+
+def test_a_disk_that_fails_halts_the_voter_and_nothing_of_the_step_leaves_it():
+    storage = formatted_storage()
+    voter = ScriptedVoter(storage=storage)
+    voter.connect(2, 3)
+
+    def fail(kind, path):
+        if kind == "sync":
+            raise OSError(5, "input/output error")
+
+    storage.before_operation = fail
+    voter.appends(2, 3, (1, 0), 3)
+    assert voter.halted
+    assert voter.heard == []
+    storage.before_operation = None
+    assert voter.step() == []
+
+
+# -- quorum-state
+
+
+def state_file(content=None):
+    storage = formatted_storage()
+    disk = simulated_disk(storage)
+    disk.make_dirs(JOURNAL)
+    if content is not None:
+        disk.open(STATE, create=True).append([content])
+    return disk, storage
+
+
+def test_term_and_vote_come_back_after_a_power_loss():
+    disk, storage = state_file()
+    storage.sync_everything()
+    state = QuorumState(disk, JOURNAL, OWNER)
+    state.set(7, 3)
+    state.save()
+    storage.lose_power()
+    again = QuorumState.load(simulated_disk(storage), JOURNAL, OWNER)
+    assert (again.term, again.voted_for) == (7, 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\x80\x04N.", b'{"leaderEpoch": 7}\n00000000\n'])
+def test_a_damaged_state_is_never_taken_for_an_empty_one(content):
+    disk, _ = state_file(content)
+    with pytest.raises(QuorumStateError, match="vote"):
+        QuorumState.load(disk, JOURNAL, OWNER)
+
+
+def test_a_flipped_bit_in_the_term_is_found():
+    disk, storage = state_file()
+    state = QuorumState(disk, JOURNAL, OWNER)
+    state.set(7, 3)
+    state.save()
+    data = storage.files()[STATE]
+    disk.open(STATE).write_at(data.index(b"7"), b"6")
+    with pytest.raises(QuorumStateError):
+        QuorumState.load(disk, JOURNAL, OWNER)

@@ -1,0 +1,156 @@
+"""Calls to the controller listener: authentication, refusals, and finding the active controller."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import aiohttp
+import pytest
+
+from quorum.rpc.client import ControllerChannel, RpcClient
+from quorum.rpc.envelope import SIGNATURE_HEADER, Body, RpcError, RpcUnavailable, encode, sign
+from quorum.rpc.server import ControllerListener
+
+SECRET = b"the quorum's secret"
+Handler = Callable[[str, Body], Awaitable[Body]]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[Handler], Awaitable[str]]]:
+    async with AsyncExitStack() as stack:
+
+        async def start(handler: Handler) -> str:
+            port = free_port()
+            listener = ControllerListener(handler, SECRET)
+            await listener.start("127.0.0.1", port)
+            stack.push_async_callback(listener.close)
+            return f"127.0.0.1:{port}"
+
+        yield start
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RpcClient]:
+    client = RpcClient(SECRET)
+    yield client
+    await client.close()
+
+
+async def echo(method: str, body: Body) -> Body:
+    return {"method": method, **body}
+
+
+async def test_a_call_carries_plain_values_both_ways(serve, client: RpcClient) -> None:
+    address = await serve(echo)
+    body = {"bytes": b"\0\xff", "text": "ä", "list": [1, None, True], "map": {"1": -(2**63)}}
+    assert await client.call(address, "echo", body, 5) == {"method": "echo", **body}
+
+
+async def test_a_refusal_arrives_with_code_sentence_and_hint(serve, client: RpcClient) -> None:
+    async def refuse(method: str, body: Body) -> Body:
+        raise RpcError("NOT_CONTROLLER", "ask node 3", leader_id=3)
+
+    address = await serve(refuse)
+    with pytest.raises(RpcError) as caught:
+        await client.call(address, "m", {}, 5)
+    assert (caught.value.code, caught.value.message, caught.value.leader_id) == ("NOT_CONTROLLER", "ask node 3", 3)
+
+
+async def test_a_bug_in_the_handler_is_an_error_of_that_call_only(serve, client: RpcClient) -> None:
+    async def broken(method: str, body: Body) -> Body:
+        if method == "bug":
+            raise KeyError("x")
+        return {}
+
+    address = await serve(broken)
+    with pytest.raises(RpcError, match="UNKNOWN_SERVER_ERROR"):
+        await client.call(address, "bug", {}, 5)
+    assert await client.call(address, "fine", {}, 5) == {}
+
+
+async def test_a_wrong_secret_is_refused_before_anything_is_decoded(serve) -> None:
+    calls: list[str] = []
+
+    async def note(method: str, body: Body) -> Body:
+        calls.append(method)
+        return {}
+
+    address = await serve(note)
+    stranger = RpcClient(b"another secret")
+    with pytest.raises(RpcError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        await stranger.call(address, "m", {}, 5)
+    await stranger.close()
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x93\x01", encode({}) + b"x", b"\xc7\x01\x05x", b"\x91" * 100_000],
+    ids=["empty", "never used", "forged array", "an array", "trailing", "extension", "nested"],
+)
+async def test_malformed_bodies_are_refused_and_harm_nothing(serve, client: RpcClient, data: bytes) -> None:
+    address = await serve(echo)
+    headers = {SIGNATURE_HEADER: sign(SECRET, "m", data)}
+    async with aiohttp.ClientSession() as session, session.post(
+        f"http://{address}/rpc/m", data=data, headers=headers
+    ) as response:
+        assert response.status == 400
+    assert await client.call(address, "m", {}, 5) == {"method": "m"}
+
+
+async def test_an_unreachable_address_is_unavailable(client: RpcClient) -> None:
+    with pytest.raises(RpcUnavailable):
+        await client.call(f"127.0.0.1:{free_port()}", "m", {}, 5)
+
+
+async def test_the_channel_follows_the_hint_and_stays_with_the_leader(serve, client: RpcClient) -> None:
+    asked: list[int] = []
+
+    def voter(node_id: int) -> Handler:
+        async def answer(method: str, body: Body) -> Body:
+            asked.append(node_id)
+            if node_id != 2:
+                raise RpcError("NOT_CONTROLLER", "ask the leader", leader_id=2)
+            return {"from": node_id}
+
+        return answer
+
+    voters = {node_id: await serve(voter(node_id)) for node_id in (1, 2, 3)}
+    channel = ControllerChannel(client, voters, random.Random(1))
+    assert await channel.call("m", {}, timeout_s=5) == {"from": 2}
+    assert channel.leader_id == 2
+    asked.clear()
+    assert await channel.call("m", {}, timeout_s=5) == {"from": 2}
+    assert asked == [2]
+
+
+async def test_the_channel_goes_past_dead_voters_and_gives_up_in_time(serve, client: RpcClient) -> None:
+    live = await serve(echo)
+    dead = f"127.0.0.1:{free_port()}"
+    channel = ControllerChannel(client, {1: dead, 2: dead, 3: live}, random.Random(0))
+    assert await channel.call("m", {}, timeout_s=10) == {"method": "m"}
+    nobody = ControllerChannel(client, {1: dead, 2: dead}, random.Random(0))
+    with pytest.raises(RpcUnavailable, match="no active controller answered m"):
+        await nobody.call("m", {}, timeout_s=0.2)
+
+
+async def test_a_definite_refusal_is_not_retried(serve, client: RpcClient) -> None:
+    asked: list[str] = []
+
+    async def refuse(method: str, body: Body) -> Body:
+        asked.append(method)
+        raise RpcError("STALE_BROKER_EPOCH", "registered anew")
+
+    channel = ControllerChannel(client, {1: await serve(refuse)}, random.Random(0))
+    with pytest.raises(RpcError, match="STALE_BROKER_EPOCH"):
+        await channel.call("m", {}, timeout_s=5)
+    assert asked == ["m"]

@@ -1,0 +1,126 @@
+"""The Raft links: mutual proof, order, sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from quorum.rpc.raft_links import LinkListener, RaftLinks
+from quorum.rpc.server import ControllerListener
+
+CLUSTER = "cluster-of-the-test-xx"
+
+
+def free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+@dataclass
+class Voter:
+    """One voter's links, and what they told it."""
+
+    node_id: int
+    events: asyncio.Queue[tuple[object, ...]] = field(default_factory=asyncio.Queue)
+
+    async def start(self, addresses: dict[int, str], secret: bytes = b"s", cluster: str = CLUSTER) -> None:
+        listener = LinkListener(
+            connected=lambda peer, session: self.events.put_nowait(("connected", peer, session)),
+            disconnected=lambda peer, session: self.events.put_nowait(("disconnected", peer, session)),
+            received=lambda peer, session, data: self.events.put_nowait(("received", peer, session, data)),
+        )
+        self.links = RaftLinks(self.node_id, addresses, cluster, secret, random.Random(self.node_id), listener)
+
+        async def no_calls(method: str, body: object) -> dict[str, object]:
+            raise AssertionError("nobody calls")
+
+        self.listener = ControllerListener(no_calls, secret, self.links.accept)
+        host, _, port = addresses[self.node_id].rpartition(":")
+        await self.listener.start(host, int(port))
+        self.links.start()
+
+    async def next(self, kind: str) -> tuple[object, ...]:
+        async with asyncio.timeout(10):
+            while True:
+                event = await self.events.get()
+                if event[0] == kind:
+                    return event[1:]
+
+    async def close(self) -> None:
+        await self.listener.close()
+        await self.links.close()
+
+
+@pytest.fixture
+async def addresses() -> dict[int, str]:
+    return dict(zip((1, 2, 3), (f"127.0.0.1:{port}" for port in free_ports(3)), strict=True))
+
+
+@pytest.fixture
+async def pair(addresses: dict[int, str]) -> AsyncIterator[tuple[Voter, Voter]]:
+    one, two = Voter(1), Voter(2)
+    await one.start(addresses)
+    await two.start(addresses)
+    yield one, two
+    await one.close()
+    await two.close()
+
+
+async def test_messages_arrive_in_order_both_ways(pair: tuple[Voter, Voter]) -> None:
+    one, two = pair
+    _, session_one = await one.next("connected")
+    _, session_two = await two.next("connected")
+    for number in range(200):
+        one.links.send(2, session_one, b"one %d" % number)
+        two.links.send(1, session_two, b"two %d" % number)
+    assert [(await two.next("received"))[2] for _ in range(200)] == [b"one %d" % n for n in range(200)]
+    assert [(await one.next("received"))[2] for _ in range(200)] == [b"two %d" % n for n in range(200)]
+
+
+async def test_a_new_connection_is_a_new_session_and_the_old_one_is_dead(
+    addresses: dict[int, str], pair: tuple[Voter, Voter]
+) -> None:
+    one, two = pair
+    _, first = await one.next("connected")
+    await two.close()
+    assert await one.next("disconnected") == (2, first)
+    again = Voter(2)
+    await again.start(addresses)
+    try:
+        _, second = await one.next("connected")
+        assert isinstance(first, int)
+        assert isinstance(second, int)
+        assert second > first
+        one.links.send(2, first, b"of the old session")
+        one.links.send(2, second, b"of the new session")
+        assert (await again.next("received"))[2] == b"of the new session"
+    finally:
+        await again.close()
+
+
+@pytest.mark.parametrize(
+    ("secret", "cluster"), [(b"another", CLUSTER), (b"s", "another-cluster-xxxxxx")], ids=["secret", "cluster"]
+)
+async def test_a_stranger_gets_no_link(addresses: dict[int, str], secret: bytes, cluster: str) -> None:
+    one, two, stranger = Voter(1), Voter(2), Voter(3)
+    await one.start(addresses)
+    await stranger.start(addresses, secret, cluster)
+    await two.start(addresses)
+    try:
+        # The two true voters find each other; by then the stranger was dialed and had its chance.
+        assert (await one.next("connected"))[0] == 2
+        assert (await two.next("connected"))[0] == 1
+        assert stranger.events.empty()
+    finally:
+        for voter in (one, two, stranger):
+            await voter.close()
