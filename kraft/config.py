@@ -1,35 +1,51 @@
 """A node's configuration, from the text of its server.properties.
 
-Parsing is pure; every error is a ConfigError whose sentence names the key and what to do. Keys that
-nobody honours are not errors, so that Kafka's own files load; `unknown_keys` lists them for a warning.
+Parsing is pure; every error is a ConfigError whose sentence names the key, the value and what to do
+(whoever read the file puts its name in front). Keys that nobody honours are not errors, so that
+Kafka's own files load: `warnings` names them, with the key that may have been meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
-from kraft.config_keys import CONFIG_KEYS
+from kraft.config_keys import CONFIG_KEYS, WITHOUT_EFFECT
+from kraft.listeners import (
+    PROTOCOLS,
+    Endpoint,
+    advertised,
+    check_ports,
+    parse_listeners,
+    parse_protocols,
+    parse_voters,
+    split_host_port,
+)
+from kraft.properties import Properties, PropertiesError, parse_properties
 from partitions.log.config import LogConfig, server_log_config, server_log_config_keys
 from partitions.log.errors import InvalidConfig
 
+__all__ = [
+    "BROKER_ROLE",
+    "CONTROLLER_ROLE",
+    "PROTOCOLS",
+    "ConfigError",
+    "Endpoint",
+    "ServerConfig",
+    "load_config",
+    "split_host_port",
+]
+
 BROKER_ROLE = "broker"
 CONTROLLER_ROLE = "controller"
-PROTOCOLS = ("PLAINTEXT", "SSL")
+
+T = TypeVar("T")
 
 
 class ConfigError(ValueError):
     """A configuration that cannot work; the message is a sentence for the operator."""
-
-
-class Endpoint(NamedTuple):
-    """A listener: its name, where it binds or is reached, and how it is secured."""
-
-    name: str
-    host: str
-    port: int
-    protocol: str
 
 
 @dataclass(frozen=True)
@@ -43,9 +59,12 @@ class ServerConfig:
     voters: Mapping[int, str]
     broker_listeners: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
+    """One for each broker listener; an empty host stands for the name of this host."""
     controller_listener: Endpoint | None
     log_defaults: LogConfig
     unknown_keys: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """Sentences about keys that are ignored or set twice, for the log."""
 
     def get(self, key: str) -> Any:
         """The value of a key: what the file says, else the default."""
@@ -76,70 +95,65 @@ class ServerConfig:
         return name or self.broker_listeners[0].name
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """Key → value of a Java properties file: comments (#, !), `=` or `:`, continued lines."""
-    properties: dict[str, str] = {}
-    pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.strip() if pending else raw.strip()
-        pending = ""
-        if not line or line[0] in "#!":
-            continue
-        if line.endswith("\\") and not line.endswith("\\\\"):
-            pending = line[:-1]
-            continue
-        position = min((line.find(mark) for mark in "=:" if mark in line), default=len(line))
-        properties[line[:position].strip()] = line[position + 1 :].strip()
-    return properties
-
-
 def load_config(text: str) -> ServerConfig:
     """The configuration in the text of a server.properties. Raises ConfigError."""
-    properties = parse_properties(text)
-    values = {name: _value(name, properties) for name in CONFIG_KEYS}
-    roles = _roles(values)
-    node_id = _required(values, "node.id", "every node needs an id")
-    voters = _voters(values)
-    protocols = _protocols(values)
-    endpoints = _endpoints("listeners", values["listeners"], protocols)
-    controller_names = values["controller.listener.names"] or ()
-    broker_listeners = tuple(e for e in endpoints if e.name not in controller_names)
-    controller_listeners = [e for e in endpoints if e.name in controller_names]
-    _check_roles(node_id, roles, voters, broker_listeners, controller_listeners)
     try:
-        log_defaults = server_log_config(properties)
-    except InvalidConfig as error:
-        raise ConfigError(f"{error}") from error
-    known = {*CONFIG_KEYS, *server_log_config_keys()}
+        parsed = parse_properties(text)
+    except PropertiesError as error:
+        raise ConfigError(str(error)) from error
+    properties = parsed.values
+    values = {name: _value(name, properties) for name in CONFIG_KEYS}
+    node_id: int = _required(values, "node.id", "every node needs an id")
+    roles = _roles(values)
+    voters = _parse("controller.quorum.voters", parse_voters, _voter_texts(values, properties))
+    controller_names = tuple(name.upper() for name in values["controller.listener.names"] or ())
+    protocols = _protocols(values, properties, controller_names)
+    endpoints = _parse("listeners", parse_listeners, values["listeners"], protocols)
+    _parse("listeners", check_ports, endpoints)
+    broker_listeners = tuple(e for e in endpoints if e.name not in controller_names)
+    controller_listeners = tuple(e for e in endpoints if e.name in controller_names)
+    _check_roles(node_id, roles, voters, broker_listeners, controller_listeners)
+    if BROKER_ROLE not in roles:
+        broker_listeners = ()
+    named = _parse("advertised.listeners", parse_listeners, values["advertised.listeners"] or (), protocols)
     config = ServerConfig(
         properties=properties,
         values=values,
         node_id=node_id,
         roles=roles,
         voters=voters,
-        broker_listeners=broker_listeners if BROKER_ROLE in roles else (),
-        advertised=_advertised(values, broker_listeners, protocols) if BROKER_ROLE in roles else (),
-        controller_listener=controller_listeners[0] if CONTROLLER_ROLE in roles else None,
-        log_defaults=log_defaults,
-        unknown_keys=tuple(sorted(properties.keys() - known)),
+        broker_listeners=broker_listeners,
+        advertised=_parse("advertised.listeners", advertised, named, broker_listeners),
+        controller_listener=controller_listeners[0] if controller_listeners else None,
+        log_defaults=_log_defaults(properties),
+        unknown_keys=_unknown_keys(properties),
+        warnings=_warnings(parsed),
     )
-    _check_timers(config)
+    _check_together(config)
     return config
 
 
 def _value(name: str, properties: Mapping[str, str]) -> Any:
     key = CONFIG_KEYS[name]
     text = properties.get(name)
-    if name == "log.dirs" and text is None:
+    if name == "log.dirs" and not text:
         text = properties.get("log.dir")
-    if text is None or (not text and key.default is None):
-        text = key.default
-    if text is None:
+    text = key.default if text is None else text.strip()
+    if not text and key.default is None:
         return None
     try:
-        return key.parse(text)
+        return key.parse(text or "")
     except ValueError as error:
-        raise ConfigError(f"{name}: {error}; {key.doc}") from error
+        shown = "(hidden)" if key.sensitive else text
+        raise ConfigError(f"{name}={shown}: {error}. {key.doc}") from error
+
+
+def _parse(key: str, parse: Callable[..., T], *arguments: Any) -> T:
+    """Runs a parser of listeners; its errors become sentences that begin with the key."""
+    try:
+        return parse(*arguments)
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def _required(values: Mapping[str, Any], name: str, why: str) -> Any:
@@ -164,71 +178,24 @@ def _roles(values: Mapping[str, Any]) -> tuple[str, ...]:
     return roles
 
 
-def _voters(values: Mapping[str, Any]) -> dict[int, str]:
-    voters: dict[int, str] = {}
-    for text in _required(values, "controller.quorum.voters", "a node has to know the controller quorum"):
-        id_text, separator, address = text.partition("@")
-        host, colon, port = address.rpartition(":")
-        if not separator or not id_text.isdigit() or not colon or not host or not port.isdigit():
-            raise ConfigError(f"controller.quorum.voters: {text!r} is not id@host:port")
-        if int(id_text) in voters:
-            raise ConfigError(f"controller.quorum.voters names node {id_text} twice")
-        voters[int(id_text)] = address
-    if not voters:
-        raise ConfigError("controller.quorum.voters names no voter")
-    return voters
+def _voter_texts(values: Mapping[str, Any], properties: Mapping[str, str]) -> tuple[str, ...]:
+    why = "a node has to know the controller quorum"
+    if "controller.quorum.bootstrap.servers" in properties:
+        why = "controller.quorum.bootstrap.servers is not enough here, the voters are listed"
+    texts: tuple[str, ...] = _required(values, "controller.quorum.voters", why)
+    return texts
 
 
-def _protocols(values: Mapping[str, Any]) -> dict[str, str]:
-    protocols = {}
-    for text in values["listener.security.protocol.map"]:
-        name, separator, protocol = text.partition(":")
-        if not separator or protocol not in PROTOCOLS:
-            raise ConfigError(
-                f"listener.security.protocol.map: {text!r} is not NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}"
-            )
-        protocols[name] = protocol
-    return protocols
-
-
-def _endpoints(key: str, texts: tuple[str, ...], protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    endpoints: list[Endpoint] = []
-    for text in texts:
-        name, separator, address = text.partition("://")
-        host, colon, port = address.rpartition(":")
-        if not separator or not colon or not port.isdigit() or int(port) > 65535:
-            raise ConfigError(f"{key}: {text!r} is not NAME://host:port")
-        if any(name == other.name for other in endpoints):
-            raise ConfigError(f"{key} names the listener {name} twice; give each its own name")
-        if int(port) and any(int(port) == other.port and key == "listeners" for other in endpoints):
-            raise ConfigError(f"{key}: port {port} is used twice; give each listener its own port")
-        protocol = protocols.get(name)
-        if protocol is None:
-            raise ConfigError(
-                f"{key}: the listener {name} has no protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
-            )
-        endpoints.append(Endpoint(name, host.strip("[]"), int(port), protocol))
-    return tuple(endpoints)
-
-
-def _advertised(
-    values: Mapping[str, Any], listeners: tuple[Endpoint, ...], protocols: Mapping[str, str]
-) -> tuple[Endpoint, ...]:
-    """What clients are told. A listener on every interface advertises its host's name (empty here)."""
-    named = _endpoints("advertised.listeners", values["advertised.listeners"] or (), protocols)
-    for endpoint in named:
-        if endpoint.host in ("", "0.0.0.0", "::"):
-            raise ConfigError(
-                f"advertised.listeners: no client can reach {endpoint.host or 'an empty host'}; name this host's address"
-            )
-        if endpoint.name not in {listener.name for listener in listeners}:
-            raise ConfigError(f"advertised.listeners names {endpoint.name}, which is not among the listeners")
-    by_name = {endpoint.name: endpoint for endpoint in named}
-    return tuple(
-        by_name.get(listener.name)
-        or listener._replace(host="" if listener.host in ("0.0.0.0", "::") else listener.host)
-        for listener in listeners
+def _protocols(
+    values: Mapping[str, Any], properties: Mapping[str, str], controller_names: tuple[str, ...]
+) -> dict[str, str]:
+    """The map as it is written; where the file has none, controller listeners are plain, as in Kafka."""
+    protocols = _parse(
+        "listener.security.protocol.map", parse_protocols, values["listener.security.protocol.map"]
     )
+    if "listener.security.protocol.map" not in properties:
+        protocols = {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
+    return protocols
 
 
 def _check_roles(
@@ -236,31 +203,98 @@ def _check_roles(
     roles: tuple[str, ...],
     voters: Mapping[int, str],
     broker_listeners: tuple[Endpoint, ...],
-    controller_listeners: list[Endpoint],
+    controller_listeners: tuple[Endpoint, ...],
 ) -> None:
     if CONTROLLER_ROLE in roles:
         if node_id not in voters:
             raise ConfigError(
-                f"node {node_id} has the controller role but is not among controller.quorum.voters {sorted(voters)}"
+                f"node.id={node_id} has the controller role but is not among controller.quorum.voters"
+                f" {sorted(voters)}; add it there, or take controller out of process.roles"
             )
         if len(controller_listeners) != 1:
             raise ConfigError(
-                "a controller needs exactly one of its listeners named in controller.listener.names"
+                "controller.listener.names must name exactly one of this controller's listeners; it names "
+                + (", ".join(endpoint.name for endpoint in controller_listeners) or "none of them")
             )
-    elif node_id in voters:
-        raise ConfigError(
-            f"node {node_id} is among controller.quorum.voters but lacks the role; add controller to process.roles"
-        )
+        if BROKER_ROLE not in roles and broker_listeners:
+            raise ConfigError(
+                f"listeners: {broker_listeners[0].name} is no controller listener, and this node is no broker;"
+                " remove it, or add it to controller.listener.names"
+            )
+    else:
+        if node_id in voters:
+            raise ConfigError(
+                f"node.id={node_id} is among controller.quorum.voters but lacks the role;"
+                " add controller to process.roles, or choose another node.id"
+            )
+        if controller_listeners:
+            raise ConfigError(
+                f"listeners: {controller_listeners[0].name} is a controller listener, and this node is no"
+                " controller; remove it from listeners"
+            )
     if BROKER_ROLE in roles and not broker_listeners:
-        raise ConfigError("a broker needs a listener that is not in controller.listener.names")
+        raise ConfigError(
+            "listeners: a broker needs a listener for clients that is not in controller.listener.names;"
+            " add PLAINTEXT://:9092, say"
+        )
 
 
-def _check_timers(config: ServerConfig) -> None:
+def _check_together(config: ServerConfig) -> None:
+    """Values that are right alone and wrong together."""
     heartbeat, session = config.get("broker.heartbeat.interval.ms"), config.get("broker.session.timeout.ms")
     if session < 2 * heartbeat:
         raise ConfigError(
-            f"broker.session.timeout.ms={session} must be at least twice broker.heartbeat.interval.ms={heartbeat}"
+            f"broker.session.timeout.ms={session} must be at least twice broker.heartbeat.interval.ms={heartbeat},"
+            " or one late heartbeat fences the broker"
+        )
+    wait, lag = config.get("replica.fetch.wait.max.ms"), config.get("replica.lag.time.max.ms")
+    if wait >= lag:
+        raise ConfigError(
+            f"replica.fetch.wait.max.ms={wait} must be below replica.lag.time.max.ms={lag},"
+            " or idle followers leave the ISR"
+        )
+    timeout = config.get("replica.socket.timeout.ms")
+    if wait >= timeout:
+        raise ConfigError(
+            f"replica.fetch.wait.max.ms={wait} must be below replica.socket.timeout.ms={timeout},"
+            " or idle followers give up on their leader"
         )
     name = config.get("inter.broker.listener.name")
     if config.is_broker and name is not None and name not in {e.name for e in config.broker_listeners}:
         raise ConfigError(f"inter.broker.listener.name: {name!r} is not among the broker's listeners")
+    secured = [e for e in config.broker_listeners if e.protocol == "SSL"]
+    if secured and config.get("ssl.keystore.location") is None:
+        raise ConfigError(
+            f"ssl.keystore.location is not set, and the listener {secured[0].name} is SSL: "
+            + CONFIG_KEYS["ssl.keystore.location"].doc
+        )
+
+
+def _log_defaults(properties: Mapping[str, str]) -> LogConfig:
+    try:
+        return server_log_config(properties)
+    except InvalidConfig as error:
+        raise ConfigError(str(error)) from error
+
+
+def _known_keys() -> frozenset[str]:
+    return frozenset((*CONFIG_KEYS, *server_log_config_keys(), "log.dir"))
+
+
+def _unknown_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(sorted(properties.keys() - _known_keys()))
+
+
+def _warnings(parsed: Properties) -> tuple[str, ...]:
+    """A sentence for each key that has no effect, and for each that is set twice."""
+    known = sorted(_known_keys())
+    sentences = [f"{key} is set more than once; the last line counts" for key in parsed.repeated]
+    for key in _unknown_keys(parsed.values):
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+        if key in WITHOUT_EFFECT:
+            sentences.append(f"{key} is Kafka's, and has no effect here")
+        elif near:
+            sentences.append(f"{key} is not known and has no effect; did you mean {near[0]}?")
+        else:
+            sentences.append(f"{key} is not known and has no effect")
+    return tuple(sentences)

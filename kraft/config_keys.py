@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kraft.listeners import split_host_port
+
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -53,6 +55,24 @@ def _string(text: str) -> str:
     return text
 
 
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"{text!r} is not supported; use {' or '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _upper(text: str) -> str:
+    return text.upper()
+
+
+def _address(text: str) -> str:
+    split_host_port(text)
+    return text
+
+
 def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -74,16 +94,18 @@ _KEYS: Final = (
     ),
     ConfigKey("advertised.listeners", "list", None, _list, "What clients are told, if not the same as listeners."),
     ConfigKey(
-        "listener.security.protocol.map", "list",
-        "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT", _list, "NAME:PROTOCOL; protocols are PLAINTEXT and SSL.",
+        "listener.security.protocol.map", "list", "PLAINTEXT:PLAINTEXT,SSL:SSL", _list,
+        "NAME:PROTOCOL; protocols are PLAINTEXT and SSL.",
     ),
-    ConfigKey("inter.broker.listener.name", "string", None, _string, "The listener that followers fetch through."),
+    ConfigKey("inter.broker.listener.name", "string", None, _upper, "The listener that followers fetch through."),
     ConfigKey("ssl.keystore.location", "string", None, _string, "A PEM file: the private key, then the certificates."),
     ConfigKey("ssl.key.password", "password", None, _string, "The password of the private key.", True),
     ConfigKey("ssl.truststore.location", "string", None, _string, "A PEM file of the authorities trusted in clients."),
-    ConfigKey("ssl.client.auth", "string", "none", _string, "Whether TLS clients need a certificate: none or required."),
+    ConfigKey("ssl.keystore.type", "string", "PEM", _choice("PEM"), "The format of ssl.keystore.location."),
+    ConfigKey("ssl.truststore.type", "string", "PEM", _choice("PEM"), "The format of ssl.truststore.location."),
+    ConfigKey("ssl.client.auth", "string", "none", _choice("none", "required"), "Whether TLS clients need a certificate: none or required."),
     ConfigKey(
-        "http.listener", "string", "127.0.0.1:0", _string,
+        "http.listener", "string", "127.0.0.1:0", _address,
         "host:port of the node's HTTP server; port 0 chooses a free one (a key of kraft's own).",
     ),
     ConfigKey("log.dirs", "list", "/tmp/kraft-logs", _list, "Folders of the partitions' logs."),
@@ -137,3 +159,25 @@ CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {
     key.name: key for key in sorted(_KEYS, key=lambda key: key.name)
 }
 """The keys by name, in alphabetical order."""
+
+WITHOUT_EFFECT: Final = frozenset(
+    (
+        "background.threads",
+        "group.initial.rebalance.delay.ms",
+        "log.cleaner.enable",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        "share.coordinator.state.topic.min.isr",
+        "share.coordinator.state.topic.replication.factor",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+    )
+)
+"""Keys that stand in Kafka's own sample files and that this version does not honour."""

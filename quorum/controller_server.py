@@ -181,6 +181,10 @@ class ControllerServer:
     def is_active(self) -> bool:
         return self._state.is_active
 
+    @property
+    def pending_proposals(self) -> int:
+        return self._state.pending_proposals
+
     def status(self) -> Mapping[str, Any]:
         """For the node's own pages: who leads, and how far this voter is."""
         return {

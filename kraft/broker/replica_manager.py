@@ -111,6 +111,10 @@ class ReplicaManager:
             raise UnknownTopicOrPartition(f"this broker knows no partition {key}")
         raise NotLeaderOrFollower(f"broker {self._broker_id} has no replica of {key}")
 
+    @property
+    def partition_count(self) -> int:
+        return len(self._partitions)
+
     def partitions(self) -> Iterator[Partition]:
         """All local replicas."""
         return iter(self._partitions.values())

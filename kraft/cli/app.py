@@ -9,6 +9,7 @@ import typer
 
 from kraft.cli import cluster, storage, topics
 from kraft.cli.consume import consume
+from kraft.cli.demo.run import demo
 from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, UserError
 from kraft.cli.output import console
 from kraft.cli.produce import produce
@@ -25,6 +26,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(storage.app, name="storage")
 app.command()(produce)
 app.command()(consume)
+app.command()(demo)
 
 
 @app.command()

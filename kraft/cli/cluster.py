@@ -9,7 +9,7 @@ import typer
 
 from kraft.cli.errors import UserError
 from kraft.cli.local_cluster import FAST_TIMERS, LocalCluster
-from kraft.cli.output import console, fail, print_json, print_line, progress
+from kraft.cli.output import console, fail, print_json, print_line, print_table, progress
 
 app = typer.Typer(help="A cluster on this machine: one process per node, each broker and controller.")
 
@@ -70,7 +70,7 @@ def status(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     if as_json:
         print_json(document)
         return
-    console.print(_status_table(document))
+    print_table(_status_table(document))
 
 
 def _status_table(document: dict[str, Any]) -> Any:

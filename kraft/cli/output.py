@@ -14,6 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kraft.cli.errors import UserError
 
 console = Console(stderr=True, highlight=False)
+"""Notes and progress."""
+
+
+def print_table(table: Any) -> None:
+    """A result for people, on standard output."""
+    Console(highlight=False).print(table)
 
 
 def print_line(text: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from kraft.config import ConfigError, ServerConfig, load_config
 from kraft.logs import configure_logs
 from kraft.node import STARTUP_ERRORS, Node
+from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.loop import run
 from kraft.runtime.real import real_environment
 
@@ -31,7 +32,8 @@ def run_server(path: str) -> int:
 
 async def _serve(config: ServerConfig, stop: asyncio.Event) -> int:
     """Starts the node, waits for the stop event, stops the node."""
-    environment = real_environment()
+    executor = ThreadExecutor()
+    environment = real_environment(executor=executor)
     node = Node(config, environment)
     stopping = asyncio.ensure_future(stop.wait())
     starting = asyncio.ensure_future(_start(node))
@@ -46,7 +48,7 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> int:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
     await node.stop()
-    await environment.executor.close()
+    await executor.close()
     return EXIT_DONE
 
 

@@ -25,6 +25,9 @@ _TLS_HANDSHAKE_TIMEOUT_S = 10.0
 class ListenerError(OSError):
     """The listener cannot be opened; the text says why and what to do."""
 
+    def __str__(self) -> str:
+        return str(self.strerror)
+
 
 class SocketServer:
     """Serves `handler` on one listener.
@@ -182,10 +185,10 @@ def bind_failure(name: str, host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"{name} cannot listen on {address}: the port is in use. Stop the process that holds it, "
-            f"or choose another port in `listeners`."
+            f"or choose another port."
         )
     if error.errno == errno.EACCES:
-        return f"{name} cannot listen on {address}: no permission. Choose a port above 1023 in `listeners`."
+        return f"{name} cannot listen on {address}: no permission. Choose a port above 1023."
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{name} cannot listen on {address}: this host has no such address. Correct it in `listeners`."
-    return f"{name} cannot listen on {address}: {error.strerror or error}. Check `listeners`."
+        return f"{name} cannot listen on {address}: this host has no such address. Correct it."
+    return f"{name} cannot listen on {address}: {error.strerror or error}. Correct the address."

@@ -6,9 +6,9 @@ offsets that go back, or a batch written by a leader younger than the plan raise
 rows. Memory is bounded by the fetch and by MAX_DECOMPRESSED_BYTES a batch. Called by
 `slice_reader.py`.
 
-No Python object is made per record. A Python loop only follows the chain of record lengths
-(`_follow_chain`); numpy then reads each field of all records at once (`record_fields.py`), and Arrow
-copies keys and values into columns.
+No Python object is made per record. A Python loop only follows the chain of record
+lengths; numpy then reads each field of all records at once (`record_fields.py`), and Arrow copies
+keys and values into columns (`columns.py`).
 """
 
 from __future__ import annotations

@@ -258,7 +258,11 @@ class DurableLog:
         """The second half, after the job succeeded: moves the recovery point as far as it covers."""
         if self._closed or job.generation != self._generation:
             return
-        self._unsynced_sealed = [s for s in self._unsynced_sealed if s.base_offset not in job.sealed]
+        unsynced = [segment for segment in self._unsynced_sealed if segment.base_offset not in job.sealed]
+        if unsynced and (unsynced[1:] or [self._segments.active])[0].base_offset <= job.end_offset:
+            # Closed while the job ran, where the job ended: recovery would not rebuild its indexes.
+            unsynced.pop(0).sync_indexes()
+        self._unsynced_sealed = unsynced
         if job.directory is not None:
             self._names_synced = max(self._names_synced, job.names_version)
         self.recovery_point = max(self.recovery_point, job.end_offset)

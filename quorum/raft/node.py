@@ -126,6 +126,8 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         return float(now + self._SyncObj__generateRaftTimeout())
 
     def _ask_for_consent(self) -> None:
+        """Nothing was heard from a leader for a whole timeout: it is not known any more who leads."""
+        self._SyncObj__raftLeader = None
         message = {
             "type": "pre_vote",
             "term": self.term(),

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tests.support.raft_cluster import Violation
+from tests.support.chain_machine import Violation
 from tests.support.stock_raft import StockCluster
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,48 +36,12 @@ from quorum.raft.events import (
     SendToPeer,
     TransferLeadership,
 )
-from quorum.raft.state_machine import Applied
 from quorum.raft.storage import open_partition_log
-
-
-class Violation(AssertionError):
-    """A promise of Raft was broken."""
+from tests.support.chain_machine import ChainMachine, Violation
 
 
 class PowerCut(OSError):
     """The disk of a voter that is about to lose power, in the middle of a step."""
-
-
-class ChainMachine:
-    """A state machine whose image is a hash over everything applied, in order."""
-
-    def __init__(self, padding_bytes: int = 0) -> None:
-        self.offset, self.chain, self.padding = 1, b"", bytes(padding_bytes)
-
-    @property
-    def image(self) -> tuple[int, bytes]:
-        return self.offset, self.chain
-
-    def apply(self, data: bytes, offset: int, epoch: int) -> Applied:
-        self._link(data, offset, epoch)
-        return Applied(True, (data,))
-
-    def advance(self, offset: int, epoch: int) -> None:
-        self._link(b"", offset, epoch)
-
-    def _link(self, data: bytes, offset: int, epoch: int) -> None:
-        if offset != self.offset + 1:
-            raise Violation(f"offset {offset} applied after {self.offset}")
-        self.offset = offset
-        self.chain = hashlib.blake2b(
-            self.chain + struct.pack(">QQ", offset, epoch) + data, digest_size=16
-        ).digest()
-
-    def snapshot(self) -> bytes:
-        return struct.pack(">Q", self.offset) + self.chain.ljust(16, b"\0") + self.padding
-
-    def restore(self, data: bytes) -> None:
-        self.offset, self.chain = struct.unpack_from(">Q", data)[0], data[8:24]
 
 
 CHANGES = ("append", "write", "truncate", "sync", "sync_dir", "rename", "remove", "open")
@@ -290,6 +253,7 @@ class RaftCluster:
         return done()
 
     def trace(self, node_id: int, effect: RaftEffect) -> None:
+        """Sees every effect; the trace's hash is the run's fingerprint."""
         self._trace.update(f"{self.now_s:.9f} {node_id} {effect!r}\n".encode())
 
     @property

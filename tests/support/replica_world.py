@@ -61,6 +61,18 @@ class Pending:
 
 
 @dataclass
+class InFlightFetch:
+    """A fetch on its way to the leader, or its answer on the way back."""
+
+    request: FetchRequest
+    leader_id: int
+    broker_id: int
+    broker_epoch: int
+    incarnation: int
+    response: FetchResponse | None = None
+
+
+@dataclass
 class Broker:
     """A broker: its disk, its view of the metadata, and while it runs, its replica."""
 
@@ -146,7 +158,9 @@ class World:
         """No election so far made an acknowledged record excusable."""
         self.said: list[str] = []
         self.outbox: list[Pending] = []
-        self.fetches: dict[int, tuple[FetchRequest, int, FetchResponse | None]] = {}
+        self.fetches: dict[int, InFlightFetch] = {}
+        self.orphans: list[InFlightFetch] = []
+        """Fetches whose sender has crashed: they may still arrive, their answers no longer."""
         self.committed: dict[int, tuple[int, str]] = {}
         self.config = MemoryLogConfig(min_insync_replicas)
         self._epochs = 0
@@ -294,7 +308,9 @@ class World:
         """kill -9: the process is gone, its page cache is not."""
         broker = self.brokers[broker_id]
         broker.partition = None
-        self.fetches.pop(broker_id, None)
+        fetch = self.fetches.pop(broker_id, None)
+        if fetch is not None and fetch.response is None:
+            self.orphans.append(fetch)
 
     def publish(self, broker_id: int, *, skip: bool = False) -> None:
         """The broker applies the next metadata entry; `skip`: the newest one, without those between."""
@@ -346,60 +362,76 @@ class World:
         state = broker.states.get(KEY)
         if request is None or state is None:
             return False
-        self.fetches[broker_id] = (request, state.followed.leader_id, None)
+        self.fetches[broker_id] = InFlightFetch(
+            request, state.followed.leader_id, broker_id, broker.broker_epoch, broker.incarnation
+        )
         return True
 
-    def deliver_fetch(self, broker_id: int) -> bool:
+    def deliver_fetch(self, broker_id: int) -> None:
         """The fetch arrives at the broker that it was sent to."""
-        if broker_id not in self.fetches or self.fetches[broker_id][2] is not None:
-            return False
-        request, leader_id, _ = self.fetches[broker_id]
-        leader = self.brokers[leader_id].partition
-        if leader is None:
+        fetch = self.fetches.get(broker_id)
+        if fetch is None or fetch.response is not None:
+            return
+        fetch.response = self._serve(fetch)
+        if fetch.response is None:
             del self.fetches[broker_id]
-            return False
-        asked = request.partitions[0]
-        fetch = FollowerFetch(
-            broker_id,
-            self.brokers[broker_id].broker_epoch,
+
+    def deliver_orphan(self) -> None:
+        """The fetch of a process that is gone arrives."""
+        if self.orphans:
+            self._serve(self.orphans.pop(0))
+
+    def _serve(self, fetch: InFlightFetch) -> FetchResponse | None:
+        leader = self.brokers[fetch.leader_id].partition
+        if leader is None:
+            return None
+        asked = fetch.request.partitions[0]
+        question = FollowerFetch(
+            fetch.broker_id,
+            fetch.broker_epoch,
             asked.current_leader_epoch,
             asked.fetch_offset,
             asked.last_fetched_epoch,
             asked.log_start_offset,
         )
         try:
-            answer = leader.fetch_as_follower(fetch, max_bytes=1000, now_ms=self.now_ms)
+            answer = leader.fetch_as_follower(question, max_bytes=1000, now_ms=self.now_ms)
         except (PartitionError, LogError) as error:
-            fetched = FetchedPartition(KEY, error.code)
-        else:
-            assert answer.records is None or isinstance(answer.records, MemoryRead)
-            fetched = FetchedPartition(
-                KEY,
-                None,
-                answer.high_watermark,
-                answer.log_start_offset,
-                None if answer.diverging_epoch is None else tuple(answer.diverging_epoch),
-                answer.records.encode() if answer.records else b"",
-            )
-        self.fetches[broker_id] = (request, leader_id, FetchResponse((fetched,)))
-        return True
+            return FetchResponse((FetchedPartition(KEY, error.code),))
+        assert answer.records is None or isinstance(answer.records, MemoryRead)
+        fetched = FetchedPartition(
+            KEY,
+            None,
+            answer.high_watermark,
+            answer.log_start_offset,
+            None if answer.diverging_epoch is None else tuple(answer.diverging_epoch),
+            answer.records.encode() if answer.records else b"",
+        )
+        return FetchResponse((fetched,))
 
     def deliver_answer(self, broker_id: int) -> FetchedPartition | None:
         """The leader's answer arrives at the follower."""
-        if broker_id not in self.fetches or self.fetches[broker_id][2] is None:
+        fetch = self.fetches.get(broker_id)
+        if fetch is None or fetch.response is None:
             return None
-        request, leader_id, response = self.fetches.pop(broker_id)
-        assert response is not None
+        del self.fetches[broker_id]
         broker = self.brokers[broker_id]
-        if response.partitions[0].error == "OFFSET_OUT_OF_RANGE":
-            self.say(f"{broker_id}: is out of the range of {leader_id}")
-        broker.replication.apply_fetch(request, response, self.now_ms)
+        if fetch.response.partitions[0].error == "OFFSET_OUT_OF_RANGE":
+            self.say(f"{broker_id}: is out of the range of {fetch.leader_id}")
+        broker.replication.apply_fetch(fetch.request, fetch.response, self.now_ms)
         queries = broker.states.offsets_queries(self.now_ms)
-        leader = self.brokers[leader_id].partition
+        leader = self.brokers[fetch.leader_id].partition
         if queries and leader is not None:
             offsets = self._bounds(leader, queries[0].current_leader_epoch)
             broker.replication.apply_offsets(queries, {KEY: offsets}, self.now_ms)
-        return response.partitions[0]
+        return fetch.response.partitions[0]
+
+    def fetch(self, broker_id: int) -> FetchedPartition | None:
+        """A whole fetch: sent, answered, applied."""
+        self.fetches.pop(broker_id, None)
+        self.send_fetch(broker_id)
+        self.deliver_fetch(broker_id)
+        return self.deliver_answer(broker_id)
 
     @staticmethod
     def _bounds(leader: Partition, epoch: int) -> LeaderOffsets:
@@ -411,13 +443,6 @@ class World:
         assert earliest is not None
         assert latest is not None
         return LeaderOffsets(earliest.offset, latest.offset)
-
-    def fetch(self, broker_id: int) -> FetchedPartition | None:
-        """A whole fetch: sent, answered, applied."""
-        self.fetches.pop(broker_id, None)
-        self.send_fetch(broker_id)
-        self.deliver_fetch(broker_id)
-        return self.deliver_answer(broker_id)
 
     def deliver_alter(self, index: int = 0, *, keep: bool = False) -> AlterPartitionResult:
         """An AlterPartition arrives at the controller; `keep`: and will once more."""
@@ -440,7 +465,11 @@ class World:
     # Oracles
 
     def committed_by(self, broker: Broker, high_watermark: int) -> None:
-        """A leader's high watermark rose: what is below is committed for good."""
+        """A leader's high watermark rose: what is below is committed for good (StrongIsr)."""
+        partition = broker.partition
+        if partition is not None:
+            needed = min(self.config.min_insync_replicas, len(partition.replicas))
+            assert len(partition.isr) >= needed, f"committed with an ISR of {partition.isr}"
         for offset, record in broker.log.values(high_watermark).items():
             known = self.committed.setdefault(offset, record)
             assert known == record, (

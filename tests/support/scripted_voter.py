@@ -27,7 +27,7 @@ from quorum.raft.events import (
 )
 from quorum.raft.messages import BARRIER, PROPOSAL, decode_message, encode_message
 from quorum.raft.storage import open_partition_log
-from tests.support.raft_cluster import ChainMachine
+from tests.support.chain_machine import ChainMachine
 
 DIRECTORY = "/data"
 JOURNAL = "/data/__cluster_metadata-0"

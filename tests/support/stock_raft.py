@@ -15,7 +15,7 @@ from pysyncobj.transport import Transport
 
 from quorum.raft.compat import World, running
 from quorum.raft.node import PeerNode
-from tests.support.raft_cluster import Violation
+from tests.support.chain_machine import Violation
 
 DELAYS_S = (0.001, 0.005, 0.02, 0.05, 0.15)
 

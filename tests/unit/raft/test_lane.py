@@ -20,7 +20,7 @@ from quorum.raft.events import (
 )
 from quorum.raft.lane import Inbox, lost_event
 from quorum.raft.storage import RaftStorageError
-from tests.support.raft_cluster import ChainMachine
+from tests.support.chain_machine import ChainMachine
 from tests.support.scripted_voter import DIRECTORY, formatted_storage, simulated_disk
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from quorum.raft.messages import BARRIER, SnapshotChunk
 from quorum.raft.snapshot import Snapshot, SnapshotError, SnapshotStore, decode_snapshot, encode_snapshot
-from tests.support.raft_cluster import ChainMachine
+from tests.support.chain_machine import ChainMachine
 from tests.support.scripted_voter import JOURNAL, ScriptedVoter, formatted_storage, simulated_disk
 
 

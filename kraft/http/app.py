@@ -1,0 +1,61 @@
+"""The one aiohttp application of a node: health, metrics, and what the node knows of its cluster.
+
+Read-only. `/health/live` answers as long as the event loop turns; `/health/ready` says whether the
+node serves, and if not, why; `/metrics` is for Prometheus; `/api/cluster` is one JSON object. The
+application knows the node only through `NodeView`. Served by `kraft.http.server`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from kraft.http.metrics import NodeMetrics
+
+
+class NodeView(Protocol):
+    """What the pages show of a node."""
+
+    def unready_reasons(self) -> Sequence[str]:
+        """Why the node does not serve now, as words for people; empty when it does."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """The document of `/api/cluster`: JSON values only."""
+
+
+def make_app(view: NodeView, metrics: NodeMetrics) -> web.Application:
+    """The application of one node."""
+
+    async def live(request: web.Request) -> web.Response:
+        return web.json_response({"live": True})
+
+    async def ready(request: web.Request) -> web.Response:
+        reasons = list(view.unready_reasons())
+        return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+    async def cluster(request: web.Request) -> web.Response:
+        return web.json_response(dict(view.describe()))
+
+    async def scrape(request: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": metrics.content_type})
+
+    app = web.Application(middlewares=[_never_cached])
+    app.router.add_get("/health/live", live)
+    app.router.add_get("/health/ready", ready)
+    app.router.add_get("/api/cluster", cluster)
+    app.router.add_get("/metrics", scrape)
+    return app
+
+
+@web.middleware
+async def _never_cached(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Health and state are about now; a wrong path gets a list of the right ones."""
+    try:
+        response: web.StreamResponse = await handler(request)
+    except web.HTTPNotFound:
+        paths = sorted(resource.canonical for resource in request.app.router.resources())
+        response = web.json_response({"error": f"no such page; there are {', '.join(paths)}"}, status=404)
+    response.headers["Cache-Control"] = "no-store"
+    return response

@@ -1,0 +1,56 @@
+"""What a scrape of a running node's metrics sees: `MetricsSource` over the node's own parts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kraft.broker.server import BrokerServer
+from kraft.config import ServerConfig
+from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot
+from quorum.controller_server import ControllerServer
+
+
+class NodeParts(Protocol):
+    """The parts of a node; a role that it does not have (yet, or any more) is None."""
+
+    @property
+    def config(self) -> ServerConfig: ...
+
+    @property
+    def broker(self) -> BrokerServer | None: ...
+
+    @property
+    def controller(self) -> ControllerServer | None: ...
+
+
+class NodeMetricsSource:
+    """Reads a node's parts at the moment of the scrape."""
+
+    def __init__(self, node: NodeParts, start_time_ms: int) -> None:
+        self._node = node
+        self.start_time_ms = start_time_ms
+
+    def broker_snapshot(self) -> BrokerSnapshot | None:
+        broker = self._node.broker
+        if broker is None or broker.lifecycle is None:
+            return None
+        return BrokerSnapshot(
+            broker_id=self._node.config.node_id,
+            counters=broker.metrics,
+            state=broker.lifecycle.state.value,
+            partition_count=broker.replicas.partition_count,
+            image=broker.metadata.image,
+        )
+
+    def controller_snapshot(self) -> ControllerSnapshot | None:
+        controller = self._node.controller
+        if controller is None:
+            return None
+        leader_id = controller.leader_id
+        return ControllerSnapshot(
+            active=controller.is_active,
+            leader_id=-1 if leader_id is None else leader_id,
+            epoch=controller.epoch,
+            pending_proposals=controller.pending_proposals,
+            image=controller.image,
+        )

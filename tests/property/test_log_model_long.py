@@ -1,0 +1,352 @@
+"""A partition log against a list of batches: random operations, restarts, crashes and power losses.
+
+The disk is the simulator's: a power loss keeps what was fsynced, and of the rest whatever a file system
+might. It may strike before any single disk operation. Whatever happens, the log found afterwards is a
+prefix of the list, at least as long as what was flushed; nothing that was truncated comes back; leader
+epochs and producers are those of the batches that are there.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kraft.chaos.storage import Storage
+from partitions.log.config import LogConfig
+from partitions.log.flush import run_flush
+from partitions.log.log import PartitionLog
+from partitions.log.producer_state import BATCHES_RETAINED, BatchRange, ProducerState
+from partitions.records.batch import BatchHeader, iter_batches, verify_crc
+from tests.support.logs import batch_of, new_storage, open_log, simulated_disk
+
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, max_message_bytes=400)
+
+
+class PowerCut(BaseException):
+    """Power is lost before a disk operation; nothing of the process goes on."""
+
+
+@dataclass
+class Model:
+    """What the log should be."""
+
+    batches: list[BatchHeader] = field(default_factory=list)
+    """Every batch of the present history, deleted ones included."""
+    start: int = 0
+    end: int = 0
+    origin: int = 0
+    """Where the history began."""
+
+    def batches_below(self, offset: int) -> list[BatchHeader]:
+        return [batch for batch in self.batches if batch.next_offset <= offset]
+
+
+class World:
+    """One log on one disk, and what a data directory's checkpoints would say."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.storage: Storage = new_storage(seed)
+        self.model = Model()
+        self.recovery_point = 0
+        self.log_start = 0
+        self.epoch = 0
+        self.sequences: dict[int, int] = {}
+        self.serial = 0
+        self.log = self._open(clean=False)
+
+    def _open(self, *, clean: bool) -> PartitionLog:
+        disk = simulated_disk(self.storage)
+        return open_log(
+            disk, CONFIG, clean=clean, recovery_point=self.recovery_point, log_start_offset=self.log_start
+        )
+
+    # ---- operations
+
+    def append(self, count: int) -> None:
+        records = bytearray()
+        for _ in range(count):
+            self.serial += 1
+            values = [b"%06d" % self.serial] * self.rng.randint(1, 4)
+            producer_id = self.rng.randrange(-1, 3)
+            sequence = self.sequences.get(producer_id, 0)
+            producer = (producer_id, 0, sequence) if producer_id >= 0 else None
+            records += batch_of(
+                *values, timestamp=1000 + self.rng.randrange(100), leader_epoch=self.epoch, producer=producer
+            )
+            self.sequences[producer_id] = sequence + len(values)
+        self.pending = records
+        self.log.append_as_leader(records, leader_epoch=self.epoch)
+        self.note_append(records)
+
+    def note_append(self, records: bytes) -> None:
+        for _, header in iter_batches(records):
+            placed = header._replace(base_offset=self.model.end, partition_leader_epoch=self.epoch)
+            self.model.batches.append(placed)
+            self.model.end = placed.next_offset
+
+    def new_epoch(self, amount: int) -> None:
+        self.epoch += amount
+        self.log.assign_epoch_start(self.epoch)
+
+    def truncate(self, amount: int) -> None:
+        target = max(self.model.start, self.model.end - amount)
+        self.target = target
+        self.log.truncate_to(target)
+        self.cut_model(target)
+        assert self.log.log_end_offset <= target
+
+    def cut_model(self, target: int) -> None:
+        self.model.batches = self.model.batches_below(target)
+        self.model.end = self.model.batches[-1].next_offset if self.model.batches else self.model.origin
+        self.model.start = min(self.model.start, self.model.end)
+        self.epoch += 1
+        self.forget_sequences()
+
+    def forget_sequences(self) -> None:
+        self.sequences.clear()
+        for batch in self.model.batches:
+            if batch.producer_id >= 0:
+                self.sequences[batch.producer_id] = batch.last_sequence + 1
+
+    def start_anew(self, amount: int) -> None:
+        target = max(0, self.model.end + amount - 10)
+        self.log.truncate_fully_and_start_at(target)
+        self.model = Model([], target, target, target)
+        self.epoch += 1
+        self.sequences.clear()
+
+    def delete(self, amount: int) -> None:
+        target = min(self.model.end, self.model.start + amount)
+        self.log.delete_segments_before(target)
+        self.model.start = max(self.model.start, target)
+
+    def roll(self, amount: int) -> None:
+        self.log.roll()
+
+    def sync(self, amount: int) -> None:
+        self.log.sync()
+        assert self.log.recovery_point == self.model.end
+
+    def flush(self, amount: int) -> None:
+        """A flush through an executor, with an append in between."""
+        disk = simulated_disk(self.storage)
+        job = self.log.prepare_flush()
+        if job is not None:
+            horizon = self.storage.sequence
+            self.append(1)
+            with disk.accounting(horizon):
+                run_flush(disk, job)
+            self.log.complete_flush(job)
+
+    def checkpoint(self, amount: int) -> None:
+        now = self.log.begin_checkpoint()
+        self.recovery_point, self.log_start = now
+        self.log.complete_checkpoint(recovery_point=now.recovery_point, log_start_offset=now.log_start_offset)
+
+    def restart(self, amount: int) -> None:
+        self.log.close()
+        now = self.log.begin_checkpoint()
+        self.recovery_point, self.log_start = now
+        before = self.log
+        self.log = self._open(clean=True)
+        assert self.log.recovery.clean
+        assert self.log.epochs == before.epochs or self.log.epochs.latest_epoch != before.epochs.latest_epoch
+
+    def kill(self, amount: int) -> None:
+        """kill -9: the page cache stays."""
+        end = self.model.end
+        self.log = self._open(clean=False)
+        assert self.log.log_end_offset == end
+        self.note_start()
+
+    def note_start(self) -> None:
+        """The log start's checkpoint may be older than the start: then it goes back."""
+        assert self.log.log_start_offset <= max(self.model.start, self.log.log_end_offset)
+        self.model.start = self.log.log_start_offset
+
+    def lose_power(self, amount: int) -> None:
+        flushed = self.log.recovery_point
+        self.recover(flushed)
+
+    # ---- judging
+
+    def recover(self, flushed: int) -> None:
+        """Power is gone; the log comes back, and the model is cut to what it still has."""
+        self.storage.before_operation = None
+        self.storage.lose_power()
+        self.log = self._open(clean=False)
+        assert self.log.log_end_offset >= flushed
+        assert self.log.log_end_offset <= self.model.end
+        self.model.batches = self.model.batches_below(self.log.log_end_offset)
+        self.model.end = self.log.log_end_offset
+        self.note_start()
+        self.epoch += 1
+        self.forget_sequences()
+
+    def check(self) -> None:
+        log, model = self.log, self.model
+        assert (log.log_start_offset, log.log_end_offset) == (model.start, model.end)
+        found = []
+        position = log.log_start_offset
+        while position < log.log_end_offset:
+            result = log.read(position, self.rng.choice((1, 150, 5000)), up_to_offset=log.log_end_offset)
+            data = b"".join(part.read() for part in result.slices)
+            for at, header in iter_batches(data):
+                verify_crc(data, at, header)
+                found.append(header)
+            assert result.next_offset > position
+            position = result.next_offset
+        expected = [batch for batch in model.batches if batch.next_offset > model.start]
+        assert found == expected
+        for batch in expected:
+            first = max(batch.base_offset, model.start)
+            assert log.epochs.epoch_for_offset(first) == batch.partition_leader_epoch
+            assert log.epochs.epoch_for_offset(batch.last_offset) == batch.partition_leader_epoch
+        if expected and log.epochs.latest_epoch != self.epoch:
+            assert log.epochs.latest_epoch == expected[-1].partition_leader_epoch
+        self.check_producers()
+        self.check_times(expected)
+
+    def check_producers(self) -> None:
+        whole = ProducerState()
+        for batch in self.model.batches:
+            whole.record(batch, batch.base_offset)
+        state = self.log.producer_state
+        assert state.end_offset == self.model.end
+        for producer_id, entry in whole.producers.items():
+            present = state.producers.get(producer_id)
+            batches: list[BatchRange] = [] if present is None else present.batches
+            # A producer whose snapshot was lost is known by the batches that are still in the log.
+            assert entry.batches[len(entry.batches) - len(batches) :] == batches
+            in_log = [known for known in entry.batches if known.first_offset >= self.model.start]
+            assert len(batches) >= min(len(in_log), BATCHES_RETAINED)
+        assert not set(state.producers) - set(whole.producers)
+
+    def check_times(self, expected: list[BatchHeader]) -> None:
+        timestamp = 1000 + self.rng.randrange(110)
+        first = next((batch for batch in expected if batch.max_timestamp >= timestamp), None)
+        found = self.log.offset_for_timestamp(timestamp)
+        if first is None:
+            assert found is None
+        else:
+            offset = max(first.base_offset, self.model.start)
+            assert found == (first.max_timestamp, offset, first.partition_leader_epoch)
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                *["append"] * 6,
+                *["truncate", "sync", "flush", "checkpoint", "new_epoch"] * 2,
+                *["roll", "delete", "restart", "kill", "lose_power", "start_anew"],
+            ]
+        ),
+        st.integers(1, 12),
+    ),
+    min_size=15, max_size=60,
+)
+
+
+def play(world: World, action: str, amount: int) -> None:
+    getattr(world, action)(min(amount, 4) if action == "append" else amount)
+
+
+@settings(max_examples=2500, deadline=None)
+@given(st.integers(0, 2**32), OPERATIONS)
+def test_the_log_is_the_list(seed: int, operations: list[tuple[str, int]]) -> None:
+    world = World(seed)
+    for action, amount in operations:
+        play(world, action, amount)
+        world.check()
+
+
+def cut_power_within(world: World, action: str, amount: int, step: int) -> bool:
+    """Plays one action and cuts the power before its `step`-th disk operation; False if it had fewer."""
+    left = step
+    before = Model(list(world.model.batches), world.model.start, world.model.end, world.model.origin)
+    flushed = world.log.recovery_point
+    recovery_point, log_start = world.recovery_point, world.log_start
+    world.pending = bytearray()
+
+    def hook(operation: str, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise PowerCut
+
+    world.storage.before_operation = hook
+    try:
+        play(world, action, amount)
+    except PowerCut:
+        pass
+    else:
+        world.storage.before_operation = None
+        return False
+    world.storage.before_operation = None
+    if action == "start_anew":
+        # Either history may be found: the old one, cut somewhere, or the new, empty one.
+        world.model, flushed = before, 0
+        world.recovery_point, world.log_start = recovery_point, log_start
+        world.storage.lose_power()
+        world.log = world._open(clean=False)
+        found = world.log
+        if found.size_bytes == 0:
+            world.model = Model([], found.log_end_offset, found.log_end_offset, found.log_end_offset)
+        else:
+            world.model.batches = before.batches_below(found.log_end_offset)
+            world.model.start, world.model.end = found.log_start_offset, found.log_end_offset
+        world.epoch += 1
+        world.forget_sequences()
+        return True
+    if action == "truncate":
+        world.model = before
+        flushed = min(flushed, max((b.next_offset for b in before.batches_below(world.target)), default=0))
+    elif world.pending and world.model.end == before.end:
+        world.note_append(bytes(world.pending))
+    world.recover(flushed)
+    return True
+
+
+@settings(max_examples=2500, deadline=None)
+@given(st.integers(0, 2**32), OPERATIONS, st.data())
+def test_power_may_be_lost_at_every_step(seed: int, operations: list[tuple[str, int]], data: st.DataObject) -> None:
+    world = World(seed)
+    for action, amount in operations:
+        step = data.draw(st.integers(0, 25))
+        if action in ("append", "truncate", "start_anew", "delete", "roll", "sync", "flush", "new_epoch"):
+            cut_power_within(world, action, amount, step)
+        else:
+            play(world, action, amount)
+        world.check()
+
+
+@pytest.mark.parametrize("action", ["append", "roll", "truncate", "delete", "start_anew", "sync", "flush", "new_epoch"])
+def test_every_step_of_every_operation(action: str) -> None:
+    """The same, exhaustively for one history: power is lost before each disk operation of each kind."""
+    reached = 0
+    for step in range(200):
+        cut = False
+        for seed in range(6):
+            world = World(seed)
+            for _ in range(12):
+                world.append(2)
+            world.sync(1)
+            world.checkpoint(1)
+            for _ in range(5):
+                world.append(2)
+            cut |= cut_power_within(world, action, 25, step)
+            world.check()
+            world.append(3)
+            world.sync(1)
+            world.lose_power(1)
+            world.check()
+        if not cut:
+            break
+        reached = step + 1
+    assert reached > 0
