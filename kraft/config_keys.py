@@ -83,7 +83,7 @@ _KEYS: Final = (
     ConfigKey(
         "controller.quorum.voters", "list", None, _list, "The controller quorum: id@host:port, comma-separated."
     ),
-    ConfigKey("controller.listener.names", "list", None, _list, "Names of the listeners that belong to the controller."),
+    ConfigKey("controller.listener.names", "list", None, _list, "Names of the controller's listeners."),
     ConfigKey(
         "controller.listener.secret", "password", None, _string,
         "Shared secret that the quorum's nodes authenticate each other with (a key of kraft's own).", True,
@@ -103,7 +103,7 @@ _KEYS: Final = (
     ConfigKey("ssl.truststore.location", "string", None, _string, "A PEM file of the authorities trusted in clients."),
     ConfigKey("ssl.keystore.type", "string", "PEM", _choice("PEM"), "The format of ssl.keystore.location."),
     ConfigKey("ssl.truststore.type", "string", "PEM", _choice("PEM"), "The format of ssl.truststore.location."),
-    ConfigKey("ssl.client.auth", "string", "none", _choice("none", "required"), "Whether TLS clients need a certificate: none or required."),
+    ConfigKey("ssl.client.auth", "string", "none", _choice("none", "required"), "Whether clients need a certificate."),
     ConfigKey(
         "http.listener", "string", "127.0.0.1:0", _address,
         "host:port of the node's HTTP server; port 0 chooses a free one (a key of kraft's own).",
@@ -144,7 +144,7 @@ _KEYS: Final = (
     ConfigKey("socket.request.max.bytes", "int", "104857600", _integer(1), "The largest request."),
     ConfigKey("max.connections", "int", str(INT_MAX), _integer(0), "Connections of one listener."),
     ConfigKey("max.connections.per.ip", "int", str(INT_MAX), _integer(0), "Connections from one address."),
-    ConfigKey("connections.max.idle.ms", "long", "600000", _integer(-1, LONG_MAX), "When a silent connection is closed."),
+    ConfigKey("connections.max.idle.ms", "long", "600000", _integer(-1, LONG_MAX), "When a silent one is closed."),
     ConfigKey(
         "replica.high.watermark.checkpoint.interval.ms", "long", "5000", _integer(1, LONG_MAX),
         "How often high watermarks are written down.",

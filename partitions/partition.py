@@ -257,7 +257,8 @@ class Partition(LocalReplica):
         """Takes the controller's answer. Returns what is to be sent after a back-off, if anything.
 
         Every error that is not Kafka's word for "refused" or "out of date" counts as unknown outcome and
-        is retried; before it sends, the caller checks that `pending_proposal` is still that proposal.
+        is retried; before it sends, the caller checks that `pending_proposal` is still that proposal. The
+        caller never repeats a request by itself: that an attempt had an unknown outcome matters here.
         """
         leading = self._leading
         if leading is None:

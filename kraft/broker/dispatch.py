@@ -23,6 +23,10 @@ from kraft.protocol.api import SUPPORTED, ApiKey, api_name, is_supported
 from kraft.protocol.headers import encode_response_header
 from kraft.protocol.messages import decode_request, encode_response
 from kraft.protocol.schema import Message
+from kraft.protocol.schemas.api_versions import (
+    UNSUPPORTED_VERSION_ANSWER_VERSION,
+    unsupported_version_response,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +64,9 @@ class Dispatcher:
         header = context.header
         if not is_supported(header.api_key, header.api_version):
             if header.api_key == ApiKey.API_VERSIONS:
-                return _frame(api_versions.unsupported_version(), 0, header.correlation_id)
+                return _frame(
+                    unsupported_version_response(), UNSUPPORTED_VERSION_ANSWER_VERSION, header.correlation_id
+                )
             raise CloseConnectionError(
                 f"it asked for {api_name(header.api_key)} version {header.api_version}, which is not served"
             )
@@ -71,9 +77,7 @@ class Dispatcher:
             return None
         if isinstance(result, Message):
             return _frame(result, header.api_version, header.correlation_id)
-        return self._later(
-            cast("Awaitable[Message | None]", result), header.api_version, header.correlation_id
-        )
+        return self._later(result, header.api_version, header.correlation_id)
 
     async def _later(
         self, result: Awaitable[Message | None], version: int, correlation_id: int

@@ -4,8 +4,8 @@
 2. A power loss keeps everything that an fsync covered: `File.sync` the content and size of a file,
    `Disk.sync_dir` the names in a folder (created, renamed, removed). Neither covers the other: a synced
    file whose name was not synced is gone.
-3. An fsync covers exactly the changes made before it; within an executor job, before the job was
-   submitted.
+3. An fsync covers exactly the changes made before it; within an executor job, those made before the
+   job was submitted and those that the job itself has made.
 4. Of the unsynced changes of one file a power loss leaves, at random: none; all; the first n, the last
    of them torn at a multiple of 512 bytes; or any subset of the 512-byte sectors written. A sector
    that was lost below a kept one is a hole of zeros, or what was there before. Changes of size are
@@ -28,18 +28,19 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 
 from kraft.chaos.incarnation import Incarnation
-from kraft.chaos.inodes import Inode
+from kraft.chaos.inodes import Covered, Inode
 from kraft.chaos.storage import Storage, os_error
 from partitions.disk import Buffer
 
 
 class Account:
-    """What one stretch of blocking work costs, and which writes its fsyncs cover."""
+    """What one stretch of blocking work costs, and which changes its fsyncs cover."""
 
-    __slots__ = ("horizon", "seconds")
+    __slots__ = ("covered", "seconds")
 
-    def __init__(self, horizon: int | None) -> None:
-        self.horizon = horizon
+    def __init__(self, covered: Covered | None) -> None:
+        """`covered` None is every change made before the fsync."""
+        self.covered = covered
         self.seconds = 0.0
 
 
@@ -63,8 +64,10 @@ class SimulatedDisk:
 
     @contextlib.contextmanager
     def accounting(self, horizon: int | None = None) -> Iterator[Account]:
-        """Collects the cost of blocking operations inside; limits fsyncs to changes up to `horizon`."""
-        outer, account = self._account, Account(horizon)
+        """Collects the cost of blocking operations inside; limits fsyncs to changes up to `horizon` and
+        to those made inside."""
+        covered = None if horizon is None else Covered(horizon, self._storage.sequence)
+        outer, account = self._account, Account(covered)
         self._account = account
         try:
             yield account
@@ -114,7 +117,7 @@ class SimulatedDisk:
 
     def sync_dir(self, path: str) -> None:
         self._enter("sync_dir", path)
-        self._storage.sync_folder(path, self._sync_horizon())
+        self._storage.sync_folder(path, self._charge_sync())
 
     def lock(self, path: str) -> SimulatedLock:
         self._enter("lock", path)
@@ -135,16 +138,16 @@ class SimulatedDisk:
             self._storage.before_operation(operation, path)
             self._incarnation.check_alive()
 
-    def _sync_horizon(self) -> int:
-        """Charges for one fsync and returns the last change that it covers."""
+    def _charge_sync(self) -> Covered:
+        """Charges for one fsync and returns what it covers."""
         cost_s = self._draw(*self._storage.timing.sync_s)
+        everything = Covered(self._storage.sequence, self._storage.sequence)
         if self._account is None:
             if self.on_blocked is not None:
                 self.on_blocked(cost_s)
-            return self._storage.sequence
+            return everything
         self._account.seconds += cost_s
-        horizon = self._account.horizon
-        return self._storage.sequence if horizon is None else horizon
+        return self._account.covered or everything
 
 
 class SimulatedLock:
@@ -211,7 +214,7 @@ class SimulatedFile:
 
     def sync(self) -> None:
         self._enter("sync")
-        self._inode.sync(self._disk._sync_horizon())
+        self._inode.sync(self._disk._charge_sync())
 
     def close(self) -> None:
         self._closed = True

@@ -3,8 +3,8 @@
 Between submission and run, and between run and completion, other events happen, crashes included: a
 job of a killed process either never ran or ran without anybody hearing of it. A job runs on a lane of
 its own, outside the event loop, so that code in it that reaches for the loop fails as it would in a
-thread. Its fsyncs cover only writes made before it was submitted (the horizon of `SimulatedDisk`),
-and the time that they take is added to the job's.
+thread. Its fsyncs cover only writes made before it was submitted (the horizon of `SimulatedDisk`) and
+its own, and the time that they take is added to the job's.
 """
 
 from __future__ import annotations

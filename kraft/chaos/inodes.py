@@ -14,6 +14,16 @@ from typing import NamedTuple
 SECTOR_BYTES = 512
 
 
+class Covered(NamedTuple):
+    """The changes that an fsync covers: up to number `up_to`, and from `own_after` on those of its job."""
+
+    up_to: int
+    own_after: int
+
+    def __contains__(self, sequence: object) -> bool:
+        return isinstance(sequence, int) and (sequence <= self.up_to or sequence > self.own_after)
+
+
 class Write(NamedTuple):
     """`data` written at `position`, over `replaced` (shorter where the file was extended)."""
 
@@ -63,13 +73,13 @@ class Inode:
         else:
             self.data.extend(bytes(size - size_before))
 
-    def sync(self, horizon: int) -> None:
-        """Makes durable what was written up to write number `horizon`."""
+    def sync(self, covered: Covered) -> None:
+        """Makes durable what is covered. Changes build on each other: the last one stands for all."""
         pending = self.pending
-        if not pending or pending[-1].sequence <= horizon:
+        if not pending or pending[-1].sequence in covered:
             pending.clear()
         else:
-            self.pending = [change for change in pending if change.sequence > horizon]
+            self.pending = [change for change in pending if change.sequence > covered.up_to]
 
     def durable_content(self) -> bytearray:
         """What an fsync has promised: the content without any pending change."""

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kraft.chaos.inodes import Folder, Inode, NameChange, Node
+from kraft.chaos.inodes import Covered, Folder, Inode, NameChange, Node
 
 
 @dataclass
@@ -163,16 +163,16 @@ class Storage:
 
     # -- durability
 
-    def sync_folder(self, path: str, horizon: int) -> None:
-        """Makes the changes of this folder's names durable, with earlier changes that they build on."""
+    def sync_folder(self, path: str, covered: Covered) -> None:
+        """Makes the covered changes of this folder's names durable, with earlier ones that they build on."""
         folder = self.folder(path)
         chosen: set[int] = set()
         keys: set[tuple[int, str]] = set()
         for change in reversed(self._changes):
-            mine = change.sequence <= horizon and any(
+            mine = change.sequence in covered and any(
                 place is not None and place[0] is folder for place in (change.source, change.target)
             )
-            if mine or (change.sequence <= horizon and not keys.isdisjoint(change.keys())):
+            if mine or not keys.isdisjoint(change.keys()):
                 chosen.add(change.sequence)
                 keys.update(change.keys())
         self._settle(lambda change: change.sequence in chosen)
@@ -180,7 +180,7 @@ class Storage:
     def sync_everything(self) -> None:
         """As a clean shutdown of the host does; for setting up tests."""
         for _, inode in self._files(self.root):
-            inode.sync(self.sequence)
+            inode.sync(Covered(self.sequence, self.sequence))
         self._settle(lambda change: True)
 
     def lose_power(self) -> None:

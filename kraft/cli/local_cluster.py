@@ -275,6 +275,7 @@ class LocalCluster:
 
     def _await_end(self, node_id: int, timeout_s: float) -> None:
         for _ in deadline(timeout_s):
+            self._children = [child for child in self._children if child.poll() is None]  # reaps
             if self.pid(node_id) is None:
                 return
 

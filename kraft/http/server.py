@@ -6,11 +6,12 @@ from typing import Protocol
 
 from aiohttp import web
 
-from kraft.config import ConfigError
+from kraft.config import split_host_port
 from kraft.environment import Environment
 from kraft.http.app import NodeView, make_app
 from kraft.http.metrics import NodeMetrics
 from kraft.http.snapshots import NodeMetricsSource, NodeParts
+from kraft.network.server import ListenerError, bind_failure
 
 SHUTDOWN_GRACE_S = 0.5
 
@@ -33,13 +34,14 @@ class HttpServer:
         self.port = 0
 
     async def start(self, address: str) -> None:
-        """Listens on `host:port`; port 0 chooses a free one. Raises ConfigError, OSError."""
-        host, separator, port = address.rpartition(":")
-        if not separator or not port.isdigit():
-            raise ConfigError(f"http.listener: {address!r} is not host:port")
+        """Listens on `host:port`; port 0 chooses a free one. Raises ListenerError."""
+        host, port = split_host_port(address)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host.strip("[]") or None, int(port))
-        await site.start()
+        try:
+            await web.TCPSite(self._runner, host or None, port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ListenerError(error.errno, bind_failure("http.listener", host, port, error)) from error
         self.port = self._runner.addresses[0][1]
 
     async def close(self) -> None:

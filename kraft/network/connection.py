@@ -16,24 +16,20 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
 from kraft.network.framing import FrameBuffer, FrameError
 from kraft.network.limits import NetworkLimits
-from kraft.network.response import BUFFER_TYPES, JOIN_BYTES, Answer, Response, Segment, join_small
-from kraft.network.sender import Sender, SenderFactory
-from partitions.disk import Buffer
+from kraft.network.outbox import Outbox
+from kraft.network.response import Answer, Response
+from kraft.network.sender import SenderFactory
 
 logger = logging.getLogger(__name__)
-_pack_length = struct.Struct(">i").pack
 
 FRAMES_PER_TURN = 64
 """Frames handled before other connections get their turn."""
-FLUSH_BYTES = 256 * 1024
-"""Answers gathered before they are handed to the transport."""
 
 FrameHandler = Callable[[memoryview, "Connection"], Answer]
 
@@ -102,14 +98,9 @@ class Connection(asyncio.BufferedProtocol):
         # The loop fetches this attribute once: one call less for every read.
         self.get_buffer = self._frames.writable  # type: ignore[method-assign]
         self._transport: asyncio.Transport | None = None
-        self._sender: Sender | None = None
+        self._outbox: Outbox | None = None
         # Answers owed, oldest first: a Response that waits for those before it, or a future.
         self._owed: deque[Response | asyncio.Future[Response | None]] = deque()
-        self._out: list[Segment] = []  # gathered in this turn, not with the transport yet
-        self._out_bytes = 0
-        self._out_has_slices = False
-        self._write_paused = False
-        self._sender_busy = False
         self._read_paused = False
         self._turn_scheduled = False
         self._eof = False
@@ -147,13 +138,13 @@ class Connection(asyncio.BufferedProtocol):
         """Drops the connection at once."""
         if self._transport is not None and self.state is not _CLOSED:
             self.state = _CLOSING
-            if self._sender is not None:
-                self._sender.close()
+            if self._outbox is not None:
+                self._outbox.close()
             self._transport.abort()
 
     def check_idle(self, now_s: float, max_idle_s: float | None, closing_grace_s: float) -> None:
         """Called now and then: drops a peer that has been silent for too long, or does not let go."""
-        activity = self._events + (self._sender.sent_bytes if self._sender is not None else 0)
+        activity = self._events + (self._outbox.sent_bytes if self._outbox is not None else 0)
         if activity != self._activity_seen:
             self._activity_seen = activity
             self._active_at_s = now_s
@@ -188,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
             # Paused then means exactly: the transport holds bytes. The sender relies on it, since it
             # must not overtake them. (TLS transports keep their own limits.)
             transport.set_write_buffer_limits(high=0)
-        self._sender = self._owner.sender_factory(transport, self._on_sent, self._on_send_failed)
+        self._outbox = Outbox(transport, self._owner.sender_factory, self._on_sent, self._on_send_failed)
 
     def buffer_updated(self, nbytes: int) -> None:
         self._frames.advance(nbytes)
@@ -208,25 +199,18 @@ class Connection(asyncio.BufferedProtocol):
         return self.state < _CLOSING
 
     def pause_writing(self) -> None:
-        self._write_paused = True
-        if self._sender is not None:
-            self._sender.pause_writing()
+        if self._outbox is not None:
+            self._outbox.pause_writing()
 
     def resume_writing(self) -> None:
-        self._write_paused = False
-        self._events += 1
-        if self._sender_busy and self._sender is not None:
-            self._sender.resume_writing()
-        elif self._sender is not None:
-            self._sender.resume_writing()
-            self._go_on()
+        if self._outbox is not None:
+            self._outbox.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.state = _CLOSED
-        if self._sender is not None:
-            self._sender.close()
+        if self._outbox is not None:
+            self._outbox.close()
         self._transport = None
-        self._out.clear()
         unfinished = self._cancel_owed()
         self._owner.forget(self, unfinished)
 
@@ -234,9 +218,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_turn(self) -> None:
         """Hands frames to the handler until there are none, or the connection has to wait."""
+        outbox = self._outbox
+        assert outbox is not None
         while self.state is _OPEN:
             room = self._max_unanswered - len(self._owed)
-            if self._write_paused or self._sender_busy or room <= 0:
+            if room <= 0 or outbox.blocked:
                 self._pause_reading()
                 break
             limit = min(FRAMES_PER_TURN, room)
@@ -246,10 +232,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._reject(f"it sent {error}")
                 return
             for frame in frames:
-                if not self._handle(frame):
+                if not self._handle(frame, outbox):
                     return
-            if self._out:
-                self._flush()
+            outbox.flush()
             if len(frames) < limit and not self._frames.broken:
                 if self._eof:
                     self.state = _DRAINING
@@ -263,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.state is _DRAINING:
             self._close_if_drained()
 
-    def _handle(self, frame: memoryview) -> bool:
+    def _handle(self, frame: memoryview, outbox: Outbox) -> bool:
         """Runs the handler on one frame; False when that closed the connection."""
         try:
             answer = self._handler(frame, self)
@@ -275,10 +260,10 @@ class Connection(asyncio.BufferedProtocol):
             self._shut()
             return False
         if type(answer) is Response:
-            if self._owed or self._write_paused or self._sender_busy:
+            if self._owed or outbox.write_paused or outbox.busy:
                 self._owed.append(answer)
             else:
-                self._gather(answer)
+                outbox.add(answer)
         elif answer is not None:
             assert not isinstance(answer, Response), "Response is not meant to be subclassed"
             future = answer if isinstance(answer, asyncio.Future) else self._loop.create_task(_await(answer))
@@ -315,8 +300,9 @@ class Connection(asyncio.BufferedProtocol):
             self._close_if_drained()
 
     def _send_owed(self) -> None:
-        owed = self._owed
-        while owed and not self._write_paused and not self._sender_busy:
+        owed, outbox = self._owed, self._outbox
+        assert outbox is not None
+        while owed and not outbox.blocked:
             head = owed[0]
             if isinstance(head, asyncio.Future):
                 if not head.done():
@@ -328,9 +314,8 @@ class Connection(asyncio.BufferedProtocol):
                 answer = head
             owed.popleft()
             if answer is not None:
-                self._gather(answer)
-        if self._out:
-            self._flush()
+                outbox.add(answer)
+        outbox.flush()
 
     def _result(self, future: asyncio.Future[Response | None]) -> Response | None:
         """The answer of a finished future; closes the connection when there is none to give."""
@@ -349,37 +334,9 @@ class Connection(asyncio.BufferedProtocol):
             self._shut()
         return None
 
-    def _gather(self, response: Response) -> None:
-        """Adds a response to what leaves with the next flush; flushes when that is a lot."""
-        out = self._out
-        out.append(_pack_length(response.length))
-        for segment in response.segments:
-            if type(segment) not in BUFFER_TYPES:
-                self._out_has_slices = True
-            out.append(segment)
-        self._out_bytes += response.length
-        if self._out_has_slices or self._out_bytes >= FLUSH_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        """Hands everything gathered to the transport, or to the sender when slices are among it."""
-        assert self._transport is not None
-        assert self._sender is not None
-        out, size, has_slices = self._out, self._out_bytes, self._out_has_slices
-        self._out, self._out_bytes, self._out_has_slices = [], 0, False
-        if has_slices:
-            self._sender_busy = not self._sender.send(out)
-            return
-        buffers: list[Buffer] = out  # type: ignore[assignment]  # no slices: all are buffers
-        if size <= JOIN_BYTES:
-            self._transport.write(b"".join(buffers))
-        else:
-            self._transport.writelines(join_small(buffers))
-
     def _on_sent(self) -> None:
-        self._sender_busy = False
         self._events += 1
-        if not self._write_paused and self.state < _CLOSING:
+        if self.state < _CLOSING:
             self._go_on()
 
     def _on_send_failed(self, error: Exception) -> None:
@@ -405,7 +362,8 @@ class Connection(asyncio.BufferedProtocol):
         return bool(self._owed) and isinstance(self._owed[0], asyncio.Future) and not self._owed[0].done()
 
     def _close_if_drained(self) -> None:
-        if not self._owed and not self._sender_busy and not self._out and self.state is _DRAINING:
+        drained = not self._owed and (self._outbox is None or self._outbox.empty)
+        if drained and self.state is _DRAINING:
             self._shut()
 
     def _reject(self, reason: str) -> None:
@@ -415,13 +373,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _shut(self) -> None:
         """Closes the transport behind what it was given; answers still owed are cancelled."""
-        if self._out and not self._write_paused and not self._sender_busy:
-            self._flush()
+        outbox = self._outbox
+        if outbox is not None and not outbox.blocked:
+            outbox.flush()
         self.state = _CLOSING
         self._events += 1
         if self._transport is None:
             return
-        if self._sender_busy:
+        if outbox is not None and outbox.busy:
             self.abort()  # in the middle of a response: its end cannot be sent any more
         else:
             self._transport.close()

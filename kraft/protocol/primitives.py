@@ -230,7 +230,13 @@ def read_array_length(data: Buffer, position: int, element_bytes: int, compact: 
 def write_string(out: bytearray, text: str, compact: bool) -> None:
     """Appends a string that may not be null (None raises AttributeError)."""
     data = text.encode()
-    out += uvarint(len(data) + 1) if compact else _INT16.pack(len(data))
+    length = len(data)
+    if not compact:
+        out += _INT16.pack(length)
+    elif length < 127:
+        out.append(length + 1)
+    else:
+        out += uvarint(length + 1)
     out += data
 
 
@@ -244,7 +250,12 @@ def write_nullable_string(out: bytearray, text: str | None, compact: bool) -> No
 
 def write_count(out: bytearray, count: int, compact: bool) -> None:
     """Appends the number of elements of an array; -1 for a null array."""
-    out += uvarint(count + 1) if compact else _INT32.pack(count)
+    if not compact:
+        out += _INT32.pack(count)
+    elif count < 127:
+        out.append(count + 1)
+    else:
+        out += uvarint(count + 1)
 
 
 def write_tagged_fields(out: bytearray, fields: Sequence[tuple[int, bytes]]) -> None:

@@ -44,7 +44,7 @@ class ColumnBuilder:
 
     def build(self, buffer: bytes, fields: RecordFields) -> pa.RecordBatch:
         """One row a record; `fields` holds positions in `buffer`. Raises MalformedRecordsError."""
-        count = fields.count
+        count = fields.row_count
         columns = [
             _binary(buffer, fields.key_starts, fields.key_ends),
             _binary(buffer, fields.value_starts, fields.value_ends),
@@ -60,7 +60,7 @@ class ColumnBuilder:
 
     def _topics(self, count: int) -> pa.Array:
         length = len(self._topic)
-        ends = np.arange(0, (count + 1) * length, length, np.int32)
+        ends = np.arange(0, (count + 1) * length, length, dtype=np.int32)
         return pa.Array.from_buffers(
             pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(self._topic * count)]
         )
@@ -84,7 +84,7 @@ def _binary(buffer: bytes, starts: Int64s, ends: Int64s) -> pa.Array:
     everything = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(buffer)]
     )
-    wanted = pa.array(np.arange(0, 2 * count, 2, np.int64), mask=null if any_null else None)
+    wanted = pa.array(np.arange(0, 2 * count, 2, dtype=np.int64), mask=null if any_null else None)
     return everything.take(wanted)
 
 
@@ -92,7 +92,7 @@ def _headers(buffer: bytes, fields: RecordFields) -> pa.Array:
     """Null for a record without headers, as Spark's Kafka source has it."""
     counts = np.frombuffer(buffer, np.uint8)[fields.header_starts]
     if not counts.any():
-        return pa.nulls(fields.count, HEADERS_TYPE)
+        return pa.nulls(fields.row_count, HEADERS_TYPE)
     keys: list[str] = []
     values: list[bytes | None] = []
     ends: list[int | None] = [0]

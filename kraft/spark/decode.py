@@ -89,11 +89,12 @@ class SliceDecoder:
         Exhaust the iterator: `position` and the audit are right only then. Raises CorruptDataError,
         DataLossError.
         """
+        fetched_at = self.position
         try:
             yield from self._feed(data)
         except (CorruptBatchError, MalformedRecordsError) as error:
             raise CorruptDataError(
-                f"{self._name}: the data after offset {self.position} cannot be read: {error}."
+                f"{self._name}: the data fetched at offset {fetched_at} cannot be read: {error}."
                 " Nothing was skipped. Check the leader's disk, or leave these offsets out with"
                 " startingOffsets and endingOffsets."
             ) from error
@@ -172,9 +173,9 @@ class SliceDecoder:
             min(item.header.next_offset, self._end) - max(item.header.base_offset, from_offset)
             for item in pending
         )
-        self.audit.records += fields.count
-        self.audit.gaps += offsets - fields.count
-        if fields.count:
+        self.audit.records += fields.row_count
+        self.audit.gaps += offsets - fields.row_count
+        if fields.row_count:
             yield self._columns.build(buffer, fields)
 
 

@@ -23,6 +23,10 @@ class RequestFailedError(KraftReadError):
     """A broker refused a request for a reason that trying again does not change."""
 
 
+class UnknownTopicError(RequestFailedError):
+    """The brokers do not know the topic."""
+
+
 class ClusterUnavailableError(KraftReadError):
     """No broker, or no leader of a partition, answered in the time that is given to leader changes."""
 

@@ -24,6 +24,8 @@ _MIN_RECORD_BYTES = 7
 _MAX_VARINT_SHIFT = 63
 _MIN_RUN = 32
 """Fewer records of one size are walked faster than found."""
+_MAX_RUN = 2048
+"""How far a run is looked for: bounds what is spent on a record when sizes alternate."""
 _STRETCH = 512
 """How many records are walked before a run is tried again."""
 
@@ -58,13 +60,13 @@ class RecordFields(NamedTuple):
     record_ends: Int64s
 
     @property
-    def count(self) -> int:
+    def row_count(self) -> int:
         return len(self.offsets)
 
     def clip(self, first: int, end: int) -> RecordFields:
         """Only the records with offsets from `first` on and below `end`."""
         low, high = (int(index) for index in np.searchsorted(self.offsets, (first, end)))
-        if low == 0 and high == self.count:
+        if low == 0 and high == self.row_count:
             return self
         return RecordFields._make(array[low:high] for array in self)
 
@@ -123,7 +125,7 @@ def _run(buffer: bytes, data: Bytes, at: int, end: int, left: int) -> Int64s | N
         size, width = 2 + ((first & 127 | second << 7) >> 1), 2
     else:
         return None
-    possible = min(left, (end - at) // size)
+    possible = min(left, (end - at) // size, _MAX_RUN)
     if possible < _MIN_RUN:
         return None
     same = data[at : at + possible * size : size] == first
@@ -249,12 +251,16 @@ def _absolute(
         timestamp_deltas = np.where(types == 1, 0, timestamp_deltas)
     limit = MAX_TIMESTAMP_MS
     timestamps = spread(bases) + timestamp_deltas
-    if (
+    if (  # with base and delta in bounds, their sum has not overflowed
         max(abs(base) for base in bases) > limit
-        or (np.abs(timestamp_deltas) > 2 * limit).any()
-        or (np.abs(timestamps) > limit).any()
+        or _any_beyond(timestamp_deltas, 2 * limit)
+        or _any_beyond(timestamps, limit)
     ):
         raise MalformedRecordsError(
             f"a record's timestamp is beyond {limit} ms, more than a timestamp column can hold"
         )
     return offsets, timestamps, types
+
+
+def _any_beyond(numbers: Int64s, limit: int) -> bool:
+    return bool((numbers > limit).any() or (numbers < -limit).any())

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kraft.spark.errors import KraftReadError
+from kraft.spark.errors import KraftReadError, TopicChangedError, UnknownTopicError
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,24 @@ class Attempts:
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
         self._since = policy.clock()
+        self._absent_since: float | None = None
         self._backoff_s = policy.first_backoff_s
 
     def progressed(self) -> None:
         """The budget starts anew."""
         self._since = self._policy.clock()
+        self._absent_since = None
         self._backoff_s = self._policy.first_backoff_s
 
-    def wait_or_raise(self, error: KraftReadError, *, within_s: float | None = None) -> None:
-        """Waits before the next attempt; raises `error` once the budget, or `within_s`, is used up."""
-        policy = self._policy
-        left = self._since + (policy.budget_s if within_s is None else within_s) - policy.clock()
+    def wait_or_raise(self, error: KraftReadError) -> None:
+        """Waits before the next attempt; raises `error` once the time for such errors is used up."""
+        policy, now = self._policy, self._policy.clock()
+        left = self._since + policy.budget_s - now
+        if isinstance(error, (UnknownTopicError, TopicChangedError)):
+            self._absent_since = now if self._absent_since is None else self._absent_since
+            left = min(left, self._absent_since + policy.absence_s - now)
+        else:
+            self._absent_since = None
         if left <= 0:
             raise error
         policy.sleep(min(self._backoff_s, left))

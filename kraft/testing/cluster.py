@@ -19,9 +19,9 @@ from partitions.log.meta_properties import MetaProperties, read_meta_properties,
 CLUSTER_ID = "kraftTestingClusterIdA"
 FAST_TIMERS: Mapping[str, str] = {
     "broker.heartbeat.interval.ms": "50",
-    "broker.session.timeout.ms": "1000",
-    "controller.quorum.election.timeout.ms": "150",
-    "controller.quorum.fetch.timeout.ms": "300",
+    "broker.session.timeout.ms": "1500",
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "600",
     "controlled.shutdown.timeout.ms": "3000",
     "replica.fetch.backoff.ms": "100",
     "replica.lag.time.max.ms": "1500",

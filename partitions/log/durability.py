@@ -291,7 +291,6 @@ class DurableLog:
         """Removes the cap once what the checkpoint files say has become true again."""
         if (
             self._limits is not None
-            and not self._closed
             and self._checkpointed.recovery_point <= self.recovery_point
             and self._checkpointed.log_start_offset <= self.log_start_offset
         ):
@@ -320,16 +319,20 @@ class DurableLog:
         self._storage.ensure_usable()
         active = self._segments.active
         try:
-            if active.persist_indexes(final=True):
-                active.sync_indexes()
+            active.persist_indexes(final=True)
+            active.sync_indexes()
             self._write_snapshot()
         except OSError as error:
             raise LogStorageError(f"closing the log {self.directory} failed: {error}") from error
         self.sync()
-        self.abandon()
+        self._release()
 
     def abandon(self) -> None:
         """Lets go of files and memory without flushing: the log is deleted, or its disk is gone."""
+        self._limits = None
+        self._release()
+
+    def _release(self) -> None:
         self._closed = True
         for segment in self._segments:
             segment.release()

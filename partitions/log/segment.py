@@ -49,6 +49,7 @@ class Segment:
         "_time_index",
         "base_offset",
         "created_ms",
+        "has_unsynced_indexes",
         "index_interval_bytes",
         "log_path",
         "sealed",
@@ -63,6 +64,7 @@ class Segment:
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = now_ms
         self.sealed = True
+        self.has_unsynced_indexes = False
         self._size_bytes = _UNKNOWN
         self._first_timestamp: int | None = None
         self._max_timestamp: int | None = None
@@ -271,17 +273,16 @@ class Segment:
         if self._size_bytes:
             self._time_index.append(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
 
-    def persist_indexes(self, *, final: bool = False) -> bool:
-        """Writes the entries that are not in the files yet; True if there were any. Raises OSError.
+    def persist_indexes(self, *, final: bool = False) -> None:
+        """Writes the entries that are not in the files yet. Raises OSError.
 
         `final` adds the time index's last word, by which the largest timestamp is known at the next
         start without reading data: done when the segment is sealed or closed.
         """
         if self._offset_index is None or self._time_index is None:
-            return False
+            return
         if final:
             self._append_final_time_entry()
-        written = False
         for path, index, entry_bytes in (
             (self.index_paths[0], self._offset_index, OFFSET_ENTRY_BYTES),
             (self.index_paths[1], self._time_index, TIME_ENTRY_BYTES),
@@ -296,17 +297,19 @@ class Segment:
             finally:
                 file.close()
             index.persisted = len(index)
-            written = True
-        return written
+            self.has_unsynced_indexes = True
 
     def sync_indexes(self) -> None:
         """Makes the index files durable, or halts the node."""
+        if not self.has_unsynced_indexes:
+            return
         for path in self.index_paths:
             file = self._storage.disk.open(path, create=True)
             try:
                 self._storage.sync(file)
             finally:
                 file.close()
+        self.has_unsynced_indexes = False
 
     def rewrite_indexes(self) -> None:
         """Writes the indexes anew after a rebuild, over whatever the files hold. Raises OSError."""
@@ -358,6 +361,7 @@ class Segment:
         try:
             if file.size() > size:
                 file.truncate(size)
+                self.has_unsynced_indexes = True
         finally:
             file.close()
 

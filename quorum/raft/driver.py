@@ -80,8 +80,15 @@ class RaftDriver:
         storage = open_storage(config, disk, wall_ms, self._halting, log_factory)
         self._journal = storage.journal
         self._snapshots = storage.snapshots
+        with running(self._world):
+            self._transport, self._node = self._build()
+            if self._snapshots.newest is not None:
+                self._node.install(self._snapshots.newest)
+
+    def _build(self) -> tuple[QuorumTransport, RaftNode]:
+        """The library's node and what stands between it and its peers."""
+        config, timing = self._config, self._config.timing
         peers = [PeerNode(voter) for voter in sorted(config.voters) if voter != config.node_id]
-        timing = config.timing
         pre_vote = PreVote(len(config.voters), timing.election_min_s - timing.heartbeat_s)
         transfer = SnapshotTransfer(
             self._snapshots,
@@ -90,22 +97,20 @@ class RaftDriver:
             self._halting,
             config.snapshot_chunk_bytes,
         )
-        self._transport = QuorumTransport(peers, self._world, pre_vote, transfer, self._halting)
-        with running(self._world):
-            self._node = RaftNode(
-                PeerNode(config.node_id),
-                peers,
-                library_conf(config, self._journal),
-                self._transport,
-                transfer,
-                self._world,
-                pre_vote,
-                self._on_apply,
-                self._on_install,
-            )
-            self._transport.attach(self._node)
-            if self._snapshots.newest is not None:
-                self._node.install(self._snapshots.newest)
+        transport = QuorumTransport(peers, self._world, pre_vote, transfer, self._halting)
+        node = RaftNode(
+            PeerNode(config.node_id),
+            peers,
+            library_conf(config, self._journal),
+            transport,
+            transfer,
+            self._world,
+            pre_vote,
+            self._on_apply,
+            self._on_install,
+        )
+        transport.attach(node)
+        return transport, node
 
     # -- the lane's side
 

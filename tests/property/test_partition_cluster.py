@@ -121,11 +121,11 @@ class History:
         self.world.register(broker_id)
 
     def alter(self, broker_id: int, choice: int) -> None:
-        """A proposal arrives at the controller; now and then a copy of it stays under way."""
+        """A proposal arrives at the controller."""
         if self.world.outbox:
             index = choice % len(self.world.outbox)
             pending = self.world.outbox[index]
-            result = self.world.deliver_alter(index, keep=choice % 3 == 0)
+            result = self.world.deliver_alter(index)
             self.results.append((pending, result))
 
     def answer(self, broker_id: int, choice: int) -> None:
@@ -138,8 +138,7 @@ class History:
     def time_out(self, broker_id: int, choice: int) -> None:
         """The leader gives up on a proposal that is still under way."""
         if self.world.outbox and len(self.world.outbox) < 8:
-            pending = self.world.outbox[choice % len(self.world.outbox)]
-            self.world.deliver_result(pending, AlterPartitionFailed("REQUEST_TIMED_OUT"))
+            self.world.abandon(choice % len(self.world.outbox))
 
     def tick(self, broker_id: int, choice: int) -> None:
         self.world.now_ms += (100, 5_000, 31_000)[choice % 3]

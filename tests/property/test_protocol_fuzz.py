@@ -89,7 +89,7 @@ def test_a_forged_length_at_any_place_costs_no_memory(message: tuple[ApiKey, int
 
 
 @every_message
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.binary(max_size=200), seed=st.data())
 def test_random_bytes_and_random_damage(
     message: tuple[ApiKey, int, bool], data: bytes, seed: st.DataObject
@@ -121,7 +121,7 @@ def test_the_dearest_element() -> None:
     assert decode_bounded(decode, data) is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.binary(max_size=60), api_key=st.sampled_from([int(key) for key in ApiKey] + [-1, 999]))
 def test_request_headers(data: bytes, api_key: int) -> None:
     decode_bounded(decode_request_header, data)

@@ -43,7 +43,7 @@ def our_decode(api_key: ApiKey, version: int, is_request: bool, data: bytes) -> 
 
 
 @every_message
-@settings(max_examples=15, deadline=None, suppress_health_check=CHECKS)
+@settings(max_examples=10, deadline=None, suppress_health_check=CHECKS)
 @given(data=st.data())
 def test_kio_reads_what_we_write_and_we_read_what_kio_writes(
     message: tuple[ApiKey, int, bool], data: st.DataObject

@@ -232,7 +232,6 @@ class RaftCluster:
         self.refused: set[bytes] = set()
         self.proposals = 0
         self.crashes = 0
-        self.installs = 0
 
     # -- scheduling
 

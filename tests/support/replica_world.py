@@ -57,6 +57,8 @@ class Pending:
     incarnation: int
     broker_epoch: int
     proposal: AlterPartitionProposal
+    is_abandoned: bool = False
+    """The leader gave up waiting: the request may still be executed, but nobody hears the answer."""
     result: AlterPartitionResult | None = None
 
 
@@ -444,23 +446,27 @@ class World:
         assert latest is not None
         return LeaderOffsets(earliest.offset, latest.offset)
 
-    def deliver_alter(self, index: int = 0, *, keep: bool = False) -> AlterPartitionResult:
-        """An AlterPartition arrives at the controller; `keep`: and will once more."""
-        pending = self.outbox[index]
+    def deliver_alter(self, index: int = 0) -> AlterPartitionResult:
+        """An AlterPartition arrives at the controller."""
+        pending = self.outbox.pop(index)
         result = self.decide(pending)
-        if not keep:
-            del self.outbox[index]
         self.last_decided = replace(pending, result=result)
         return result
 
     def deliver_result(self, pending: Pending, result: AlterPartitionResult) -> None:
-        """The controller's answer arrives at the leader, if that is still the process that asked."""
+        """The controller's answer arrives at the leader, if that is still the process that asked, and waits."""
         broker = pending.broker
-        if broker.partition is None or broker.incarnation != pending.incarnation:
+        if broker.partition is None or broker.incarnation != pending.incarnation or pending.is_abandoned:
             return
         retry = broker.partition.on_alter_partition_result(pending.proposal, result, self.now_ms)
         if retry is not None:
             self.outbox.append(Pending(broker, broker.incarnation, broker.broker_epoch, retry))
+
+    def abandon(self, index: int = 0) -> None:
+        """The leader stops waiting for an answer; the request stays on its way."""
+        pending = self.outbox[index]
+        self.deliver_result(pending, AlterPartitionFailed("REQUEST_TIMED_OUT"))
+        pending.is_abandoned = True
 
     # Oracles
 

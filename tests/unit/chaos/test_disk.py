@@ -160,6 +160,23 @@ def test_a_horizon_keeps_later_writes_out_of_an_fsync():
     assert {"/new" in files for files in results} == {True, False}
 
 
+def test_a_job_covers_what_it_wrote_itself():
+    def scenario(disk):
+        disk.make_dirs("/data")
+        disk.sync_dir("/")
+        durable_file(disk, "/data/state", b"old")
+        horizon = disk.write_sequence
+        disk.open("/data/before", create=True)
+        with disk.accounting(horizon):
+            write_atomically(disk, "/data/state", b"new")
+            disk.open("/data/after", create=True)
+
+    results = outcomes(scenario)
+    assert {files["/data/state"] for files in results} == {b"new"}
+    for name in ("/data/before", "/data/after"):
+        assert {name in files for files in results} == {True, False}
+
+
 def test_renames_are_atomic_and_not_durable_before_the_folders_fsync():
     def scenario(disk):
         durable_file(disk, "/state", b"old")

@@ -142,7 +142,7 @@ async def test_a_reader_that_does_not_read_is_not_worked_for(
     peer.send(*[bytes([index]) for index in range(count)])
     await until(lambda: server.connection_count == 1)
     (connection,) = server._connections.values()
-    await until(lambda: connection._write_paused)  # the sockets' buffers are full
+    await until(lambda: connection._outbox.write_paused)  # the sockets' buffers are full
     assert handled < count
     for index in range(count):
         assert await peer.frame() == bytes([index]) * 1_000_000

@@ -143,7 +143,7 @@ async def test_closing_does_not_wait_for_a_reader_that_does_not_read(
     server = await listen(large, limits=limits())
     peer = await dial(server)
     peer.send(b"1")
-    await until(lambda: any(c._write_paused for c in server._connections.values()))
+    await until(lambda: any(c._outbox.write_paused for c in server._connections.values()))
     await server.close(grace_s=0.01)
     assert server.connection_count == 0
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):

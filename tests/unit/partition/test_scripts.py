@@ -265,9 +265,8 @@ class Story:
         return lines
 
     def do_decide(self, arguments: list[str], options: dict[str, str]) -> list[str]:
-        """decide [keep]: the oldest proposal reaches the controller; `keep`: a copy is still on its way."""
-        result = self.world.deliver_alter(keep="keep" in arguments)
-        return [self._result(result)]
+        """decide: the oldest proposal reaches the controller; its answer comes with `answer`."""
+        return [self._result(self.world.deliver_alter())]
 
     def do_answer(self, arguments: list[str], options: dict[str, str]) -> None:
         """answer [CODE]: the controller's last answer arrives, or that error in its place."""
@@ -278,8 +277,7 @@ class Story:
 
     def do_time_out(self, arguments: list[str], options: dict[str, str]) -> None:
         """time-out: the leader gives up waiting for the oldest proposal's answer; the request stays on its way."""
-        pending = self.world.outbox[0]
-        self.world.deliver_result(pending, AlterPartitionFailed("REQUEST_TIMED_OUT"))
+        self.world.abandon()
 
     def do_repropose(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         """repropose: the youngest proposal reaches the controller and its answer comes back."""

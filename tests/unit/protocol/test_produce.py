@@ -109,11 +109,19 @@ def test_unknown_tagged_fields_are_skipped_at_every_level() -> None:
         "00 ffff 00000001 02 00 02 00000007 03 aabb 00 00 00",  # a topic without a name
         "00 ffff 00000001 02 02 74 00 00 00 00 00 00",  # null partitions
         "00 ffff 00000001 02 02 ff 01 00 00 00",  # a name that is not UTF-8
+        "00 ffff 00000001 01 01 63 05 aabb",  # a tagged field longer than the rest
     ],
 )
 def test_malformed_requests(data: str) -> None:
     with pytest.raises(ProtocolError):
         decoded(bytes.fromhex(data), 9)
+
+
+def test_a_forged_count_is_refused_before_the_first_element_is_read() -> None:
+    for version, count in ((8, "7fffffff"), (9, "ffffffff07")):
+        head = "ffff" if version < 9 else "00"
+        with pytest.raises(ProtocolError, match=r"an array of 214748364[67] elements needs at least"):
+            decoded(bytes.fromhex(f"{head} ffff 00000001 {count}") + bytes(40), version)
 
 
 def test_a_response_that_names_the_records_at_fault_and_the_new_leader() -> None:

@@ -146,6 +146,11 @@ def test_unknown_tagged_fields_are_skipped_and_known_ones_read_in_any_order() ->
     assert decode(Point, 2, data) == Point(1, 2, "a")
 
 
+def test_an_unknown_tagged_field_that_is_longer_than_the_rest() -> None:
+    with pytest.raises(ProtocolError, match="tagged field 9 needs at least 3 bytes, but 2 remain"):
+        compile_codec(Point, 2, True).decode(bytes.fromhex("00000001 00000002 01 09 03 aabb"), 0)
+
+
 @pytest.mark.parametrize("tagged", ["01 03 02 03 61", "01 03 03 02 61 00", "01 03 00", "01 03 7f 02 61"])
 def test_a_tagged_field_that_does_not_fill_its_size(tagged: str) -> None:
     with pytest.raises(ProtocolError):

@@ -1,0 +1,406 @@
+"""A small blocking Kafka client: who leads, which offsets there are, one fetch.
+
+Guarantees: requests carry the leader epoch that the client knows (KIP-320), and knowledge of a
+partition never goes back to an older epoch, so a deposed leader is not believed; stale metadata is
+fetched anew from another broker each time; every wait is bounded (`retry.py`). One connection a
+broker. Not for several threads. Called by the planner in the driver and by the slice reader in the
+executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+from kraft.protocol import ErrorCode, Message, ProtocolError
+from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from kraft.protocol.primitives import ZERO_UUID
+from kraft.protocol.schemas.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from kraft.protocol.schemas.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kraft.spark.connection import Address, Connection
+from kraft.spark.errors import (
+    ClusterUnavailableError,
+    KraftReadError,
+    RequestFailedError,
+    TopicChangedError,
+    UnknownTopicError,
+    UnsupportedBrokerError,
+)
+from kraft.spark.retry import Attempts, RetryPolicy
+
+__all__ = [
+    "EARLIEST_TIMESTAMP",
+    "LATEST_TIMESTAMP",
+    "ClusterClient",
+    "Leader",
+    "ListedOffset",
+    "TopicMetadata",
+    "TopicPartition",
+    "TransientError",
+]
+
+NO_LEADER = -1
+FETCH_MAX_WAIT_MS = 500
+FETCH_MIN_BYTES = 1
+
+R = TypeVar("R", bound=Message)
+
+
+class TopicPartition(NamedTuple):
+    """One partition, by its topic's name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Leader(NamedTuple):
+    """A partition's leader (NO_LEADER: none) and the epoch since which it is."""
+
+    broker_id: int
+    epoch: int
+
+
+class TopicMetadata(NamedTuple):
+    """A topic as a broker described it."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    leaders: Mapping[int, Leader]
+    """By partition, ascending."""
+
+
+class ListedOffset(NamedTuple):
+    """An offset, and the epoch of the leader that named it; `timestamp` in ms where one was asked for."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class TransientError(Exception):
+    """An attempt failed in a way that a leader change or a restart explains; `error` says it to people.
+
+    The client has already marked its knowledge of the partition as stale.
+    """
+
+    def __init__(self, error: KraftReadError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class ClusterClient:
+    """Connects when it first needs to. Use it as a context manager, or call `close`."""
+
+    def __init__(self, bootstrap: Sequence[Address], *, client_id: str, policy: RetryPolicy) -> None:
+        self.policy = policy
+        self._bootstrap = tuple(bootstrap)
+        self._client_id = client_id
+        self._brokers: dict[int, Address] = {}
+        self._connections: dict[Address, Connection] = {}
+        self._topics: dict[str, TopicMetadata] = {}
+        self._stale: set[TopicPartition] = set()
+        self._next_asked = 0
+
+    def __enter__(self) -> ClusterClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # ---- metadata
+
+    def topics(self, names: Iterable[str] | None) -> dict[str, TopicMetadata]:
+        """The topics of these names, or all of them (None). Waits for brokers, and for topics to be known.
+
+        Raises UnknownTopicError for a topic that does not exist, ClusterUnavailableError if no
+        broker answers within the policy's budget.
+        """
+        wanted = None if names is None else sorted(set(names))
+        attempts = Attempts(self.policy)
+        while True:
+            try:
+                return self._ask_for_topics(wanted)
+            except TransientError as failure:
+                attempts.wait_or_raise(failure.error)
+
+    def refresh(self, topic: str) -> TopicMetadata:
+        """One attempt to learn a topic's state. Raises TransientError, RequestFailedError."""
+        return self._ask_for_topics([topic])[topic]
+
+    def leader(self, partition: TopicPartition) -> Leader:
+        """The leader, asked for anew if what is known is stale. Raises TransientError if there is none."""
+        metadata = self._topics.get(partition.topic)
+        if metadata is None or partition in self._stale:
+            metadata = self.refresh(partition.topic)
+        leader = metadata.leaders.get(partition.partition)
+        if leader is None:
+            raise RequestFailedError(f"Topic {partition.topic} has no partition {partition.partition}.")
+        if leader.broker_id == NO_LEADER or leader.broker_id not in self._brokers:
+            raise self._failed(
+                partition, ClusterUnavailableError(f"{partition} has no leader: are its brokers running?")
+            )
+        return leader
+
+    def _ask_for_topics(self, names: list[str] | None) -> dict[str, TopicMetadata]:
+        response = self._ask_any_broker(
+            MetadataRequest(
+                topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+                allow_auto_topic_creation=False,
+            )
+        )
+        self._brokers.update(
+            {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        )
+        found: dict[str, TopicMetadata] = {}
+        for topic in response.topics:
+            if topic.error_code:
+                raise _topic_error(topic)
+            if topic.name is not None:
+                found[topic.name] = self._learn(topic.name, topic)
+        missing = [name for name in names or () if name not in found]
+        if missing:
+            raise TransientError(UnknownTopicError(f"Topic {missing[0]} does not exist."))
+        return found
+
+    def _learn(self, name: str, topic: MetadataResponseTopic) -> TopicMetadata:
+        """Takes a topic's state over, but for partitions of which a later epoch is known."""
+        if topic.topic_id == ZERO_UUID:
+            raise UnsupportedBrokerError(
+                f"Topic {name} has no topic id, so that it cannot be told from one created anew."
+                " Use brokers of Kafka 3.1 or later."
+            )
+        known = self._topics.get(name)
+        leaders = {}
+        for state in sorted(topic.partitions, key=lambda state: state.partition_index):
+            leader = Leader(state.leader_id, state.leader_epoch)
+            before = None
+            if known is not None and known.topic_id == topic.topic_id:
+                before = known.leaders.get(state.partition_index)
+            if before is not None and before.epoch > leader.epoch:
+                leader = before
+            else:
+                self._stale.discard(TopicPartition(name, state.partition_index))
+            leaders[state.partition_index] = leader
+        self._topics[name] = TopicMetadata(name, topic.topic_id, topic.is_internal, leaders)
+        return self._topics[name]
+
+    def _ask_any_broker(self, request: MetadataRequest) -> MetadataResponse:
+        """Asks one broker after the other, another one first each time."""
+        addresses = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
+        reasons = []
+        self._next_asked += 1
+        for index in range(len(addresses)):
+            address = addresses[(self._next_asked + index) % len(addresses)]
+            try:
+                return self._call(address, request, MetadataResponse)
+            except (OSError, ProtocolError) as error:
+                reasons.append(f"{address}: {error}")
+        raise TransientError(
+            ClusterUnavailableError(
+                f"No broker answers ({'; '.join(reasons)})."
+                " Check kafka.bootstrap.servers and that the cluster is running."
+            )
+        )
+
+    # ---- offsets
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        """The offset for a timestamp (ms; or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) of each partition.
+
+        LATEST is the high watermark. For a time after the last record the offset is -1. Rides out
+        leader changes; raises ClusterUnavailableError when a partition stays without an answer for
+        the policy's budget, RequestFailedError.
+        """
+        answers: dict[TopicPartition, ListedOffset] = {}
+        attempts = Attempts(self.policy)
+        while len(answers) < len(wanted):
+            before = len(answers)
+            failure: TransientError | None = None
+            groups: dict[int, dict[TopicPartition, Leader]] = {}
+            for partition in sorted(wanted.keys() - answers.keys()):
+                try:
+                    leader = self.leader(partition)
+                except TransientError as error:
+                    failure = error
+                    continue
+                groups.setdefault(leader.broker_id, {})[partition] = leader
+            for broker_id, group in groups.items():
+                failure = self._list_from(broker_id, group, wanted, answers) or failure
+            if len(answers) > before:
+                attempts.progressed()
+            if failure is not None:
+                attempts.wait_or_raise(failure.error)
+        return answers
+
+    def _list_from(
+        self,
+        broker_id: int,
+        group: Mapping[TopicPartition, Leader],
+        wanted: Mapping[TopicPartition, int],
+        answers: dict[TopicPartition, ListedOffset],
+    ) -> TransientError | None:
+        """Asks one leader for all of its partitions; returns the last failure."""
+        topics: dict[str, ListOffsetsTopic] = {}
+        for partition, leader in group.items():
+            entry = ListOffsetsPartition(partition.partition, leader.epoch, wanted[partition])
+            topics.setdefault(partition.topic, ListOffsetsTopic(partition.topic)).partitions.append(entry)
+        request = ListOffsetsRequest(
+            topics=list(topics.values()), timeout_ms=int(self.policy.request_timeout_s * 1000)
+        )
+        try:
+            response = self._call(self._brokers[broker_id], request, ListOffsetsResponse)
+        except (OSError, ProtocolError) as error:
+            return self._unreachable(broker_id, list(group), error)
+        found: dict[TopicPartition, ListOffsetsPartitionResponse] = {
+            TopicPartition(topic.name, answer.partition_index): answer
+            for topic in response.topics
+            for answer in topic.partitions
+        }
+        failure = None
+        for partition, leader in group.items():
+            answer = found.get(partition)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
+            if answer is not None and code is ErrorCode.NONE:
+                # The broker has checked the epoch sent to it, so that is its own.
+                answers[partition] = ListedOffset(answer.offset, answer.timestamp, leader.epoch)
+            else:
+                failure = self._refused(partition, "list offsets", code)
+        return failure
+
+    # ---- fetch
+
+    def fetch(
+        self,
+        partition: TopicPartition,
+        topic_id: bytes,
+        *,
+        offset: int,
+        last_fetched_epoch: int,
+        max_bytes: int,
+    ) -> PartitionData:
+        """One attempt to read from the leader, from `offset` on.
+
+        `last_fetched_epoch` is the leader epoch of the batch before `offset` (-1: not known). The
+        answer has the code NONE or OFFSET_OUT_OF_RANGE and may lack records. Raises TransientError,
+        RequestFailedError.
+        """
+        leader = self.leader(partition)
+        if self._topics[partition.topic].topic_id != topic_id:
+            raise self._failed(
+                partition,
+                TopicChangedError(
+                    f"Topic {partition.topic} was deleted and created anew after this read was planned."
+                    " Run the read again to get the new topic."
+                ),
+            )
+        entry = FetchPartition(
+            partition=partition.partition,
+            current_leader_epoch=leader.epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=last_fetched_epoch,
+            partition_max_bytes=max_bytes,
+        )
+        request = FetchRequest(
+            max_wait_ms=FETCH_MAX_WAIT_MS,
+            min_bytes=FETCH_MIN_BYTES,
+            max_bytes=max_bytes,
+            topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[entry])],
+        )
+        try:
+            response = self._call(self._brokers[leader.broker_id], request, FetchResponse)
+        except (OSError, ProtocolError) as error:
+            raise self._unreachable(leader.broker_id, [partition], error) from error
+        if response.error_code:
+            raise self._refused(partition, "fetch", ErrorCode.of(response.error_code))
+        for topic in response.responses:
+            for data in topic.partitions:
+                if topic.topic_id == topic_id and data.partition_index == partition.partition:
+                    code = ErrorCode.of(data.error_code)
+                    if code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+                        raise self._refused(partition, "fetch", code)
+                    return data
+        raise self._refused(partition, "fetch", ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def suspect(self, partition: TopicPartition) -> None:
+        """Before the next request about the partition, its leader is asked for anew."""
+        self._stale.add(partition)
+
+    # ---- connections and failures
+
+    def _call(self, address: Address, request: Message, answer: type[R]) -> R:
+        """One exchange on the kept connection, or on a new one. A failure closes the connection."""
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(
+                address,
+                client_id=self._client_id,
+                connect_timeout_s=self.policy.connect_timeout_s,
+                request_timeout_s=self.policy.request_timeout_s,
+            )
+        try:
+            return connection.call(request, answer)
+        except (OSError, ProtocolError):
+            del self._connections[address]
+            connection.close()
+            raise
+
+    def _failed(self, partition: TopicPartition, error: KraftReadError) -> TransientError:
+        self.suspect(partition)
+        return TransientError(error)
+
+    def _unreachable(
+        self, broker_id: int, partitions: Sequence[TopicPartition], error: Exception
+    ) -> TransientError:
+        self._stale.update(partitions)
+        return TransientError(
+            ClusterUnavailableError(
+                f"Broker {broker_id} at {self._brokers[broker_id]}, the leader of"
+                f" {', '.join(map(str, partitions))}, does not answer ({error})."
+            )
+        )
+
+    def _refused(self, partition: TopicPartition, what: str, code: ErrorCode) -> TransientError:
+        """The error of an answer. Raises RequestFailedError where trying again does not help."""
+        sentence = f"The leader of {partition} refused to {what}: {code.name}. {code.message}"
+        if not code.retriable:
+            raise RequestFailedError(sentence)
+        return self._failed(partition, ClusterUnavailableError(sentence))
+
+
+def _topic_error(topic: MetadataResponseTopic) -> Exception:
+    code = ErrorCode.of(topic.error_code)
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return TransientError(UnknownTopicError(f"Topic {topic.name} does not exist."))
+    sentence = f"Topic {topic.name} cannot be read: {code.name}. {code.message}"
+    if code.retriable:
+        return TransientError(ClusterUnavailableError(sentence))
+    return RequestFailedError(sentence)

@@ -1,0 +1,164 @@
+"""Reads one slice of one partition from its leader, whoever that is by then.
+
+Guarantees: yields every record of the slice exactly once, or raises: retention or truncation below
+the planned end, and a topic that was replaced, are errors and never a silent gap. Leader changes,
+restarts and lagging brokers are ridden out for the policy's budget without progress. Runs in Spark's
+executors; called by `source.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from kraft.protocol import ErrorCode
+from kraft.protocol.fetch import PartitionData
+from kraft.spark.client import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ClusterClient,
+    TopicPartition,
+    TransientError,
+)
+from kraft.spark.decode import SliceAudit, SliceDecoder
+from kraft.spark.errors import (
+    ClusterUnavailableError,
+    DataLossError,
+    KraftReadError,
+    TopicChangedError,
+    UnknownTopicError,
+)
+from kraft.spark.retry import Attempts
+
+FETCH_MAX_BYTES = 4 << 20
+"""A fetch, and with it about one Arrow batch. Brokers send a larger batch whole (KIP-74)."""
+
+
+class PartitionSlice(NamedTuple):
+    """Offsets `start` up to, not including, `end` of a partition, as one cut of the topic saw it."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    start: int
+    end: int
+    leader_epoch: int
+    """Of the leader that named the partition's end when the read was planned."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}[{self.start}, {self.end})"
+
+
+class SliceReader:
+    """One pass over one slice. After `batches` is exhausted `audit` accounts for every offset."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        part: PartitionSlice,
+        *,
+        include_headers: bool,
+        fetch_max_bytes: int = FETCH_MAX_BYTES,
+    ) -> None:
+        self._client = client
+        self._slice = part
+        self._partition = TopicPartition(part.topic, part.partition)
+        self._fetch_max_bytes = fetch_max_bytes
+        self._decoder = SliceDecoder(
+            part.topic,
+            part.partition,
+            part.start,
+            part.end,
+            plan_epoch=part.leader_epoch,
+            include_headers=include_headers,
+        )
+
+    @property
+    def audit(self) -> SliceAudit:
+        return self._decoder.audit
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The slice's rows in the order of offsets. Raises a KraftReadError; see the module."""
+        decoder = self._decoder
+        attempts = Attempts(self._client.policy)
+        while decoder.position < self._slice.end:
+            before = decoder.position
+            try:
+                data = self._fetch()
+            except TransientError as failure:
+                attempts.wait_or_raise(self._in_context(failure.error))
+                continue
+            yield from decoder.feed(data)
+            if decoder.position > before:
+                attempts.progressed()
+            else:
+                attempts.wait_or_raise(self._nothing(f"sends only records before offset {before}"))
+        decoder.check_complete()
+
+    def _fetch(self) -> bytes:
+        """What the leader has at the decoder's position, at least one byte."""
+        offset = self._decoder.position
+        answer = self._client.fetch(
+            self._partition,
+            self._slice.topic_id,
+            offset=offset,
+            last_fetched_epoch=self._decoder.last_epoch,
+            max_bytes=self._fetch_max_bytes,
+        )
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise self._out_of_range(offset)
+        self._check_not_truncated(answer, offset)
+        if answer.log_start_offset > offset:
+            raise self._deleted(offset, answer.log_start_offset)
+        if not answer.records:
+            self._client.suspect(self._partition)
+            reason = f"has nothing at offset {offset}, and its high watermark is {answer.high_watermark}"
+            raise TransientError(self._nothing(reason))
+        return bytes(answer.records)  # type: ignore[arg-type]  # decoded answers hold a view
+
+    def _check_not_truncated(self, answer: PartitionData, offset: int) -> None:
+        diverging = answer.diverging_epoch
+        if diverging is not None:
+            raise DataLossError(
+                f"{self._slice}: the records before offset {offset} were read under leader epoch"
+                f" {self._decoder.last_epoch}, but the leader's log departs from them at offset"
+                f" {diverging.end_offset} (epoch {diverging.epoch}): committed records were truncated by"
+                " an unclean leader election. Run the read again to get what the partition holds now."
+            )
+
+    def _out_of_range(self, offset: int) -> Exception:
+        """Why an offset that was there when the read was planned is not any more."""
+        earliest, latest = (
+            self._client.list_offsets({self._partition: timestamp})[self._partition].offset
+            for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+        )
+        if offset < earliest:
+            return self._deleted(offset, earliest)
+        if offset > latest:
+            return DataLossError(
+                f"{self._slice}: offset {offset} is beyond the partition's end, which is {latest} now:"
+                " committed records were truncated by an unclean leader election. Run the read again to"
+                " get what the partition holds now."
+            )
+        return TransientError(self._nothing(f"refuses offset {offset}"))
+
+    def _deleted(self, offset: int, earliest: int) -> DataLossError:
+        return DataLossError(
+            f"{self._slice}: the offsets from {offset} up to {earliest} were deleted (by retention, or by"
+            " a user) after this read was planned. Run the read again, and before the data expires:"
+            " raise retention.ms or retention.bytes of the topic if reads take that long."
+        )
+
+    def _nothing(self, what: str) -> ClusterUnavailableError:
+        return ClusterUnavailableError(
+            f"{self._slice}: the leader {what}, for {self._client.policy.budget_s:g} s."
+            " The partition may have lost records in an unclean leader election, or have none left at"
+            " the end of the slice (compaction)."
+        )
+
+    def _in_context(self, error: KraftReadError) -> KraftReadError:
+        if isinstance(error, UnknownTopicError):
+            return TopicChangedError(f"{self._slice}: the topic was deleted after this read was planned.")
+        return error

@@ -1,0 +1,101 @@
+"""Producers while nodes die, freeze, leave in good order and come back: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.node_processes import NodeProcesses
+from tests.support.streams import IDEMPOTENT, ConfluentStream, audit, read_all, streaming
+
+PARTITIONS = 3
+BEFORE, DURING, AFTER = 150, 150, 150
+"""Acknowledged records before a fault, while it lasts, and when it is mended."""
+
+
+def replicated_topic(cluster: NodeProcesses) -> str:
+    return cluster.create_topic("stream", PARTITIONS, min_insync_replicas="2")
+
+
+@pytest.mark.parametrize("client", IDEMPOTENT)
+def test_a_killed_leader(client: str, fragile_cluster: NodeProcesses) -> None:
+    cluster, topic = fragile_cluster, replicated_topic(fragile_cluster)
+    with streaming(IDEMPOTENT[client](cluster.bootstrap, topic, PARTITIONS)) as stream:
+        stream.wait_for(BEFORE)
+        victim = cluster.busiest_leader(topic)
+        assert cluster.local.kill(victim)
+        stream.wait_for(DURING)
+        cluster.local.start_node(victim)
+        stream.wait_for(AFTER)
+    audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
+
+
+def test_leaders_killed_one_after_the_other(fragile_cluster: NodeProcesses) -> None:
+    """Every node dies once and leads again; the logs have to agree through all the elections."""
+    cluster, topic = fragile_cluster, replicated_topic(fragile_cluster)
+    with streaming(IDEMPOTENT["confluent-kafka"](cluster.bootstrap, topic, PARTITIONS)) as stream:
+        for _ in range(3):
+            stream.wait_for(BEFORE)
+            victim = cluster.busiest_leader(topic)
+            cluster.local.kill(victim)
+            stream.wait_for(DURING)
+            cluster.local.start_node(victim)
+            cluster.restore()
+    audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
+
+
+def test_a_paused_leader(fragile_cluster: NodeProcesses) -> None:
+    """A frozen process keeps its connections: it is replaced, and changes nothing when it wakes."""
+    cluster, topic = fragile_cluster, replicated_topic(fragile_cluster)
+    settings = {"enable.idempotence": True, "request.timeout.ms": 3000, "socket.timeout.ms": 4000}
+    with streaming(ConfluentStream(cluster.bootstrap, topic, PARTITIONS, settings)) as stream:
+        stream.wait_for(BEFORE)
+        victim = cluster.busiest_leader(topic)
+        assert cluster.local.pause(victim)
+        stream.wait_for(DURING)
+        assert cluster.local.resume(victim)
+        stream.wait_for(AFTER)
+        cluster.restore()
+    audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
+
+
+@pytest.mark.parametrize("client", IDEMPOTENT)
+def test_a_controlled_shutdown_fails_no_produce(client: str, fragile_cluster: NodeProcesses) -> None:
+    """Leaderships move first; every node takes its turn."""
+    cluster, topic = fragile_cluster, replicated_topic(fragile_cluster)
+    with streaming(IDEMPOTENT[client](cluster.bootstrap, topic, PARTITIONS)) as stream:
+        for node_id in cluster.node_ids:
+            stream.wait_for(DURING // 3)
+            assert cluster.local.stop_node(node_id)
+            stream.wait_for(DURING // 3)
+            cluster.restore()
+    audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
+
+
+def test_stopping_the_whole_cluster_keeps_everything(fragile_cluster: NodeProcesses) -> None:
+    """Topics, their configs, records and producer state; the producer itself just goes on."""
+    cluster, topic = fragile_cluster, replicated_topic(fragile_cluster)
+    before = cluster.admin.list_topics(timeout=10)
+    with streaming(IDEMPOTENT["confluent-kafka"](cluster.bootstrap, topic, PARTITIONS)) as stream:
+        stream.wait_for(BEFORE)
+        cluster.local.stop_all()
+        assert all(cluster.local.pid(node_id) is None for node_id in cluster.node_ids)
+        cluster.restore()
+        stream.wait_for(AFTER)
+    audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
+    after = cluster.admin.list_topics(timeout=10)
+    assert after.cluster_id == before.cluster_id
+    assert {n: sorted(t.partitions) for n, t in after.topics.items()} == {
+        n: sorted(t.partitions) for n, t in before.topics.items()
+    }
+
+
+def test_killing_the_whole_cluster_keeps_everything(fragile_cluster: NodeProcesses) -> None:
+    """The processes die, the operating system does not: what was written is there."""
+    cluster, topic = fragile_cluster, replicated_topic(fragile_cluster)
+    with streaming(IDEMPOTENT["confluent-kafka"](cluster.bootstrap, topic, PARTITIONS)) as stream:
+        stream.wait_for(BEFORE)
+        for node_id in cluster.node_ids:
+            cluster.local.kill(node_id)
+        cluster.restore()
+        stream.wait_for(AFTER)
+    audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))

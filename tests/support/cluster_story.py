@@ -1,0 +1,239 @@
+"""One seed of a whole cluster: nodes, a producer, faults in mid-stream, and the judgement at the end.
+
+`python -m tests.support.cluster_story SEED…` prints, for each seed, what became of it as one line of
+JSON: the digest of the run and everything that was wrong. `--wild` overlaps faults of many kinds,
+`--timeline FILE` writes the whole story of the last seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import IO, Any
+
+import structlog
+
+from kraft.chaos.host import Process
+from kraft.chaos.isolation import IsolatedRunError, run_isolated
+from kraft.chaos.simulation import Simulation
+from tests.support.cluster_faults import Faults, Plan, each_fault_once, wild
+from tests.support.simulated_client import Client, Ledger, PartitionProducer, PartitionReader
+from tests.support.simulated_cluster import SimulatedCluster
+
+TOPIC, PARTITIONS = "orders", 3
+SIDE_TOPIC = "side"
+TOPIC_CONFIGS = {"min.insync.replicas": "2", "segment.bytes": "65536"}
+START_WITHIN_S = 15.0
+WHOLE_WITHIN_S = 30.0
+DRAIN_WITHIN_S = 30.0
+PACE_S = 0.02
+
+
+@dataclass
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    digest: str = ""
+    wrong: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    requests: int = 0
+    retries: int = 0
+    longest_wait_s: float = 0.0
+    virtual_s: float = 0.0
+    steps: int = 0
+
+
+class Workload:
+    """The client's side of the story, on hosts of its own."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self.ledger = Ledger()
+        self.tails: list[PartitionReader] = []
+        self.read: list[PartitionReader] = []
+        self.producing = False
+        self.produced = False
+        self.stopping = False
+
+    async def produce(self, process: Process) -> None:
+        """Creates the topic, then produces to all partitions until it is told to stop."""
+        client = Client(self._cluster.addresses, process.rng)
+        await client.create_topic(TOPIC, PARTITIONS, 3, TOPIC_CONFIGS)
+        producer_id = await client.new_producer_id()
+        self.producing = True
+        producers = [
+            PartitionProducer(client, TOPIC, number, producer_id, self.ledger) for number in range(PARTITIONS)
+        ]
+        await asyncio.gather(*(producer.run(lambda: self.stopping, PACE_S) for producer in producers))
+        self.produced = True
+
+    async def tail(self, process: Process) -> None:
+        """Follows the topic while it is written; creates and deletes another one all the time."""
+        client = Client(self._cluster.addresses, process.rng)
+        self.tails = [PartitionReader(client, TOPIC, number) for number in range(PARTITIONS)]
+        await asyncio.gather(*(reader.follow() for reader in self.tails), self._churn(client))
+
+    async def _churn(self, client: Client) -> None:
+        while not self.stopping:
+            await client.create_topic(SIDE_TOPIC, 2, 2, {})
+            await asyncio.sleep(client.rng.uniform(0, 0.5))
+            await client.delete_topic(SIDE_TOPIC)
+            await asyncio.sleep(client.rng.uniform(0, 0.2))
+
+    async def consume(self, process: Process) -> None:
+        """Reads all partitions from their start to their high watermark."""
+        client = Client(self._cluster.addresses, process.rng)
+        for number in range(PARTITIONS):
+            reader = PartitionReader(client, TOPIC, number)
+            await reader.read_to_end()
+            self.read.append(reader)
+
+    def differences(self) -> list[str]:
+        """What is wrong with what was read, given what was acknowledged. All that was sent was."""
+        wrong = []
+        for reader in self.read:
+            name = f"{TOPIC}-{reader.partition}"
+            acknowledged = sorted(self.ledger.acknowledged[TOPIC, reader.partition].items())
+            missing, extra = set(acknowledged) - set(reader.read), set(reader.read) - set(acknowledged)
+            if missing:
+                wrong.append(f"{name}: acknowledged, not read: {_some(missing)}")
+            if extra:
+                wrong.append(f"{name}: read, never acknowledged there: {_some(extra)}")
+            if len({value for _, value in reader.read}) != len(reader.read):
+                wrong.append(f"{name} holds a record twice")
+        for reader in self.tails:
+            unstable = set(reader.read) - set(self.read[reader.partition].read)
+            if unstable:
+                wrong.append(f"{TOPIC}-{reader.partition}: read, then gone: {_some(unstable)}")
+        return wrong
+
+
+def _some(records: set[tuple[int, bytes]]) -> str:
+    first = [(offset, value[:20]) for offset, value in sorted(records)[:3]]
+    return f"{len(records)}, as {first}"
+
+
+def play(seed: int, plan: Plan = each_fault_once, timeline: IO[str] | None = None) -> Outcome:
+    """Plays one seed to its end and judges it."""
+    outcome = Outcome(seed)
+    with ExitStack() as stack:
+        simulation = stack.enter_context(Simulation(seed, timeline=timeline))
+        stack.enter_context(logs_in_trace(simulation, timeline))
+        cluster = SimulatedCluster(simulation)
+        workload = Workload(cluster)
+        faults = Faults(cluster, TOPIC, PARTITIONS, simulation.stream("faults"))
+        producer, reader = simulation.add_host("producer"), simulation.add_host("reader")
+        cluster.start()
+        producer.start(workload.produce)
+        if not simulation.run_until_true(lambda: workload.producing, START_WITHIN_S):
+            outcome.wrong.append("the topic and the producer were not there in time")
+        outcome.wrong += cluster.wait_whole(TOPIC, WHOLE_WITHIN_S)
+        reader.start(workload.tail)
+        if not outcome.wrong:
+            outcome.wrong += plan(cluster, faults, TOPIC, simulation.stream("plan"))
+            outcome.wrong += judge(cluster, workload)
+        outcome.wrong += cluster.violations
+        for host in simulation.hosts.values():
+            outcome.wrong += [f"{host.name} halted: {reason}" for reason in host.halts]
+        outcome.wrong += [f"{e.process}: {e.message}: {e.error!r}" for e in simulation.errors]
+        outcome.digest = simulation.digest()
+        outcome.virtual_s, outcome.steps = simulation.now, simulation.scheduler.steps
+    ledger = workload.ledger
+    outcome.faults = faults.told
+    outcome.acknowledged, outcome.requests = ledger.acknowledged_total, ledger.requests
+    outcome.retries, outcome.longest_wait_s = ledger.retries, ledger.longest_wait_s
+    return outcome
+
+
+def judge(cluster: SimulatedCluster, workload: Workload) -> list[str]:
+    """Lets the stream end and everything settle, reads it back, and compares."""
+    simulation = cluster.simulation
+    simulation.run_for(1.0)
+    workload.stopping = True
+    if not simulation.run_until_true(lambda: workload.produced, DRAIN_WITHIN_S):
+        late = f"not everything was acknowledged {DRAIN_WITHIN_S:g} s after the last fault"
+        return [late, *cluster.ailments(TOPIC)]
+    ailments = cluster.wait_whole(TOPIC, WHOLE_WITHIN_S)
+    if ailments:
+        return ailments
+    simulation.run_for(2.0)  # the last high watermark reaches the followers
+    producer = simulation.hosts["producer"]
+    producer.start(workload.consume)
+    if not simulation.run_until_true(lambda: not producer.alive, DRAIN_WITHIN_S):
+        return ["the topic could not be read to its end"]
+    return workload.differences() + cluster.disagreements(TOPIC, PARTITIONS) + cluster.strays()
+
+
+@contextmanager
+def logs_in_trace(simulation: Simulation, timeline: IO[str] | None) -> Iterator[None]:
+    """What nodes log becomes part of the trace (its text and level; values only in the timeline)."""
+
+    def note(_logger: object, method: str, event: structlog.typing.EventDict) -> str:
+        lane = simulation.scheduler.current
+        text = str(event.pop("event"))
+        simulation.note("log", lane.name if lane else "-", method, text)
+        if timeline is not None:
+            values = " ".join(f"{key}={value}" for key, value in event.items())
+            timeline.write(f"{simulation.now:.9f} LOG {lane.name if lane else '-'} {method} {text} {values}\n")
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    disabled = logging.root.manager.disable
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, note],
+        wrapper_class=structlog.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        structlog.configure(**before)
+
+
+def main(arguments: list[str]) -> int:
+    """Plays seeds, each in a process of its own. 1 if anything was wrong."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("seeds", nargs="+", help="numbers, or first:last")
+    parser.add_argument("--wild", action="store_true")
+    parser.add_argument("--timeline")
+    options = parser.parse_args(arguments)
+    seeds: list[int] = []
+    for text in options.seeds:
+        first, _, last = text.partition(":")
+        seeds += range(int(first), int(last or first) + 1)
+    failed = False
+    for seed in seeds:
+        document = played(seed, wild if options.wild else each_fault_once, options.timeline)
+        failed = failed or bool(document["wrong"])
+        print(json.dumps(document), flush=True)
+    return int(failed)
+
+
+def played(seed: int, plan: Plan, timeline: str | None = None) -> dict[str, Any]:
+    """The outcome of one seed as a document, with the real seconds that it took."""
+
+    def run() -> Outcome:
+        with ExitStack() as stack:
+            return play(seed, plan, stack.enter_context(open(timeline, "w")) if timeline else None)
+
+    began_s = time.perf_counter()
+    try:
+        document = asdict(run_isolated(run))
+    except IsolatedRunError as error:
+        document = asdict(Outcome(seed, wrong=[str(error)]))
+    return {**document, "real_s": round(time.perf_counter() - began_s, 2)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

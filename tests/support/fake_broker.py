@@ -1,0 +1,335 @@
+"""A cluster of threaded brokers that serves batches from memory, for readers: no log, no replication.
+
+`FakeCluster` listens on one loopback port a broker and answers ApiVersions, Metadata, ListOffsets and
+Fetch by Kafka's rules (leader, leader epoch, topic id, offset range). Tests move leaders, stop
+brokers, cut logs, and script errors; `requests` tells what was asked.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from kraft.protocol import (
+    SUPPORTED,
+    ApiKey,
+    ErrorCode,
+    Message,
+    decode_request,
+    decode_request_header,
+    encode_response_frame,
+)
+from kraft.protocol.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from kraft.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
+from kraft.protocol.schemas.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kraft.protocol.schemas.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from partitions.records.batch import parse_header
+from partitions.records.builder import RecordTuple, build_batch
+
+Hook = Callable[[int, Message], ErrorCode | None]
+"""Broker id and request; an error makes every partition of the answer fail with it."""
+
+
+@dataclass
+class FakePartition:
+    """One partition; `batches` are in the order of offsets."""
+
+    leader: int
+    leader_epoch: int = 0
+    batches: list[bytes] = field(default_factory=list)
+    log_start_offset: int = 0
+    high_watermark: int | None = None
+    """None: the log end offset."""
+
+    @property
+    def log_end_offset(self) -> int:
+        return parse_header(self.batches[-1]).next_offset if self.batches else self.log_start_offset
+
+    @property
+    def end(self) -> int:
+        return self.log_end_offset if self.high_watermark is None else self.high_watermark
+
+    def append(self, records: Sequence[RecordTuple], *, gap: int = 0, **batch: Any) -> int:
+        """Adds a batch `gap` offsets after the end; returns its base offset."""
+        base_offset = self.log_end_offset + gap
+        batch.setdefault("leader_epoch", self.leader_epoch)
+        self.batches.append(build_batch(records, base_offset=base_offset, **batch))
+        return base_offset
+
+    def move(self, leader: int) -> None:
+        """An election."""
+        self.leader, self.leader_epoch = leader, self.leader_epoch + 1
+
+    def truncate(self, offset: int) -> None:
+        """Drops the batches from `offset` on."""
+        self.batches = [batch for batch in self.batches if parse_header(batch).next_offset <= offset]
+
+
+@dataclass
+class FakeTopic:
+    topic_id: bytes
+    partitions: list[FakePartition]
+    is_internal: bool = False
+
+
+class FakeCluster:
+    """Use it as a context manager. Brokers have the ids 1, 2, …"""
+
+    def __init__(self, brokers: int = 1) -> None:
+        self.topics: dict[str, FakeTopic] = {}
+        self.requests: list[tuple[int, Message]] = []
+        self.hook: Hook = lambda broker_id, request: None
+        self.api_versions = {int(key): (versions[0], versions[-1]) for key, versions in SUPPORTED.items()}
+        self.metadata_of: dict[int, dict[str, FakeTopic]] = {}
+        """What single brokers believe, where it is not the truth."""
+        self.lock = threading.RLock()
+        self._topics_made = 0
+        self._ports: dict[int, int] = {}
+        self._running: dict[int, _Listener] = {}
+        for broker_id in range(1, brokers + 1):
+            self.start(broker_id)
+
+    def __enter__(self) -> FakeCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for broker_id in list(self._running):
+            self.stop(broker_id)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+
+    def start(self, broker_id: int) -> None:
+        """Starts a broker, again on the port that it had."""
+        listener = _Listener(self, broker_id, self._ports.get(broker_id, 0))
+        self._ports[broker_id] = listener.port
+        self._running[broker_id] = listener
+
+    def stop(self, broker_id: int) -> None:
+        """Closes its connections and its port. Returns when its threads have ended."""
+        self._running.pop(broker_id).close()
+
+    def create_topic(
+        self, name: str, *, leaders: Sequence[int] = (1,), is_internal: bool = False
+    ) -> FakeTopic:
+        """A topic with one empty partition a leader; replaces one of the same name."""
+        self._topics_made += 1
+        partitions = [FakePartition(leader) for leader in leaders]
+        self.topics[name] = FakeTopic(self._topics_made.to_bytes(16, "big"), partitions, is_internal)
+        return self.topics[name]
+
+    def asked(self, kind: type[Message]) -> list[Any]:
+        """The requests of one class so far."""
+        return [request for _, request in self.requests if isinstance(request, kind)]
+
+    def answer(self, broker_id: int, request: Message) -> Message:
+        with self.lock:
+            self.requests.append((broker_id, request))
+            error = self.hook(broker_id, request)
+            if isinstance(request, MetadataRequest):
+                return self._metadata(broker_id, request, error)
+            if isinstance(request, ListOffsetsRequest):
+                return self._list_offsets(broker_id, request, error)
+            if isinstance(request, FetchRequest):
+                return self._fetch(broker_id, request, error)
+        return ApiVersionsResponse(
+            api_keys=[ApiVersion(key, *versions) for key, versions in self.api_versions.items()]
+        )
+
+    def _metadata(
+        self, broker_id: int, request: MetadataRequest, error: ErrorCode | None
+    ) -> MetadataResponse:
+        topics = self.metadata_of.get(broker_id, self.topics)
+        names = list(topics) if request.topics is None else [str(topic.name) for topic in request.topics]
+        answers = []
+        for name in names:
+            topic = topics.get(name)
+            if topic is None or error is not None:
+                code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answers.append(MetadataResponseTopic(error_code=code, name=name))
+                continue
+            partitions = [
+                MetadataResponsePartition(
+                    partition_index=index,
+                    leader_id=partition.leader,
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=[partition.leader],
+                    isr_nodes=[partition.leader],
+                )
+                for index, partition in enumerate(topic.partitions)
+            ]
+            answers.append(
+                MetadataResponseTopic(
+                    name=name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=partitions
+                )
+            )
+        brokers = [
+            MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=port)
+            for node_id, port in self._ports.items()
+            if node_id in self._running
+        ]
+        return MetadataResponse(brokers=brokers, cluster_id="fake", controller_id=1, topics=answers)
+
+    def _list_offsets(
+        self, broker_id: int, request: ListOffsetsRequest, error: ErrorCode | None
+    ) -> ListOffsetsResponse:
+        topics = []
+        for asked in request.topics:
+            answers = []
+            for entry in asked.partitions:
+                partition = self.topics[asked.name].partitions[entry.partition_index]
+                code = error or _leader_error(partition, broker_id, entry.current_leader_epoch)
+                answer = ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=code)
+                if code is ErrorCode.NONE:
+                    answer.leader_epoch = partition.leader_epoch
+                    answer.offset, answer.timestamp = _offset_for(partition, entry.timestamp)
+                answers.append(answer)
+            topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
+        return ListOffsetsResponse(topics=topics)
+
+    def _fetch(self, broker_id: int, request: FetchRequest, error: ErrorCode | None) -> FetchResponse:
+        responses = []
+        by_id = {topic.topic_id: topic for topic in self.topics.values()}
+        for asked in request.topics:
+            topic = by_id.get(asked.topic_id)
+            answers = []
+            for entry in asked.partitions:
+                data = PartitionData(partition_index=entry.partition, records=b"")
+                if error is not None or topic is None:
+                    data.error_code = error or ErrorCode.UNKNOWN_TOPIC_ID
+                else:
+                    _read(topic.partitions[entry.partition], broker_id, entry, data)
+                answers.append(data)
+            responses.append(FetchableTopicResponse(topic_id=asked.topic_id, partitions=answers))
+        return FetchResponse(responses=responses)
+
+
+def _leader_error(partition: FakePartition, broker_id: int, epoch: int) -> ErrorCode:
+    if -1 < epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > partition.leader_epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE if partition.leader == broker_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _offset_for(partition: FakePartition, timestamp: int) -> tuple[int, int]:
+    """By batches' largest timestamps: good enough for tests."""
+    if timestamp == LATEST_TIMESTAMP:
+        return partition.end, -1
+    if timestamp == EARLIEST_TIMESTAMP:
+        return partition.log_start_offset, -1
+    for batch in partition.batches:
+        header = parse_header(batch)
+        if header.max_timestamp >= timestamp:
+            return header.base_offset, header.max_timestamp
+    return -1, -1
+
+
+def _read(partition: FakePartition, broker_id: int, entry: Any, data: PartitionData) -> None:
+    data.error_code = _leader_error(partition, broker_id, entry.current_leader_epoch)
+    if data.error_code:
+        return
+    data.high_watermark = data.last_stable_offset = partition.end
+    data.log_start_offset = partition.log_start_offset
+    if entry.last_fetched_epoch >= 0:
+        headers = [parse_header(batch) for batch in partition.batches]
+        known = [header for header in headers if header.partition_leader_epoch <= entry.last_fetched_epoch]
+        end = known[-1].next_offset if known else 0
+        epoch = known[-1].partition_leader_epoch if known else -1
+        if epoch < entry.last_fetched_epoch or end < entry.fetch_offset:
+            data.diverging_epoch = EpochEndOffset(epoch, end)
+            return
+    if not partition.log_start_offset <= entry.fetch_offset <= partition.log_end_offset:
+        data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        return
+    records = bytearray()
+    for batch in partition.batches:
+        header = parse_header(batch)
+        if header.next_offset <= entry.fetch_offset or header.next_offset > partition.end:
+            continue
+        if records and len(records) + len(batch) > entry.partition_max_bytes:
+            records += batch[: entry.partition_max_bytes - len(records)]  # torn, as Kafka's may be
+            break
+        records += batch
+    data.records = bytes(records)
+
+
+class _Listener:
+    """One broker: an accepting thread, and one for each connection."""
+
+    def __init__(self, cluster: FakeCluster, broker_id: int, port: int) -> None:
+        self._cluster = cluster
+        self._broker_id = broker_id
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self.port: int = self._socket.getsockname()[1]
+        self._connections: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept
+        self._threads[0].join()
+        self._socket.close()
+        for connection in self._connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # its peer was faster
+        for thread in self._threads[1:]:
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            self._threads.append(threading.Thread(target=self._serve, args=(connection,), daemon=True))
+            self._threads[-1].start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as stream:
+            try:
+                while len(head := stream.read(4)) == 4:
+                    frame = stream.read(int.from_bytes(head, "big"))
+                    header, position = decode_request_header(frame)
+                    version = header.api_version
+                    request = decode_request(header.api_key, version, frame, position)
+                    if header.api_key != ApiKey.API_VERSIONS:
+                        low, high = self._cluster.api_versions[header.api_key]
+                        assert low <= version <= high, "a client must keep to the versions offered"
+                    response = self._cluster.answer(self._broker_id, request)
+                    parts, _ = encode_response_frame(response, version, correlation_id=header.correlation_id)
+                    connection.sendall(b"".join(parts))  # type: ignore[arg-type]  # no file slices here
+            except OSError:
+                return  # stopped, or the client left

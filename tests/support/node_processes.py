@@ -1,0 +1,120 @@
+"""A cluster of real node processes for tests: `kraft.cli.local_cluster` with what tests ask of it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.cli.local_cluster import LocalCluster, free_port_range
+from partitions.records.batch import BatchHeader, iter_batches
+
+NODES = 3
+WAIT_S = 40.0
+POLL_S = 0.05
+
+
+class NodeProcesses:
+    """A running cluster. Topics made with it have fresh names, so that tests cannot meet."""
+
+    def __init__(self, directory: Path, nodes: int = NODES, settings: Mapping[str, str] | None = None) -> None:
+        self.local = LocalCluster(directory)
+        self._spec = self.local.create(nodes, free_port_range(nodes), dict(settings or {}))
+        self._numbers = itertools.count()
+        try:
+            self.local.start_all()
+        except BaseException:
+            self.close()
+            raise
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def close(self) -> None:
+        """Ends the processes and removes their files."""
+        self.local.destroy()
+
+    @property
+    def bootstrap(self) -> str:
+        return self._spec.bootstrap_servers()
+
+    @property
+    def node_ids(self) -> list[int]:
+        return [node.id for node in self._spec.nodes]
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        """Where a node's clients connect."""
+        return "127.0.0.1", self.local.node(node_id).client_port
+
+    # -- topics
+
+    def new_name(self, word: str) -> str:
+        return f"{word}-{next(self._numbers)}"
+
+    def create_topic(
+        self, word: str = "topic", partitions: int = 1, replication_factor: int = NODES, **config: str
+    ) -> str:
+        """Creates a topic; config keys are written with _ for the dots. Returns its name."""
+        name = self.new_name(word)
+        configs = {key.replace("_", "."): value for key, value in config.items()}
+        future = self.admin.create_topics(
+            [NewTopic(name, partitions, replication_factor, config=configs)], request_timeout=WAIT_S
+        )[name]
+        future.result(WAIT_S)
+        return name
+
+    def partitions(self, topic: str) -> dict[int, Any]:
+        """Partition → what Metadata says of it (`leader`, `isrs`, `replicas`)."""
+        return dict(self.admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The partition's leader; waits while there is none."""
+        return until(lambda: self._leader(topic, partition), f"{topic}-{partition} has a leader")
+
+    def _leader(self, topic: str, partition: int) -> int | None:
+        state = self.partitions(topic)[partition]
+        return state.leader if state.leader >= 0 and state.error is None else None
+
+    def busiest_leader(self, topic: str) -> int:
+        """The broker that leads most of the topic's partitions."""
+        leaders = [self.leader(topic, partition) for partition in self.partitions(topic)]
+        return max(self.node_ids, key=leaders.count)
+
+    # -- whole
+
+    def restore(self) -> None:
+        """Resumes and starts whatever a test stopped; returns when every ISR is full again."""
+        for node_id in self.node_ids:
+            self.local.resume(node_id)
+        self.local.start_all()
+        until(self._all_in_sync, "all replicas are in sync")
+
+    def _all_in_sync(self) -> bool:
+        topics = self.admin.list_topics(timeout=WAIT_S).topics.values()
+        return all(
+            len(partition.isrs) == len(partition.replicas) and partition.leader >= 0
+            for topic in topics
+            for partition in topic.partitions.values()
+        )
+
+    # -- disk
+
+    def stored_batches(self, topic: str, partition: int) -> list[BatchHeader]:
+        """The batches in the leader's log files, as they lie there."""
+        folder = self.local.node_dir(self.leader(topic, partition)) / "data" / f"{topic}-{partition}"
+        return [
+            header for file in sorted(folder.glob("*.log")) for _, header in iter_batches(file.read_bytes())
+        ]
+
+
+def until(probe: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+    """Asks again and again until the answer is true; returns it."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        answer = probe()
+        if answer not in (None, False):
+            return answer
+        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
+        time.sleep(POLL_S)

@@ -1,0 +1,236 @@
+"""server.properties: Kafka's own files load, and what cannot work is refused with a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.config import ConfigError, Endpoint, ServerConfig, load_config
+from kraft.config_keys import CONFIG_KEYS
+
+COMBINED = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+BROKER = {
+    "process.roles": "broker",
+    "node.id": "7",
+    "controller.quorum.voters": "1@a:9093,2@b:9093,3@c:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+CONTROLLER = {
+    "process.roles": "controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "listeners": "CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+
+KAFKA_SAMPLE = """
+############################# Server Basics #############################
+# The role of this server. Setting this puts us in KRaft mode
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@localhost:9093
+############################# Socket Server Settings #############################
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+############################# Log Basics #############################
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def load(base: dict[str, str], **changes: str | None) -> ServerConfig:
+    """Keys are given with underscores for dots; None removes one."""
+    values: dict[str, str | None] = {
+        **base,
+        **{key.replace("_", "."): value for key, value in changes.items()},
+    }
+    return load_config("\n".join(f"{key}={value}" for key, value in values.items() if value is not None))
+
+
+def test_kafkas_own_sample_file_loads() -> None:
+    config = load_config(KAFKA_SAMPLE)
+    assert config.node_id == 1
+    assert config.is_broker
+    assert config.is_controller
+    assert config.voters == {1: "localhost:9093"}
+    assert config.broker_listeners == (Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+    assert config.advertised == (Endpoint("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),)
+    assert config.controller_listener == Endpoint("CONTROLLER", "", 9093, "PLAINTEXT")
+    assert config.log_dirs == ("/tmp/kraft-combined-logs",)
+    assert config.metadata_log_dir == "/tmp/kraft-combined-logs"
+    assert "num.io.threads is Kafka's, and has no effect here" in config.warnings
+    assert not any("log.retention.hours" in warning for warning in config.warnings)
+
+
+def test_defaults_are_kafkas() -> None:
+    config = load(COMBINED)
+    for key, value in {
+        "replica.lag.time.max.ms": 30_000,
+        "broker.heartbeat.interval.ms": 2_000,
+        "broker.session.timeout.ms": 9_000,
+        "socket.request.max.bytes": 104_857_600,
+        "connections.max.idle.ms": 600_000,
+        "auto.create.topics.enable": True,
+        "num.partitions": 1,
+        "default.replication.factor": 1,
+        "replica.fetch.max.bytes": 1_048_576,
+        "replica.fetch.wait.max.ms": 500,
+        "log.retention.check.interval.ms": 300_000,
+    }.items():
+        assert config.get(key) == value, key
+    assert config.log_defaults.max_message_bytes == 1_048_588
+    assert config.get("http.listener").startswith("127.0.0.1:")
+    assert config.warnings == ()
+
+
+def test_log_keys_reach_the_logs_defaults() -> None:
+    config = load(COMBINED, log_segment_bytes="1048576", min_insync_replicas="2")
+    assert config.log_defaults.segment_bytes == 1_048_576
+    assert config.log_defaults.min_insync_replicas == 2
+
+
+def test_log_dir_stands_in_for_log_dirs() -> None:
+    assert load(COMBINED, log_dir="/data").log_dirs == ("/data",)
+    assert load(COMBINED, log_dir="/data", log_dirs="/a, /b").log_dirs == ("/a", "/b")
+    assert load(COMBINED, log_dirs="/a,/b", metadata_log_dir="/meta").metadata_log_dir == "/meta"
+
+
+def test_a_broker_alone_and_a_controller_alone() -> None:
+    broker = load(BROKER)
+    assert broker.broker_listeners == (Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+    assert broker.controller_listener is None
+    controller = load(CONTROLLER)
+    assert controller.broker_listeners == ()
+    assert controller.advertised == ()
+    assert controller.controller_listener == Endpoint("CONTROLLER", "", 9093, "PLAINTEXT")
+
+
+def test_listener_names_are_case_insensitive() -> None:
+    config = load(
+        COMBINED, listeners="plaintext://h:1,controller://h:2", controller_listener_names="Controller"
+    )
+    assert config.broker_listeners == (Endpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),)
+    assert config.inter_broker_listener_name == "PLAINTEXT"
+
+
+def test_ipv6_addresses_stand_in_brackets() -> None:
+    config = load(COMBINED, listeners="PLAINTEXT://[::1]:9092,CONTROLLER://[::1]:9093")
+    assert config.broker_listeners[0].host == "::1"
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_a_listener_on_every_interface_is_advertised_under_the_hosts_name(host: str) -> None:
+    config = load(COMBINED, listeners=f"PLAINTEXT://{host}:9092,CONTROLLER://:9093")
+    assert config.advertised == (Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+
+
+def test_warnings_name_the_key_that_may_have_been_meant() -> None:
+    config = load(COMBINED, log_dris="/data", num_io_threads="8", something_else="1")
+    assert config.unknown_keys == ("log.dris", "num.io.threads", "something.else")
+    assert config.warnings == (
+        "log.dris is not known and has no effect; did you mean log.dirs?",
+        "num.io.threads is Kafka's, and has no effect here",
+        "something.else is not known and has no effect",
+    )
+
+
+def test_a_key_that_is_set_twice_is_a_warning() -> None:
+    text = (
+        "\n".join(f"{key}={value}" for key, value in COMBINED.items())
+        + "\nnum.partitions=2\nnum.partitions=3"
+    )
+    config = load_config(text)
+    assert config.get("num.partitions") == 3
+    assert config.warnings == ("num.partitions is set more than once; the last line counts",)
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "says"),
+    [
+        (COMBINED, {"process_roles": None}, "process.roles is not set"),
+        (COMBINED, {"process_roles": "zookeeper"}, "'zookeeper' is no role; use broker, controller"),
+        (COMBINED, {"process_roles": "broker,broker"}, "names a role twice"),
+        (COMBINED, {"node_id": None}, "node.id is not set: every node needs an id"),
+        (COMBINED, {"node_id": "one"}, "node.id=one: 'one' is not a whole number"),
+        (COMBINED, {"node_id": "-1"}, "node.id=-1: -1 is not between 0"),
+        (COMBINED, {"node_id": "2"}, r"node.id=2 has the controller role but is not among .* \[1\]; add it"),
+        (BROKER, {"node_id": "2"}, "node.id=2 is among controller.quorum.voters but lacks the role; add controller"),
+        (COMBINED, {"controller_quorum_voters": None}, "controller.quorum.voters is not set"),
+        (
+            COMBINED,
+            {"controller_quorum_voters": None, "controller_quorum_bootstrap_servers": "localhost:9093"},
+            "controller.quorum.bootstrap.servers is not enough here",
+        ),
+        (COMBINED, {"controller_quorum_voters": "localhost:9093"}, "'localhost:9093' is not id@host:port"),
+        (COMBINED, {"controller_quorum_voters": "1@localhost"}, "'localhost' is not host:port"),
+        (COMBINED, {"controller_quorum_voters": "1@a:1,1@b:1"}, "node 1 is there twice"),
+        (COMBINED, {"controller_quorum_voters": "1@a:1,2@a:1"}, "two voters have the address a:1"),
+        (COMBINED, {"controller_quorum_voters": "1@0.0.0.0:9093"}, "no address that the other nodes can reach"),
+        (COMBINED, {"controller_quorum_voters": "1@a:99999"}, "a port from 0 to 65535"),
+        (COMBINED, {"listeners": "PLAINTEXT:9092"}, "listeners: 'PLAINTEXT:9092' is not NAME://host:port"),
+        (COMBINED, {"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "the listener PLAINTEXT is there twice"),
+        (COMBINED, {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092"}, "both have port 9092; give each its own"),
+        (COMBINED, {"listeners": "PLAINTEXT://::1:9092,CONTROLLER://:9093"}, r"write \[address\]:port"),
+        (COMBINED, {"listeners": "INSIDE://:9092,CONTROLLER://:9093"}, "add INSIDE:PLAINTEXT to listener.security"),
+        (COMBINED, {"listeners": "SASL_SSL://:9092,CONTROLLER://:9093",
+                    "listener_security_protocol_map": "SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT"},
+         "has the protocol SASL_SSL; use PLAINTEXT or SSL"),
+        (COMBINED, {"listener_security_protocol_map": "PLAINTEXT=PLAINTEXT"}, "is not NAME:PROTOCOL"),
+        (COMBINED, {"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT"}, "add CONTROLLER:PLAINTEXT"),
+        (CONTROLLER, {"listeners": "PLAINTEXT://:9093", "controller_listener_names": None},
+         "must name exactly one of this controller's listeners"),
+        (COMBINED, {"listeners": "CONTROLLER://:9093"}, "a broker needs a listener for clients"),
+        (CONTROLLER, {"listeners": "CONTROLLER://:9093,PLAINTEXT://:9092"}, "PLAINTEXT is no controller listener"),
+        (BROKER, {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}, "CONTROLLER is a controller listener"),
+        (COMBINED, {"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, "no client can reach 0.0.0.0; name"),
+        (COMBINED, {"advertised_listeners": "SSL://h:9092"}, "SSL is not among the broker's listeners"),
+        (COMBINED, {"inter_broker_listener_name": "INSIDE"}, "'INSIDE' is not among the broker's listeners"),
+        (COMBINED, {"listeners": "SSL://:9092,CONTROLLER://:9093"}, "ssl.keystore.location is not set"),
+        (COMBINED, {"ssl_client_auth": "requird"}, "'requird' is not supported; use none or required"),
+        (COMBINED, {"ssl_keystore_type": "JKS"}, "use PEM"),
+        (COMBINED, {"broker_session_timeout_ms": "3000"}, "at least twice broker.heartbeat.interval.ms=2000"),
+        (COMBINED, {"replica_lag_time_max_ms": "500"}, "must be below replica.lag.time.max.ms=500"),
+        (COMBINED, {"replica_socket_timeout_ms": "500"}, "must be below replica.socket.timeout.ms=500"),
+        (COMBINED, {"auto_create_topics_enable": "maybe"}, "auto.create.topics.enable=maybe"),
+        (COMBINED, {"http_listener": "8080"}, "http.listener=8080: '8080' is not host:port"),
+        (COMBINED, {"log_segment_bytes": "1"}, "log.segment.bytes"),
+        (COMBINED, {"num_partitions": "0"}, "num.partitions=0: 0 is not between 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_with_a_sentence(
+    base: dict[str, str], changes: dict[str, str | None], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load(base, **changes)
+
+
+def test_a_broken_file_names_the_line() -> None:
+    with pytest.raises(ConfigError, match="line 1"):
+        load_config("a=\\uXYZW")
+
+
+def test_every_default_of_the_table_passes_its_own_check() -> None:
+    for key in CONFIG_KEYS.values():
+        if key.default is not None:
+            key.parse(key.default)
+        assert key.doc.endswith(".")

@@ -1,0 +1,181 @@
+"""Health, metrics and cluster pages over a real loopback socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.parser import text_string_to_metric_families
+
+from kraft.broker.metrics import BrokerMetrics
+from kraft.http.app import make_app
+from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot, NodeMetrics
+from quorum.metadata.image import EMPTY, BrokerImage, MetadataImage, PartitionImage, TopicImage
+
+Client = TestClient[aiohttp.web.Request, aiohttp.web.Application]
+TOPIC = bytes(15) + b"\1"
+
+
+def broker_image(broker_id: int, *, fenced: bool) -> BrokerImage:
+    return BrokerImage(
+        broker_id=broker_id,
+        epoch=broker_id,
+        incarnation_id=bytes(16),
+        listeners=(),
+        rack=None,
+        log_dirs=(),
+        fenced=fenced,
+        in_controlled_shutdown=False,
+    )
+
+
+def image() -> MetadataImage:
+    """Broker 1 leads two partitions, one of them under-replicated; one partition has no leader."""
+    partitions = (
+        PartitionImage(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=0, partition_epoch=0),
+        PartitionImage(replicas=(1, 2), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0),
+        PartitionImage(replicas=(2, 1), isr=(2,), leader=2, leader_epoch=0, partition_epoch=0),
+        PartitionImage(replicas=(2,), isr=(2,), leader=-1, leader_epoch=0, partition_epoch=0),
+    )
+    return MetadataImage(
+        offset=42,
+        epoch=3,
+        brokers={1: broker_image(1, fenced=False), 2: broker_image(2, fenced=True)},
+        topics={TOPIC: TopicImage(topic_id=TOPIC, name="t", partitions=partitions)},
+        topic_ids={"t": TOPIC},
+        configs=EMPTY.configs,
+        next_producer_id=0,
+    )
+
+
+class World:
+    """A node as the pages see it, in the state that a test gives it."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.start_time_ms = 1_700_000_000_000
+        self.counters = BrokerMetrics()
+        self.broker: BrokerSnapshot | None = None
+        self.controller: ControllerSnapshot | None = None
+
+    def unready_reasons(self) -> Sequence[str]:
+        return self.reasons
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"cluster_id": "AAAAAAAAAAAAAAAAAAAAAA", "node_id": 1, "brokers": []}
+
+    def broker_snapshot(self) -> BrokerSnapshot | None:
+        return self.broker
+
+    def controller_snapshot(self) -> ControllerSnapshot | None:
+        return self.controller
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+async def client(world: World) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(make_app(world, NodeMetrics(world)))) as client:
+        yield client
+
+
+async def scrape(client: Client) -> dict[str, float]:
+    response = await client.get("/metrics")
+    assert response.status == 200
+    assert response.headers["Content-Type"].startswith("text/plain")
+    families = text_string_to_metric_families(await response.text())
+    return {sample.name: sample.value for family in families for sample in family.samples}
+
+
+async def test_live_while_the_loop_turns(client: Client, world: World) -> None:
+    world.reasons = ["starting"]
+    response = await client.get("/health/live")
+    assert response.status == 200
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+async def test_ready_says_why_not(client: Client, world: World) -> None:
+    world.reasons = ["fenced", "the quorum has no leader"]
+    response = await client.get("/health/ready")
+    assert response.status == 503
+    assert await response.json() == {"ready": False, "reasons": ["fenced", "the quorum has no leader"]}
+    world.reasons = []
+    response = await client.get("/health/ready")
+    assert response.status == 200
+    assert await response.json() == {"ready": True, "reasons": []}
+
+
+async def test_cluster_is_one_object(client: Client) -> None:
+    response = await client.get("/api/cluster")
+    assert (await response.json())["cluster_id"] == "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+async def test_a_wrong_path_lists_the_right_ones(client: Client) -> None:
+    response = await client.get("/healthz")
+    assert response.status == 404
+    assert "/health/ready" in (await response.json())["error"]
+
+
+async def test_nothing_can_be_written(client: Client) -> None:
+    assert (await client.post("/health/live")).status == 405
+
+
+async def test_metrics_of_a_node_that_is_still_starting(client: Client) -> None:
+    assert await scrape(client) == {"kafka_server_app_info_starttimems": 1_700_000_000_000}
+
+
+async def test_metrics_of_a_broker(client: Client, world: World) -> None:
+    world.counters.on_produced(records=10, size_bytes=1000)
+    world.counters.isr_shrinks += 2
+    world.broker = BrokerSnapshot(
+        broker_id=1, counters=world.counters, state=3, partition_count=3, image=image()
+    )
+    samples = await scrape(client)
+    assert samples["kafka_server_brokertopicmetrics_messagesin_total"] == 10
+    assert samples["kafka_server_brokertopicmetrics_bytesin_total"] == 1000
+    assert samples["kafka_server_replicamanager_isrshrinks_total"] == 2
+    assert samples["kafka_server_replicamanager_leadercount"] == 2
+    assert samples["kafka_server_replicamanager_underreplicatedpartitions"] == 1
+    assert samples["kafka_server_replicamanager_partitioncount"] == 3
+    assert samples["kafka_server_kafkaserver_brokerstate"] == 3
+    world.counters.on_produced(records=1, size_bytes=50)
+    assert (await scrape(client))["kafka_server_brokertopicmetrics_bytesin_total"] == 1050
+
+
+async def test_every_counter_of_the_broker_is_shown(client: Client, world: World) -> None:
+    fields = BrokerMetrics.__dataclass_fields__
+    for number, field in enumerate(fields, start=100):
+        setattr(world.counters, field, number)
+    world.broker = BrokerSnapshot(
+        broker_id=1, counters=world.counters, state=3, partition_count=0, image=EMPTY
+    )
+    shown = {value for name, value in (await scrape(client)).items() if name.endswith("_total")}
+    assert shown == set(range(100, 100 + len(fields)))
+
+
+async def test_metrics_of_a_controller(client: Client, world: World) -> None:
+    world.controller = ControllerSnapshot(
+        active=True, leader_id=1, epoch=3, pending_proposals=5, image=image()
+    )
+    samples = await scrape(client)
+    prefix = "kafka_controller_kafkacontroller_"
+    assert samples[prefix + "activecontrollercount"] == 1
+    assert samples[prefix + "globaltopiccount"] == 1
+    assert samples[prefix + "globalpartitioncount"] == 4
+    assert samples[prefix + "offlinepartitionscount"] == 1
+    assert samples[prefix + "activebrokercount"] == 1
+    assert samples[prefix + "fencedbrokercount"] == 1
+    assert samples["kafka_server_raft_metrics_current_leader"] == 1
+
+
+async def test_two_nodes_in_one_process_have_metrics_of_their_own() -> None:
+    first, second = World(), World()
+    second.start_time_ms = 5
+    texts = [NodeMetrics(world).exposition() for world in (first, second)]
+    assert texts[0] != texts[1]
