@@ -66,9 +66,7 @@ def check_ports(endpoints: tuple[Endpoint, ...]) -> None:
     for position, endpoint in enumerate(endpoints):
         for other in endpoints[:position]:
             same_host = (
-                endpoint.host == other.host
-                or endpoint.host in WILDCARD_HOSTS
-                or other.host in WILDCARD_HOSTS
+                endpoint.host == other.host or endpoint.host in WILDCARD_HOSTS or other.host in WILDCARD_HOSTS
             )
             if endpoint.port and endpoint.port == other.port and same_host:
                 raise ValueError(

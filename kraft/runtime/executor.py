@@ -35,7 +35,8 @@ class ThreadExecutor:
     async def run(self, job: Callable[..., T], *args: object) -> T:
         """Runs `job(*args)` in a thread; returns its value or raises what it raised.
 
-        When the caller is cancelled, a job that has begun runs to its end and one still queued is dropped. Raises RuntimeError after `close`.
+        When the caller is cancelled, a job that has begun runs to its end and one still queued is dropped.
+        Raises RuntimeError after `close`.
         """
         await self._places.acquire()
         try:

@@ -304,6 +304,7 @@ def cut_power_within(world: World, action: str, amount: int, step: int) -> bool:
         else:
             world.model.batches = before.batches_below(found.log_end_offset)
             world.model.start, world.model.end = found.log_start_offset, found.log_end_offset
+            world.model.origin = min(before.origin, world.model.start)
         world.epoch += 1
         world.forget_sequences()
         return True

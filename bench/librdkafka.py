@@ -1,0 +1,243 @@
+"""librdkafka's C interface, as far as the load needs it: batches in, batches out, no Python per record.
+
+The library is the one inside the confluent_kafka wheel, unmodified; only its Python layer is left
+out, which costs about as much CPU per record as everything else together and would make the client
+the limit. An array of messages is filled once and handed over again and again; consumed messages go
+to a function of the library itself. Used by `bench.workers`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterable, Mapping
+from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_PRODUCER, _CONSUMER = 0, 1
+_OFFSET_BEGINNING = -2
+_CONF_OK = 0
+_ERROR_BYTES = 512
+METADATA_TIMEOUT_MS = 5_000
+POLL_MS = 1
+
+
+class LibraryError(RuntimeError):
+    """librdkafka refused or failed; the text says what it said."""
+
+
+class _Message(ctypes.Structure):
+    """rd_kafka_message_t"""
+
+    _fields_ = [
+        ("err", c_int),
+        ("rkt", c_void_p),
+        ("partition", c_int32),
+        ("payload", c_void_p),
+        ("len", c_size_t),
+        ("key", c_void_p),
+        ("key_len", c_size_t),
+        ("offset", c_int64),
+        ("_private", c_void_p),
+    ]
+
+
+class _TopicPartition(ctypes.Structure):
+    """rd_kafka_topic_partition_t"""
+
+    _fields_ = [
+        ("topic", c_char_p),
+        ("partition", c_int32),
+        ("offset", c_int64),
+        ("metadata", c_void_p),
+        ("metadata_size", c_size_t),
+        ("opaque", c_void_p),
+        ("err", c_int),
+        ("_private", c_void_p),
+    ]
+
+
+class _TopicPartitionList(ctypes.Structure):
+    """rd_kafka_topic_partition_list_t"""
+
+    _fields_ = [("cnt", c_int), ("size", c_int), ("elems", POINTER(_TopicPartition))]
+
+
+_DeliveryCallback = CFUNCTYPE(None, c_void_p, POINTER(_Message), c_void_p)
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "conf_new": (c_void_p, []),
+    "conf_set": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, c_size_t]),
+    "conf_set_dr_msg_cb": (None, [c_void_p, _DeliveryCallback]),
+    "new": (c_void_p, [c_int, c_void_p, c_char_p, c_size_t]),
+    "destroy_flags": (None, [c_void_p, c_int]),
+    "err2str": (c_char_p, [c_int]),
+    "topic_new": (c_void_p, [c_void_p, c_char_p, c_void_p]),
+    "topic_destroy": (None, [c_void_p]),
+    "metadata": (c_int, [c_void_p, c_int, c_void_p, POINTER(c_void_p), c_int]),
+    "metadata_destroy": (None, [c_void_p]),
+    "produce_batch": (c_int, [c_void_p, c_int32, c_int, POINTER(_Message), c_int]),
+    "poll": (c_int, [c_void_p, c_int]),
+    "flush": (c_int, [c_void_p, c_int]),
+    "outq_len": (c_int, [c_void_p]),
+    "queue_new": (c_void_p, [c_void_p]),
+    "queue_destroy": (None, [c_void_p]),
+    "consume_start_queue": (c_int, [c_void_p, c_int32, c_int64, c_void_p]),
+    "consume_stop": (c_int, [c_void_p, c_int32]),
+    "consume_callback_queue": (c_int, [c_void_p, c_int, c_void_p, c_void_p]),
+    "topic_partition_list_new": (POINTER(_TopicPartitionList), [c_int]),
+    "topic_partition_list_add": (c_void_p, [POINTER(_TopicPartitionList), c_char_p, c_int32]),
+    "topic_partition_list_destroy": (None, [POINTER(_TopicPartitionList)]),
+    "position": (c_int, [c_void_p, POINTER(_TopicPartitionList)]),
+    "last_error": (c_int, []),
+}
+
+
+class _Library:
+    """The functions of `_SIGNATURES` under their names without the prefix."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, f"rd_kafka_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+        # Looks at a message and changes nothing: what consumed messages are handed to.
+        self.glance = ctypes.cast(library.rd_kafka_message_leader_epoch, c_void_p)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)  # all there are were set
+
+    def text(self, code: int) -> str:
+        return str(self.err2str(code).decode())
+
+
+@cache
+def library() -> _Library:
+    """Loads librdkafka from the confluent_kafka wheel. Raises LibraryError where that has none."""
+    import confluent_kafka  # its extension module, where a platform's wheel links the library into it
+    from confluent_kafka import cimpl
+
+    libraries = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
+    candidates = [*sorted(libraries.glob("librdkafka-*.so*")), Path(cimpl.__file__)]
+    for path in candidates:
+        try:
+            return _Library(ctypes.CDLL(str(path)))
+        except (OSError, AttributeError):
+            continue
+    raise LibraryError(f"no librdkafka was found in {libraries}; reinstall confluent-kafka from its wheel")
+
+
+class _Client:
+    """A handle with one topic, known to be served when the constructor returns."""
+
+    def __init__(self, kind: int, settings: Mapping[str, str], topic: str, conf: Any) -> None:
+        self._lib = library()
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        for name, value in settings.items():
+            if self._lib.conf_set(conf, name.encode(), value.encode(), error, _ERROR_BYTES) != _CONF_OK:
+                raise LibraryError(error.value.decode())
+        self._handle = self._lib.new(kind, conf, error, _ERROR_BYTES)
+        if not self._handle:
+            raise LibraryError(error.value.decode())
+        self._topic_name = topic.encode()
+        self._topic = self._lib.topic_new(self._handle, self._topic_name, None)
+        self._require_broker()
+
+    def _require_broker(self) -> None:
+        metadata = c_void_p()
+        code = self._lib.metadata(self._handle, 0, self._topic, byref(metadata), METADATA_TIMEOUT_MS)
+        if code:
+            raise LibraryError(f"no metadata within {METADATA_TIMEOUT_MS} ms: {self._lib.text(code)}")
+        self._lib.metadata_destroy(metadata)
+
+    def close(self) -> None:
+        self._lib.topic_destroy(self._topic)
+        self._lib.destroy_flags(self._handle, 0)
+
+
+class BatchProducer(_Client):
+    """Sends the same record again and again. Partitions take turns, a batch each."""
+
+    def __init__(
+        self, settings: Mapping[str, str], topic: str, *, partitions: int, value: bytes, batch_records: int
+    ) -> None:
+        lib = library()
+        conf = lib.conf_new()
+        self.failures: list[str] = []
+        self._callback = _DeliveryCallback(self._on_failure)  # must outlive the handle
+        lib.conf_set_dr_msg_cb(conf, self._callback)
+        super().__init__(_PRODUCER, {**settings, "delivery.report.only.error": "true"}, topic, conf)
+        self._partitions = partitions
+        self._batch_records = batch_records
+        self._value = ctypes.create_string_buffer(value, len(value))
+        self._messages = (_Message * batch_records)()
+        for message in self._messages:
+            message.payload = ctypes.addressof(self._value)
+            message.len = len(value)
+
+    def _on_failure(self, _handle: int, message: Any, _opaque: int) -> None:
+        self.failures.append(self._lib.text(message.contents.err))
+
+    def send(self, records: int, deadline_s: float) -> None:
+        """Sends `records` records and waits for their answers. Raises LibraryError past `deadline_s`
+        (monotonic), or if one failed.
+        """
+        lib, handle, topic, messages = self._lib, self._handle, self._topic, self._messages
+        left, turn = records, 0
+        while left > 0:
+            taken = lib.produce_batch(topic, turn % self._partitions, 0, messages, min(left, self._batch_records))
+            left -= taken
+            turn += 1
+            if taken < self._batch_records:  # the queue is full
+                lib.poll(handle, POLL_MS)
+                if time.monotonic() > deadline_s:
+                    break
+        lib.flush(handle, max(0, int((deadline_s - time.monotonic()) * 1000)))
+        unanswered = left + lib.outq_len(handle)
+        if unanswered or self.failures:
+            raise LibraryError(f"{unanswered} records unanswered, {len(self.failures)} failed: {self.failures[:1]}")
+
+
+class BatchConsumer(_Client):
+    """Reads partitions from their start, in the order in which they come."""
+
+    def __init__(self, settings: Mapping[str, str], topic: str, partitions: Iterable[int]) -> None:
+        super().__init__(_CONSUMER, settings, topic, library().conf_new())
+        self._partitions = list(partitions)
+        self._queue = self._lib.queue_new(self._handle)
+
+    def receive(self, records: int, deadline_s: float) -> int:
+        """Reads at least `records` records. Raises LibraryError past `deadline_s` (monotonic)."""
+        lib, queue = self._lib, self._queue
+        for partition in self._partitions:
+            if lib.consume_start_queue(self._topic, partition, _OFFSET_BEGINNING, queue):
+                raise LibraryError(lib.text(lib.last_error()))
+        seen = 0
+        while seen < records:
+            seen += max(0, lib.consume_callback_queue(queue, 100, lib.glance, None))
+            if time.monotonic() > deadline_s:
+                raise LibraryError(f"only {seen} of {records} records came in time")
+        if (position := self._position()) < records:
+            raise LibraryError(f"{seen} messages came, but only {position} were records")
+        return seen
+
+    def _position(self) -> int:
+        """Sum of the offsets up to which the partitions were consumed."""
+        wanted = self._lib.topic_partition_list_new(len(self._partitions))
+        try:
+            for partition in self._partitions:
+                self._lib.topic_partition_list_add(wanted, self._topic_name, partition)
+            if code := self._lib.position(self._handle, wanted):
+                raise LibraryError(self._lib.text(code))
+            offsets = [wanted.contents.elems[number].offset for number in range(len(self._partitions))]
+        finally:
+            self._lib.topic_partition_list_destroy(wanted)
+        return sum(max(0, offset) for offset in offsets)
+
+    def close(self) -> None:
+        for partition in self._partitions:
+            self._lib.consume_stop(self._topic, partition)
+        self._lib.queue_destroy(self._queue)
+        super().close()

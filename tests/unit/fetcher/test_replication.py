@@ -1,0 +1,176 @@
+"""What a leader's answers do to the logs; one partition's trouble stays its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from fetcher.fetch_state import FetchPhase, FetchState, FetchStates
+from fetcher.leader_endpoint import FetchedPartition, FetchRequest, FetchResponse, LeaderOffsets
+from fetcher.replication import Replication
+from fetcher.settings import FetcherSettings
+from partitions.errors import NotLeaderOrFollower
+from partitions.log.errors import AppendError
+from tests.support.fetch_world import A, B, C, FollowerMemory, Listened, followed, got, records
+
+
+class Follower:
+    def __init__(self, **logs: FollowerMemory) -> None:
+        self.states = FetchStates(FetcherSettings(), lambda: 0.5)
+        self.listened = Listened()
+        self.replication = Replication(self.states, self.listened)
+        self.now_ms = 0
+
+    def follow(self, *pairs: tuple[tuple[str, int], FollowerMemory], leader_epoch: int = 0) -> None:
+        for key, log in pairs:
+            self.states.add(followed(key, log, leader_epoch=leader_epoch))
+
+    def ask(self) -> FetchRequest:
+        request = self.states.build_request(self.now_ms, 0)
+        assert request is not None
+        return request
+
+    def answer(self, *answers: FetchedPartition) -> None:
+        self.replication.apply_fetch(self.ask(), FetchResponse(answers), self.now_ms)
+
+    def state(self, key: tuple[str, int]) -> FetchState:
+        state = self.states.get(key)
+        assert state is not None
+        return state
+
+
+def test_records_are_appended_and_the_high_watermark_follows() -> None:
+    follower, log = Follower(), FollowerMemory()
+    follower.follow((A, log))
+    follower.answer(got(A, records(0, "a", "b"), high_watermark=1))
+    assert (log.text(), log.high_watermark) == ("a b", 1)
+    assert follower.state(A).lag == 0
+    follower.answer(got(A, records(2, "c"), high_watermark=90))
+    assert (log.high_watermark, follower.state(A).lag) == (3, 87)
+
+
+def test_a_corrupt_batch_holds_up_its_own_partition_only() -> None:
+    follower, bad, good = Follower(), FollowerMemory(), FollowerMemory()
+    follower.follow((A, bad), (B, good))
+    bad.log.fails_with = AppendError("CORRUPT_MESSAGE", "the CRC does not match")
+    follower.answer(got(A, records(0, "a")), got(B, records(0, "b")))
+    assert (bad.text(), good.text()) == ("", "b")
+    assert follower.listened.retried == [(A, "CORRUPT_MESSAGE")]
+    assert [asked.key for asked in follower.ask().partitions] == [B]
+    follower.now_ms = 100
+    follower.answer(got(A, records(0, "a")), got(B))
+    assert bad.text() == "a"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(5, "input/output error"), "KAFKA_STORAGE_ERROR"),
+        (AppendError("KAFKA_STORAGE_ERROR", "the disk is gone"), "KAFKA_STORAGE_ERROR"),
+        (ZeroDivisionError("a defect"), "UNKNOWN_SERVER_ERROR"),
+    ],
+)
+def test_a_failed_disk_or_a_defect_stops_the_partition_and_is_reported(error: Exception, code: str) -> None:
+    follower, bad, good = Follower(), FollowerMemory(), FollowerMemory()
+    follower.follow((A, bad), (B, good))
+    bad.log.fails_with = error
+    follower.answer(got(A, records(0, "a")), got(B, records(0, "b")))
+    assert follower.listened.failed == [(A, code)]
+    assert good.text() == "b"
+    assert [asked.key for asked in follower.ask().partitions] == [B]
+
+
+def test_a_replica_that_took_another_role_is_left_alone() -> None:
+    follower, log = Follower(), FollowerMemory()
+    follower.follow((A, log))
+    log.log.fails_with = NotLeaderOrFollower("it leads now")
+    follower.answer(got(A, records(0, "a")))
+    assert follower.state(A).phase is FetchPhase.FAILED
+    assert follower.listened.failed == []
+
+
+def test_fenced_means_waiting_for_metadata() -> None:
+    follower, log = Follower(), FollowerMemory()
+    follower.follow((A, log), leader_epoch=3)
+    follower.answer(FetchedPartition(A, "FENCED_LEADER_EPOCH"))
+    assert follower.listened.failed == [(A, "FENCED_LEADER_EPOCH")]
+    assert follower.states.build_request(10**9, 0) is None
+    follower.follow((A, log), leader_epoch=4)
+    assert follower.ask().partitions[0].current_leader_epoch == 4
+
+
+def test_a_partition_that_the_answer_leaves_out_backs_off() -> None:
+    follower = Follower()
+    follower.follow((A, FollowerMemory()))
+    follower.answer()
+    assert follower.listened.retried == [(A, "UNKNOWN_SERVER_ERROR")]
+
+
+def test_a_diverging_epoch_cuts_and_the_next_fetch_asks_again() -> None:
+    follower, log = Follower(), FollowerMemory("a", "b", "c", epoch=1)
+    follower.follow((A, log), leader_epoch=2)
+    follower.answer(FetchedPartition(A, None, 99, 99, (1, 2)))
+    assert (log.text(), log.high_watermark) == ("a b", 0)
+    assert follower.listened.truncated == [(A, 3, 2)]
+    asked = follower.ask().partitions[0]
+    assert (asked.fetch_offset, asked.last_fetched_epoch) == (2, 1)
+    assert follower.state(A).phase is FetchPhase.FETCHING
+
+
+def test_an_epoch_without_records_is_forgotten_without_a_cut() -> None:
+    follower, log = Follower(), FollowerMemory("a", epoch=1)
+    log.log.assign_epoch_start(4)
+    follower.follow((A, log), leader_epoch=5)
+    assert follower.ask().partitions[0].last_fetched_epoch == 4
+    follower.answer(FetchedPartition(A, None, -1, -1, (1, 1)))
+    assert follower.listened.truncated == []
+    assert follower.ask().partitions[0].last_fetched_epoch == 1
+
+
+def test_a_diverging_epoch_that_leaves_nothing_to_cut_is_not_asked_about_at_once() -> None:
+    follower, log = Follower(), FollowerMemory("a", epoch=1)
+    follower.follow((A, log), leader_epoch=2)
+    follower.answer(FetchedPartition(A, None, -1, -1, (1, 7)))
+    assert log.text() == "a"
+    assert follower.listened.retried == [(A, "UNKNOWN_SERVER_ERROR")]
+
+
+def test_out_of_range_asks_for_the_leaders_offsets() -> None:
+    follower, log = Follower(), FollowerMemory("a", "b")
+    follower.follow((A, log), (B, FollowerMemory()))
+    follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"), got(B))
+    assert [asked.key for asked in follower.ask().partitions] == [B]
+    queries = follower.states.offsets_queries(0)
+    assert [query.key for query in queries] == [A]
+    follower.replication.apply_offsets(queries, {A: LeaderOffsets(40, 50)}, 0)
+    assert (log.log_start_offset, log.log_end_offset) == (40, 40)
+    assert follower.listened.truncated == [(A, 2, 40)]
+    assert follower.states.offsets_queries(0) == ()
+    assert follower.states.has_hungry
+
+
+def test_the_leaders_offsets_may_fail_too() -> None:
+    follower = Follower()
+    follower.follow((A, FollowerMemory("a")), (B, FollowerMemory("a")), (C, FollowerMemory("a")))
+    follower.answer(*(FetchedPartition(key, "OFFSET_OUT_OF_RANGE") for key in (A, B, C)))
+    queries = follower.states.offsets_queries(0)
+    follower.states.remove(C)
+    answers = {
+        A: LeaderOffsets(error="NOT_LEADER_OR_FOLLOWER"),
+        B: LeaderOffsets(error="FENCED_LEADER_EPOCH"),
+        C: LeaderOffsets(5, 6),
+    }
+    follower.replication.apply_offsets(queries, answers, 0)
+    assert follower.listened.retried == [(A, "NOT_LEADER_OR_FOLLOWER")]
+    assert follower.listened.failed == [(B, "FENCED_LEADER_EPOCH")]
+    assert follower.states.offsets_queries(0) == ()
+    assert [query.key for query in follower.states.offsets_queries(60)] == [A]
+
+
+def test_an_answer_that_comes_twice_is_applied_once() -> None:
+    follower, log = Follower(), FollowerMemory()
+    follower.follow((A, log))
+    request = follower.ask()
+    for _ in range(2):
+        follower.replication.apply_fetch(request, FetchResponse([got(A, records(0, "a"))]), 0)
+    assert log.text() == "a"
+    assert follower.listened.retried == []
