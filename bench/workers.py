@@ -30,7 +30,7 @@ PRODUCER_SETTINGS = {
     "queue.buffering.max.messages": "250000",
     "queue.buffering.max.kbytes": "1048576",
     "max.in.flight.requests.per.connection": "16",
-    "log_level": "3",
+    "log_level": "0",
 }
 CONSUMER_SETTINGS = {
     "fetch.message.max.bytes": "1048576",
@@ -38,7 +38,7 @@ CONSUMER_SETTINGS = {
     "queued.min.messages": "1000000",
     "queued.max.messages.kbytes": "524288",
     "check.crcs": "false",
-    "log_level": "3",
+    "log_level": "0",
 }
 
 
@@ -84,10 +84,10 @@ def latency(bootstrap: str, topic: str, records: int, rate: float) -> None:
     """Sends at a fixed rate with acks=all and times each record from produce to consume, end to end."""
     from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "log_level": 3})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
     producer.list_topics(topic, METADATA_TIMEOUT_S)
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 3}
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
     )
     consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
     consumer.poll(1.0)

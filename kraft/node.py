@@ -78,10 +78,8 @@ class Node:
 
     async def _start(self) -> None:
         config = self.config
-        if config.unknown_keys:
-            log.warning(
-                "keys that this node does not honour are ignored", keys=", ".join(config.unknown_keys)
-            )
+        for warning in config.warnings:
+            log.warning(warning)
         identities = self._identify()
         secret = (config.get("controller.listener.secret") or self.cluster_id).encode()
         if config.is_broker:

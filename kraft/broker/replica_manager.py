@@ -75,6 +75,7 @@ class ReplicaManager:
         self._knows_strays = False
         self._deleting: dict[TopicPartition, None] = {}
         self._deletions: set[asyncio.Task[None]] = set()
+        self._closed = False
         self.metrics = metrics
         self.produce_purgatory = ProducePurgatory(loop)
         self.fetch_purgatory = FetchPurgatory(loop)
@@ -88,6 +89,7 @@ class ReplicaManager:
 
     async def close(self) -> None:
         """Stops copying and watching. The logs are closed by their manager."""
+        self._closed = True
         if self._lag_task is not None:
             self._lag_task.cancel()
             await asyncio.gather(self._lag_task, return_exceptions=True)
@@ -243,6 +245,8 @@ class ReplicaManager:
             log.error("deleting logs failed", partitions=[str(key) for key in keys], reason=str(error))
         for key in keys:
             self._deleting.pop(key, None)
+        if self._closed:
+            return
         image = self._metadata.image
         topics = [(image.topic(key.topic), key.partition) for key in keys]
         self._apply_all(

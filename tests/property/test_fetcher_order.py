@@ -1,0 +1,139 @@
+"""Answers to overlapping fetches may come late, out of order or never: the copy is still the original.
+
+The leader's log grows and is elected anew, with and without the follower's newest records; partitions are
+removed and added again in between; two requests may be under way at a time.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fetcher.fetch_state import FetchStates
+from fetcher.leader_endpoint import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from fetcher.replication import Replication
+from fetcher.settings import FetcherSettings
+from partitions.log.errors import OffsetOutOfRange
+from partitions.reads import read
+from tests.support.fetch_world import A, B, FollowerMemory, Listened, followed
+from tests.support.memory_log import MemoryLog, MemoryRead
+
+KEYS = (A, B)
+
+
+class Copying:
+    """A leader's logs, and the follower that copies them."""
+
+    def __init__(self) -> None:
+        self.leader = {key: MemoryLog() for key in KEYS}
+        self.follower = {key: FollowerMemory() for key in KEYS}
+        self.epoch = dict.fromkeys(KEYS, 0)
+        self.states = FetchStates(FetcherSettings(), lambda: 0.5)
+        self.replication = Replication(self.states, Listened())
+        self.under_way: list[FetchRequest] = []
+        self.answered: list[tuple[FetchRequest, FetchResponse]] = []
+        self.now_ms = 0
+        self.produced = 0
+        for key in KEYS:
+            self.follow(key, 0)
+
+    def follow(self, key: tuple[str, int], choice: int) -> None:
+        self.states.add(followed(key, self.follower[key], leader_epoch=self.epoch[key]))
+
+    def produce(self, key: tuple[str, int], choice: int) -> None:
+        for _ in range(1 + choice % 3):
+            self.produced += 1
+            self.leader[key].append_as_leader(f"v{self.produced}".encode(), leader_epoch=self.epoch[key])
+
+    def elect(self, key: tuple[str, int], choice: int) -> None:
+        """Another leader: it has the same records, or fewer; the follower hears of it at once or later."""
+        self.epoch[key] += 1
+        log = self.leader[key]
+        log.truncate_to(max(0, log.log_end_offset - choice % 4))
+        log.assign_epoch_start(self.epoch[key])
+        if choice % 2:
+            self.follow(key, 0)
+
+    def remove(self, key: tuple[str, int], choice: int) -> None:
+        self.states.remove(key)
+
+    def send(self, key: tuple[str, int], choice: int) -> None:
+        if len(self.under_way) + len(self.answered) < 2:
+            request = self.states.build_request(self.now_ms, choice % 2)
+            if request is not None:
+                self.under_way.append(request)
+
+    def serve(self, key: tuple[str, int], choice: int) -> None:
+        if self.under_way:
+            request = self.under_way.pop(choice % len(self.under_way))
+            self.answered.append((request, FetchResponse([self._serve(asked) for asked in request.partitions])))
+
+    def _serve(self, asked: FetchPartition) -> FetchedPartition:
+        epoch = self.epoch[asked.key]
+        if asked.current_leader_epoch != epoch:
+            return FetchedPartition(asked.key, "FENCED_LEADER_EPOCH")
+        log = self.leader[asked.key]
+        try:
+            answer = read(
+                log,
+                fetch_offset=asked.fetch_offset,
+                last_fetched_epoch=None if asked.last_fetched_epoch == -1 else asked.last_fetched_epoch,
+                up_to_offset=log.log_end_offset,
+                high_watermark=0,
+                max_bytes=5,
+                min_one_batch=True,
+            )
+        except OffsetOutOfRange:
+            return FetchedPartition(asked.key, "OFFSET_OUT_OF_RANGE")
+        assert answer.records is None or isinstance(answer.records, MemoryRead)
+        return FetchedPartition(
+            asked.key,
+            None,
+            0,
+            0,
+            None if answer.diverging_epoch is None else tuple(answer.diverging_epoch),
+            answer.records.encode() if answer.records else b"",
+        )
+
+    def deliver(self, key: tuple[str, int], choice: int) -> None:
+        if self.answered:
+            request, response = self.answered.pop(choice % len(self.answered))
+            self.replication.apply_fetch(request, response, self.now_ms)
+
+    def lose(self, key: tuple[str, int], choice: int) -> None:
+        if self.answered:
+            self.states.release(self.answered.pop()[0])
+
+    def wait(self, key: tuple[str, int], choice: int) -> None:
+        self.now_ms += 1_000
+
+
+MESSAGES = ("send", "serve", "deliver")
+ACTIONS = ("produce", *MESSAGES, *MESSAGES, "elect", "remove", "follow", "lose", "wait")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(KEYS), st.integers(0, 11)), max_size=80)
+)
+def test_the_copy_is_the_original(steps: list[tuple[str, tuple[str, int], int]]) -> None:
+    copying = Copying()
+    for action, key, choice in steps:
+        getattr(copying, action)(key, choice)
+        for log in copying.follower.values():
+            offsets = list(log.log.values())
+            assert offsets == list(range(len(offsets))), "a hole or a repetition"
+    while copying.answered:
+        copying.deliver(A, 0)
+    copying.under_way.clear()
+    for key in KEYS:
+        copying.remove(key, 0)
+        copying.follow(key, 0)
+    for _ in range(3 + copying.produced + 2 * max(copying.epoch.values())):
+        copying.wait(A, 0)
+        copying.send(A, 0)
+        copying.serve(A, 0)
+        copying.deliver(A, 0)
+    for key in KEYS:
+        assert copying.follower[key].log.values() == copying.leader[key].values()
+        assert copying.follower[key].high_watermark == 0

@@ -1,0 +1,134 @@
+"""Two replicas over the real partition log and real record batches: copy, diverge, agree again."""
+
+from __future__ import annotations
+
+import pytest
+
+from fetcher.fetch_state import FetchStates, FollowedPartition
+from fetcher.follower_log import FollowerLog
+from fetcher.leader_endpoint import FetchedPartition, FetchResponse
+from fetcher.replication import Replication
+from fetcher.settings import FetcherSettings
+from partitions.isr import AlterPartitionProposal
+from partitions.lag_schedule import LagSchedule
+from partitions.log.log import PartitionLog
+from partitions.partition import FollowerFetch, LeaderState, Partition, ReplicaContext, ReplicaLog
+from partitions.records.builder import build_batch
+from tests.support.fetch_world import Listened
+from tests.support.logs import PARTITION, SMALL, halt, memory_disk
+
+TOPIC_ID = bytes(15) + b"\x09"
+
+
+class Everybody:
+    """Eligibility and listener in one: all brokers are registered with epoch 5 and eligible."""
+
+    def registered_epoch(self, broker_id: int) -> int | None:
+        return 5
+
+    def may_join_isr(self, broker_id: int) -> bool:
+        return True
+
+    def on_append(self, partition: Partition, log_end_offset: int) -> None: ...
+    def on_high_watermark(self, partition: Partition, high_watermark: int) -> None: ...
+    def on_state_change(self, partition: Partition) -> None: ...
+    def on_alter_partition(self, partition: Partition, proposal: AlterPartitionProposal) -> None: ...
+
+
+def replica(broker_id: int) -> Partition:
+    log: ReplicaLog = PartitionLog.open(
+        memory_disk(), "/data/orders-3", PARTITION, SMALL, now_ms=lambda: 1000, halt=halt
+    )
+    everybody = Everybody()
+    return Partition(
+        PARTITION, TOPIC_ID, log, ReplicaContext(broker_id, everybody, everybody, LagSchedule())
+    )
+
+
+def copy(leader: Partition, follower: Partition, follower_id: int, *, rounds: int = 3) -> Listened:
+    """The follower fetches from the leader, `rounds` times."""
+    listened, states = Listened(), FetchStates(FetcherSettings(), lambda: 0.5)
+    replication = Replication(states, listened)
+    log: FollowerLog = follower
+    states.add(FollowedPartition(PARTITION, TOPIC_ID, 1, leader.leader_epoch, log))
+    for _ in range(rounds):
+        request = states.build_request(0, 0)
+        assert request is not None
+        asked = request.partitions[0]
+        answer = leader.fetch_as_follower(
+            FollowerFetch(
+                follower_id, 5, asked.current_leader_epoch, asked.fetch_offset, asked.last_fetched_epoch, 0
+            ),
+            max_bytes=10_000,
+            now_ms=0,
+        )
+        records = b"".join(s.read() for s in answer.records.slices) if answer.records else b""
+        diverging = None if answer.diverging_epoch is None else tuple(answer.diverging_epoch)
+        fetched = FetchedPartition(
+            PARTITION, None, answer.high_watermark, answer.log_start_offset, diverging, records
+        )
+        replication.apply_fetch(request, FetchResponse([fetched]), 0)
+    return listened
+
+
+def content(partition: Partition) -> bytes:
+    answer = partition.log.read(0, 1 << 20, up_to_offset=partition.log_end_offset)
+    return b"".join(part.read() for part in answer.slices)
+
+
+def batch(*values: str) -> bytes:
+    return build_batch([(1000, None, value.encode(), ()) for value in values])
+
+
+@pytest.fixture
+def pair() -> tuple[Partition, Partition]:
+    first, second = replica(1), replica(2)
+    for partition in (first, second):
+        partition.apply_state(LeaderState(1, 0, 0, (1, 2), (1, 2)), 0)
+    return first, second
+
+
+def test_copies_are_equal_byte_for_byte(pair: tuple[Partition, Partition]) -> None:
+    leader, follower = pair
+    for number in range(20):
+        leader.append_records(batch(f"a{number}", "b" * 90), acks=-1, now_ms=0)
+    copy(leader, follower, 2)
+    assert leader.high_watermark == follower.high_watermark == 40
+    assert content(leader) == content(follower)
+    assert leader.epochs == follower.epochs
+
+
+def test_logs_that_parted_agree_again(pair: tuple[Partition, Partition]) -> None:
+    first, second = pair
+    first.append_records(batch("common"), acks=-1, now_ms=0)
+    copy(first, second, 2)
+    first.append_records(batch("lost", "lost too"), acks=1, now_ms=0)
+
+    elected = LeaderState(2, 1, 1, (1, 2), (1, 2))
+    second.apply_state(elected, 0)
+    second.append_records(batch("won"), acks=1, now_ms=0)
+    first.apply_state(elected, 0)
+    listened = copy(second, first, 1)
+
+    assert listened.truncated == [((PARTITION.topic, PARTITION.partition), 3, 1)]
+    assert content(first) == content(second)
+    assert first.epochs == second.epochs
+    assert second.high_watermark == first.high_watermark == 2
+
+
+def test_an_epoch_in_which_nothing_was_written_does_not_keep_the_logs_apart(
+    pair: tuple[Partition, Partition],
+) -> None:
+    first, second = pair
+    first.append_records(batch("common"), acks=-1, now_ms=0)
+    copy(first, second, 2)
+    second.apply_state(LeaderState(2, 1, 1, (1, 2), (1, 2)), 0)
+    assert second.epochs.latest_epoch == 1
+    back = LeaderState(1, 2, 2, (1, 2), (1, 2))
+    for partition in pair:
+        partition.apply_state(back, 0)
+    first.append_records(batch("next"), acks=-1, now_ms=0)
+    listened = copy(first, second, 2)
+    assert listened.truncated == []
+    assert [entry.epoch for entry in second.epochs.entries] == [0, 2]
+    assert content(first) == content(second)
