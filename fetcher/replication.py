@@ -32,7 +32,9 @@ class ReplicationListener(Protocol):
     def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
         """The log's end went from `from_offset` to `to_offset`; `high_watermark` is the one before."""
 
-    def on_partition_failed(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
+    def on_partition_failed(
+        self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None
+    ) -> None:
         """The partition is not copied any more until a newer leader epoch. KAFKA_STORAGE_ERROR: its disk failed."""
 
     def on_retry(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:

@@ -28,7 +28,16 @@ class BrokerEligibility(Protocol):
 class Leadership:
     """The leader's state for one leader epoch."""
 
-    __slots__ = ("_eligibility", "_followers", "_local_id", "_max_lag_ms", "epoch", "isr", "replicas", "start_offset")
+    __slots__ = (
+        "_eligibility",
+        "_followers",
+        "_local_id",
+        "_max_lag_ms",
+        "epoch",
+        "isr",
+        "replicas",
+        "start_offset",
+    )
 
     def __init__(
         self,
@@ -161,7 +170,9 @@ class Leadership:
         Without waiting, a follower that copies everything at once might never be at the high watermark
         of an ISR that consists of the leader alone.
         """
-        return follower.is_caught_up(leader_end_offset, now_ms, self._max_lag_ms) and self._is_eligible(follower)
+        return follower.is_caught_up(leader_end_offset, now_ms, self._max_lag_ms) and self._is_eligible(
+            follower
+        )
 
     def _is_eligible(self, follower: Replica) -> bool:
         return (

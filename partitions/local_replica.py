@@ -147,7 +147,9 @@ class LocalReplica:
             return AckStatus.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return AckStatus.OK
 
-    def read_for_follower(self, fetch: FollowerFetch, *, max_bytes: int, min_one_batch: bool = True) -> FetchRead:
+    def read_for_follower(
+        self, fetch: FollowerFetch, *, max_bytes: int, min_one_batch: bool = True
+    ) -> FetchRead:
         """Answers a follower's fetch again, after a wait: reads up to the log's end, learns nothing.
 
         Raises FencedLeaderEpoch (also for a fetch without an epoch), UnknownLeaderEpoch,
@@ -204,7 +206,9 @@ class LocalReplica:
             lagging=for_client and self.high_watermark < leading.start_offset,
         )
 
-    def end_offset_for_epoch(self, leader_epoch: int, *, current_leader_epoch: int | None = None) -> tuple[int, int]:
+    def end_offset_for_epoch(
+        self, leader_epoch: int, *, current_leader_epoch: int | None = None
+    ) -> tuple[int, int]:
         """Answers OffsetForLeaderEpoch: the largest epoch <= `leader_epoch` and its end; (-1, -1) if undefined."""
         self.check_epoch(current_leader_epoch)
         return self.log.end_offset_for_epoch(leader_epoch)

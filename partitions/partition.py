@@ -319,7 +319,9 @@ class Partition(LocalReplica):
             self.truncate_fully_and_start_at(offset, leader_epoch=leader_epoch)
             return
         self.log.truncate_to(offset)
-        self.high_watermark = max(self.log.log_start_offset, min(self.high_watermark, self.log.log_end_offset))
+        self.high_watermark = max(
+            self.log.log_start_offset, min(self.high_watermark, self.log.log_end_offset)
+        )
 
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int) -> None:
         """Gives up the whole log and starts anew at `offset`, the start of what the leader still has."""
@@ -329,7 +331,9 @@ class Partition(LocalReplica):
 
     def _check_following(self, leader_epoch: int) -> None:
         if self._end is not None or self._leading is not None:
-            raise NotLeaderOrFollower(f"broker {self._context.broker_id} does not follow {self.topic_partition}")
+            raise NotLeaderOrFollower(
+                f"broker {self._context.broker_id} does not follow {self.topic_partition}"
+            )
         self._check_same_epoch(leader_epoch)
 
     def _append_fetched(self, records: Buffer) -> None:

@@ -95,7 +95,9 @@ def read(
     if diverging is None:
         check_range(log, fetch_offset)
         if fetch_offset < up_to_offset and (max_bytes > 0 or min_one_batch):
-            records = log.read(fetch_offset, max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch)
+            records = log.read(
+                fetch_offset, max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch
+            )
     return FetchRead(
         records,
         diverging,
@@ -123,7 +125,9 @@ def list_offset(
         offset = log.log_start_offset
         epoch = log.epochs.epoch_for_offset(offset)
         return ListedOffset(NO_TIMESTAMP, offset, UNDEFINED_EPOCH if epoch is None else epoch)
-    found = log.offset_for_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    found = (
+        log.offset_for_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    )
     if found is not None and found[1] < up_to_offset:
         return ListedOffset(found[0], found[1], found[2])
     if lagging:

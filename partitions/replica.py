@@ -49,7 +49,13 @@ class Replica:
         return self.broker_epoch is not None
 
     def record_fetch(
-        self, *, broker_epoch: int, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int
+        self,
+        *,
+        broker_epoch: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        leader_end_offset: int,
+        now_ms: int,
     ) -> None:
         """Takes over what a fetch says; `leader_end_offset` is the leader's log end when it arrived.
 

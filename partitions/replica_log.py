@@ -73,7 +73,9 @@ class ReplicaLog(Protocol):
     def append_as_follower(self, records: Buffer) -> object:
         """Appends batches as they are, at or after the log end, and notes their epochs. Raises LogError."""
 
-    def read(self, offset: int, max_bytes: int, *, up_to_offset: int, min_one_batch: bool = ...) -> ReadResult:
+    def read(
+        self, offset: int, max_bytes: int, *, up_to_offset: int, min_one_batch: bool = ...
+    ) -> ReadResult:
         """Whole batches from the one that holds `offset`, all below `up_to_offset`."""
 
     def truncate_to(self, offset: int) -> None:

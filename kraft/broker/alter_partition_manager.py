@@ -29,8 +29,7 @@ from quorum.rpc.messages import AlterPartitionResult as WireResult
 
 log = structlog.get_logger(__name__)
 
-CALL_TIMEOUT_S = 5.0
-ATTEMPT_TIMEOUT_S = 2.0
+CALL_TIMEOUT_S = 2.0
 BACKOFF_S = 0.05
 PARTITIONS_PER_REQUEST_MAX = 5_000
 
@@ -94,11 +93,9 @@ class AlterPartitionManager:
         if not proposed:
             return False
         try:
-            response = await self._controller.call(
-                self._request(proposed),
-                AlterPartitionResponse,
-                timeout_s=CALL_TIMEOUT_S,
-                attempt_timeout_s=ATTEMPT_TIMEOUT_S,
+            # One attempt: a repetition that nobody knows of would make a later refusal look certain.
+            response = await self._controller.call_once(
+                self._request(proposed), AlterPartitionResponse, timeout_s=CALL_TIMEOUT_S
             )
         except RpcError as error:
             log.info("the controller did not answer AlterPartition", reason=str(error))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from quorum.errors import MalformedMessageError
 from quorum.rpc import messages
 from quorum.rpc.client import ControllerChannel
-from quorum.rpc.envelope import RpcUnavailable
+from quorum.rpc.envelope import Body, RpcUnavailable
 from quorum.rpc.message_codec import decode, encode
 
 Response = TypeVar("Response")
@@ -36,14 +36,29 @@ class ControllerClient:
         timeout_s: float,
         attempt_timeout_s: float | None = None,
     ) -> Response:
-        """Sends `request` to the active controller; the answer is an `answers`."""
-        method = messages.METHOD_OF[type(request)]
-        assert messages.METHODS[method][1] is answers
+        """Sends `request` to the active controller; the answer is an `answers`. Retried until `timeout_s`."""
+        method = _method(request, answers)
         body = await self._channel.call(
             method, encode(request), timeout_s=timeout_s, attempt_timeout_s=attempt_timeout_s
         )
-        try:
-            response: Response = decode(answers, body)
-        except MalformedMessageError as error:
-            raise RpcUnavailable(f"the controller's answer to {method} cannot be read: {error}") from error
-        return response
+        return _decoded(method, answers, body)
+
+    async def call_once(self, request: Any, answers: type[Response], *, timeout_s: float) -> Response:
+        """One attempt, for a caller that has to know when the outcome is unknown."""
+        method = _method(request, answers)
+        return _decoded(
+            method, answers, await self._channel.call_once(method, encode(request), timeout_s=timeout_s)
+        )
+
+
+def _method(request: Any, answers: type[Any]) -> str:
+    method = messages.METHOD_OF[type(request)]
+    assert messages.METHODS[method][1] is answers, f"{method} is not answered with a {answers.__name__}"
+    return method
+
+
+def _decoded(method: str, answers: type[Response], body: Body) -> Response:
+    try:
+        return decode(answers, body)
+    except MalformedMessageError as error:
+        raise RpcUnavailable(f"the controller's answer to {method} cannot be read: {error}") from error

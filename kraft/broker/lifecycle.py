@@ -18,7 +18,7 @@ import structlog
 
 from kraft.broker.controller_client import ControllerClient
 from quorum.metadata.records import Listener
-from quorum.rpc.envelope import RpcError
+from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -82,6 +82,7 @@ class BrokerLifecycle:
         self._metadata_offset = metadata_offset
         self._ready = False
         self._want_shutdown = False
+        self._abandoned = False
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -109,17 +110,23 @@ class BrokerLifecycle:
             await self._changed.wait_for(lambda: self.unfenced)
 
     async def controlled_shutdown(self, timeout_s: float) -> bool:
-        """Asks the controller to move leaderships away. Returns whether it agreed in `timeout_s`."""
+        """Asks the controller to move leaderships away. Returns whether it agreed in `timeout_s`.
+
+        Gives up sooner when no controller answers for a session, as when all nodes stop at once: by
+        then whoever leads the quorum has fenced this broker, and if nobody does, nothing moves.
+        """
         if self._task is None:
             return False
         self._want_shutdown = True
         self._wake.set()
         try:
             async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: self.state is BrokerState.SHUTTING_DOWN)
+                await self._changed.wait_for(
+                    lambda: self.state is BrokerState.SHUTTING_DOWN or self._abandoned
+                )
         except TimeoutError:
             return False
-        return True
+        return self.state is BrokerState.SHUTTING_DOWN
 
     async def close(self) -> None:
         if self._task is not None:
@@ -166,6 +173,8 @@ class BrokerLifecycle:
                     await self._register_again()
                 else:
                     log.info("no heartbeat got through", reason=str(error))
+                    if self._want_shutdown and isinstance(error, RpcUnavailable):
+                        await self._abandon_shutdown()
             try:
                 async with asyncio.timeout(self._pause_s()):
                     await self._wake.wait()
@@ -205,6 +214,11 @@ class BrokerLifecycle:
             await self._set_state(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
         else:
             await self._set_state(BrokerState.FENCED if answer.is_fenced else BrokerState.RUNNING)
+
+    async def _abandon_shutdown(self) -> None:
+        async with self._changed:
+            self._abandoned = True
+            self._changed.notify_all()
 
     async def _set_state(self, state: BrokerState) -> None:
         if state is not self.state:

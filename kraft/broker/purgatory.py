@@ -4,6 +4,10 @@ A waiting operation costs a timer and an entry at each partition it waits for; n
 thousands of them cost nothing while nothing happens. A high watermark that moves touches only the
 operations it completes; an append touches only the fetches that wait for that partition. Owned by
 the replica manager, on the event loop. (Kafka's DelayedProduce and DelayedFetch.)
+
+`wait` of both registers at once and returns a future. Between a handler's look at the partition and
+the first step of a task of its own, other requests run; whoever registered only then would miss what
+they bring.
 """
 
 from __future__ import annotations
@@ -133,6 +137,8 @@ class FetchWait:
 
     def on_progress(self, partition: TopicPartition) -> None:
         """Looks again at the one partition that moved; an error there ends the wait."""
+        if self.done.done():
+            return
         now = self.measure(partition)
         if now is None:
             self.finish()
@@ -155,34 +161,38 @@ class FetchPurgatory:
         self._waiting: dict[TopicPartition, dict[FetchWait, None]] = {}
         self.count = 0
 
-    async def wait(
+    def wait(
         self,
         available: dict[TopicPartition, int],
         min_bytes: int,
         timeout_s: float,
         measure: Callable[[TopicPartition], int | None],
-    ) -> None:
-        """Returns when the bytes available reach `min_bytes`, when `measure` finds an error, or after
-        `timeout_s` seconds. `measure` gives the bytes now available for one partition, None on error.
+    ) -> asyncio.Future[None]:
+        """Done when the bytes available reach `min_bytes`, when `measure` finds an error, or after
+        `timeout_s` seconds; cancelling it ends the wait too. `available` holds the bytes that each
+        partition has now, `measure` gives those of one partition later, None on error.
         """
-        if self.count >= WAITING_MAX:
-            return
         operation = FetchWait(self._loop.create_future(), available, min_bytes, measure)
+        if self.count >= WAITING_MAX:
+            operation.finish()
+            return operation.done
         operation.timer = self._loop.call_later(timeout_s, operation.finish)
         self.count += 1
         for partition in available:
             self._waiting.setdefault(partition, {})[operation] = None
-        try:
-            await operation.done
-        finally:
-            operation.timer.cancel()
-            self.count -= 1
-            for partition in available:
-                waiting = self._waiting.get(partition)
-                if waiting is not None:
-                    waiting.pop(operation, None)
-                    if not waiting:
-                        del self._waiting[partition]
+        operation.done.add_done_callback(lambda _: self._forget(operation))
+        return operation.done
+
+    def _forget(self, operation: FetchWait) -> None:
+        assert operation.timer is not None
+        operation.timer.cancel()
+        self.count -= 1
+        for partition in operation.available:
+            waiting = self._waiting.get(partition)
+            if waiting is not None:
+                waiting.pop(operation, None)
+                if not waiting:
+                    del self._waiting[partition]
 
     def on_progress(self, partition: TopicPartition) -> None:
         """The partition has more to give, or its leadership changed."""

@@ -23,8 +23,6 @@ from kraft.protocol.schemas.metadata import (
     MetadataResponseTopic,
 )
 from kraft.protocol.schemas.offsets import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -41,17 +39,6 @@ from kraft.spark.errors import (
     UnsupportedBrokerError,
 )
 from kraft.spark.retry import Attempts, RetryPolicy
-
-__all__ = [
-    "EARLIEST_TIMESTAMP",
-    "LATEST_TIMESTAMP",
-    "ClusterClient",
-    "Leader",
-    "ListedOffset",
-    "TopicMetadata",
-    "TopicPartition",
-    "TransientError",
-]
 
 NO_LEADER = -1
 FETCH_MAX_WAIT_MS = 500
@@ -234,7 +221,8 @@ class ClusterClient:
     # ---- offsets
 
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
-        """The offset for a timestamp (ms; or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) of each partition.
+        """The offset for a timestamp (ms; or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP of
+        `kraft.protocol.schemas.offsets`) of each partition.
 
         LATEST is the high watermark. For a time after the last record the offset is -1. Rides out
         leader changes; raises ClusterUnavailableError when a partition stays without an answer for

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kraft.spark.client import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
     ClusterClient,
     TopicMetadata,
     TopicPartition,

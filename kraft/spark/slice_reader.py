@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from kraft.protocol import ErrorCode
 from kraft.protocol.fetch import PartitionData
+from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kraft.spark.client import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
     ClusterClient,
     TopicPartition,
     TransientError,

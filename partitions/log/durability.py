@@ -211,13 +211,17 @@ class DurableLog:
                 segment.sync_indexes()
             self._sync_data(self._segments.active)
             self._unsynced_sealed.clear()
-        if self._names_synced != self._names_version:
-            self._storage.sync_dir(self.directory)
-            self._names_synced = self._names_version
+        self._sync_names()
         if self._epochs_dirty:
             self._write_epochs()
         self.recovery_point = self.log_end_offset
         self._lift_limits()
+
+    def _sync_names(self) -> None:
+        """Makes the names of new segments durable."""
+        if self._names_synced != self._names_version:
+            self._storage.sync_dir(self.directory)
+            self._names_synced = self._names_version
 
     def _sync_data(self, segment: Segment) -> None:
         try:

@@ -234,10 +234,12 @@ class Segment:
 
     def _plausible(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
         """What can be told without reading data: does the newest entry lie inside the file, and is
-        an index there at all where the data is long enough to need one."""
+        an index there at all where the data needs one? A closed segment has its final time entry."""
+        if self.size_bytes and time_index.last is None:
+            return False
         if len(offset_index):
             return offset_index.last_relative_offset > 0 and 0 < offset_index.last_position < self.size_bytes
-        return self.size_bytes <= (self.index_interval_bytes if time_index.last is not None else 0)
+        return self.size_bytes <= self.index_interval_bytes
 
     def rebuild(self) -> None:
         """Indexes and timestamps anew, from the headers of the batches. Raises LogCorruptError."""

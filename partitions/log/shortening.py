@@ -84,8 +84,7 @@ class ShortenableLog(DurableLog):
                 self._segments.pop_last().remove()
             self._storage.sync_dir(self.directory)
             self._segments.append(self._create_segment(offset))
-            self._storage.sync_dir(self.directory)
-            self._names_synced = self._names_version
+            self._sync_names()
         except OSError as error:
             self._storage.fail(f"truncating the log {self.directory} failed: {error}", error)
         self._epochs_dirty |= self.epochs.clear()
@@ -106,6 +105,8 @@ class ShortenableLog(DurableLog):
             return 0
         self.log_start_offset = offset
         count = self._segments.wholly_below(offset)
+        if count:
+            self._sync_names()  # what stays must be there before what goes is gone
         for _ in range(count):
             segment = self._segments.pop_first()
             try:

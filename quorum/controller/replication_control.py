@@ -128,9 +128,8 @@ def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Decisi
                 results.append(AlterPartitionResult(item.partition, error))
                 continue
             record = _accepted(view, key, before, item)
-            if record is not None:
-                units.append(Unit(record))
-                before = altered[key] = changed_partition(before, record)
+            units.append(Unit(record))
+            before = altered[key] = changed_partition(before, record)
             results.append(_result(item.partition, before))
         topics.append(AlterPartitionTopicResult(topic.topic_id, tuple(results)))
     return decided(AlterPartitionResponse(tuple(topics)), *units)
@@ -168,13 +167,18 @@ def _is_eligible(view: ClusterView, member: BrokerState) -> bool:
 
 def _accepted(
     view: ClusterView, key: PartitionKey, partition: PartitionImage, item: AlterPartitionItem
-) -> PartitionChange | None:
-    """The record of an accepted item, its ISR in replica order; None if it changes nothing."""
+) -> PartitionChange:
+    """The record of an accepted item, its ISR in replica order.
+
+    Also an item that changes nothing is recorded, so that the partition epoch grows: a leader withdraws
+    a proposal of unknown outcome by proposing the ISR as it is, and late copies of that proposal must be
+    fenced from then on.
+    """
     wanted = {member.broker_id for member in item.new_isr_with_epochs}
     isr = partition.isr
     if wanted != set(isr):
         isr = tuple(replica for replica in partition.replicas if replica in wanted)
-    return election.change(
+    record = election.change(
         key,
         partition,
         isr=isr,
@@ -182,6 +186,7 @@ def _accepted(
         unclean_allowed=lambda: False,
         leader_recovery_state=item.leader_recovery_state,
     )
+    return PartitionChange(topic_id=key[0], partition=key[1], isr=isr) if record is None else record
 
 
 def _result(number: int, partition: PartitionImage) -> AlterPartitionResult:

@@ -111,6 +111,7 @@ class ControllerChannel:
         self._order = sorted(voters)
         self._rng = rng
         self.leader_id: int | None = None
+        self._target = rng.choice(self._order)
 
     async def call(
         self,
@@ -123,35 +124,43 @@ class ControllerChannel:
         """Calls the active controller, retrying elsewhere until `timeout_s` seconds have passed.
 
         Raises RpcError as the controller refused it, or RpcUnavailable if no active controller
-        answered in time.
+        answered in time. A call may have been executed more than once.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         backoff_s = BACKOFF_FIRST_S
-        target = self.leader_id if self.leader_id is not None else self._rng.choice(self._order)
         while True:
             remaining_s = deadline - loop.time()
             if remaining_s <= 0:
                 raise RpcUnavailable(f"no active controller answered {method} in {timeout_s:g} s")
             attempt_s = remaining_s if attempt_timeout_s is None else min(remaining_s, attempt_timeout_s)
             try:
-                body_out = await self._client.call(self._voters[target], method, body, attempt_s)
+                return await self.call_once(method, body, timeout_s=attempt_s)
             except RpcError as error:
                 if error.code not in _ELSEWHERE:
                     raise
+                if error.leader_id is not None and error.leader_id == self._target:
+                    continue  # whoever refused knows the leader: it is asked next, at once
+            pause_s = min(backoff_s * self._rng.uniform(0.8, 1.2), max(0.0, deadline - loop.time()))
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+            await asyncio.sleep(pause_s)
+
+    async def call_once(self, method: str, body: Mapping[str, object], *, timeout_s: float) -> Body:
+        """One attempt at the voter that is thought to lead; the next call goes where this one's failure
+        points. For calls whose unknown outcome the caller has to know of. Raises RpcError.
+        """
+        target = self._target
+        try:
+            answer = await self._client.call(self._voters[target], method, body, timeout_s)
+        except RpcError as error:
+            if error.code in _ELSEWHERE:
+                if self.leader_id == target:
+                    self.leader_id = None
                 hint = error.leader_id
-            else:
-                self.leader_id = target
-                return body_out
-            if self.leader_id == target:
-                self.leader_id = None
-            if hint is not None and hint in self._voters and hint != target:
-                target = hint
-            else:
-                target = self._after(target)
-                pause_s = min(backoff_s * self._rng.uniform(0.8, 1.2), max(0.0, deadline - loop.time()))
-                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
-                await asyncio.sleep(pause_s)
+                self._target = hint if hint in self._voters and hint != target else self._after(target)
+            raise
+        self.leader_id = target
+        return answer
 
     def _after(self, voter_id: int) -> int:
         return self._order[(self._order.index(voter_id) + 1) % len(self._order)]

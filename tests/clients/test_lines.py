@@ -16,7 +16,7 @@ from kraft.protocol.api import SUPPORTED, ApiKey
 from partitions.records.compression import Codec
 from tests.support.log_files import log_files, split_lines, spread, write_log_files
 from tests.support.node_processes import NodeProcesses
-from tests.support.real_clients import CLIENTS, CODECS, Client, run_kcat
+from tests.support.real_clients import CLIENTS, CODECS, Client, How, run_kcat
 
 PARTITIONS = 3
 ALL_LINES = spread(log_files(), PARTITIONS)
@@ -38,8 +38,10 @@ def sent(cluster: NodeProcesses) -> Callable[[Client, str], Sent]:
         key = producer.name, codec
         if key not in topics:
             lines = {p: [line for line in lines if producer.carries(line)] for p, lines in ALL_LINES.items()}
-            topic = cluster.create_topic(f"lines-{producer.name}-{codec}", PARTITIONS, min_insync_replicas="2")
-            producer.produce(cluster.bootstrap, topic, lines, codec=codec)
+            topic = cluster.create_topic(
+                f"lines-{producer.name}-{codec}", PARTITIONS, min_insync_replicas="2"
+            )
+            producer.produce(cluster.bootstrap, topic, lines, How(codec))
             topics[key] = topic, lines
         return topics[key]
 
@@ -72,7 +74,11 @@ def test_the_files_have_the_oddities() -> None:
 @pytest.mark.parametrize("consumer", CLIENTS, ids=_name)
 @pytest.mark.parametrize("producer", CLIENTS, ids=_name)
 def test_every_pair_of_clients(
-    producer: Client, consumer: Client, codec: str, cluster: NodeProcesses, sent: Callable[[Client, str], Sent]
+    producer: Client,
+    consumer: Client,
+    codec: str,
+    cluster: NodeProcesses,
+    sent: Callable[[Client, str], Sent],
 ) -> None:
     if codec not in producer.codecs or codec not in consumer.codecs:
         pytest.skip(f"the library for {codec} that kafka-python wants is not installed")
@@ -83,7 +89,11 @@ def test_every_pair_of_clients(
 
 def stored_codec(producer: Client, codec: str) -> Codec:
     """librdkafka takes a broker without FindCoordinator for one too old for lz4, and does not compress."""
-    if codec == "lz4" and producer.name in ("confluent-kafka", "kcat") and ApiKey.FIND_COORDINATOR not in SUPPORTED:
+    if (
+        codec == "lz4"
+        and producer.name in ("confluent-kafka", "kcat")
+        and ApiKey.FIND_COORDINATOR not in SUPPORTED
+    ):
         return Codec.NONE
     return Codec[codec.upper()]
 
@@ -110,7 +120,7 @@ def test_one_topic_with_every_producer_and_codec(cluster: NodeProcesses) -> None
     for number, (producer, codec) in enumerate(itertools.product(CLIENTS, CODECS)):
         if codec in producer.codecs:
             values = [b"%d %d \r" % (number, i) * 20 for i in range(50)]
-            producer.produce(cluster.bootstrap, topic, {0: values}, codec=codec)
+            producer.produce(cluster.bootstrap, topic, {0: values}, How(codec))
             expected += values
     for consumer in CLIENTS:
         if set(consumer.codecs) == set(CODECS):
@@ -131,7 +141,9 @@ def test_kcat_sends_keys_and_empty_values(cluster: NodeProcesses) -> None:
     """The one way for kcat to send an empty value: a line of nothing but its key."""
     topic = cluster.create_topic("kcat-keys")
     run_kcat("-P", "-b", cluster.bootstrap, "-t", topic, "-p", "0", "-K", "|", stdin=b"a|1\r\nb|\nc|3|4\n")
-    output = run_kcat("-C", "-q", "-e", "-b", cluster.bootstrap, "-t", topic, "-o", "beginning", "-f", "%K %k %S %s;")
+    output = run_kcat(
+        "-C", "-q", "-e", "-b", cluster.bootstrap, "-t", topic, "-o", "beginning", "-f", "%K %k %S %s;"
+    )
     assert output == b"1 a 2 1\r;1 b 0 ;1 c 3 3|4;"
 
 
@@ -154,7 +166,13 @@ def test_kraft_produce_and_consume_files(acks: str, cluster: NodeProcesses, tmp_
     lines = [line for path in paths for line in split_lines(path.read_bytes())]
     kraft("produce", topic, *map(str, paths), "--acks", acks, "--bootstrap-server", cluster.bootstrap)
     output = kraft(
-        "consume", topic, "--from-beginning", "--max", str(len(lines)), "--bootstrap-server", cluster.bootstrap
+        "consume",
+        topic,
+        "--from-beginning",
+        "--max",
+        str(len(lines)),
+        "--bootstrap-server",
+        cluster.bootstrap,
     )
     assert output == as_output(lines)
 
@@ -189,7 +207,9 @@ def test_kraft_consumes_what_clients_send(
 def test_clients_consume_what_kraft_sends(consumer: Client, cluster: NodeProcesses, tmp_path: Path) -> None:
     topic = cluster.create_topic("kraft-out")
     lines = [line for path in write_log_files(tmp_path) for line in split_lines(path.read_bytes())]
-    files = [str(path) for path in sorted(tmp_path.iterdir(), key=lambda path: list(log_files()).index(path.name))]
+    files = [
+        str(path) for path in sorted(tmp_path.iterdir(), key=lambda path: list(log_files()).index(path.name))
+    ]
     kraft("produce", topic, *files, "--bootstrap-server", cluster.bootstrap)
     assert consumer.consume(cluster.bootstrap, topic, {0: len(lines)}) == {0: lines}
 

@@ -66,7 +66,9 @@ class Copying:
     def serve(self, key: tuple[str, int], choice: int) -> None:
         if self.under_way:
             request = self.under_way.pop(choice % len(self.under_way))
-            self.answered.append((request, FetchResponse([self._serve(asked) for asked in request.partitions])))
+            self.answered.append(
+                (request, FetchResponse([self._serve(asked) for asked in request.partitions]))
+            )
 
     def _serve(self, asked: FetchPartition) -> FetchedPartition:
         epoch = self.epoch[asked.key]
@@ -91,7 +93,7 @@ class Copying:
             None,
             0,
             0,
-            None if answer.diverging_epoch is None else tuple(answer.diverging_epoch),
+            answer.diverging_epoch,
             answer.records.encode() if answer.records else b"",
         )
 
@@ -113,9 +115,7 @@ ACTIONS = ("produce", *MESSAGES, *MESSAGES, "elect", "remove", "follow", "lose",
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(KEYS), st.integers(0, 11)), max_size=80)
-)
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(KEYS), st.integers(0, 11)), max_size=80))
 def test_the_copy_is_the_original(steps: list[tuple[str, tuple[str, int], int]]) -> None:
     copying = Copying()
     for action, key, choice in steps:

@@ -13,7 +13,9 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
@@ -50,6 +52,8 @@ class Outcome:
     longest_wait_s: float = 0.0
     virtual_s: float = 0.0
     steps: int = 0
+    logged: dict[str, int] = field(default_factory=dict)
+    """How often nodes logged what."""
 
 
 class Workload:
@@ -127,7 +131,8 @@ def play(seed: int, plan: Plan = each_fault_once, timeline: IO[str] | None = Non
     outcome = Outcome(seed)
     with ExitStack() as stack:
         simulation = stack.enter_context(Simulation(seed, timeline=timeline))
-        stack.enter_context(logs_in_trace(simulation, timeline))
+        log = Log(simulation, timeline)
+        stack.enter_context(log.installed())
         cluster = SimulatedCluster(simulation)
         workload = Workload(cluster)
         faults = Faults(cluster, TOPIC, PARTITIONS, simulation.stream("faults"))
@@ -141,13 +146,14 @@ def play(seed: int, plan: Plan = each_fault_once, timeline: IO[str] | None = Non
         if not outcome.wrong:
             outcome.wrong += plan(cluster, faults, TOPIC, simulation.stream("plan"))
             outcome.wrong += judge(cluster, workload)
-        outcome.wrong += cluster.violations
+        outcome.wrong += [*cluster.violations, *log.errors]
         for host in simulation.hosts.values():
             outcome.wrong += [f"{host.name} halted: {reason}" for reason in host.halts]
         outcome.wrong += [f"{e.process}: {e.message}: {e.error!r}" for e in simulation.errors]
         outcome.digest = simulation.digest()
         outcome.virtual_s, outcome.steps = simulation.now, simulation.scheduler.steps
     ledger = workload.ledger
+    outcome.logged = dict(sorted(log.counts.items()))
     outcome.faults = faults.told
     outcome.acknowledged, outcome.requests = ledger.acknowledged_total, ledger.requests
     outcome.retries, outcome.longest_wait_s = ledger.retries, ledger.longest_wait_s
@@ -173,32 +179,63 @@ def judge(cluster: SimulatedCluster, workload: Workload) -> list[str]:
     return workload.differences() + cluster.disagreements(TOPIC, PARTITIONS) + cluster.strays()
 
 
-@contextmanager
-def logs_in_trace(simulation: Simulation, timeline: IO[str] | None) -> Iterator[None]:
-    """What nodes log becomes part of the trace (its text and level; values only in the timeline)."""
+class Log:
+    """What nodes log: counted, noted in the trace (level and text; values only in the timeline)."""
 
-    def note(_logger: object, method: str, event: structlog.typing.EventDict) -> str:
-        lane = simulation.scheduler.current
-        text = str(event.pop("event"))
-        simulation.note("log", lane.name if lane else "-", method, text)
-        if timeline is not None:
-            values = " ".join(f"{key}={value}" for key, value in event.items())
-            timeline.write(f"{simulation.now:.9f} LOG {lane.name if lane else '-'} {method} {text} {values}\n")
+    def __init__(self, simulation: Simulation, timeline: IO[str] | None) -> None:
+        self._simulation = simulation
+        self._timeline = timeline
+        self.counts: Counter[str] = Counter()
+        self.errors: dict[str, None] = {}
+
+    def __call__(self, _logger: object, level: str, event: structlog.typing.EventDict) -> str:
+        """The last processor of structlog."""
+        self.take(level, str(event.pop("event")), event)
         raise structlog.DropEvent
 
-    before = structlog.get_config()
-    disabled = logging.root.manager.disable
-    structlog.configure(
-        processors=[structlog.processors.format_exc_info, note],
-        wrapper_class=structlog.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(disabled)
-        structlog.configure(**before)
+    def take(self, level: str, text: str, values: Mapping[str, Any]) -> None:
+        simulation = self._simulation
+        lane = simulation.scheduler.current
+        who = lane.name if lane else "-"
+        self.counts[text] += 1
+        simulation.note("log", who, level, text)
+        if level in ("error", "exception", "critical"):
+            self.errors[f"{who}: {text} {dict(values)}"] = None
+        if self._timeline is not None:
+            shown = " ".join(f"{key}={value}" for key, value in values.items())
+            self._timeline.write(f"{simulation.now:.9f} LOG {who} {level} {text} {shown}\n")
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Takes the place of all logging, the standard library's included."""
+        before, level = structlog.get_config(), logging.root.level
+        structlog.configure(
+            processors=[structlog.processors.format_exc_info, self],
+            wrapper_class=structlog.BoundLogger,
+            cache_logger_on_first_use=False,
+        )
+        handler = _LogHandler(self)
+        logging.root.addHandler(handler)
+        logging.root.setLevel(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.root.setLevel(level)
+            logging.root.removeHandler(handler)
+            structlog.configure(**before)
+
+
+class _LogHandler(logging.Handler):
+    """What libraries log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        values = {} if error is None else {"exception": "".join(traceback.format_exception(error))}
+        self._log.take(record.levelname.lower(), f"{record.name}: {record.msg}", values)
 
 
 def main(arguments: list[str]) -> int:

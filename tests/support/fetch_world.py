@@ -76,7 +76,9 @@ class Listened:
     def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
         self.truncated.append((key, from_offset, to_offset))
 
-    def on_partition_failed(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
+    def on_partition_failed(
+        self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None
+    ) -> None:
         self.failed.append((key, code))
 
     def on_retry(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
@@ -87,7 +89,12 @@ class Listened:
 
 
 def followed(
-    key: PartitionKey, log: FollowerMemory, *, leader_id: int = 1, leader_epoch: int = 0, topic_id: bytes = TOPIC_ID
+    key: PartitionKey,
+    log: FollowerMemory,
+    *,
+    leader_id: int = 1,
+    leader_epoch: int = 0,
+    topic_id: bytes = TOPIC_ID,
 ) -> FollowedPartition:
     log.epoch = leader_epoch
     return FollowedPartition(key, topic_id, leader_id, leader_epoch, log)

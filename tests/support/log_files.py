@@ -67,7 +67,16 @@ def _repeated_lines(rng: random.Random) -> bytes:
 
 
 def _odd_bytes(rng: random.Random) -> bytes:
-    special = (b"\x00", b"\xff", b"\xfe\xff", b"\xc3(", b"\xed\xa0\x80", b"\x00\r\x00", b"\x1b[31m", b"%s %n \\n")
+    special = (
+        b"\x00",
+        b"\xff",
+        b"\xfe\xff",
+        b"\xc3(",
+        b"\xed\xa0\x80",
+        b"\x00\r\x00",
+        b"\x1b[31m",
+        b"%s %n \\n",
+    )
 
     def line(rng: random.Random, _: int) -> bytes:
         if rng.random() < 0.5:

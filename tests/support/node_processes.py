@@ -21,7 +21,9 @@ POLL_S = 0.05
 class NodeProcesses:
     """A running cluster. Topics made with it have fresh names, so that tests cannot meet."""
 
-    def __init__(self, directory: Path, nodes: int = NODES, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, nodes: int = NODES, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.local = LocalCluster(directory)
         self._spec = self.local.create(nodes, free_port_range(nodes), dict(settings or {}))
         self._numbers = itertools.count()

@@ -12,7 +12,7 @@ import subprocess
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
@@ -25,6 +25,26 @@ QUIET = {"log_level": 0}
 
 Lines = Mapping[int, Sequence[bytes]]
 """Partition → values in order."""
+
+
+Values = dict[int, list[bytes]]
+"""What was read, likewise."""
+
+Counts = Mapping[int, int]
+"""Partition → how many, or where."""
+
+START: Counts = {}
+
+
+class How(NamedTuple):
+    """The settings of a producer."""
+
+    codec: str = "none"
+    acks: str = "all"
+    idempotent: bool = False
+
+
+PLAIN = How()
 
 
 class ClientFailed(AssertionError):
@@ -40,21 +60,10 @@ class Client(Protocol):
     def carries(self, value: bytes) -> bool:
         """Whether the client as a producer can send this value at all."""
 
-    def produce(
-        self,
-        bootstrap: str,
-        topic: str,
-        lines: Lines,
-        *,
-        codec: str = "none",
-        acks: str = "all",
-        idempotent: bool = False,
-    ) -> None:
+    def produce(self, bootstrap: str, topic: str, lines: Lines, how: How = PLAIN) -> None:
         """Sends every value to its partition. Raises ClientFailed if one stays unacknowledged."""
 
-    def consume(
-        self, bootstrap: str, topic: str, counts: Mapping[int, int], *, offsets: Mapping[int, int] | None = None
-    ) -> dict[int, list[bytes]]:
+    def consume(self, bootstrap: str, topic: str, counts: Counts, offsets: Counts = START) -> Values:
         """Reads `counts[p]` values of each partition from `offsets[p]` (default 0) on."""
 
 
@@ -67,18 +76,16 @@ class Confluent:
     def carries(self, value: bytes) -> bool:
         return True
 
-    def produce(
-        self, bootstrap: str, topic: str, lines: Lines, *, codec: str = "none", acks: str = "all", idempotent: bool = False
-    ) -> None:
+    def produce(self, bootstrap: str, topic: str, lines: Lines, how: How = PLAIN) -> None:
         from confluent_kafka import Producer
 
         failures: list[str] = []
         producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
-                "compression.type": codec,
-                "acks": acks,
-                "enable.idempotence": idempotent,
+                "compression.type": how.codec,
+                "acks": how.acks,
+                "enable.idempotence": how.idempotent,
                 "linger.ms": 2,
                 **QUIET,
             }
@@ -96,9 +103,7 @@ class Confluent:
         if left or failures:
             raise ClientFailed(f"{left} values without an answer; failed: {failures[:3]}")
 
-    def consume(
-        self, bootstrap: str, topic: str, counts: Mapping[int, int], *, offsets: Mapping[int, int] | None = None
-    ) -> dict[int, list[bytes]]:
+    def consume(self, bootstrap: str, topic: str, counts: Counts, offsets: Counts = START) -> Values:
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer(
@@ -106,7 +111,7 @@ class Confluent:
         )
         read = _Reading(counts)
         try:
-            consumer.assign([TopicPartition(topic, p, (offsets or {}).get(p, 0)) for p in counts])
+            consumer.assign([TopicPartition(topic, p, offsets.get(p, 0)) for p in counts])
             while read.unfinished():
                 for message in consumer.consume(1000, 0.5):
                     if message.error() is not None:
@@ -126,16 +131,14 @@ class KafkaPython:
     def carries(self, value: bytes) -> bool:
         return True
 
-    def produce(
-        self, bootstrap: str, topic: str, lines: Lines, *, codec: str = "none", acks: str = "all", idempotent: bool = False
-    ) -> None:
+    def produce(self, bootstrap: str, topic: str, lines: Lines, how: How = PLAIN) -> None:
         from kafka import KafkaProducer
 
         producer = KafkaProducer(
             bootstrap_servers=bootstrap.split(","),
-            compression_type=None if codec == "none" else codec,
-            acks="all" if acks == "all" else int(acks),
-            enable_idempotence=idempotent,
+            compression_type=None if how.codec == "none" else how.codec,
+            acks="all" if how.acks == "all" else int(how.acks),
+            enable_idempotence=how.idempotent,
             linger_ms=2,
         )
         try:
@@ -150,17 +153,17 @@ class KafkaPython:
         finally:
             producer.close(timeout=5)
 
-    def consume(
-        self, bootstrap: str, topic: str, counts: Mapping[int, int], *, offsets: Mapping[int, int] | None = None
-    ) -> dict[int, list[bytes]]:
+    def consume(self, bootstrap: str, topic: str, counts: Counts, offsets: Counts = START) -> Values:
         from kafka import KafkaConsumer, TopicPartition
 
-        consumer = KafkaConsumer(bootstrap_servers=bootstrap.split(","), enable_auto_commit=False, group_id=None)
+        consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap.split(","), enable_auto_commit=False, group_id=None
+        )
         read = _Reading(counts)
         try:
             consumer.assign([TopicPartition(topic, p) for p in counts])
             for partition in counts:
-                consumer.seek(TopicPartition(topic, partition), (offsets or {}).get(partition, 0))
+                consumer.seek(TopicPartition(topic, partition), offsets.get(partition, 0))
             while read.unfinished():
                 for records in consumer.poll(timeout_ms=500).values():
                     for record in records:
@@ -179,17 +182,15 @@ class AioKafka:
     def carries(self, value: bytes) -> bool:
         return True
 
-    def produce(
-        self, bootstrap: str, topic: str, lines: Lines, *, codec: str = "none", acks: str = "all", idempotent: bool = False
-    ) -> None:
+    def produce(self, bootstrap: str, topic: str, lines: Lines, how: How = PLAIN) -> None:
         from aiokafka import AIOKafkaProducer
 
         async def run() -> None:
             producer = AIOKafkaProducer(
                 bootstrap_servers=bootstrap,
-                compression_type=None if codec == "none" else codec,
-                acks="all" if acks == "all" else int(acks),
-                enable_idempotence=idempotent,
+                compression_type=None if how.codec == "none" else how.codec,
+                acks="all" if how.acks == "all" else int(how.acks),
+                enable_idempotence=how.idempotent,
             )
             await producer.start()
             try:
@@ -206,19 +207,17 @@ class AioKafka:
 
         asyncio.run(run())
 
-    def consume(
-        self, bootstrap: str, topic: str, counts: Mapping[int, int], *, offsets: Mapping[int, int] | None = None
-    ) -> dict[int, list[bytes]]:
+    def consume(self, bootstrap: str, topic: str, counts: Counts, offsets: Counts = START) -> Values:
         from aiokafka import AIOKafkaConsumer, TopicPartition
 
-        async def run() -> dict[int, list[bytes]]:
+        async def run() -> Values:
             consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, group_id=None)
             read = _Reading(counts)
             await consumer.start()
             try:
                 consumer.assign([TopicPartition(topic, p) for p in counts])
                 for partition in counts:
-                    consumer.seek(TopicPartition(topic, partition), (offsets or {}).get(partition, 0))
+                    consumer.seek(TopicPartition(topic, partition), offsets.get(partition, 0))
                 while read.unfinished():
                     for records in (await consumer.getmany(timeout_ms=500)).values():
                         for record in records:
@@ -240,22 +239,18 @@ class Kcat:
         """kcat drops empty lines of its input (with and without -Z), and a \\n ends a line."""
         return bool(value) and b"\n" not in value
 
-    def produce(
-        self, bootstrap: str, topic: str, lines: Lines, *, codec: str = "none", acks: str = "all", idempotent: bool = False
-    ) -> None:
+    def produce(self, bootstrap: str, topic: str, lines: Lines, how: How = PLAIN) -> None:
         for partition, values in lines.items():
             assert all(map(self.carries, values)), "kcat cannot send these"
             run_kcat(
                 "-P", "-b", bootstrap, "-t", topic, "-p", str(partition),
-                "-X", f"compression.codec={codec}",
-                "-X", f"acks={acks}",
-                "-X", f"enable.idempotence={'true' if idempotent else 'false'}",
+                "-X", f"compression.codec={how.codec}",
+                "-X", f"acks={how.acks}",
+                "-X", f"enable.idempotence={'true' if how.idempotent else 'false'}",
                 stdin=b"".join(value + b"\n" for value in values),
             )  # fmt: skip
 
-    def consume(
-        self, bootstrap: str, topic: str, counts: Mapping[int, int], *, offsets: Mapping[int, int] | None = None
-    ) -> dict[int, list[bytes]]:
+    def consume(self, bootstrap: str, topic: str, counts: Counts, offsets: Counts = START) -> Values:
         values = {}
         for partition, count in counts.items():
             values[partition] = []
@@ -264,7 +259,7 @@ class Kcat:
             # The length before each value lets it hold any byte.
             output = run_kcat(
                 "-C", "-q", "-b", bootstrap, "-t", topic, "-p", str(partition),
-                "-o", str((offsets or {}).get(partition, "beginning")), "-c", str(count), "-f", "%S %s",
+                "-o", str(offsets.get(partition, "beginning")), "-c", str(count), "-f", "%S %s",
             )  # fmt: skip
             while output:
                 length, _, output = output.partition(b" ")
@@ -276,9 +271,13 @@ class Kcat:
 def run_kcat(*arguments: str, stdin: bytes = b"") -> bytes:
     """Runs kcat; returns its standard output. Raises ClientFailed with its standard error."""
     try:
-        done = subprocess.run(["kcat", *arguments], input=stdin, capture_output=True, timeout=DEADLINE_S, check=False)
+        done = subprocess.run(
+            ["kcat", *arguments], input=stdin, capture_output=True, timeout=DEADLINE_S, check=False
+        )
     except subprocess.TimeoutExpired as error:
-        raise ClientFailed(f"kcat {' '.join(arguments)}: no end after {DEADLINE_S} s: {error.stderr!r}") from error
+        raise ClientFailed(
+            f"kcat {' '.join(arguments)}: no end after {DEADLINE_S} s: {error.stderr!r}"
+        ) from error
     if done.returncode:
         raise ClientFailed(f"kcat {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
     return done.stdout

@@ -406,7 +406,7 @@ class World:
             None,
             answer.high_watermark,
             answer.log_start_offset,
-            None if answer.diverging_epoch is None else tuple(answer.diverging_epoch),
+            answer.diverging_epoch,
             answer.records.encode() if answer.records else b"",
         )
         return FetchResponse((fetched,))

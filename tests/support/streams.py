@@ -30,7 +30,9 @@ Log = dict[int, list[tuple[int, bytes]]]
 class Stream(threading.Thread):
     """Sends `partition:number` to all partitions in turn; what was acknowledged is in `acknowledged`."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, settings: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(name=type(self).__name__, daemon=True)
         self.bootstrap = bootstrap
         self.topic = topic

@@ -17,7 +17,9 @@ FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle_api_versions(services: BrokerServices, request: Request[ApiVersionsRequest]) -> ApiVersionsResponse:
+def handle_api_versions(
+    services: BrokerServices, request: Request[ApiVersionsRequest]
+) -> ApiVersionsResponse:
     """Answers ApiVersions; a client that names its software wrongly is told so, as in Kafka."""
     if request.version >= FIRST_VERSION_WITH_SOFTWARE_NAME:
         names = (request.body.client_software_name, request.body.client_software_version)

@@ -59,7 +59,9 @@ def _describe(
         if resource.resource_name not in ("", str(services.broker_id)):
             result.error_code = ErrorCode.INVALID_REQUEST
             asked = resource.resource_name
-            result.error_message = f"this is broker {services.broker_id}; broker {asked} knows its own configs"
+            result.error_message = (
+                f"this is broker {services.broker_id}; broker {asked} knows its own configs"
+            )
             return result
         entries = _broker_entries(services, resource.resource_name, synonyms)
     else:

@@ -7,6 +7,7 @@ tells the client to name all partitions every time.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterator
 
 from kraft.broker.handlers.produce import leader_hint
@@ -53,7 +54,7 @@ def handle_fetch(
     if failed or size_bytes >= body.min_bytes or max_wait_ms <= 0 or not body.topics:
         fetch.count(size_bytes)
         return response
-    return fetch.wait(max_wait_ms / 1000)
+    return fetch.answer_after(fetch.wait(max_wait_ms / 1000))
 
 
 class _Fetch:
@@ -65,13 +66,17 @@ class _Fetch:
         self._body = request.body
         self._is_follower = request.body.replica_id >= 0
         self._wanted: dict[TopicPartition, FetchPartition] = {}
+        self._found: dict[TopicPartition, int] = {}  # bytes, in the first read
 
-    async def wait(self, timeout_s: float) -> FetchResponse:
-        """Waits for the minimum of bytes, an error, or the time to pass; then reads again."""
-        available = dict.fromkeys(self._wanted, 0)
-        await self._services.replicas.fetch_purgatory.wait(
-            available, max(1, self._body.min_bytes), timeout_s, self._available_bytes
+    def wait(self, timeout_s: float) -> asyncio.Future[None]:
+        """Waits, from this moment on, for the minimum of bytes, an error, or the time to pass."""
+        return self._services.replicas.fetch_purgatory.wait(
+            self._found, max(1, self._body.min_bytes), timeout_s, self._available_bytes
         )
+
+    async def answer_after(self, waited: asyncio.Future[None]) -> FetchResponse:
+        """Reads again when the wait is over."""
+        await waited
         response, size_bytes, _ = self.read(first=False)
         self.count(size_bytes)
         return response
@@ -129,6 +134,8 @@ class _Fetch:
             answer = self._read_partition(key, wanted, max_bytes, first=first, min_one_batch=is_first_data)
         except (PartitionError, LogError) as error:
             return _error(wanted, ErrorCode[error.code]), 0
+        if first:
+            self._found[key] = answer.size_bytes
         records = answer.records
         diverging = answer.diverging_epoch
         return PartitionData(

@@ -108,7 +108,11 @@ def _reachable_brokers(
 
 def _to_create(services: BrokerServices, body: MetadataRequest) -> list[str]:
     """The named topics that do not exist, where creating them is allowed."""
-    if not body.topics or not body.allow_auto_topic_creation or not services.config.get("auto.create.topics.enable"):
+    if (
+        not body.topics
+        or not body.allow_auto_topic_creation
+        or not services.config.get("auto.create.topics.enable")
+    ):
         return []
     known = services.metadata.image.topic_ids
     return sorted({topic.name for topic in body.topics if topic.name is not None and topic.name not in known})

@@ -6,8 +6,10 @@ no answer; an error then closes the connection, so that the client asks for meta
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 
+from kraft.broker.purgatory import Outcome
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
@@ -57,7 +59,8 @@ def handle_produce(
         return None
     if pending:
         timeout_s = min(max(body.timeout_ms, 0), TIMEOUT_MAX_MS) / 1000
-        return _when_committed(services, request, response, pending, waiting, timeout_s)
+        decided = services.replicas.produce_purgatory.wait(pending, timeout_s)
+        return _when_committed(services, request, response, decided, waiting)
     return _with_leader_hints(services, request, response)
 
 
@@ -116,13 +119,11 @@ async def _when_committed(
     services: BrokerServices,
     request: Request[ProduceRequest],
     response: ProduceResponse,
-    pending: dict[TopicPartition, int],
+    decided: asyncio.Future[dict[TopicPartition, Outcome]],
     waiting: dict[TopicPartition, PartitionProduceResponse],
-    timeout_s: float,
 ) -> ProduceResponse:
     """Waits until every partition's records are committed, or it is known that they may not be."""
-    outcomes = await services.replicas.produce_purgatory.wait(pending, timeout_s)
-    for key, code in outcomes.items():
+    for key, code in (await decided).items():
         if code is not None:
             waiting[key].error_code = ErrorCode[code]
             waiting[key].base_offset = -1

@@ -40,9 +40,7 @@ def replica(broker_id: int) -> Partition:
         memory_disk(), "/data/orders-3", PARTITION, SMALL, now_ms=lambda: 1000, halt=halt
     )
     everybody = Everybody()
-    return Partition(
-        PARTITION, TOPIC_ID, log, ReplicaContext(broker_id, everybody, everybody, LagSchedule())
-    )
+    return Partition(PARTITION, TOPIC_ID, log, ReplicaContext(broker_id, everybody, everybody, LagSchedule()))
 
 
 def copy(leader: Partition, follower: Partition, follower_id: int, *, rounds: int = 3) -> Listened:
@@ -63,9 +61,8 @@ def copy(leader: Partition, follower: Partition, follower_id: int, *, rounds: in
             now_ms=0,
         )
         records = b"".join(s.read() for s in answer.records.slices) if answer.records else b""
-        diverging = None if answer.diverging_epoch is None else tuple(answer.diverging_epoch)
         fetched = FetchedPartition(
-            PARTITION, None, answer.high_watermark, answer.log_start_offset, diverging, records
+            PARTITION, None, answer.high_watermark, answer.log_start_offset, answer.diverging_epoch, records
         )
         replication.apply_fetch(request, FetchResponse([fetched]), 0)
     return listened

@@ -66,7 +66,9 @@ def test_armed_again_after_disarming_counts_with_its_new_deadline(schedule: LagS
     assert schedule.pop_due(50) == ["a"]
 
 
-@given(st.lists(st.tuples(st.sampled_from(("arm", "disarm", "pop")), st.integers(0, 200), st.integers(0, 99))))
+@given(
+    st.lists(st.tuples(st.sampled_from(("arm", "disarm", "pop")), st.integers(0, 200), st.integers(0, 99)))
+)
 def test_a_schedule_behaves_as_a_dictionary(steps: list[tuple[str, int, int]]) -> None:
     schedule: LagSchedule[int] = LagSchedule()
     model: dict[int, int] = {}
@@ -213,7 +215,9 @@ def test_an_ack_of_a_leadership_that_ended_is_not_given_by_the_next() -> None:
     world.publish_all()
     world.prefer(1)
     world.publish_all()
-    for _ in range(3):  # the first answer says that epoch 1, in which nothing was written, is not the leader's
+    for _ in range(
+        3
+    ):  # the first answer says that epoch 1, in which nothing was written, is not the leader's
         world.fetch(2)
     assert partition.is_leader
     assert partition.ack_status(1, 0) is AckStatus.NOT_LEADER_OR_FOLLOWER

@@ -109,7 +109,9 @@ class Story:
     def _controller_state(self) -> str:
         state = self.world.now.state
         isr = ",".join(map(str, state.isr))
-        return f"controller: leader={state.leader} epoch={state.leader_epoch}.{state.partition_epoch} isr={isr}"
+        return (
+            f"controller: leader={state.leader} epoch={state.leader_epoch}.{state.partition_epoch} isr={isr}"
+        )
 
     # Processes and disks
 
@@ -171,7 +173,9 @@ class Story:
             if answer is None or broker.partition is None:
                 lines.append(f"{argument}: gets no answer")
             elif answer.error is None and answer.diverging_epoch is None:
-                lines.append(f"{argument}: ends at {broker.log.log_end_offset}, hw={broker.partition.high_watermark}")
+                lines.append(
+                    f"{argument}: ends at {broker.log.log_end_offset}, hw={broker.partition.high_watermark}"
+                )
             elif answer.diverging_epoch is not None:
                 epoch, end = answer.diverging_epoch
                 lines.append(f"{argument}: was told that epoch {epoch} ends at {end}")

@@ -9,8 +9,8 @@ import pytest
 
 from kraft.protocol import ApiKey, ErrorCode, Message
 from kraft.protocol.schemas.metadata import MetadataRequest
-from kraft.protocol.schemas.offsets import ListOffsetsRequest
-from kraft.spark.client import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ClusterClient, TopicPartition
+from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListOffsetsRequest
+from kraft.spark.client import ClusterClient, TopicPartition
 from kraft.spark.connection import Address
 from kraft.spark.errors import (
     ClusterUnavailableError,

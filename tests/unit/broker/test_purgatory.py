@@ -1,0 +1,108 @@
+"""Waiting for the high watermark and for data: nothing that happens after the look is missed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kraft.broker.purgatory import FetchPurgatory, ProducePurgatory
+from partitions.topic_partition import TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+LONG_S = 3600.0
+
+
+@pytest.fixture
+async def produce() -> ProducePurgatory:
+    return ProducePurgatory(asyncio.get_running_loop())
+
+
+@pytest.fixture
+async def fetch() -> FetchPurgatory:
+    return FetchPurgatory(asyncio.get_running_loop())
+
+
+async def test_a_produce_waits_from_the_call_on(produce: ProducePurgatory) -> None:
+    """The high watermark that comes before the loop turns again counts."""
+    decided = produce.wait({A: 5}, LONG_S)
+    produce.on_high_watermark(A, 5)
+    assert await decided == {A: None}
+    await asyncio.sleep(0)
+    assert produce.count == 0
+
+
+async def test_a_produce_is_answered_with_its_last_partition(produce: ProducePurgatory) -> None:
+    decided = produce.wait({A: 5, B: 2}, LONG_S)
+    produce.on_high_watermark(A, 9)
+    produce.on_high_watermark(B, 1)
+    await asyncio.sleep(0)
+    assert not decided.done()
+    produce.fail(B, "NOT_LEADER_OR_FOLLOWER")
+    assert await decided == {A: None, B: "NOT_LEADER_OR_FOLLOWER"}
+
+
+async def test_a_high_watermark_settles_only_what_it_has_passed(produce: ProducePurgatory) -> None:
+    first, second = produce.wait({A: 5}, LONG_S), produce.wait({A: 6}, LONG_S)
+    produce.on_high_watermark(A, 5)
+    assert await first == {A: None}
+    assert not second.done()
+    produce.on_high_watermark(A, 7, "NOT_ENOUGH_REPLICAS_AFTER_APPEND")
+    assert await second == {A: "NOT_ENOUGH_REPLICAS_AFTER_APPEND"}
+
+
+async def test_a_produce_times_out(produce: ProducePurgatory) -> None:
+    decided = produce.wait({A: 5, B: 1}, 0.0)
+    produce.on_high_watermark(B, 1)
+    assert await decided == {A: "REQUEST_TIMED_OUT", B: None}
+    produce.on_high_watermark(A, 5)  # what comes later is nobody's
+
+
+async def test_a_fetch_waits_from_the_call_on(fetch: FetchPurgatory) -> None:
+    sizes = {A: 0}
+    waited = fetch.wait(dict(sizes), 10, LONG_S, sizes.get)
+    sizes[A] = 10
+    fetch.on_progress(A)
+    await waited
+    await asyncio.sleep(0)
+    assert fetch.count == 0
+
+
+async def test_a_fetch_adds_up_what_it_had_and_what_came(fetch: FetchPurgatory) -> None:
+    sizes: dict[TopicPartition, int | None] = {A: 6, B: 0}
+    waited = fetch.wait({A: 6, B: 0}, 10, LONG_S, sizes.get)
+    sizes[B] = 3
+    fetch.on_progress(B)
+    assert not waited.done()
+    sizes[B] = 4
+    fetch.on_progress(B)
+    await waited
+
+
+async def test_an_error_ends_a_fetch(fetch: FetchPurgatory) -> None:
+    waited = fetch.wait({A: 0, B: 0}, 10, LONG_S, lambda _: None)
+    fetch.on_progress(B)
+    await waited
+
+
+async def test_time_and_cancellation_end_a_fetch(fetch: FetchPurgatory) -> None:
+    await fetch.wait({A: 0}, 10, 0.0, lambda _: 0)
+    cancelled = fetch.wait({A: 0, B: 0}, 10, LONG_S, lambda _: 0)
+    assert fetch.count == 1
+    cancelled.cancel()
+    await asyncio.sleep(0)
+    assert fetch.count == 0
+    fetch.on_progress(A)  # nobody is looked for
+
+
+async def test_progress_after_the_end_measures_nothing(fetch: FetchPurgatory) -> None:
+    def measure(_: TopicPartition) -> int:
+        measured.append(None)
+        return 10
+
+    measured: list[None] = []
+    waited = fetch.wait({A: 0}, 10, LONG_S, measure)
+    fetch.on_progress(A)
+    fetch.on_progress(A)  # before the loop turns
+    await waited
+    assert len(measured) == 1
