@@ -2,7 +2,9 @@
 
 Runs on every broker. The image only moves forward; publishers see each step once, in the order in
 which they were added, on the event loop, with what changed. A node that is too far behind gets a
-whole image instead of records, and the same publishers. (KRaft's MetadataLoader.)
+whole image instead of records, and the same publishers. What a starting broker missed is published as
+one step, when it has all of it: half a history shows topics that are not there yet and leaders of
+long ago, and nobody must act on those. (KRaft's MetadataLoader.)
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Protocol
 import structlog
 
 from kraft.broker.controller_client import ControllerClient
+from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.ports import Halt
 from quorum.errors import QuorumError
 from quorum.metadata.changes import ImageDiff, MetadataChanges
@@ -48,7 +51,10 @@ class MetadataLoader:
         self._publishers: list[MetadataPublisher] = []
         self._task: asyncio.Task[None] | None = None
         self._progress = asyncio.Condition()
+        self._newest: MetadataImage = EMPTY
+        self._publish_from = -1
         self.image: MetadataImage = EMPTY
+        """What has been published."""
         self.last_contact_s = float("-inf")
         """Loop time of the last answer of an active controller."""
 
@@ -56,13 +62,15 @@ class MetadataLoader:
         """To be called before `start`."""
         self._publishers.append(publisher)
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="metadata-loader")
+    def start(self, publish_from: int = -1) -> None:
+        """Begins to follow. Nothing is published before the image has reached `publish_from`, the offset
+        of this broker's registration: a deposed controller that does not know it yet answers with less.
+        """
+        self._publish_from = publish_from
+        self._task = start_vital_task(self._follow(), "metadata-loader", self._halt)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool]) -> None:
         """Returns when the image fulfils the condition; the caller brings the timeout."""
@@ -71,7 +79,8 @@ class MetadataLoader:
 
     async def _follow(self) -> None:
         while True:
-            request = FetchMetadataRequest(self._node_id, self.image.epoch, self.image.offset, MAX_WAIT_MS)
+            newest = self._newest
+            request = FetchMetadataRequest(self._node_id, newest.epoch, newest.offset, MAX_WAIT_MS)
             try:
                 response = await self._controller.call(
                     request,
@@ -87,16 +96,16 @@ class MetadataLoader:
             try:
                 changed = self._apply(response)
             except Exception as error:
-                log.exception("metadata could not be applied", offset=self.image.offset)
-                self._halt(f"metadata after offset {self.image.offset} could not be applied: {error!r}")
+                log.exception("metadata could not be applied", offset=newest.offset)
+                self._halt(f"metadata after offset {newest.offset} could not be applied: {error!r}")
                 return
             if changed:
                 async with self._progress:
                     self._progress.notify_all()
 
     def _apply(self, response: FetchMetadataResponse) -> bool:
-        """Applies what came and publishes it in one step. Returns whether anything came."""
-        base = self.image
+        """Takes in what came, and publishes it in one step. Returns whether anything was published."""
+        base = self._newest
         changes: MetadataChanges
         if response.snapshot is not None:
             image = MetadataImage.decode(response.snapshot)
@@ -107,14 +116,20 @@ class MetadataLoader:
             entries = [entry for entry in response.entries if entry.offset > base.offset]
             if not entries:
                 return False
-            if entries[0].offset != base.offset + 1:
-                raise QuorumError(f"metadata jumps from offset {base.offset} to {entries[0].offset}")
             delta = MetadataDelta(base)
-            for entry in entries:
+            for expected, entry in enumerate(entries, base.offset + 1):
+                if entry.offset != expected:
+                    raise QuorumError(f"metadata jumps from offset {expected - 1} to {entry.offset}")
                 for record in decode_records(entry.records) if entry.records else ():
                     delta.apply(record, entry.offset, entry.epoch)
             image = delta.finish(entries[-1].offset, entries[-1].epoch)
             changes = delta
+        self._newest = image
+        if self.image is EMPTY:
+            if image.offset < max(self._publish_from, response.committed_offset):
+                return False
+            if base is not EMPTY:
+                changes = ImageDiff(EMPTY, image)
         self.image = image
         for publisher in self._publishers:
             publisher.on_metadata(changes, image)

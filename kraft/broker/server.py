@@ -122,7 +122,7 @@ class BrokerServer:
         await lifecycle.start()
         self._alter_partitions.start()
         self.replicas.start(self._make_fetchers())
-        self.loader.start()
+        self.loader.start(lifecycle.epoch)
         # Nothing is served before the metadata is at least as new as the registration.
         await self.loader.wait_until(lambda image: image.offset >= lifecycle.epoch)
         for listener, endpoint in zip(self._listeners, config.broker_listeners, strict=True):

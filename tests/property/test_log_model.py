@@ -299,7 +299,7 @@ def cut_power_within(world: World, action: str, amount: int, step: int) -> bool:
         world.storage.lose_power()
         world.log = world._open(clean=False)
         found = world.log
-        if found.size_bytes == 0 and found.log_end_offset == world.target:
+        if found.size_bytes == 0 and not found.producer_state.producers:
             world.model = Model([], found.log_end_offset, found.log_end_offset, found.log_end_offset)
         else:
             world.model.batches = before.batches_below(found.log_end_offset)

@@ -199,7 +199,8 @@ class Log:
         who = lane.name if lane else "-"
         self.counts[text] += 1
         simulation.note("log", who, level, text)
-        if level in ("error", "exception", "critical"):
+        # After its crash a process runs on to its next await, and meets a disk that is not its own any more.
+        if level in ("error", "exception", "critical") and (lane is None or lane.alive):
             self.errors[f"{who}: {text} {dict(values)}"] = None
         if self._timeline is not None:
             shown = " ".join(f"{key}={value}" for key, value in values.items())
