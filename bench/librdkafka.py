@@ -187,7 +187,9 @@ class BatchProducer(_Client):
         lib, handle, topic, messages = self._lib, self._handle, self._topic, self._messages
         left, turn = records, 0
         while left > 0:
-            taken = lib.produce_batch(topic, turn % self._partitions, 0, messages, min(left, self._batch_records))
+            taken = lib.produce_batch(
+                topic, turn % self._partitions, 0, messages, min(left, self._batch_records)
+            )
             left -= taken
             turn += 1
             if taken < self._batch_records:  # the queue is full
@@ -197,7 +199,9 @@ class BatchProducer(_Client):
         lib.flush(handle, max(0, int((deadline_s - time.monotonic()) * 1000)))
         unanswered = left + lib.outq_len(handle)
         if unanswered or self.failures:
-            raise LibraryError(f"{unanswered} records unanswered, {len(self.failures)} failed: {self.failures[:1]}")
+            raise LibraryError(
+                f"{unanswered} records unanswered, {len(self.failures)} failed: {self.failures[:1]}"
+            )
 
 
 class BatchConsumer(_Client):

@@ -102,9 +102,7 @@ class Null:
     def _api_versions(self, _request: Any) -> Message:
         return ApiVersionsResponse(
             api_keys=[
-                ApiVersion(
-                    api_key=key, min_version=SUPPORTED[key].start, max_version=SUPPORTED[key].stop - 1
-                )
+                ApiVersion(api_key=key, min_version=SUPPORTED[key].start, max_version=SUPPORTED[key].stop - 1)
                 for key in self.answers
             ]
         )

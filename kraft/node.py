@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from typing import Any
 
 import structlog
@@ -58,6 +59,7 @@ class Node:
         self._environment = environment
         self._loop = asyncio.get_running_loop()
         self._metadata_lock: DirLock | None = None
+        self._stopping = False
         self.cluster_id = ""
         self.controller: ControllerServer | None = None
         self.broker: BrokerServer | None = None
@@ -98,27 +100,35 @@ class Node:
             await self.broker.start()
 
     async def stop(self) -> None:
-        """Controlled shutdown: the broker first, while the quorum still answers; then the controller."""
-        if self.broker is not None:
-            broker, self.broker = self.broker, None
-            await broker.stop()
-        if self.controller is not None:
-            await self.controller.hand_over()
-        await self._close()
+        """Controlled shutdown: the broker first, while the quorum still answers; then the controller.
+
+        What fails on the way keeps nothing else open; its error is raised at the end.
+        """
+        self._stopping = True
+        try:
+            if self.broker is not None:
+                broker, self.broker = self.broker, None
+                await broker.stop()
+            if self.controller is not None:
+                await self.controller.hand_over()
+        finally:
+            await self._close()
 
     async def _close(self) -> None:
-        if self.broker is not None:
-            broker, self.broker = self.broker, None
-            await broker.abort()
-        if self.controller is not None:
-            controller, self.controller = self.controller, None
-            await controller.close()
-        if self.http is not None:
-            http, self.http = self.http, None
-            await http.close()
-        if self._metadata_lock is not None:
-            self._metadata_lock.release()
-            self._metadata_lock = None
+        self._stopping = True
+        async with contextlib.AsyncExitStack() as last_to_first:
+            if self._metadata_lock is not None:
+                lock, self._metadata_lock = self._metadata_lock, None
+                last_to_first.callback(lock.release)
+            if self.http is not None:
+                http, self.http = self.http, None
+                last_to_first.push_async_callback(http.close)
+            if self.controller is not None:
+                controller, self.controller = self.controller, None
+                last_to_first.push_async_callback(controller.close)
+            if self.broker is not None:
+                broker, self.broker = self.broker, None
+                last_to_first.push_async_callback(broker.abort)
 
     async def wait_ready(self) -> None:
         """Returns when the broker is unfenced; at once on a dedicated controller. Raises NotReadyError."""
@@ -142,7 +152,9 @@ class Node:
             reasons.append("the quorum has no leader")
         if self.config.is_broker:
             lifecycle = None if self.broker is None else self.broker.lifecycle
-            if self.broker is None or lifecycle is None or lifecycle.state is BrokerState.STARTING:
+            if self._stopping:
+                reasons.append("shutting down")
+            elif self.broker is None or lifecycle is None or lifecycle.state is BrokerState.STARTING:
                 reasons.append("starting")
             else:
                 if not lifecycle.unfenced:

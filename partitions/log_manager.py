@@ -86,6 +86,7 @@ class LogManager:
         self._removals: list[str] = []
         self._checkpoint_lock = asyncio.Lock()
         self._retention_queue: list[TopicPartition] = []
+        self._started = False
         self._closed = False
 
     # ---- start
@@ -108,6 +109,7 @@ class LogManager:
         except BaseException:
             self._release_directories()
             raise
+        self._started = True
         epochs = [directory.previous_broker_epoch for directory in self._directories]
         clean = all(directory.clean_shutdown for directory in self._directories)
         return StartReport(
@@ -168,6 +170,11 @@ class LogManager:
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
         """The open logs; not to be changed by the caller."""
         return self._logs
+
+    @property
+    def failed(self) -> Mapping[TopicPartition, LogError]:
+        """The logs that could not be opened at start, with the reason; not to be changed by the caller."""
+        return self._failed
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
         return self._logs.get(partition)
@@ -371,9 +378,10 @@ class LogManager:
     async def close(self, *, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Closes every log, writes the checkpoints and, if all went well, the clean shutdown markers.
 
-        Appends must have ended. Raises the first error; there is no marker then.
+        Appends must have ended. Raises the first error; there is no marker then. After a start that
+        failed nothing is written: the directories may be another process's, their logs unrecovered.
         """
-        if self._closed:
+        if self._closed or not self._started:
             return
         self._closed = True
         try:

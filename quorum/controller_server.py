@@ -9,6 +9,7 @@ itself. Started by `kraft.node` on nodes with the controller role. (KRaft's Cont
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -157,10 +158,11 @@ class ControllerServer:
     async def close(self) -> None:
         """Stops taking part. The journal is synced and closed."""
         self._closed = True
-        self._run(self._state.renounce("the node is stopping"))
-        await self._listener.close()
-        await self._links.close()
-        self._lane.stop()
+        async with contextlib.AsyncExitStack() as last_to_first:
+            last_to_first.callback(self._lane.stop)
+            last_to_first.push_async_callback(self._links.close)
+            last_to_first.push_async_callback(self._listener.close)
+            self._run(self._state.renounce("the node is stopping"))
 
     # -- what is so
 
@@ -198,6 +200,14 @@ class ControllerServer:
     # -- from the Raft lane
 
     def _deliver(self, effects: list[RaftEffect]) -> None:
+        """Takes the effects of one step, all of them: a voter that missed one must not go on."""
+        try:
+            self._take(effects)
+        except Exception as error:
+            log.exception("the committed metadata could not be taken in")
+            self._halt(f"the controller could not take in what the quorum did: {error!r}")
+
+    def _take(self, effects: list[RaftEffect]) -> None:
         for effect in effects:
             if isinstance(effect, SendToPeer):
                 self._links.send(effect.peer_id, effect.session, effect.data)
@@ -292,8 +302,12 @@ class ControllerServer:
             self._ticker = self._loop.call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
-        self._run(self._state.tick(self._monotonic_ms()))
-        self._schedule_tick()
+        try:
+            self._run(self._state.tick(self._monotonic_ms()))
+            self._schedule_tick()
+        except Exception as error:
+            log.exception("the controller's tick failed")
+            self._halt(f"the controller cannot watch over the brokers' sessions: {error!r}")
 
     def _monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)
@@ -315,10 +329,10 @@ class ControllerServer:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._requests[request_id] = future
         before = self._state.next_tick_ms()
-        self._run(self._state.handle(request_id, request, self._monotonic_ms()))
-        if before is None or self._state.next_tick_ms() is None:
-            self._schedule_tick()
         try:
+            self._decide(request_id, request)
+            if before is None or self._state.next_tick_ms() is None:
+                self._schedule_tick()
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return message_codec.encode(await future)
         except TimeoutError:
@@ -327,6 +341,16 @@ class ControllerServer:
             ) from None
         finally:
             self._requests.pop(request_id, None)
+
+    def _decide(self, request_id: int, request: Any) -> None:
+        try:
+            self._run(self._state.handle(request_id, request, self._monotonic_ms()))
+        except Exception:
+            # Some of what was decided may be in the speculative image and not on its way: start anew
+            # from what is committed. The caller hears UNKNOWN_SERVER_ERROR.
+            self._run(self._state.renounce("a request met a defect"))
+            self._activate_if_leader()
+            raise
 
     async def _fetch_metadata(self, request: FetchMetadataRequest) -> FetchMetadataResponse:
         """Waits until there is something after the requested offset, the time is over, or another leads."""

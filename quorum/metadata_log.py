@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.rpc.messages import FetchMetadataResponse, MetadataEntry
 
 KEEP_BYTES = 16 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES = 64
+UNKNOWN_EPOCH = -2
+"""Nobody's: who asks from there gets the image."""
 
 
 class MetadataLog:
@@ -24,6 +27,7 @@ class MetadataLog:
     def __init__(self) -> None:
         self.image: MetadataImage = EMPTY
         self._entries: deque[MetadataEntry] = deque()
+        self._epoch_before = EMPTY.epoch  # of the offset before the first entry
         self._size_bytes = 0
         self._changed: asyncio.Future[None] | None = None
         self._snapshot: tuple[int, bytes] | None = None
@@ -33,11 +37,14 @@ class MetadataLog:
         if not entries or entries[0].offset != self.image.offset + 1:
             self._entries.clear()
             self._size_bytes = 0
+            self._epoch_before = UNKNOWN_EPOCH if entries else image.epoch
         for entry in entries:
             self._entries.append(entry)
             self._size_bytes += len(entry.records) + ENTRY_OVERHEAD_BYTES
         while self._size_bytes > KEEP_BYTES:
-            self._size_bytes -= len(self._entries.popleft().records) + ENTRY_OVERHEAD_BYTES
+            dropped = self._entries.popleft()
+            self._size_bytes -= len(dropped.records) + ENTRY_OVERHEAD_BYTES
+            self._epoch_before = dropped.epoch
         self.image = image
         self.wake()
 
@@ -69,8 +76,7 @@ class MetadataLog:
             return FetchMetadataResponse(committed, snapshot=self._encoded_image(), leader_id=leader_id)
         chosen: list[MetadataEntry] = []
         size_bytes = 0
-        for index in range(offset + 1 - first, len(self._entries)):
-            entry = self._entries[index]
+        for entry in islice(self._entries, offset + 1 - first, None):
             if chosen and size_bytes + len(entry.records) > max_bytes:
                 break
             chosen.append(entry)
@@ -78,7 +84,7 @@ class MetadataLog:
         return FetchMetadataResponse(committed, tuple(chosen), leader_id=leader_id)
 
     def _same_history(self, offset: int, epoch: int, first: int) -> bool:
-        return offset < first or self._entries[offset - first].epoch == epoch
+        return epoch == (self._epoch_before if offset < first else self._entries[offset - first].epoch)
 
     def _encoded_image(self) -> bytes:
         """The image's bytes, encoded once for each offset at which somebody wants them."""

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from kraft.broker.controller_client import ControllerClient
+from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.isr import AlterPartitionFailed, AlterPartitionProposal, AlterPartitionResult, IsrCommitted
 from partitions.partition import Partition
+from partitions.ports import Halt
 from quorum.rpc.envelope import RpcError
 from quorum.rpc.messages import (
     NO_ERROR,
@@ -46,23 +48,23 @@ class AlterPartitionManager:
         controller: ControllerClient,
         monotonic_ms: Callable[[], int],
         rng: random.Random,
+        halt: Halt,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._controller = controller
         self._monotonic_ms = monotonic_ms
         self._rng = rng
+        self._halt = halt
         self._waiting: dict[Partition, AlterPartitionProposal] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="alter-partition")
+        self._task = start_vital_task(self._run(), "alter-partition", self._halt)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     def submit(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
         """Queues a proposal; a younger one of the same partition takes the place of an older one."""

@@ -90,7 +90,7 @@ class RemoteLeader:
         timeout_s = self._timeout_s + request.max_wait_ms / 1000
         answer = await self._call(request.lane, body, FETCH_VERSION, timeout_s)
         if answer.error_code:
-            return FetchResponse((), ErrorCode(answer.error_code).name)
+            return FetchResponse((), _error_name(answer.error_code))
         return FetchResponse(
             [
                 _fetched(keys[topic.topic_id, data.partition_index], data)
@@ -112,7 +112,7 @@ class RemoteLeader:
                 continue
             code = start[1] or end[1]
             offsets[query.key] = (
-                LeaderOffsets(error=ErrorCode(code).name) if code else LeaderOffsets(start[0], end[0])
+                LeaderOffsets(error=_error_name(code)) if code else LeaderOffsets(start[0], end[0])
             )
         return offsets
 
@@ -181,6 +181,14 @@ class RemoteLeader:
             self._drop(lane)
 
 
+def _error_name(code: int) -> str:
+    """Kafka's name of an error; a leader of a newer release may know some that this broker does not."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR.name
+
+
 def _fetched(key: PartitionKey, data: wire.PartitionData) -> FetchedPartition:
     diverging = data.diverging_epoch
     records = data.records
@@ -189,7 +197,7 @@ def _fetched(key: PartitionKey, data: wire.PartitionData) -> FetchedPartition:
     )
     return FetchedPartition(
         key,
-        ErrorCode(data.error_code).name if data.error_code else None,
+        _error_name(data.error_code) if data.error_code else None,
         data.high_watermark,
         data.log_start_offset,
         None if diverging is None else (diverging.epoch, diverging.end_offset),

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import structlog
 
 from kraft.broker.controller_client import ControllerClient
+from kraft.broker.vital_task import end_task, start_vital_task
+from partitions.ports import Halt
 from quorum.metadata.records import Listener
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.messages import (
@@ -32,6 +34,10 @@ REGISTRATION_TIMEOUT_S = 60.0
 REGISTRATION_ATTEMPT_S = 5.0
 BACKOFF_S = 0.1
 _UNKNOWN_TO_CONTROLLER = frozenset({"STALE_BROKER_EPOCH", "BROKER_ID_NOT_REGISTERED"})
+_REFUSED_FOR_GOOD = frozenset(
+    {"CLUSTER_AUTHORIZATION_FAILED", "INCONSISTENT_CLUSTER_ID", "INVALID_REGISTRATION", "UNSUPPORTED_VERSION"}
+)
+"""What asking again does not mend; an operator has to."""
 
 
 class BrokerState(enum.Enum):
@@ -73,6 +79,7 @@ class BrokerLifecycle:
         heartbeat_interval_s: float,
         session_timeout_s: float,
         metadata_offset: Callable[[], int],
+        halt: Halt,
     ) -> None:
         self._registration = registration
         self._controller = controller
@@ -80,6 +87,7 @@ class BrokerLifecycle:
         self._interval_s = heartbeat_interval_s
         self._session_s = session_timeout_s
         self._metadata_offset = metadata_offset
+        self._halt = halt
         self._ready = False
         self._want_shutdown = False
         self._abandoned = False
@@ -93,7 +101,7 @@ class BrokerLifecycle:
         """Registers. Raises RegistrationRefused when the controller says no for good."""
         self.state = BrokerState.STARTING
         await self._register()
-        self._task = asyncio.get_running_loop().create_task(self._heartbeats(), name="broker-heartbeats")
+        self._task = start_vital_task(self._heartbeats(), "broker-heartbeats", self._halt)
 
     def set_ready(self) -> None:
         """The broker can serve: from now on it asks to be unfenced."""
@@ -129,9 +137,7 @@ class BrokerLifecycle:
         return self.state is BrokerState.SHUTTING_DOWN
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
 
     # -- registration
 
@@ -148,7 +154,7 @@ class BrokerLifecycle:
                     request, RegisterBrokerResponse, timeout_s=REGISTRATION_ATTEMPT_S
                 )
             except RpcError as error:
-                if loop.time() >= deadline or error.code == "INCONSISTENT_CLUSTER_ID":
+                if loop.time() >= deadline or error.code in _REFUSED_FOR_GOOD:
                     raise RegistrationRefused(
                         f"broker {me.broker_id} could not register: {error.message} ({error.code})"
                     ) from error
@@ -163,7 +169,8 @@ class BrokerLifecycle:
     # -- heartbeats
 
     async def _heartbeats(self) -> None:
-        while True:
+        """Until cancelled, or told to shut down: a successor may hold the id from then on."""
+        while self.state is not BrokerState.SHUTTING_DOWN:
             try:
                 await self._heartbeat()
             except RpcError as error:
@@ -208,8 +215,6 @@ class BrokerLifecycle:
         )
         if answer.should_shutdown:
             await self._set_state(BrokerState.SHUTTING_DOWN)
-        elif self.state is BrokerState.SHUTTING_DOWN:
-            return
         elif self._want_shutdown:
             await self._set_state(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
         else:

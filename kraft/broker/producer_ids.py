@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from kraft.broker.controller_client import ControllerClient
+from quorum.rpc.envelope import RpcUnavailable
 from quorum.rpc.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 ALLOCATION_TIMEOUT_S = 5.0
@@ -26,14 +27,27 @@ class ProducerIds:
         self._allocating = asyncio.Lock()
 
     async def next(self) -> int:
-        """A producer id that nobody else gets. Raises RpcError when the controller gives no block."""
-        async with self._allocating:
-            if self._next == self._end:
-                block = await self._controller.call(
-                    AllocateProducerIdsRequest(self._broker_id, self._broker_epoch()),
-                    AllocateProducerIdsResponse,
-                    timeout_s=ALLOCATION_TIMEOUT_S,
-                )
-                self._next, self._end = block.first, block.first + block.count
-            self._next += 1
-            return self._next - 1
+        """A producer id that nobody else gets. Raises RpcError when the controller gives no block.
+
+        Who waits for a block, or for others that wait for one, waits ALLOCATION_TIMEOUT_S in all.
+        """
+        try:
+            async with asyncio.timeout(ALLOCATION_TIMEOUT_S), self._allocating:
+                if self._next >= self._end:
+                    await self._allocate()
+                self._next += 1
+                return self._next - 1
+        except TimeoutError as error:
+            raise RpcUnavailable(
+                f"no block of producer ids was allocated in {ALLOCATION_TIMEOUT_S:g} s"
+            ) from error
+
+    async def _allocate(self) -> None:
+        block = await self._controller.call(
+            AllocateProducerIdsRequest(self._broker_id, self._broker_epoch()),
+            AllocateProducerIdsResponse,
+            timeout_s=ALLOCATION_TIMEOUT_S,
+        )
+        if block.count <= 0:
+            raise RpcUnavailable(f"the controller allocated {block.count} producer ids")
+        self._next, self._end = block.first, block.first + block.count

@@ -13,8 +13,8 @@ they bring.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heappop, heappush
 
 from partitions.topic_partition import TopicPartition
 
@@ -58,62 +58,114 @@ class ProduceWait:
             self.settle(partition, "REQUEST_TIMED_OUT")
 
 
+class _ProduceQueue:
+    """What waits for one partition, the lowest offset first; ended elsewhere, it is let go of in time."""
+
+    __slots__ = ("_ended", "_heap", "_partition", "_serial")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self._partition = partition
+        self._heap: list[tuple[int, int, ProduceWait]] = []
+        self._serial = 0
+        self._ended = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, offset: int, operation: ProduceWait) -> None:
+        """A retried batch waits for an offset below that of younger ones, so order is not arrival."""
+        self._serial += 1
+        heappush(self._heap, (offset, self._serial, operation))
+
+    def settle_up_to(self, high_watermark: int, outcome: Outcome) -> None:
+        while self._heap and self._heap[0][0] <= high_watermark:
+            operation = heappop(self._heap)[2]
+            if self._partition not in operation.pending:
+                self._ended -= 1
+            operation.settle(self._partition, outcome)
+
+    def settle_all(self, outcome: Outcome) -> None:
+        for _, _, operation in sorted(self._heap):
+            operation.settle(self._partition, outcome)
+
+    def forget_ended(self) -> None:
+        """One more has ended by time or with its client; half of them gone, the rest moves together."""
+        self._ended += 1
+        if 2 * self._ended >= len(self._heap):
+            self._heap = [entry for entry in self._heap if self._partition in entry[2].pending]
+            heapify(self._heap)
+            self._ended = 0
+
+
 class ProducePurgatory:
     """Produce requests that wait until their records are below the high watermark."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: dict[TopicPartition, deque[tuple[int, ProduceWait]]] = {}
+        self._waiting: dict[TopicPartition, _ProduceQueue] = {}
         self.count = 0
 
     def wait(
         self, required: Mapping[TopicPartition, int], timeout_s: float
     ) -> asyncio.Future[dict[TopicPartition, Outcome]]:
-        """Waits until each partition's high watermark reaches the given offset (last offset + 1)."""
+        """Waits until each partition's high watermark reaches the given offset (last offset + 1).
+
+        Cancelling the future, as when the client is gone, ends the wait.
+        """
+        assert required, "there is something to wait for"
         operation = ProduceWait(self._loop.create_future(), required)
         if self.count >= WAITING_MAX:
             operation.expire()
             return operation.done
         self.count += 1
-        operation.done.add_done_callback(self._on_done)
+        operation.done.add_done_callback(lambda _: self._on_done(operation))
         operation.timer = self._loop.call_later(timeout_s, self._expire, operation)
         for partition, offset in required.items():
-            self._waiting.setdefault(partition, deque()).append((offset, operation))
+            queue = self._waiting.get(partition)
+            if queue is None:
+                queue = self._waiting[partition] = _ProduceQueue(partition)
+            queue.add(offset, operation)
         return operation.done
 
     def on_high_watermark(
         self, partition: TopicPartition, high_watermark: int, outcome: Outcome = None
     ) -> None:
-        """Settles what waited for an offset up to the new high watermark.
-
-        Appends of one partition come in offset order, so the queue is sorted: only its head is looked at.
-        """
+        """Settles what waited for an offset up to the new high watermark, and looks at nothing else."""
         queue = self._waiting.get(partition)
-        if queue is None:
-            return
-        while queue and (queue[0][0] <= high_watermark or queue[0][1].done.done()):
-            queue.popleft()[1].settle(partition, outcome)
-        if not queue:
-            del self._waiting[partition]
+        if queue is not None:
+            queue.settle_up_to(high_watermark, outcome)
+            if not queue:
+                del self._waiting[partition]
 
     def fail(self, partition: TopicPartition, code: str) -> None:
         """Leadership is gone, or the partition: everything that waits for it fails with `code`."""
-        for _, operation in self._waiting.pop(partition, ()):
-            operation.settle(partition, code)
+        queue = self._waiting.pop(partition, None)
+        if queue is not None:
+            queue.settle_all(code)
+
+    def entries_of(self, partition: TopicPartition) -> int:
+        """How much is held for one partition."""
+        return len(self._waiting.get(partition, ()))
 
     def _expire(self, operation: ProduceWait) -> None:
-        """Answers an operation whose time is over, and lets go of what is decided at the queues' heads."""
         undecided = list(operation.pending)
         operation.expire()
-        for partition in undecided:
-            queue = self._waiting.get(partition)
-            while queue and queue[0][1].done.done():
-                queue.popleft()
-            if queue is not None and not queue:
-                del self._waiting[partition]
+        self._forget(undecided)
 
-    def _on_done(self, future: asyncio.Future[dict[TopicPartition, Outcome]]) -> None:
+    def _on_done(self, operation: ProduceWait) -> None:
         self.count -= 1
+        operation.finish()
+        undecided = list(operation.pending)
+        operation.pending.clear()
+        self._forget(undecided)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            queue = self._waiting.get(partition)
+            if queue is not None:
+                queue.forget_ended()
+                if not queue:
+                    del self._waiting[partition]
 
 
 class FetchWait:

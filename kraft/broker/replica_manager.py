@@ -9,7 +9,7 @@ lagging followers. An error that leaves a replica half changed halts the node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
@@ -20,11 +20,12 @@ from kraft.broker.alter_partition_manager import AlterPartitionManager
 from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.purgatory import FetchPurgatory, ProducePurgatory
-from partitions.errors import NotLeaderOrFollower, PartitionError
+from kraft.broker.vital_task import end_task, start_vital_task
+from partitions.errors import NotLeaderOrFollower, PartitionError, ReplicaOffline
 from partitions.isr import AlterPartitionProposal, IsrChange
 from partitions.lag_schedule import LagSchedule
 from partitions.log.config import LogConfig
-from partitions.log.errors import LogStorageError
+from partitions.log.errors import LogError, LogStorageError
 from partitions.log_manager import LogManager
 from partitions.partition import AckStatus, Partition, ReplicaContext, Transition
 from partitions.ports import Halt
@@ -71,10 +72,12 @@ class ReplicaManager:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._fetchers: FetcherManager | None = None
         self._lag_task: asyncio.Task[None] | None = None
-        self._risen: dict[TopicPartition, None] = {}
+        self._moved: dict[TopicPartition, None] = {}
+        self._offline: dict[TopicPartition, LogError] = {}
         self._knows_strays = False
         self._deleting: dict[TopicPartition, None] = {}
-        self._deletions: set[asyncio.Task[None]] = set()
+        self._deletions: dict[asyncio.Task[None], None] = {}
+        self._closing = False
         self._closed = False
         self.metrics = metrics
         self.produce_purgatory = ProducePurgatory(loop)
@@ -85,17 +88,15 @@ class ReplicaManager:
     def start(self, fetchers: FetcherManager) -> None:
         """Begins to watch for lagging followers; `fetchers` copy what this broker follows."""
         self._fetchers = fetchers
-        self._lag_task = self._loop.create_task(self._watch_lag(), name="isr-lag")
+        self._lag_task = start_vital_task(self._watch_lag(), "isr-lag", self._halt)
 
     async def close(self) -> None:
         """Stops copying and watching. The logs are closed by their manager."""
-        self._closed = True
-        if self._lag_task is not None:
-            self._lag_task.cancel()
-            await asyncio.gather(self._lag_task, return_exceptions=True)
+        self._closing = True
+        await end_task(self._lag_task)
         if self._fetchers is not None:
             await self._fetchers.close()
-        await asyncio.gather(*self._deletions)
+        await asyncio.gather(*self._deletions, return_exceptions=True)
 
     def monotonic_ms(self) -> int:
         """The time that replicas reckon lag in."""
@@ -104,10 +105,16 @@ class ReplicaManager:
     # -- finding
 
     def partition(self, key: TopicPartition) -> Partition:
-        """The local replica. Raises UnknownTopicOrPartition, or NotLeaderOrFollower if it is elsewhere."""
+        """The local replica.
+
+        Raises UnknownTopicOrPartition, NotLeaderOrFollower if it is elsewhere, or ReplicaOffline if its
+        log cannot be used.
+        """
         partition = self._partitions.get(key)
         if partition is not None:
             return partition
+        if key in self._offline:
+            raise ReplicaOffline(f"the log of {key} cannot be used: {self._offline[key]}")
         topic = self._metadata.image.topic(key.topic)
         if topic is None or not 0 <= key.partition < len(topic.partitions):
             raise UnknownTopicOrPartition(f"this broker knows no partition {key}")
@@ -126,10 +133,19 @@ class ReplicaManager:
         partition = self._partitions.get(key)
         return self._logs.high_watermark(key) if partition is None else partition.high_watermark
 
+    @property
+    def offline_partitions(self) -> Mapping[TopicPartition, LogError]:
+        """Replicas that are assigned here and whose logs cannot be used, with the reason."""
+        return self._offline
+
     def take_changed_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Those that rose since the last call."""
-        changed, self._risen = self._risen, {}
+        """Those that rose, or were cut back with the log, since the last call."""
+        changed, self._moved = self._moved, {}
         return {key: self.high_watermark(key) for key in changed if key in self._partitions}
+
+    def note_changed_high_watermarks(self, keys: Iterable[TopicPartition]) -> None:
+        """Puts back what was taken and could not be written."""
+        self._moved.update(dict.fromkeys(keys))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What the high watermark checkpoint holds."""
@@ -172,9 +188,9 @@ class ReplicaManager:
             return
         if key in self._deleting:
             return  # the log of an earlier topic of this name goes first; see `_delete_logs`
-        partition = self._partitions.get(key)
+        partition = self._partitions.get(key) or self._create(key, topic.topic_id)
         if partition is None:
-            partition = self._create(key, topic.topic_id)
+            return
         transition = partition.apply_state(state, self.monotonic_ms())
         if transition is Transition.BECAME_LEADER:
             self.metrics.leader_elections += 1
@@ -194,8 +210,15 @@ class ReplicaManager:
                     FollowedPartition(key, topic.topic_id, state.leader, state.leader_epoch, partition)
                 )
 
-    def _create(self, key: TopicPartition, topic_id: bytes) -> Partition:
-        replica_log = self._logs.get_or_create(key, topic_id, self._topic_config(key.topic))
+    def _create(self, key: TopicPartition, topic_id: bytes) -> Partition | None:
+        """The replica over its log; None if the log cannot be used, which leaves the other partitions alone."""
+        try:
+            replica_log = self._logs.get_or_create(key, topic_id, self._topic_config(key.topic))
+        except LogError as error:
+            log.error("a replica is offline", partition=str(key), reason=str(error))
+            self._offline[key] = error
+            return None
+        self._offline.pop(key, None)
         partition = Partition(
             key,
             topic_id,
@@ -208,6 +231,8 @@ class ReplicaManager:
 
     def _remove(self, key: TopicPartition, topic_id: bytes, removed: list[TopicPartition]) -> None:
         """Ends a replica that is not assigned here any more; its log is to be deleted."""
+        if self._offline.pop(key, None) is not None:
+            removed.append(key)
         partition = self._partitions.get(key)
         if partition is None or partition.topic_id != topic_id:
             return
@@ -227,6 +252,12 @@ class ReplicaManager:
             if not is_ours or replica_log.topic_id not in (None, topic.topic_id if topic else None):
                 log.info("a log is not assigned here any more", partition=str(key))
                 strays.append(key)
+        for key in self._logs.failed:
+            topic = image.topic(key.topic)
+            state = None if topic is None else image.partition(topic.topic_id, key.partition)
+            if state is None or self._broker_id not in state.replicas:
+                log.info("a log that cannot be used is not assigned here any more", partition=str(key))
+                strays.append(key)
         return strays
 
     def _delete_logs(self, keys: list[TopicPartition]) -> None:
@@ -234,9 +265,9 @@ class ReplicaManager:
         if not keys:
             return
         self._deleting.update(dict.fromkeys(keys))
-        task = self._loop.create_task(self._delete(keys), name="delete-logs")
-        self._deletions.add(task)
-        task.add_done_callback(self._deletions.discard)
+        task = start_vital_task(self._delete(keys), "delete-logs", self._halt)
+        self._deletions[task] = None
+        task.add_done_callback(self._deletions.pop)
 
     async def _delete(self, keys: list[TopicPartition]) -> None:
         try:
@@ -288,7 +319,7 @@ class ReplicaManager:
 
     def on_high_watermark(self, partition: Partition, high_watermark: int) -> None:
         key = partition.topic_partition
-        self._risen[key] = None
+        self._moved[key] = None
         status = partition.ack_status(high_watermark)
         self.produce_purgatory.on_high_watermark(
             key, high_watermark, None if status is AckStatus.OK else status.value
@@ -313,6 +344,8 @@ class ReplicaManager:
 
     def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
         self.metrics.truncations += 1
+        if to_offset < high_watermark:
+            self._moved[TopicPartition(*key)] = None
         level = log.error if to_offset < high_watermark else log.info
         level(
             "truncated", partition=f"{key[0]}-{key[1]}", start=from_offset, end=to_offset, hw=high_watermark

@@ -9,6 +9,7 @@ BrokerServer.)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.services import BrokerServices
 from kraft.broker.tls import server_context
+from kraft.broker.vital_task import start_vital_task
 from kraft.config import Endpoint, ServerConfig
 from kraft.environment import Environment
 from kraft.network.connection import CloseConnectionError, Connection
@@ -67,6 +69,7 @@ class BrokerServer:
         self._identity = identity
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
         self._listeners: list[SocketServer] = []
         rng, halt = environment.rng, environment.halt
         self._rpc = RpcClient(secret, environment.connector_factory)
@@ -84,7 +87,7 @@ class BrokerServer:
             rng=rng,
         )
         self._alter_partitions = AlterPartitionManager(
-            config.node_id, self._epoch, self.controller, self._monotonic_ms, rng
+            config.node_id, self._epoch, self.controller, self._monotonic_ms, rng, halt
         )
         self.replicas = ReplicaManager(
             config.node_id,
@@ -133,25 +136,33 @@ class BrokerServer:
     async def stop(self) -> None:
         """Moves leaderships away if a controller answers, then closes everything, logs last."""
         lifecycle = self.lifecycle
-        if lifecycle is not None and lifecycle.state is not BrokerState.NOT_RUNNING:
-            timeout_s = self._config.get("controlled.shutdown.timeout.ms") / 1000
-            moved = await lifecycle.controlled_shutdown(timeout_s)
-            log.info("controlled shutdown", leaderships_moved=moved)
-        await self.abort()
+        try:
+            if lifecycle is not None and lifecycle.state is not BrokerState.NOT_RUNNING:
+                timeout_s = self._config.get("controlled.shutdown.timeout.ms") / 1000
+                moved = await lifecycle.controlled_shutdown(timeout_s)
+                log.info("controlled shutdown", leaderships_moved=moved)
+        finally:
+            await self.abort()
 
     async def abort(self) -> None:
-        """Closes everything at once, without asking the controller; the logs are closed properly all the same."""
-        await asyncio.gather(*(listener.close(LISTENER_GRACE_S) for listener in self._listeners))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.loader.close()
-        await self.replicas.close()
-        await self._alter_partitions.close()
-        if self.lifecycle is not None:
-            await self.lifecycle.close()
+        """Closes everything at once, without asking the controller; the logs are closed properly all the same.
+
+        One part that fails to close keeps none of the others open; its error is raised at the end.
+        """
+        async with contextlib.AsyncExitStack() as last_to_first:
+            last_to_first.push_async_callback(self._rpc.close)
+            last_to_first.push_async_callback(self._close_logs)
+            if self.lifecycle is not None:
+                last_to_first.push_async_callback(self.lifecycle.close)
+            last_to_first.push_async_callback(self._alter_partitions.close)
+            last_to_first.push_async_callback(self.replicas.close)
+            last_to_first.push_async_callback(self.loader.close)
+            last_to_first.push_async_callback(self._end_periodic)
+            for listener in self._listeners:
+                last_to_first.push_async_callback(listener.close, LISTENER_GRACE_S)
+
+    async def _close_logs(self) -> None:
         await self.logs.close(broker_epoch=self._epoch(), high_watermarks=self.replicas.high_watermarks())
-        await self._rpc.close()
 
     # -- parts
 
@@ -202,6 +213,7 @@ class BrokerServer:
             heartbeat_interval_s=config.get("broker.heartbeat.interval.ms") / 1000,
             session_timeout_s=config.get("broker.session.timeout.ms") / 1000,
             metadata_offset=lambda: self.loader.image.offset,
+            halt=self._environment.halt,
         )
 
     def _services(self, lifecycle: BrokerLifecycle) -> BrokerServices:
@@ -260,20 +272,38 @@ class BrokerServer:
             ),
             ("retention", get("log.retention.check.interval.ms"), self._apply_retention),
         ):
-            self._tasks.append(self._loop.create_task(self._every(interval_ms / 1000, action), name=name))
+            self._tasks.append(
+                start_vital_task(self._every(interval_ms / 1000, action), name, self._environment.halt)
+            )
 
     async def _every(self, interval_s: float, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        while True:
-            await asyncio.sleep(interval_s)
+        """Until the broker stops. An action is never cancelled: its job, half done, would run on and
+        write the same checkpoint as the end does.
+        """
+        while not self._stopping.is_set():
+            try:
+                async with asyncio.timeout(interval_s):
+                    await self._stopping.wait()
+                return
+            except TimeoutError:
+                pass
             try:
                 await action()
             except LogStorageError as error:
                 log.error("a periodic task failed; it runs again", task=action.__name__, reason=str(error))
 
+    async def _end_periodic(self) -> None:
+        self._stopping.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def _checkpoint_high_watermarks(self) -> None:
         changed = self.replicas.take_changed_high_watermarks()
-        if changed:
-            await self.logs.checkpoint_high_watermarks(changed)
+        try:
+            if changed:
+                await self.logs.checkpoint_high_watermarks(changed)
+        except LogStorageError:
+            self.replicas.note_changed_high_watermarks(changed)  # the next round writes them
+            raise
 
     async def _checkpoint_recovery_points(self) -> None:
         await self.logs.checkpoint_recovery_points()

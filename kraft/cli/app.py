@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import click
 import typer
+from rich.markup import escape
 
 from kraft.cli import cluster, storage, topics
 from kraft.cli.consume import consume
 from kraft.cli.demo.run import demo
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, UserError
-from kraft.cli.output import console
+from kraft.cli.errors import EXIT_DONE, UserError
+from kraft.cli.output import console, print_line
 from kraft.cli.produce import produce
 
 app = typer.Typer(
@@ -44,24 +44,16 @@ def version() -> None:
     """Print the version."""
     from importlib.metadata import version as installed
 
-    click.echo(installed("kraft"))
+    print_line(installed("kraft"))
 
 
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code."""
     try:
-        result = app(arguments, standalone_mode=False)
+        app(arguments)
     except UserError as error:
-        console.print(f"[red]error:[/red] {error}", soft_wrap=True)
+        console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
         return error.exit_code
-    except click.exceptions.Exit as exit_:
-        return exit_.exit_code
-    except click.Abort:
-        return EXIT_FAILED
-    except click.ClickException as error:
-        error.show()
-        return EXIT_USAGE
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        return 130
-    return result if isinstance(result, int) else EXIT_DONE
+    except SystemExit as ended:  # how the command-line library ends, also after wrong usage (2)
+        return ended.code if isinstance(ended.code, int) else EXIT_DONE
+    return EXIT_DONE

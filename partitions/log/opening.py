@@ -95,7 +95,7 @@ def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:
     opened = (
         _open_existing(storage, request, names, segments)
         if len(segments)
-        else _create(storage, request, segments)
+        else _create(storage, request, names, segments)
     )
     opened.topic_id = topic_id
     if created:
@@ -128,7 +128,15 @@ def inconsistent_topic_id(directory: str, found: bytes, expected: bytes) -> Inco
     )
 
 
-def _create(storage: LogStorage, request: OpenRequest, segments: SegmentList) -> OpenedLog:
+def _create(
+    storage: LogStorage, request: OpenRequest, names: Sequence[str], segments: SegmentList
+) -> OpenedLog:
+    """A log without segments. A crash may have left epochs and producers of ones that are gone."""
+    stale = base_offsets(names, SNAPSHOT_SUFFIX)
+    for offset in stale:
+        storage.remove(f"{request.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    if stale:
+        storage.sync_dir(request.directory)
     limits = _truncation_limits(storage, request.directory)
     start = request.log_start_offset
     if limits is not None:
@@ -153,7 +161,7 @@ def _create(storage: LogStorage, request: OpenRequest, segments: SegmentList) ->
         topic_id=None,
         limits=limits,
         report=RecoveryReport(clean=True),
-        epochs_changed=False,
+        epochs_changed=CHECKPOINT_FILE_NAME in names,
         existed_cleanly=False,
     )
 

@@ -155,7 +155,10 @@ class RaftLinks:
         socket = web.WebSocketResponse(
             max_msg_size=MESSAGE_MAX_BYTES, heartbeat=HEARTBEAT_S, timeout=HANDSHAKE_TIMEOUT_S
         )
-        await socket.prepare(request)
+        try:
+            await socket.prepare(request)
+        except ConnectionError:
+            return web.Response(status=400)  # for a dialer that is gone already
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                 peer_id = await self._prove_as_acceptor(socket)
@@ -165,7 +168,10 @@ class RaftLinks:
             )
             await socket.close()
             return socket
-        await self._run(socket, peer_id)
+        try:
+            await self._run(socket, peer_id)
+        except ConnectionError as error:
+            log.debug("a Raft link broke", peer=peer_id, reason=str(error))
         return socket
 
     def _proof(self, role: bytes, dialer: int, acceptor: int, nonces: bytes) -> bytes:

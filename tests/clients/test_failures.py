@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.node_processes import NodeProcesses
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.producers import InitProducerIdRequest
+from tests.support.node_processes import NodeProcesses, until
+from tests.support.raw_client import RawConnection, batch
 from tests.support.streams import IDEMPOTENT, ConfluentStream, audit, read_all, streaming
 
 PARTITIONS = 3
@@ -99,3 +102,25 @@ def test_killing_the_whole_cluster_keeps_everything(fragile_cluster: NodeProcess
         cluster.restore()
         stream.wait_for(AFTER)
     audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
+
+
+def test_sequences_survive_a_change_of_leader(fragile_cluster: NodeProcesses) -> None:
+    """The new leader knows the last batches from its log, and takes a repeated one for what it is."""
+    cluster = fragile_cluster
+    topic = cluster.create_topic("sequences", min_insync_replicas="2")
+    first_leader = cluster.leader(topic)
+    with RawConnection(cluster.address(first_leader)) as connection:
+        producer_id = connection.call(InitProducerIdRequest(producer_id=-1, producer_epoch=-1), 4).producer_id
+
+        def records(sequence: int) -> bytes:
+            return batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+        offsets = [connection.produce(topic, records(sequence)).base_offset for sequence in range(3)]
+    cluster.local.kill(first_leader)
+    until(lambda: cluster.leader(topic) != first_leader, "another broker leads")
+    with RawConnection(cluster.address(cluster.leader(topic))) as connection:
+        for sequence, offset in enumerate(offsets):
+            again = connection.produce(topic, records(sequence))
+            assert (again.error_code, again.base_offset) == (ErrorCode.NONE, offset)
+        assert connection.produce(topic, records(4)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert connection.produce(topic, records(3)).base_offset == offsets[-1] + 1

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tests.support.node_processes import NodeProcesses, until
-from tests.support.real_clients import CLIENTS, QUIET, Client, How, run_kcat
+from tests.support.real_clients import CLIENTS, QUIET, Client, How, confluent_consumer, run_kcat
 
 VALUES = [b"value %d" % number for number in range(300)]
 FIRST_MS, STEP_MS = 1_700_000_000_000, 1000
@@ -107,7 +107,7 @@ Offsets = tuple[dict[int, int | None], int, int]
 
 
 def confluent_offsets(bootstrap: str, topic: str, timestamps: list[int]) -> Offsets:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", **QUIET})
+    consumer = confluent_consumer(bootstrap)
     try:
         found: dict[int, int | None] = {}
         for timestamp in timestamps:
@@ -206,9 +206,7 @@ def test_log_append_time(cluster: NodeProcesses) -> None:
     ((kind, stamp),) = stamps
     assert kind == 2, "log append time"
     assert before_ms <= stamp <= after_ms
-    consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "check.crcs": True, **QUIET}
-    )
+    consumer = confluent_consumer(cluster.bootstrap, **{"check.crcs": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
     (message,) = consumer.consume(1, 20)
     consumer.close()
@@ -219,7 +217,7 @@ def test_log_append_time(cluster: NodeProcesses) -> None:
 def test_starting_at_the_end_sees_only_what_comes_later(cluster: NodeProcesses, timed_topic: str) -> None:
     topic = cluster.create_topic("end")
     CLIENTS[0].produce(cluster.bootstrap, topic, {0: VALUES[:10]})
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused", **QUIET})
+    consumer = confluent_consumer(cluster.bootstrap)
     try:
         consumer.assign([TopicPartition(topic, 0, end_offset(cluster, topic))])
         assert consumer.consume(1, 0.5) == []
@@ -242,9 +240,8 @@ def test_kcat_starts_at_timestamps_and_before_the_end(cluster: NodeProcesses, ti
 
 def test_an_offset_out_of_range(cluster: NodeProcesses, timed_topic: str) -> None:
     """The client is told, and goes where its own setting sends it."""
-    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "unused", **QUIET}
-    strict = Consumer({**settings, "auto.offset.reset": "error"})
-    lenient = Consumer({**settings, "auto.offset.reset": "earliest"})
+    strict = confluent_consumer(cluster.bootstrap, **{"auto.offset.reset": "error"})
+    lenient = confluent_consumer(cluster.bootstrap, **{"auto.offset.reset": "earliest"})
     try:
         for consumer in (strict, lenient):
             consumer.assign([TopicPartition(timed_topic, 0, TIMED + 1000)])
@@ -271,7 +268,7 @@ def test_producing_creates_the_topic(client: Client, cluster: NodeProcesses) -> 
 def test_asking_alone_creates_nothing(cluster: NodeProcesses) -> None:
     """Admin clients and consumers that forbid it leave no topic behind."""
     topic = f"never-made-{uuid.uuid4().hex[:8]}"
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused", **QUIET})
+    consumer = confluent_consumer(cluster.bootstrap)
     assert consumer.list_topics(topic, timeout=20).topics[topic].error is not None
     consumer.close()
     assert topic not in cluster.admin.list_topics(timeout=20).topics

@@ -11,13 +11,17 @@ import argparse
 import asyncio
 import json
 import logging
+import os
+import subprocess
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 import structlog
@@ -29,6 +33,7 @@ from tests.support.cluster_faults import Faults, Plan, each_fault_once, wild
 from tests.support.simulated_client import Client, Ledger, PartitionProducer, PartitionReader
 from tests.support.simulated_cluster import SimulatedCluster
 
+ROOT = Path(__file__).parents[2]
 TOPIC, PARTITIONS = "orders", 3
 SIDE_TOPIC = "side"
 TOPIC_CONFIGS = {"min.insync.replicas": "2", "segment.bytes": "65536"}
@@ -271,6 +276,33 @@ def played(seed: int, plan: Plan, timeline: str | None = None) -> dict[str, Any]
     except IsolatedRunError as error:
         document = asdict(Outcome(seed, wrong=[str(error)]))
     return {**document, "real_s": round(time.perf_counter() - began_s, 2)}
+
+
+def play_twice(*arguments: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What `main` prints in two processes at once, which hash strings differently."""
+
+    def run(hash_seed: int) -> list[dict[str, Any]]:
+        environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "tests.support.cluster_story", *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(run, (1, 4242))
+    return first, second
+
+
+def throughput(stories: Sequence[Mapping[str, Any]]) -> str:
+    """How fast the stories went, for people."""
+    virtual_s = sum(story["virtual_s"] for story in stories)
+    real_s = sum(story["real_s"] for story in stories)
+    requests = sum(story["requests"] for story in stories)
+    records = sum(story["acknowledged"] for story in stories)
+    return (
+        f"{len(stories)} seeds: {virtual_s:.0f} virtual s in {real_s:.0f} s ({virtual_s / real_s:.1f} a second),"
+        f" {requests / virtual_s:.0f} produce requests and {records / virtual_s:.0f} records a virtual second"
+    )
 
 
 if __name__ == "__main__":

@@ -50,6 +50,10 @@ class NodeProcesses:
         """Where a node's clients connect."""
         return "127.0.0.1", self.local.node(node_id).client_port
 
+    def log_text(self, node_id: int) -> str:
+        """Everything the node's processes have printed."""
+        return (self.local.node_dir(node_id) / "server.log").read_text(errors="replace")
+
     # -- topics
 
     def new_name(self, word: str) -> str:

@@ -67,6 +67,14 @@ class Client(Protocol):
         """Reads `counts[p]` values of each partition from `offsets[p]` (default 0) on."""
 
 
+def confluent_consumer(bootstrap: str, **settings: Any) -> Any:
+    """A consumer for assigned partitions that never looks for a group."""
+    from confluent_kafka import Consumer
+
+    fixed = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, **QUIET}
+    return Consumer({**fixed, **settings})
+
+
 class Confluent:
     """librdkafka of today."""
 
@@ -104,11 +112,9 @@ class Confluent:
             raise ClientFailed(f"{left} values without an answer; failed: {failures[:3]}")
 
     def consume(self, bootstrap: str, topic: str, counts: Counts, offsets: Counts = START) -> Values:
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import TopicPartition
 
-        consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, **QUIET}
-        )
+        consumer = confluent_consumer(bootstrap)
         read = _Reading(counts)
         try:
             consumer.assign([TopicPartition(topic, p, offsets.get(p, 0)) for p in counts])

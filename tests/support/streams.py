@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from tests.support.node_processes import until
-from tests.support.real_clients import QUIET
+from tests.support.real_clients import QUIET, confluent_consumer
 
 PAUSE_S = 0.004
 """Between two rounds over the partitions, so that a stream lasts while nodes come and go."""
@@ -184,15 +184,7 @@ def streaming(stream: Stream) -> Iterator[Stream]:
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> Log:
     """Everything that a fresh consumer sees, from the beginning to the end."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            **QUIET,
-        }
-    )
+    consumer = confluent_consumer(bootstrap, **{"auto.offset.reset": "error"})
     log: Log = {partition: [] for partition in range(partitions)}
     try:
         ends = {}

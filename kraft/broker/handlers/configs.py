@@ -68,9 +68,9 @@ def _describe(
         result.error_code = ErrorCode.INVALID_REQUEST
         result.error_message = f"resources of type {resource.resource_type} have no configs here"
         return result
-    wanted = resource.configuration_keys
+    wanted = frozenset(resource.configuration_keys or ())  # none named: all, as in Kafka
     for entry in entries:
-        if wanted is None or entry.name in wanted:
+        if not wanted or entry.name in wanted:
             if not documentation:
                 entry.documentation = None
             result.configs.append(entry)

@@ -41,6 +41,7 @@ from quorum.rpc.messages import NO_ERROR, CreateTopicsRequest, NewTopic
 AUTO_CREATE_TIMEOUT_S = 5.0
 DESCRIBE_PARTITIONS_MAX = 2_000
 INTERNAL_TOPIC_PREFIX = "__"
+NO_LEADER = -1
 
 
 def handle_metadata(
@@ -168,7 +169,7 @@ def _topic(
             MetadataResponsePartition(
                 error_code=_partition_error(services, request.listener_name, partition, request.version),
                 partition_index=number,
-                leader_id=partition.leader,
+                leader_id=_reachable_leader(services, request.listener_name, partition),
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
@@ -187,6 +188,12 @@ def _partition_error(
     if services.metadata.endpoint(partition.leader, listener_name) is None:
         return ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
     return ErrorCode.NONE
+
+
+def _reachable_leader(services: BrokerServices, listener_name: str, partition: PartitionImage) -> int:
+    """The leader if the brokers of the answer contain it, else -1: clients look its address up there."""
+    failed = _partition_error(services, listener_name, partition) != ErrorCode.NONE
+    return NO_LEADER if failed else partition.leader
 
 
 def _offline_replicas(services: BrokerServices, partition: PartitionImage) -> list[int]:
@@ -268,7 +275,7 @@ def _described(
             DescribeTopicPartitionsResponsePartition(
                 error_code=_partition_error(services, listener_name, partition),
                 partition_index=number,
-                leader_id=partition.leader,
+                leader_id=_reachable_leader(services, listener_name, partition),
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),

@@ -6,15 +6,20 @@ tools see each replica's log end offset.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.offsets import (
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -31,19 +36,34 @@ from partitions.log.errors import LogError
 from partitions.topic_partition import TopicPartition
 
 _TIERED = (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP)
+_FIRST_VERSION_OF: Mapping[int, int] = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+"""What a negative timestamp means, since when."""
 
 
 def handle_list_offsets(
     services: BrokerServices, request: Request[ListOffsetsRequest]
 ) -> ListOffsetsResponse:
     """Answers ListOffsets."""
-    replica_id = request.body.replica_id
+    replica_id, version = request.body.replica_id, request.version
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _list(services, TopicPartition(topic.name, wanted.partition_index), wanted, replica_id)
+                    _list(
+                        services,
+                        TopicPartition(topic.name, wanted.partition_index),
+                        wanted,
+                        replica_id,
+                        version,
+                    )
                     for wanted in topic.partitions
                 ],
             )
@@ -52,8 +72,17 @@ def handle_list_offsets(
     )
 
 
+def _is_known(timestamp: int, version: int) -> bool:
+    first = _FIRST_VERSION_OF.get(timestamp)
+    return first is not None and version >= first
+
+
 def _list(
-    services: BrokerServices, key: TopicPartition, wanted: ListOffsetsPartition, replica_id: int
+    services: BrokerServices,
+    key: TopicPartition,
+    wanted: ListOffsetsPartition,
+    replica_id: int,
+    version: int,
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=key.partition)
     try:
@@ -61,6 +90,9 @@ def _list(
         if replica_id == DEBUGGING_REPLICA_ID and wanted.timestamp == LATEST_TIMESTAMP:
             answer.offset = partition.log_end_offset
             answer.leader_epoch = partition.leader_epoch
+            return answer
+        if wanted.timestamp < 0 and not _is_known(wanted.timestamp, version):
+            answer.error_code = ErrorCode.UNSUPPORTED_VERSION
             return answer
         if wanted.timestamp in _TIERED:
             partition.check_epoch(wanted.current_leader_epoch)

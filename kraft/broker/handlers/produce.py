@@ -23,6 +23,7 @@ from kraft.protocol.produce import (
 )
 from partitions.errors import PartitionError
 from partitions.log.errors import LogError
+from partitions.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from partitions.topic_partition import TopicPartition
 
 FIRST_VERSION_SERVED = 3
@@ -38,7 +39,7 @@ def handle_produce(
     body = request.body
     refusal = _refusal(request)
     pending: dict[TopicPartition, int] = {}
-    waiting: dict[TopicPartition, PartitionProduceResponse] = {}
+    waiting: list[tuple[TopicPartition, PartitionProduceResponse]] = []
     topics = []
     for topic in body.topic_data:
         answers = []
@@ -49,8 +50,8 @@ def handle_produce(
             else:
                 answer, required_offset = _append(services, key, data.records, body.acks)
                 if required_offset is not None:
-                    pending[key] = required_offset
-                    waiting[key] = answer
+                    pending[key] = max(required_offset, pending.get(key, 0))
+                    waiting.append((key, answer))
             answers.append(answer)
         topics.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
     response = ProduceResponse(responses=topics)
@@ -60,8 +61,10 @@ def handle_produce(
     if pending:
         timeout_s = min(max(body.timeout_ms, 0), TIMEOUT_MAX_MS) / 1000
         decided = services.replicas.produce_purgatory.wait(pending, timeout_s)
-        return _when_committed(services, request, response, decided, waiting)
-    return _with_leader_hints(services, request, response)
+        return _when_committed(
+            services, request.version, request.listener_name, response, decided, waiting
+        )
+    return _with_leader_hints(services, request.version, request.listener_name, response)
 
 
 def _refusal(request: Request[ProduceRequest]) -> ErrorCode | None:
@@ -84,6 +87,8 @@ def _append(
         partition = replicas.partition(key)
         if not records:
             raise EmptyProduce(f"the request has no records for {key}")
+        if HEADER_BYTES <= _first_batch_bytes(records) < len(records):
+            raise SeveralBatches(f"the request has more than one record batch for {key}")
         info = partition.append_records(records, acks=acks, now_ms=replicas.monotonic_ms())
     except (PartitionError, LogError) as error:
         replicas.metrics.failed_produce_requests += 1
@@ -109,25 +114,44 @@ def _append(
     return answer, None
 
 
+def _first_batch_bytes(records: bytes | bytearray | memoryview) -> int:
+    """How long the first batch says it is; 0 if there is not even that. The log checks the rest."""
+    if len(records) < LOG_OVERHEAD_BYTES:
+        return 0
+    return int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big", signed=True) + LOG_OVERHEAD_BYTES
+
+
 class EmptyProduce(PartitionError):
     """A partition without a batch."""
 
     code = "INVALID_RECORD"
 
 
+class SeveralBatches(PartitionError):
+    """Since record format 2 a client sends one batch for a partition in one request, as in Kafka."""
+
+    code = "INVALID_RECORD"
+
+
 async def _when_committed(
     services: BrokerServices,
-    request: Request[ProduceRequest],
+    version: int,
+    listener_name: str,
     response: ProduceResponse,
     decided: asyncio.Future[dict[TopicPartition, Outcome]],
-    waiting: dict[TopicPartition, PartitionProduceResponse],
+    waiting: list[tuple[TopicPartition, PartitionProduceResponse]],
 ) -> ProduceResponse:
-    """Waits until every partition's records are committed, or it is known that they may not be."""
-    for key, code in (await decided).items():
+    """Waits until every partition's records are committed, or it is known that they may not be.
+
+    Holds nothing of the request: its records are views of the frame, which would stay in memory.
+    """
+    outcomes = await decided
+    for key, answer in waiting:
+        code = outcomes[key]
         if code is not None:
-            waiting[key].error_code = ErrorCode[code]
-            waiting[key].base_offset = -1
-    return _with_leader_hints(services, request, response)
+            answer.error_code = ErrorCode[code]
+            answer.base_offset = -1
+    return _with_leader_hints(services, version, listener_name, response)
 
 
 def _close_on_error(response: ProduceResponse) -> None:
@@ -141,17 +165,17 @@ def _close_on_error(response: ProduceResponse) -> None:
 
 
 def _with_leader_hints(
-    services: BrokerServices, request: Request[ProduceRequest], response: ProduceResponse
+    services: BrokerServices, version: int, listener_name: str, response: ProduceResponse
 ) -> ProduceResponse:
     """Adds who leads now to the answers of a former leader (KIP-951)."""
-    if request.version < FIRST_VERSION_WITH_LEADER_HINTS:
+    if version < FIRST_VERSION_WITH_LEADER_HINTS:
         return response
     endpoints: dict[int, NodeEndpoint] = {}
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
                 hint = leader_hint(
-                    services, TopicPartition(topic.name, answer.index), request.listener_name, endpoints
+                    services, TopicPartition(topic.name, answer.index), listener_name, endpoints
                 )
                 answer.current_leader = hint
     if endpoints:

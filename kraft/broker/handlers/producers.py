@@ -9,7 +9,7 @@ from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
-from quorum.rpc.envelope import RpcError, RpcUnavailable
+from quorum.rpc.envelope import RpcError
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -30,10 +30,10 @@ async def handle_init_producer_id(
         # A producer without transactional id that names its old id gets a new one: nobody else remembers
         # its epoch, and a new id is as good (Kafka does the same).
         producer_id = await services.producer_ids.next()
-    except RpcUnavailable:
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    except RpcError as error:
-        return _refused(ErrorCode[error.code])
+    except RpcError:
+        # As in Kafka, whatever the reason: producers try again on this one. COORDINATOR_NOT_AVAILABLE
+        # would send them looking for a coordinator, which an idempotent producer has none of.
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 

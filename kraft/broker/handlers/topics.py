@@ -7,6 +7,7 @@ too, so that a client that asks the same broker next is not told the old state.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from kraft.broker.request import Request
@@ -28,7 +29,7 @@ from kraft.protocol.schemas.topics import (
 )
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError
+from quorum.rpc.envelope import RpcError, RpcUnavailable
 
 TIMEOUT_MAX_S = 60.0
 CATCH_UP_TIMEOUT_S = 2.0
@@ -56,6 +57,15 @@ async def _catch_up(services: BrokerServices, known: Callable[[], bool]) -> None
         return
 
 
+def _refusal(error: RpcError) -> tuple[ErrorCode, str]:
+    """What a client is told when the whole call failed. Without an answer nobody knows whether the
+    change was made, and that is what REQUEST_TIMED_OUT says.
+    """
+    if isinstance(error, RpcUnavailable):
+        return ErrorCode.REQUEST_TIMED_OUT, f"the change may or may not have been made: {error.message}"
+    return ErrorCode[error.code], error.message
+
+
 def _timeout_s(timeout_ms: int) -> float:
     return min(max(timeout_ms, 0) / 1000, TIMEOUT_MAX_S) or 0.001
 
@@ -65,8 +75,8 @@ async def handle_create_topics(
 ) -> CreateTopicsResponse:
     """Answers CreateTopics. A name that is there twice is refused, as in Kafka."""
     body = request.body
-    names = [topic.name for topic in body.topics]
-    twice = {name for name in names if names.count(name) > 1}
+    named = Counter(topic.name for topic in body.topics)
+    twice = {name for name, count in named.items() if count > 1}
     wanted = tuple(_new_topic(topic) for topic in body.topics if topic.name not in twice)
     refused = [
         CreatableTopicResult(
@@ -78,10 +88,8 @@ async def handle_create_topics(
     try:
         answer = await create_topics(services, call, _timeout_s(body.timeout_ms))
     except RpcError as error:
-        code = ErrorCode[error.code]
-        failed = [
-            CreatableTopicResult(name=t.name, error_code=code, error_message=error.message) for t in wanted
-        ]
+        code, message = _refusal(error)
+        failed = [CreatableTopicResult(name=t.name, error_code=code, error_message=message) for t in wanted]
         return CreateTopicsResponse(topics=[*failed, *refused])
     if not body.validate_only:
         created = [result.topic_id for result in answer.topics if result.error == messages.NO_ERROR]
@@ -127,7 +135,7 @@ async def handle_delete_topics(
     body = request.body
     if request.version >= 6:
         wanted = tuple(
-            messages.TopicToDelete(topic.name, None if topic.name is not None else topic.topic_id)
+            messages.TopicToDelete(topic.name, None if topic.topic_id == ZERO_TOPIC_ID else topic.topic_id)
             for topic in body.topics
         )
     else:
@@ -135,7 +143,7 @@ async def handle_delete_topics(
     if not services.config.get("delete.topic.enable"):
         return DeleteTopicsResponse(
             responses=[
-                _deletion(topic, "TOPIC_DELETION_DISABLED", "delete.topic.enable is false")
+                _deletion(topic, ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
                 for topic in wanted
             ]
         )
@@ -145,9 +153,8 @@ async def handle_delete_topics(
             call, messages.DeleteTopicsResponse, timeout_s=_timeout_s(body.timeout_ms)
         )
     except RpcError as error:
-        return DeleteTopicsResponse(
-            responses=[_deletion(topic, error.code, error.message) for topic in wanted]
-        )
+        code, message = _refusal(error)
+        return DeleteTopicsResponse(responses=[_deletion(topic, code, message) for topic in wanted])
     gone = [r.topic_id for r in answer.topics if r.error == messages.NO_ERROR and r.topic_id is not None]
     await _catch_up(
         services, lambda: not any(topic_id in services.metadata.image.topics for topic_id in gone)
@@ -165,11 +172,11 @@ async def handle_delete_topics(
     )
 
 
-def _deletion(topic: messages.TopicToDelete, code: str, message: str) -> DeletableTopicResult:
+def _deletion(topic: messages.TopicToDelete, code: ErrorCode, message: str) -> DeletableTopicResult:
     return DeletableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id or ZERO_TOPIC_ID,
-        error_code=ErrorCode[code],
+        error_code=code,
         error_message=message,
     )
 
@@ -193,10 +200,10 @@ async def handle_create_partitions(
             call, messages.CreatePartitionsResponse, timeout_s=_timeout_s(body.timeout_ms)
         )
     except RpcError as error:
-        code = ErrorCode[error.code]
+        code, message = _refusal(error)
         return CreatePartitionsResponse(
             results=[
-                CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=error.message)
+                CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
                 for topic in wanted
             ]
         )

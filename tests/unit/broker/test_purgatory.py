@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from kraft.broker import purgatory
 from kraft.broker.purgatory import FetchPurgatory, ProducePurgatory
 from partitions.topic_partition import TopicPartition
 
@@ -106,3 +107,50 @@ async def test_progress_after_the_end_measures_nothing(fetch: FetchPurgatory) ->
     fetch.on_progress(A)  # before the loop turns
     await waited
     assert len(measured) == 1
+
+
+async def test_a_retried_batch_does_not_wait_behind_younger_ones(produce: ProducePurgatory) -> None:
+    younger, retried = produce.wait({A: 20}, LONG_S), produce.wait({A: 10}, LONG_S)
+    produce.on_high_watermark(A, 10)
+    assert await retried == {A: None}
+    assert not younger.done()
+
+
+async def test_a_client_that_left_leaves_nothing_behind(produce: ProducePurgatory) -> None:
+    """Its high watermark may stand still for long, and its timeout may be an hour."""
+    stays = produce.wait({A: 1_000}, LONG_S)
+    for offset in range(500):
+        left = produce.wait({A: offset + 1, B: 7}, LONG_S)
+        left.cancel()
+        await asyncio.sleep(0)
+    assert produce.count == 1
+    assert produce.entries_of(A) < 10
+    assert produce.entries_of(B) == 0
+    produce.on_high_watermark(A, 1_000)
+    assert await stays == {A: None}
+
+
+async def test_what_timed_out_leaves_nothing_behind(produce: ProducePurgatory) -> None:
+    produce.wait({A: 5}, LONG_S)
+    waits = [produce.wait({A: offset + 6}, 0.0) for offset in range(100)]
+    await asyncio.gather(*waits)
+    assert produce.entries_of(A) < 10
+
+
+async def test_a_failure_answers_everybody_in_order(produce: ProducePurgatory) -> None:
+    waits = [produce.wait({A: 5}, LONG_S), produce.wait({A: 3, B: 1}, LONG_S)]
+    produce.fail(A, "NOT_LEADER_OR_FOLLOWER")
+    assert await waits[0] == {A: "NOT_LEADER_OR_FOLLOWER"}
+    assert not waits[1].done()
+    produce.on_high_watermark(B, 1)
+    assert await waits[1] == {A: "NOT_LEADER_OR_FOLLOWER", B: None}
+
+
+async def test_too_many_waiting_are_answered_at_once(
+    produce: ProducePurgatory, fetch: FetchPurgatory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purgatory, "WAITING_MAX", 1)
+    produce.wait({A: 5}, LONG_S)
+    assert await produce.wait({A: 6}, LONG_S) == {A: "REQUEST_TIMED_OUT"}
+    fetch.wait({A: 0}, 1, LONG_S, lambda _: 0)
+    await fetch.wait({A: 0}, 1, LONG_S, lambda _: 0)

@@ -1,0 +1,95 @@
+"""What the numbers were measured on, and what processes cost, both from the operating system.
+
+`cpu_seconds` and `resident_bytes` read /proc; `facts` describes the machine; `page_cache_cost` says
+what the kernel charges for keeping bytes in a new file, the part of a produce that no broker can do
+without and that a virtual machine may make expensive: where the host takes free memory back, the
+first touch of every page of the page cache is an exit to the host, charged to the writer.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = ("kraft", "uvloop", "confluent-kafka", "aiohttp", "pysyncobj", "crc32c", "msgpack")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_CACHE_PROBE_BYTES = 128 * 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
+QUIET_SHARE = 0.15
+"""CPU seconds per second below which brokers count as having nothing left to do."""
+QUIET_S = 0.3
+SETTLE_TIMEOUT_S = 20.0
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """User and system time of the processes so far, from /proc/PID/stat."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS_PER_S
+
+
+def resident_bytes(pid: int) -> int:
+    """The process's memory in RAM (VmRSS)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"/proc/{pid}/status has no VmRSS")
+
+
+def settle(pids: Iterable[int]) -> None:
+    """Returns when the processes have little left to do, or after `SETTLE_TIMEOUT_S`."""
+    pids = list(pids)
+    deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
+    before = cpu_seconds(pids)
+    while time.monotonic() < deadline_s:
+        time.sleep(QUIET_S)
+        now = cpu_seconds(pids)
+        if now - before < QUIET_SHARE * QUIET_S:
+            return
+        before = now
+
+
+def page_cache_cost(directory: Path) -> float:
+    """CPU seconds per GB for writing a new file in megabytes, without waiting for the disk."""
+    data = bytes(_PIECE_BYTES)
+    path = directory / "page-cache-probe"
+    with path.open("wb", buffering=0) as file:
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        for _ in range(PAGE_CACHE_PROBE_BYTES // _PIECE_BYTES):
+            file.write(data)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    path.unlink()
+    spent_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return spent_s / (PAGE_CACHE_PROBE_BYTES / 1e9)
+
+
+def facts() -> dict[str, Any]:
+    """Cores, CPU, kernel, versions, and how busy the machine was before the run."""
+    import confluent_kafka
+
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": _cpu_model(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {sys.version.split()[0]}",
+        "libraries": {name: version(name) for name in LIBRARIES}
+        | {"librdkafka": confluent_kafka.libversion()[0]},
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,114 @@
+"""How a run is shown: two tables for people, one document for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.limits import Limit
+from bench.rows import RowResult, Sample
+
+
+def print_rows(console: Console, results: Sequence[RowResult]) -> None:
+    """The table of 2014 with the null broker beside it."""
+    table = Table(title="100-byte records; medians", title_justify="left")
+    table.add_column("")
+    for heading in ("records/s", "MB/s", "null records/s", "ratio", "CPU s/GB", "null CPU s/GB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        real, null = result.real, result.null
+        if real.p50_ms is not None:
+            continue
+        table.add_row(
+            result.row.title,
+            f"{real.records_per_s:,.0f}",
+            f"{real.mb_per_s:.1f}",
+            f"{null.records_per_s:,.0f}",
+            f"{result.ratio:.2f}",
+            f"{real.broker_cpu_s_per_gb:.2f}",
+            f"{null.broker_cpu_s_per_gb:.2f}",
+        )
+    if table.row_count:
+        console.print(table)
+    for result in results:
+        if result.real.p50_ms is not None:
+            console.print(
+                f"{result.row.title}: {_latencies(result.real)}; null broker {_latencies(result.null)}"
+            )
+
+
+def _latencies(sample: Sample) -> str:
+    return f"p50 {sample.p50_ms:.1f} / p99 {sample.p99_ms:.1f} / p99.9 {sample.p999_ms:.1f} ms"
+
+
+def print_limits(console: Console, limits: Sequence[Limit]) -> None:
+    """One line for each limit."""
+    if not limits:
+        return
+    table = Table(title="limits", title_justify="left")
+    table.add_column("")
+    table.add_column("value", justify="right")
+    table.add_column("limit", justify="right")
+    table.add_column("ok")
+    for limit in limits:
+        bound = f"{'≥' if limit.at_least else '≤'} {_number(limit.bound)} {limit.unit}".rstrip()
+        table.add_row(
+            limit.name,
+            f"{_number(limit.value)} {limit.unit}".rstrip(),
+            bound,
+            "[green]yes[/green]" if limit.ok else "[red]no[/red]",
+        )
+    console.print(table)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
+
+
+def document(
+    results: Sequence[RowResult],
+    limits: Sequence[Limit],
+    cluster: Mapping[str, Any],
+    machine: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Everything that was measured; see the README of the project for the meaning of the rows."""
+    return {
+        "machine": dict(machine),
+        "cluster": dict(cluster),
+        "rows": {result.row.key: _row(result) for result in results},
+        "limits": [{**asdict(limit), "ok": limit.ok} for limit in limits],
+    }
+
+
+def _row(result: RowResult) -> dict[str, Any]:
+    return {
+        "title": result.row.title,
+        "records": result.records,
+        "ratio": _rounded(result.ratio),
+        "cpu_ratio": _rounded(result.cpu_ratio),
+        "kraft": _sample(result.real),
+        "null": _sample(result.null),
+        "runs": [{"kraft": _sample(real), "null": _sample(null)} for null, real in result.runs],
+    }
+
+
+def _sample(sample: Sample) -> dict[str, float]:
+    values = {**asdict(sample), "mb_per_s": sample.mb_per_s}
+    return {name: _rounded(value) for name, value in values.items() if value is not None}
+
+
+def _rounded(value: float) -> float:
+    return round(value) if abs(value) >= 1000 else round(value, 3)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes the document, or leaves the old file as it was."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    unfinished.replace(path)
