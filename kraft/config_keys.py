@@ -77,6 +77,16 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _folders(text: str) -> tuple[str, ...]:
+    folders = _list(text)
+    if not folders:
+        raise ValueError("no folder is named")
+    for position, folder in enumerate(folders):
+        if folder.rstrip("/") in (other.rstrip("/") for other in folders[:position]):
+            raise ValueError(f"{folder} is there twice")
+    return folders
+
+
 _KEYS: Final = (
     ConfigKey("process.roles", "list", None, _list, "broker, controller, or both, comma-separated."),
     ConfigKey("node.id", "int", None, _integer(0), "The node's id, unique in the cluster."),
@@ -108,7 +118,7 @@ _KEYS: Final = (
         "http.listener", "string", "127.0.0.1:0", _address,
         "host:port of the node's HTTP server; port 0 chooses a free one (a key of kraft's own).",
     ),
-    ConfigKey("log.dirs", "list", "/tmp/kraft-logs", _list, "Folders of the partitions' logs."),
+    ConfigKey("log.dirs", "list", "/tmp/kraft-logs", _folders, "Folders of the partitions' logs."),
     ConfigKey("metadata.log.dir", "string", None, _string, "Folder of the metadata log, if not the first of log.dirs."),
     ConfigKey("broker.rack", "string", None, _string, "The broker's rack; replicas are spread over racks."),
     ConfigKey("num.partitions", "int", "1", _integer(1), "Partitions of a topic created without a number."),

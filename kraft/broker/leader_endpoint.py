@@ -8,6 +8,7 @@ closed on any failure, and opened again by the next call. (Implements `fetcher.l
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -51,12 +52,14 @@ class RemoteLeader:
         broker_epoch: Callable[[], int],
         address: Callable[[], Listener | None],
         request_timeout_s: float,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._leader_id = leader_id
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._address = address
         self._timeout_s = request_timeout_s
+        self._ssl_context = ssl_context
         self._connections: dict[int, BrokerConnection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
 
@@ -163,7 +166,11 @@ class RemoteLeader:
                 raise LeaderUnavailable(f"broker {self._leader_id} has no address that this broker knows")
             try:
                 connection = await BrokerConnection.connect(
-                    address.host, address.port, client_id=CLIENT_ID, timeout_s=CONNECT_TIMEOUT_S
+                    address.host,
+                    address.port,
+                    client_id=CLIENT_ID,
+                    timeout_s=CONNECT_TIMEOUT_S,
+                    ssl_context=self._ssl_context,
                 )
             except ConnectionLostError as error:
                 raise LeaderUnavailable(f"broker {self._leader_id}: {error}") from error

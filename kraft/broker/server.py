@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.services import BrokerServices
-from kraft.broker.tls import server_context
+from kraft.broker.tls import follower_context, server_context
 from kraft.broker.vital_task import start_vital_task
 from kraft.config import Endpoint, ServerConfig
 from kraft.environment import Environment
@@ -71,6 +72,7 @@ class BrokerServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._listeners: list[SocketServer] = []
+        self._follower_tls: ssl.SSLContext | None = None
         rng, halt = environment.rng, environment.halt
         self._rpc = RpcClient(secret, environment.connector_factory)
         self.controller = ControllerClient(ControllerChannel(self._rpc, config.voters, rng))
@@ -116,8 +118,12 @@ class BrokerServer:
             log.error("a log cannot be used", partition=str(partition), reason=str(error))
 
     async def start(self) -> None:
-        """Listens, registers, catches up, asks to be unfenced. Raises OSError, RegistrationRefused."""
+        """Listens, registers, catches up, asks to be unfenced.
+
+        Raises OSError, ConfigError (TLS files), RegistrationRefused.
+        """
         config = self._config
+        self._follower_tls = follower_context(config)
         for endpoint in config.broker_listeners:
             await self._listen(endpoint)
         self.lifecycle = lifecycle = self._make_lifecycle()
@@ -253,6 +259,7 @@ class BrokerServer:
             broker_epoch=self._epoch,
             address=lambda: self.metadata.endpoint(leader_id, name),
             request_timeout_s=self._config.get("replica.socket.timeout.ms") / 1000,
+            ssl_context=self._follower_tls,
         )
 
     # -- what has to be done now and then

@@ -56,7 +56,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     addresses = []
     for part in text.split(","):
         host, separator, port = part.strip().rpartition(":")
-        if not separator or not host or not port.isdigit():
+        if not separator or not host or not port.isdecimal():
             raise UserError(f"--bootstrap-server takes HOST:PORT[,…], not {text!r}", EXIT_USAGE)
         addresses.append((host, int(port)))
     return addresses

@@ -142,7 +142,7 @@ def _parse_offset(text: str) -> int:
     named = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
     if text in named:
         return int(named[text])
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     raise UserError(f"--offset is a number, earliest or latest, not {text!r}", EXIT_USAGE)
 

@@ -1,20 +1,34 @@
-"""The pytest plug-in: `kraft_cluster`, a running three-node cluster inside the test's process."""
+"""The pytest plug-in: `kraft_cluster`, a running three-node cluster inside the test's process.
+
+pytest loads it wherever kraft is installed, so it imports nothing of kraft until the fixture is used,
+and does without pytest-asyncio until then too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import pytest_asyncio
+import pytest
 
 if TYPE_CHECKING:
     from kraft.testing.cluster import Cluster
 
+if find_spec("pytest_asyncio") is not None:
+    import pytest_asyncio
 
-@pytest_asyncio.fixture
-async def kraft_cluster() -> AsyncIterator[Cluster]:
-    """Three nodes on the test's event loop; clients that block belong in threads (`asyncio.to_thread`)."""
-    from kraft.testing.cluster import cluster
+    @pytest_asyncio.fixture
+    async def kraft_cluster() -> AsyncIterator[Cluster]:
+        """Three nodes on the test's event loop; clients that block belong in threads (`asyncio.to_thread`)."""
+        from kraft.testing.cluster import cluster
 
-    async with cluster(nodes=3) as running:
-        yield running
+        async with cluster(nodes=3) as running:
+            yield running
+
+else:
+
+    @pytest.fixture
+    def kraft_cluster() -> None:
+        """Says what is missing."""
+        pytest.fail("the fixture kraft_cluster needs pytest-asyncio: pip install 'kraft[testing]'")

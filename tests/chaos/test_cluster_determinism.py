@@ -42,4 +42,10 @@ def test_each_fault_is_survived_and_every_history_repeats_itself():
 def test_faults_on_top_of_each_other_break_no_promise():
     stories = sound("--wild", *WILD)
     logged = {event for story in stories for event in story["logged"]}
-    assert {"truncated", "ISR shrinks", "a log was recovered", "controlled shutdown", "replica removed"} <= logged
+    assert {
+        "truncated",
+        "ISR shrinks",
+        "a log was recovered",
+        "controlled shutdown",
+        "replica removed",
+    } <= logged

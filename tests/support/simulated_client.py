@@ -98,9 +98,7 @@ class Client:
 
         A broker that was cut off may tell an old story: an older leader epoch is ignored (KIP-320).
         """
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
-        )
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         answer = await self.call_any(request, METADATA_VERSION, MetadataResponse)
         for known in answer.topics:
             for partition in known.partitions:
@@ -142,7 +140,9 @@ class Client:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 ErrorCode.BROKER_NOT_AVAILABLE,
             ):
-                raise Surprise(f"CreateTopics was answered with {code.name}: {answer.topics[0].error_message}")
+                raise Surprise(
+                    f"CreateTopics was answered with {code.name}: {answer.topics[0].error_message}"
+                )
             await self.back_off()
 
     async def delete_topic(self, topic: str) -> None:
@@ -203,9 +203,7 @@ class Ledger:
 class PartitionProducer:
     """The idempotent producer of one partition: several batches in flight, acknowledged in order."""
 
-    def __init__(
-        self, client: Client, topic: str, partition: int, producer_id: int, ledger: Ledger
-    ) -> None:
+    def __init__(self, client: Client, topic: str, partition: int, producer_id: int, ledger: Ledger) -> None:
         self._client = client
         self._topic = topic
         self._partition = partition

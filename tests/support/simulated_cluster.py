@@ -188,7 +188,9 @@ class SimulatedCluster:
             leader = self.leader_of(topic, number)
             for node_id, log in logs.items():
                 if log != logs[leader]:
-                    found.append(f"{key}: node {node_id} has {len(log)} B, its leader {leader} other {len(logs[leader])} B")
+                    found.append(
+                        f"{key}: node {node_id} has {len(log)} B, its leader {leader} other {len(logs[leader])} B"
+                    )
                 broker = self.nodes[node_id].broker
                 assert broker is not None, f"node {node_id} has no broker"
                 replica = broker.replicas.partition(key)
@@ -205,7 +207,11 @@ class SimulatedCluster:
         assert image is not None
         known = {f"{t.name}-{n}" for t in image.topics.values() for n in range(len(t.partitions))}
         for node_id, host in self.hosts.items():
-            folders = {path.removeprefix(f"{DATA}/").split("/")[0] for path in host.storage.files() if path.endswith(".log")}
+            folders = {
+                path.removeprefix(f"{DATA}/").split("/")[0]
+                for path in host.storage.files()
+                if path.endswith(".log")
+            }
             strays = sorted(name for name in folders if not name.startswith("__") and name not in known)
             if strays:
                 found.append(f"node {node_id} keeps {', '.join(strays)}, which is gone")

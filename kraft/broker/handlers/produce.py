@@ -61,9 +61,7 @@ def handle_produce(
     if pending:
         timeout_s = min(max(body.timeout_ms, 0), TIMEOUT_MAX_MS) / 1000
         decided = services.replicas.produce_purgatory.wait(pending, timeout_s)
-        return _when_committed(
-            services, request.version, request.listener_name, response, decided, waiting
-        )
+        return _when_committed(services, request.version, request.listener_name, response, decided, waiting)
     return _with_leader_hints(services, request.version, request.listener_name, response)
 
 
