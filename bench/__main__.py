@@ -21,6 +21,9 @@ from bench.run import DEFAULT_RECORDS, KEYS, Measured, run, steps
 from bench.table import document, print_limits, print_rows, write_json
 from kraft.cli.errors import UserError
 
+PLAIN_WIDTH = 120
+"""Columns where the output is no terminal."""
+
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
@@ -78,7 +81,7 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 def main() -> int:
     given = _arguments()
     signal.signal(signal.SIGTERM, _end)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     machine = facts()
     try:
         measured = _run(given, Console(stderr=True))

@@ -132,7 +132,9 @@ def library() -> _Library:
 class _Client:
     """A handle with one topic, known to be served when the constructor returns."""
 
-    def __init__(self, kind: int, settings: Mapping[str, str], topic: str, conf: Any) -> None:
+    def __init__(
+        self, kind: int, settings: Mapping[str, str], topic: str, conf: Any, metadata_timeout_ms: int
+    ) -> None:
         self._lib = library()
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         for name, value in settings.items():
@@ -143,13 +145,13 @@ class _Client:
             raise LibraryError(error.value.decode())
         self._topic_name = topic.encode()
         self._topic = self._lib.topic_new(self._handle, self._topic_name, None)
-        self._require_broker()
+        self._require_broker(metadata_timeout_ms)
 
-    def _require_broker(self) -> None:
+    def _require_broker(self, timeout_ms: int) -> None:
         metadata = c_void_p()
-        code = self._lib.metadata(self._handle, 0, self._topic, byref(metadata), METADATA_TIMEOUT_MS)
+        code = self._lib.metadata(self._handle, 0, self._topic, byref(metadata), timeout_ms)
         if code:
-            raise LibraryError(f"no metadata within {METADATA_TIMEOUT_MS} ms: {self._lib.text(code)}")
+            raise LibraryError(f"no broker answered within {timeout_ms} ms: {self._lib.text(code)}")
         self._lib.metadata_destroy(metadata)
 
     def close(self) -> None:
@@ -185,17 +187,18 @@ class BatchProducer(_Client):
         (monotonic), or if one failed.
         """
         lib, handle, topic, messages = self._lib, self._handle, self._topic, self._messages
-        left, turn = records, 0
+        left, turn, left_of_turn = records, 0, self._batch_records
         while left > 0:
-            taken = lib.produce_batch(
-                topic, turn % self._partitions, 0, messages, min(left, self._batch_records)
-            )
+            wanted = min(left, left_of_turn)
+            taken = lib.produce_batch(topic, turn % self._partitions, 0, messages, wanted)
             left -= taken
-            turn += 1
-            if taken < self._batch_records:  # the queue is full
+            left_of_turn -= taken
+            if taken < wanted:  # the queue is full
                 lib.poll(handle, POLL_MS)
                 if time.monotonic() > deadline_s:
                     break
+            if left_of_turn == 0:
+                turn, left_of_turn = turn + 1, self._batch_records
         lib.flush(handle, max(0, int((deadline_s - time.monotonic()) * 1000)))
         unanswered = left + lib.outq_len(handle)
         if unanswered or self.failures:

@@ -43,14 +43,11 @@ def limits_of(rows: Mapping[str, RowResult], cluster: Mapping[str, float]) -> li
                 "",
                 True,
             ),
-            Limit(
-                "one producer, no replication: broker CPU per GB / null",
-                produce.cpu_ratio,
-                MAX_CPU_RATIO,
-                "",
-                False,
-            ),
         ]
+        if produce.storing_cpu_ratio is not None:
+            # The null broker stores nothing; what the kernel charges for that is the machine's matter.
+            name = "one producer, no replication: CPU / (null + bare file)"
+            limits.append(Limit(name, produce.storing_cpu_ratio, MAX_CPU_RATIO, "", False))
     if (consume := rows.get("consume")) is not None:
         limits.append(Limit("one consumer: rate / null", consume.ratio, MIN_RATIO, "", True))
     for name, key, bound, unit in (

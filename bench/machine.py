@@ -1,9 +1,10 @@
 """What the numbers were measured on, and what processes cost, both from the operating system.
 
-`cpu_seconds` and `resident_bytes` read /proc; `facts` describes the machine; `page_cache_cost` says
-what the kernel charges for keeping bytes in a new file, the part of a produce that no broker can do
-without and that a virtual machine may make expensive: where the host takes free memory back, the
-first touch of every page of the page cache is an exit to the host, charged to the writer.
+`cpu_seconds` and `resident_bytes` read /proc; `facts` describes the machine. `file_of` finds what the
+kernel charges for storing bytes in a new file: the part of a produce that the null broker leaves out
+and no real one can. It varies: on a virtual machine whose host takes free memory back, the first
+touch of a page of the page cache is a fault in the host, charged to the writer, and makes storing
+ten times as expensive as in memory that the guest still holds.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 LIBRARIES = ("kraft", "uvloop", "confluent-kafka", "aiohttp", "pysyncobj", "crc32c", "msgpack")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-PAGE_CACHE_PROBE_BYTES = 128 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 QUIET_SHARE = 0.15
 """CPU seconds per second below which brokers count as having nothing left to do."""
@@ -58,18 +59,22 @@ def settle(pids: Iterable[int]) -> None:
         before = now
 
 
-def page_cache_cost(directory: Path) -> float:
-    """CPU seconds per GB for writing a new file in megabytes, without waiting for the disk."""
+@contextmanager
+def file_of(size_bytes: int, directory: Path) -> Iterator[float]:
+    """Writes a new file a megabyte at a time and keeps it for the duration; yields the CPU seconds it
+    took. That is what storing as many bytes costs the barest of writers here and now.
+    """
     data = bytes(_PIECE_BYTES)
-    path = directory / "page-cache-probe"
-    with path.open("wb", buffering=0) as file:
-        before = resource.getrusage(resource.RUSAGE_SELF)
-        for _ in range(PAGE_CACHE_PROBE_BYTES // _PIECE_BYTES):
-            file.write(data)
-        after = resource.getrusage(resource.RUSAGE_SELF)
-    path.unlink()
-    spent_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return spent_s / (PAGE_CACHE_PROBE_BYTES / 1e9)
+    path = directory / "bare-file"
+    try:
+        with path.open("wb", buffering=0) as file:
+            before = resource.getrusage(resource.RUSAGE_SELF)
+            for _ in range(-(-size_bytes // _PIECE_BYTES)):
+                file.write(data)
+            after = resource.getrusage(resource.RUSAGE_SELF)
+        yield after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def facts() -> dict[str, Any]:

@@ -205,7 +205,7 @@ class NullProtocol(asyncio.Protocol):
 
     def _handle(self, frame: memoryview) -> None:
         header, position = decode_request_header(frame)
-        request = decode_request(header.api_key, header.api_version, frame[position:])
+        request: Any = decode_request(header.api_key, header.api_version, frame[position:])
 
         def answer(*, may_wait: bool = False) -> None:
             message = self._null.answers[header.api_key](request)

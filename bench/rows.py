@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench.brokers import TOPIC, Brokers, Cluster, null_broker
-from bench.machine import cpu_seconds, settle
+from bench.machine import cpu_seconds, file_of, settle
 from bench.processes import children
-from bench.workers import RECORD_BYTES
+from bench.workers import BATCH_RECORDS, RECORD_BYTES
 
 PARTITIONS = 6
 WORKERS = "bench.workers"
-LATENCY_RATE = 1_000
-"""Records per second of the latency row."""
+STORED_RECORD_BYTES = 107
+"""Of a record of 100 bytes in a log, batch headers included."""
+TICK_S_PER_GB = 0.01
+"""Stands for a CPU time too short to be seen."""
+LATENCY_STEP = 1_000
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,14 @@ class Row:
         """One node where there is one replica: the null broker is one process too."""
         return self.replicas
 
+    @property
+    def stores_one_copy(self) -> bool:
+        """Whether the broker's work is to receive bytes and store them once."""
+        return bool(self.producers) and self.replicas == 1
+
     def records(self, base: int) -> int:
-        """Records in total, a multiple of what divides them evenly."""
-        step = PARTITIONS * 1_000
+        """Records in total, so many that every worker and every partition gets the same number."""
+        step = LATENCY_STEP if self.is_latency else PARTITIONS * BATCH_RECORDS * max(1, self.producers)
         return max(step, round(base * self.share / step) * step)
 
 
@@ -56,7 +64,7 @@ ROWS: tuple[Row, ...] = (
     Row("consume", "one consumer", consumers=1, replicas=1, repeats=3, share=1.0),
     Row("consumers", "three consumers", consumers=3),
     Row("both", "producer and consumer", 1, 1),
-    Row("latency", "end to end latency, 3x, acks=all", acks="-1", is_latency=True, share=0.002),
+    Row("latency", "end to end latency, 3x, acks=all", acks="-1", is_latency=True, share=0.0015),
 )
 
 
@@ -78,35 +86,57 @@ class Sample:
 
 @dataclass(frozen=True)
 class RowResult:
-    """A row's medians, and every run for those who want to see how they spread."""
+    """A row's medians, and every run (null, real) for those who want to see how they spread."""
 
     row: Row
     records: int
     null: Sample
     real: Sample
-    ratio: float
-    cpu_ratio: float
+    file_cpu_s_per_gb: float | None
+    """What a bare writer of files spent on as many bytes, just before; of rows that store one copy."""
     runs: tuple[tuple[Sample, Sample], ...]
+
+    @property
+    def ratio(self) -> float:
+        """Of the rates, real to null."""
+        return self.real.records_per_s / self.null.records_per_s
+
+    @property
+    def cpu_ratio(self) -> float:
+        """Of the brokers' CPU, real to null."""
+        return self.real.broker_cpu_s_per_gb / max(self.null.broker_cpu_s_per_gb, TICK_S_PER_GB)
+
+    @property
+    def storing_cpu_ratio(self) -> float | None:
+        """Of the brokers' CPU, real to the null broker and the bare writer together."""
+        if self.file_cpu_s_per_gb is None:
+            return None
+        bare = self.null.broker_cpu_s_per_gb + self.file_cpu_s_per_gb
+        return self.real.broker_cpu_s_per_gb / max(bare, TICK_S_PER_GB)
 
 
 def run_row(row: Row, base_records: int, brokers: Cluster) -> RowResult:
     """Runs a row in alternation, null broker first. Raises BenchError."""
     records = row.records(base_records)
-    runs = []
+    runs: list[tuple[Sample, Sample]] = []
+    file_costs: list[float] = []
     for _ in range(row.repeats):
-        runs.append((_run_null(row, records), _run_real(row, records, brokers)))
+        null = _run_null(row, records)
+        # The bare file stays while the broker writes: both then take memory in the same state.
+        size_bytes = records * STORED_RECORD_BYTES if row.stores_one_copy else 0
+        with file_of(size_bytes, brokers.local.directory) as file_cpu_s:
+            runs.append((null, _run_real(row, records, brokers)))
+        file_costs.append(file_cpu_s / (records * RECORD_BYTES / 1e9))
     null = median([run[0] for run in runs])
     real = median([run[1] for run in runs])
+    file_cost = statistics.median(file_costs)
     return RowResult(
         row,
         records,
         null,
         real,
-        ratio=statistics.median(run[1].records_per_s / run[0].records_per_s for run in runs),
-        cpu_ratio=statistics.median(
-            run[1].broker_cpu_s_per_gb / max(run[0].broker_cpu_s_per_gb, 1e-9) for run in runs
-        ),
-        runs=tuple(runs),
+        file_cost if row.stores_one_copy else None,
+        tuple(runs),
     )
 
 
@@ -137,7 +167,7 @@ def _run_real(row: Row, records: int, brokers: Cluster) -> Sample:
 def _loads(row: Row, bootstrap: str, topic: str, records: int) -> list[list[object]]:
     """The arguments of the row's workers."""
     if row.is_latency:
-        return [["latency", bootstrap, topic, records, LATENCY_RATE]]
+        return [["latency", bootstrap, topic, records]]
     loads = [_producer(bootstrap, topic, records // row.producers, row.acks) for _ in range(row.producers)]
     for number in range(row.consumers):
         partitions = PARTITIONS // row.consumers

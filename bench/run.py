@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.brokers import Cluster, cluster
 from bench.failover import failover_s
-from bench.machine import page_cache_cost, resident_bytes
+from bench.machine import resident_bytes
 from bench.rows import ROWS, Row, RowResult, run_row
 
 DEFAULT_RECORDS = 2_000_000
@@ -37,7 +37,6 @@ class Measured:
 def run(records: int, keys: Collection[str], scratch: Path, on_step: Callable[[str], None]) -> Measured:
     """Runs what `keys` names. `on_step` is told what comes next. Raises BenchError."""
     measured = Measured()
-    measured.cluster["page_cache_cpu_s_per_gb"] = round(page_cache_cost(scratch), 3)
     wanted = [row for row in ROWS if row.key in keys]
     replicated = [row for row in wanted if row.nodes > 1]
     if replicated or START_KEY in keys or FAILOVER_KEY in keys:

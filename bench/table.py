@@ -18,8 +18,8 @@ from bench.rows import RowResult, Sample
 def print_rows(console: Console, results: Sequence[RowResult]) -> None:
     """The table of 2014 with the null broker beside it."""
     table = Table(title="100-byte records; medians", title_justify="left")
-    table.add_column("")
-    for heading in ("records/s", "MB/s", "null records/s", "ratio", "CPU s/GB", "null CPU s/GB"):
+    table.add_column("", no_wrap=True)
+    for heading in ("records/s", "MB/s", "null", "ratio", "CPU s/GB", "null", "bare file"):
         table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         real, null = result.real, result.null
@@ -33,6 +33,7 @@ def print_rows(console: Console, results: Sequence[RowResult]) -> None:
             f"{result.ratio:.2f}",
             f"{real.broker_cpu_s_per_gb:.2f}",
             f"{null.broker_cpu_s_per_gb:.2f}",
+            "" if result.file_cpu_s_per_gb is None else f"{result.file_cpu_s_per_gb:.2f}",
         )
     if table.row_count:
         console.print(table)
@@ -52,7 +53,7 @@ def print_limits(console: Console, limits: Sequence[Limit]) -> None:
     if not limits:
         return
     table = Table(title="limits", title_justify="left")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     table.add_column("value", justify="right")
     table.add_column("limit", justify="right")
     table.add_column("ok")
@@ -92,6 +93,8 @@ def _row(result: RowResult) -> dict[str, Any]:
         "records": result.records,
         "ratio": _rounded(result.ratio),
         "cpu_ratio": _rounded(result.cpu_ratio),
+        "file_cpu_s_per_gb": result.file_cpu_s_per_gb and _rounded(result.file_cpu_s_per_gb),
+        "storing_cpu_ratio": result.storing_cpu_ratio and _rounded(result.storing_cpu_ratio),
         "kraft": _sample(result.real),
         "null": _sample(result.null),
         "runs": [{"kraft": _sample(real), "null": _sample(null)} for null, real in result.runs],

@@ -2,7 +2,7 @@
 
     python -m bench.workers produce BOOTSTRAP TOPIC PARTITIONS RECORDS ACKS
     python -m bench.workers consume BOOTSTRAP TOPIC FIRST_PARTITION PARTITIONS RECORDS
-    python -m bench.workers latency BOOTSTRAP TOPIC RECORDS RATE
+    python -m bench.workers latency BOOTSTRAP TOPIC RECORDS
 
 A worker prints `ready` when it has the topic's metadata and starts when it reads a line, so that
 several start together and start-up is not measured. One that cannot reach its broker, or sees a
@@ -22,6 +22,8 @@ RECORD_BYTES = 100
 TIMEOUT_S = 90.0
 """For the work of one worker."""
 METADATA_TIMEOUT_S = 5.0
+POSITION_WAIT_S = 1.0
+"""For a consumer to find the end of its partition before the first record is sent."""
 BATCH_RECORDS = 5_000
 PRODUCER_SETTINGS = {
     "linger.ms": "50",  # batches fill long before; only the last ones wait
@@ -80,33 +82,31 @@ def consume(bootstrap: str, topic: str, first: int, partitions: int, records: in
     consumer.close()
 
 
-def latency(bootstrap: str, topic: str, records: int, rate: float) -> None:
-    """Sends at a fixed rate with acks=all and times each record from produce to consume, end to end."""
+def latency(bootstrap: str, topic: str, records: int) -> None:
+    """Sends one record with acks=all, waits until it is consumed, then sends the next, as in 2014."""
     from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
+    common = {"bootstrap.servers": bootstrap, "log_level": 0}
+    producer = Producer({**common, "acks": "all", "linger.ms": 0})
     producer.list_topics(topic, METADATA_TIMEOUT_S)
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
-    )
+    consumer = Consumer({**common, "group.id": "bench", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
-    consumer.poll(1.0)
+    consumer.poll(POSITION_WAIT_S)
     latencies_ms: list[float] = []
     _wait_for_start()
     started = time.monotonic()
-    sent = 0
     while len(latencies_ms) < records:
-        now = time.monotonic()
-        if sent < records and now >= started + sent / rate:
-            producer.produce(topic, value=b"%0100d" % time.monotonic_ns(), partition=0)
-            sent += 1
+        sent_s = time.monotonic()
+        producer.produce(topic, b"x" * RECORD_BYTES, partition=0)
+        message = consumer.poll(METADATA_TIMEOUT_S)
+        latencies_ms.append((time.monotonic() - sent_s) * 1000)
+        if message is None or message.error() is not None:
+            raise LibraryError(
+                f"record {len(latencies_ms)} did not come back within {METADATA_TIMEOUT_S:g} s"
+            )
         producer.poll(0)
-        wait_s = max(0.0, min(0.01, started + sent / rate - time.monotonic())) if sent < records else 0.05
-        message = consumer.poll(wait_s)
-        if message is not None and message.error() is None:
-            latencies_ms.append((time.monotonic_ns() - int(message.value())) / 1e6)
-        if now - started > TIMEOUT_S:
-            raise LibraryError(f"only {len(latencies_ms)} of {records} records came back")
+        if sent_s - started > TIMEOUT_S:
+            raise LibraryError(f"only {len(latencies_ms)} of {records} records came back in {TIMEOUT_S:g} s")
     elapsed_s = time.monotonic() - started
     _report(
         records=records,
@@ -130,8 +130,8 @@ def main(arguments: list[str]) -> None:
             produce(bootstrap, topic, int(partitions), int(records), acks)
         case ["consume", bootstrap, topic, first, partitions, records]:
             consume(bootstrap, topic, int(first), int(partitions), int(records))
-        case ["latency", bootstrap, topic, records, rate]:
-            latency(bootstrap, topic, int(records), float(rate))
+        case ["latency", bootstrap, topic, records]:
+            latency(bootstrap, topic, int(records))
         case _:
             sys.exit(__doc__)
 

@@ -258,7 +258,7 @@ class LogManager:
             self._removals.append(target)
 
     async def remove_deleted(self) -> None:
-        """Removes the folders that were set aside, now or before a restart. Raises LogStorageError."""
+        """Removes folders set aside now or before a restart. Raises LogStorageError; the next call tries again."""
         while self._removals:
             path = self._removals.pop()
             try:
@@ -266,6 +266,7 @@ class LogManager:
             except FileNotFoundError:
                 continue
             except OSError as error:
+                self._removals.append(path)
                 raise LogStorageError(f"removing {path} failed: {error}") from error
 
     # ---- flushing and checkpoints

@@ -47,6 +47,7 @@ class ProducerIds:
             AllocateProducerIdsRequest(self._broker_id, self._broker_epoch()),
             AllocateProducerIdsResponse,
             timeout_s=ALLOCATION_TIMEOUT_S,
+            attempt_timeout_s=ALLOCATION_TIMEOUT_S / 3,  # a paused controller is not waited for
         )
         if block.count <= 0:
             raise RpcUnavailable(f"the controller allocated {block.count} producer ids")

@@ -78,7 +78,6 @@ class ReplicaManager:
         self._deleting: dict[TopicPartition, None] = {}
         self._deletions: dict[asyncio.Task[None], None] = {}
         self._closing = False
-        self._closed = False
         self.metrics = metrics
         self.produce_purgatory = ProducePurgatory(loop)
         self.fetch_purgatory = FetchPurgatory(loop)
@@ -276,8 +275,8 @@ class ReplicaManager:
             log.error("deleting logs failed", partitions=[str(key) for key in keys], reason=str(error))
         for key in keys:
             self._deleting.pop(key, None)
-        if self._closed:
-            return
+        if self._closing:
+            return  # what should be made anew is made by the next start
         image = self._metadata.image
         topics = [(image.topic(key.topic), key.partition) for key in keys]
         self._apply_all(

@@ -317,7 +317,8 @@ class BrokerServer:
         await self.logs.checkpoint_log_start_offsets()
 
     async def _apply_retention(self) -> None:
-        """A round over all logs, in steps with other events between them."""
+        """A round over all logs, in steps with other events between them; first, what is left of deleted ones."""
+        await self.logs.remove_deleted()
         while True:
             self.logs.delete_old_segments(self.replicas.high_watermark, max_logs=RETENTION_LOGS_PER_STEP)
             if not self.logs.retention_pending:

@@ -136,25 +136,39 @@ class LocalCluster:
             secret=secrets.token_urlsafe(24),
         )
         self.directory.mkdir(parents=True, exist_ok=True)
-        for node in spec.nodes:
-            folder = self.node_dir(node.id)
-            (folder / "data").mkdir(parents=True, exist_ok=True)
-            config = folder / "server.properties"
-            config.touch(mode=0o600)
-            config.write_text(spec.properties(node, folder / "data"))
-            format_node(spec.cluster_id, config, ignore_formatted=True)
+        made: list[Path] = []
+        try:
+            for node in spec.nodes:
+                folder = self.node_dir(node.id)
+                if not folder.exists():
+                    made.append(folder)
+                (folder / "data").mkdir(parents=True, exist_ok=True)
+                config = folder / "server.properties"
+                config.touch(mode=0o600)
+                config.write_text(spec.properties(node, folder / "data"))
+                format_node(spec.cluster_id, config, ignore_formatted=True)
+        except BaseException:
+            for folder in made:  # half a cluster could neither be started nor destroyed
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
         state = self.directory / STATE_FILE
         state.touch(mode=0o600)
         state.write_text(json.dumps(asdict(spec), indent=2) + "\n")
         return spec
 
     def destroy(self) -> None:
-        """Ends the processes and removes the folder's cluster; nothing to do is fine."""
+        """Ends the processes and removes the folder's cluster; nothing to do is fine.
+
+        The nodes are found by their folders, so that a damaged `cluster.json` is no obstacle.
+        """
         if not self.exists:
             return
-        for node in self.spec().nodes:
-            self.kill(node.id)
-            shutil.rmtree(self.node_dir(node.id), ignore_errors=True)
+        for config in sorted(self.directory.glob("node-*/server.properties")):
+            id_text = config.parent.name.removeprefix("node-")
+            if id_text.isdecimal():
+                self._send(int(id_text), signal.SIGKILL)
+                self._await_end(int(id_text), STOP_TIMEOUT_S)
+                shutil.rmtree(config.parent, ignore_errors=True)
         (self.directory / STATE_FILE).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # other files of the user's may lie in it
             self.directory.rmdir()
@@ -264,13 +278,18 @@ class LocalCluster:
 
     def _signal(self, node_id: int, number: signal.Signals, wait_s: float = 0.0) -> bool:
         self.node(node_id)
+        if not self._send(node_id, number):
+            return False
+        if wait_s:
+            self._await_end(node_id, wait_s)
+        return True
+
+    def _send(self, node_id: int, number: signal.Signals) -> bool:
         pid = self.pid(node_id)
         if pid is None:
             return False
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        if wait_s:
-            self._await_end(node_id, wait_s)
         return True
 
     def _await_end(self, node_id: int, timeout_s: float) -> None:

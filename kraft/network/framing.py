@@ -2,10 +2,11 @@
 
 Sans-IO: `FrameBuffer` hands out the memory to receive into and gives back whole frames as memory
 views. It guarantees that a view handed out stays valid and unchanged for as long as anybody holds
-it: memory is filled forwards only and never used twice, a fresh buffer is allocated instead. Small
-pipelined frames share one receive buffer; a large frame is received straight into a buffer of
-exactly its size. A length is not believed before bytes back it: a connection that has never
-delivered a large frame makes us allocate no more than `UNPROVEN_FRAME_BYTES` ahead of its data.
+it: memory is filled forwards only, and used again only when its reference count says that no view of
+it is left. Small pipelined frames share one receive buffer; a large frame is received straight into
+memory of exactly its size, that of the large frame before it where that is free. A length is not
+believed before bytes back it: a connection that has never delivered a large frame makes us allocate
+no more than `UNPROVEN_FRAME_BYTES` ahead of its data.
 
 Used by the server's connections and by `BrokerConnection`. The framing is that of Kafka's protocol
 guide ("RequestOrResponse => Size (RequestMessage | ResponseMessage)").
@@ -14,12 +15,17 @@ guide ("RequestOrResponse => Size (RequestMessage | ResponseMessage)").
 from __future__ import annotations
 
 import struct
+from sys import getrefcount
 
 LENGTH_BYTES = 4
 MIN_WINDOW_BYTES = 4 * 1024
 MAX_WINDOW_BYTES = 256 * 1024
 LARGE_FRAME_BYTES = 64 * 1024
 UNPROVEN_FRAME_BYTES = 256 * 1024
+SPARE_BYTES = 4 * 1024 * 1024
+"""The largest buffer that is kept for the next large frame: clearing a new one costs as much as reading."""
+_UNSHARED = 2
+"""Reference count of an object that one local variable holds (the other one is the count's argument)."""
 _MIN_ROOM_BYTES = 1024
 
 _unpack_length = struct.Struct(">i").unpack_from
@@ -43,6 +49,7 @@ class FrameBuffer:
         "_dedicated",
         "_end",
         "_frame_bytes",
+        "_spare",
         "_start",
         "_view",
         "_window",
@@ -61,6 +68,7 @@ class FrameBuffer:
         self._start = 0  # first byte that belongs to no handed-out frame
         self._end = 0  # behind the last received byte
         self._dedicated = False  # the buffer holds one large frame and nothing else
+        self._spare: bytearray | None = None  # held the last large frame; views of it may be left
         self._frame_bytes = 0  # length on the wire of the frame under way, when it is known
         self._adopt(bytearray())
 
@@ -115,6 +123,7 @@ class FrameBuffer:
 
     def release_idle_memory(self) -> None:
         """Gives the receive buffer back when no byte waits in it; the next read allocates anew."""
+        self._spare = None
         if self._start == self._end and self._capacity:
             self._window = MIN_WINDOW_BYTES
             self._start = self._end = 0
@@ -151,22 +160,31 @@ class FrameBuffer:
                 self._reallocate(max(self._window, 2 * pending))
 
     def _reallocate(self, size: int) -> None:
-        """Moves the bytes that are not handed out yet to the front of a fresh buffer."""
-        fresh = bytearray(size)
+        """Moves the bytes that are not handed out yet to the front of another buffer."""
+        fresh = (self._take_spare(size) if self._dedicated else None) or bytearray(size)
         pending = self._end - self._start
         fresh[:pending] = self._view[self._start : self._end]
         self._start, self._end = 0, pending
-        self._adopt(fresh)
+        self._adopt(fresh, size)
 
-    def _adopt(self, buffer: bytearray) -> None:
+    def _take_spare(self, size: int) -> bytearray | None:
+        """The last large frame's buffer, if it has `size` bytes and nobody looks at it any more."""
+        spare, self._spare = self._spare, None
+        if spare is not None and len(spare) >= size and getrefcount(spare) == _UNSHARED:
+            return spare
+        return None
+
+    def _adopt(self, buffer: bytearray, size: int = 0) -> None:
+        """Goes on with the first `size` bytes of another buffer."""
         self._buffer = buffer
-        self._view = memoryview(buffer)
-        self._capacity = len(buffer)
+        self._view = memoryview(buffer)[:size]
+        self._capacity = size
 
     def _release_dedicated(self) -> None:
         """The large frame was handed out and owns its buffer alone; later ones are believed sooner."""
         assert self._start == self._end == self._capacity, "a dedicated buffer never holds a second frame"
         self._dedicated = False
         self.proven_bytes = max(self.proven_bytes, 2 * self._frame_bytes)
+        self._spare = self._buffer if len(self._buffer) <= SPARE_BYTES else None
         self._start = self._end = 0
         self._adopt(bytearray())

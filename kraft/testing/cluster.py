@@ -90,7 +90,7 @@ class Cluster:
             await node.start()
             await node.wait_ready()
         except BaseException:
-            self.nodes.pop(node_id, None)
+            await self.kill_node(node_id)
             raise
         return node
 
@@ -105,6 +105,12 @@ class Cluster:
         """Controlled shutdown of one node."""
         node = self.nodes.pop(node_id)
         await node.stop()
+        await self._executors.pop(node_id).close()
+
+    async def kill_node(self, node_id: int) -> None:
+        """Ends one node without warning: its leaderships move when the controller misses it."""
+        node = self.nodes.pop(node_id)
+        await node.abort()
         await self._executors.pop(node_id).close()
 
     async def start(self) -> None:

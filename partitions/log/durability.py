@@ -175,6 +175,7 @@ class DurableLog:
         self._snapshot_offset = self.log_end_offset
         if old >= 0 and not self._segments.has_base(old):
             self._storage.remove(self._snapshot_path(old))
+            self._names_version += 1
 
     def _snapshot_path(self, offset: int) -> str:
         return f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
@@ -218,7 +219,7 @@ class DurableLog:
         self._lift_limits()
 
     def _sync_names(self) -> None:
-        """Makes the names of new segments durable."""
+        """Makes the names of new segments durable, and the absence of removed files."""
         if self._names_synced != self._names_version:
             self._storage.sync_dir(self.directory)
             self._names_synced = self._names_version

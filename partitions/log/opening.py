@@ -230,8 +230,13 @@ def _load_epochs(storage: LogStorage, directory: str) -> EpochCache:
 def _remove_stray_snapshots(
     storage: LogStorage, directory: str, names: Sequence[str], segments: SegmentList, log_end_offset: int
 ) -> None:
-    """Keeps the snapshots at segment starts, and the one at the log's end from the last close."""
+    """Keeps the snapshots at segment starts, and the one at the log's end from the last close.
+
+    The others go durably: one that came back after a truncation would tell of another history.
+    """
     kept = {segment.base_offset for segment in segments} | {log_end_offset}
-    for offset in base_offsets(names, SNAPSHOT_SUFFIX):
-        if offset not in kept:
-            storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    stray = [offset for offset in base_offsets(names, SNAPSHOT_SUFFIX) if offset not in kept]
+    for offset in stray:
+        storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    if stray:
+        storage.sync_dir(directory)

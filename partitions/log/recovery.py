@@ -185,8 +185,10 @@ def load_producer_state(
     """The state at the log's end: the newest sound snapshot, and the batches after it.
 
     Snapshots beyond the log's end tell of records that are gone: they are removed, durably, lest one
-    comes back when the log has grown past it again. Damaged ones go as well. Also returns the offset
-    of the snapshot that was taken, -1 if there was none.
+    comes back when the log has grown past it again. Damaged ones go as well. One from below the
+    first segment is of no use: between the two, batches are missing, and a producer that seems to
+    have skipped sequences is worse off than one that is not known. Also returns the offset of the
+    snapshot that was taken, -1 if there was none.
     """
     state = ProducerState(segments.first.base_offset)
     snapshot_offset = -1
@@ -197,6 +199,8 @@ def load_producer_state(
     if beyond:
         storage.sync_dir(directory)
     for offset in reversed(snapshots[: len(snapshots) - len(beyond)]):
+        if offset < segments.first.base_offset:
+            break
         path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
         try:
             state.producers = decode_snapshot(storage.disk.read_bytes(path))

@@ -33,6 +33,7 @@ class ShortenableLog(DurableLog):
             try:
                 self._truncate_segments(offset)
                 self._reload_producers()
+                self._sync_names()
             except OSError as error:
                 self._storage.fail(f"truncating the log {self.directory} failed: {error}", error)
         self._epochs_dirty |= self.epochs.truncate_from_end(self.log_end_offset)
@@ -47,10 +48,9 @@ class ShortenableLog(DurableLog):
         self._limit_checkpoints(end_offset, min(end_offset, self.log_start_offset))
         self._generation += 1
         self._reader.forget()
-        if number + 1 < len(segments):
-            while number + 1 < len(segments):
-                segments.pop_last().remove()
-            self._storage.sync_dir(self.directory)
+        while number + 1 < len(segments):
+            segments.pop_last().remove()
+            self._names_version += 1
         active = segments.active
         if first_cut.batch_bytes:
             active.truncate(first_cut.position, end_offset)

@@ -129,6 +129,7 @@ class ControllerChannel:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         backoff_s = BACKOFF_FIRST_S
+        hinted = False
         while True:
             remaining_s = deadline - loop.time()
             if remaining_s <= 0:
@@ -139,8 +140,12 @@ class ControllerChannel:
             except RpcError as error:
                 if error.code not in _ELSEWHERE:
                     raise
-                if error.leader_id is not None and error.leader_id == self._target:
-                    continue  # whoever refused knows the leader: it is asked next, at once
+                if not hinted and error.leader_id is not None and error.leader_id == self._target:
+                    # Whoever refused knows the leader: it is asked next, at once. But only it: during an
+                    # election two voters may point at each other.
+                    hinted = True
+                    continue
+            hinted = False
             pause_s = min(backoff_s * self._rng.uniform(0.8, 1.2), max(0.0, deadline - loop.time()))
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
             await asyncio.sleep(pause_s)

@@ -40,7 +40,7 @@ def test_each_fault_is_survived_and_every_history_repeats_itself():
 
 @pytest.mark.timeout(120)
 def test_faults_on_top_of_each_other_break_no_promise():
-    stories = sound("--wild", *WILD)
+    stories = sound("--plan", "wild", *WILD)
     logged = {event for story in stories for event in story["logged"]}
     assert {
         "truncated",

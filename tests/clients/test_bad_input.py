@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -444,9 +445,9 @@ def fetch_request(
 
 
 def fetched(
-    connection: RawConnection, topic: str, offset: int, *, partition: int = 0, current_leader_epoch: int = -1
-) -> object:
-    request = fetch_request(topic, offset, partition=partition, epoch=current_leader_epoch)
+    connection: RawConnection, topic: str, offset: int, *, partition: int = 0, epoch: int = -1
+) -> Any:
+    request = fetch_request(topic, offset, partition=partition, epoch=epoch)
     return connection.call(request, FETCH_VERSION).responses[0].partitions[0]
 
 

@@ -188,6 +188,8 @@ class World:
         self.model.batches = self.model.batches_below(self.log.log_end_offset)
         self.model.end = self.log.log_end_offset
         self.note_start()
+        if self.log.size_bytes == 0 and not self.log.producer_state.producers:
+            self.model = Model([], self.model.end, self.model.end, self.model.end)  # perhaps even the folder is new
         self.epoch += 1
         self.forget_sequences()
 

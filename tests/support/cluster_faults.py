@@ -7,8 +7,9 @@ replication, not fsync, so the last replica that has a record must not lose it.
 
 from __future__ import annotations
 
+import errno
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from kraft.chaos.incarnation import IncarnationGoneError
 from kraft.chaos.network import Latency
@@ -170,6 +171,39 @@ class Faults:
 
     # -- clock and disk
 
+    def broken_disk(self) -> None:
+        """Some of the next operations on a disk fail; the node, if it still runs, is killed for it in the end.
+
+        What it logs meanwhile, and that it halts, is as it should be.
+        """
+        node_id = self._node()
+        if node_id is None:
+            return
+        host, odds = self._cluster.hosts[node_id], self._rng.choice((0.02, 0.2, 1.0))
+        victim = host.process
+        assert victim is not None, "a running node has a process"
+        number = self._rng.choice((errno.EIO, errno.ENOSPC))
+        self._tell(f"the disk of node {node_id} fails now and then: {errno.errorcode[number]}, {odds:g}")
+        self._cluster.excused.add(victim.incarnation.name)
+        halts = len(host.halts)
+
+        def fail(operation: str, path: str) -> None:
+            if host.process is victim and operation not in ("exists", "list") and self._rng.random() < odds:
+                self._simulation.note("disk error", node_id, operation, path)
+                raise OSError(number, "the simulated disk failed", path)
+
+        def recover() -> None:
+            host.storage.before_operation = None
+            if host.process is victim:
+                self._tell(f"kill node {node_id} for its disk")
+                host.kill()
+            del host.halts[halts:]
+            if not host.alive:
+                self._start_later(node_id)
+
+        host.storage.before_operation = fail
+        self._simulation.call_later(self._rng.uniform(0.2, 2.0), recover)
+
     def clock_jump(self) -> None:
         node_id, jump_ms = self._rng.choice(list(self._cluster.hosts)), self._rng.randint(-5_000, 5_000)
         self._tell(f"the clock of node {node_id} jumps by {jump_ms} ms")
@@ -205,6 +239,28 @@ def each_fault_once(
             yield f"after {faults.told[-1]}: {ailment}"
 
 
+def quiet(cluster: SimulatedCluster, faults: Faults, topic: str, rng: random.Random) -> Iterator[str]:
+    """Nothing happens, and nothing may: no leader changes and no replica falls behind."""
+    before = cluster.image()
+    cluster.simulation.run_for(WILD_S)
+    after = cluster.image()
+    assert before is not None, "a whole cluster has metadata"
+    assert after is not None, "and keeps it"
+    if before.topic(topic) != after.topic(topic) or before.epoch != after.epoch:
+        yield f"leaders or ISRs changed without a reason: {before.topic(topic)} became {after.topic(topic)}"
+
+
+def broken_disks(cluster: SimulatedCluster, faults: Faults, topic: str, rng: random.Random) -> Iterator[str]:
+    """Disks that fail, with other faults around them."""
+    kinds = [faults.broken_disk, faults.broken_disk, faults.kill, faults.pause, faults.partition, faults.stop]
+    mean_s = rng.choice((0.5, 1.0, 2.0))
+    end_s = cluster.simulation.now + WILD_S
+    while cluster.simulation.now < end_s:
+        rng.choice(kinds)()
+        cluster.simulation.run_for(rng.expovariate(1 / mean_s))
+    yield from ()
+
+
 def wild(cluster: SimulatedCluster, faults: Faults, topic: str, rng: random.Random) -> Iterator[str]:
     """Faults of all kinds on top of each other, more or less densely."""
     losses = [faults.power_loss, faults.power_loss_in_mid_operation]
@@ -226,3 +282,11 @@ def wild(cluster: SimulatedCluster, faults: Faults, topic: str, rng: random.Rand
             yield from cluster.wait_whole(topic, WHOLE_WITHIN_S)
         simulation.run_for(rng.expovariate(1 / mean_s))
     faults.disarm()
+
+
+PLANS: Mapping[str, Plan] = {
+    "each-fault-once": each_fault_once,
+    "wild": wild,
+    "quiet": quiet,
+    "broken-disks": broken_disks,
+}

@@ -1,7 +1,7 @@
 """One seed of a whole cluster: nodes, a producer, faults in mid-stream, and the judgement at the end.
 
 `python -m tests.support.cluster_story SEED…` prints, for each seed, what became of it as one line of
-JSON: the digest of the run and everything that was wrong. `--wild` overlaps faults of many kinds,
+JSON: the digest of the run and everything that was wrong. `--plan` chooses what is done to the cluster,
 `--timeline FILE` writes the whole story of the last seed.
 """
 
@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -29,7 +29,7 @@ import structlog
 from kraft.chaos.host import Process
 from kraft.chaos.isolation import IsolatedRunError, run_isolated
 from kraft.chaos.simulation import Simulation
-from tests.support.cluster_faults import Faults, Plan, each_fault_once, wild
+from tests.support.cluster_faults import PLANS, Faults, Plan, each_fault_once
 from tests.support.simulated_client import Client, Ledger, PartitionProducer, PartitionReader
 from tests.support.simulated_cluster import SimulatedCluster
 
@@ -136,9 +136,9 @@ def play(seed: int, plan: Plan = each_fault_once, timeline: IO[str] | None = Non
     outcome = Outcome(seed)
     with ExitStack() as stack:
         simulation = stack.enter_context(Simulation(seed, timeline=timeline))
-        log = Log(simulation, timeline)
-        stack.enter_context(log.installed())
         cluster = SimulatedCluster(simulation)
+        log = Log(simulation, cluster.excused, timeline)
+        stack.enter_context(log.installed())
         workload = Workload(cluster)
         faults = Faults(cluster, TOPIC, PARTITIONS, simulation.stream("faults"))
         producer, reader = simulation.add_host("producer"), simulation.add_host("reader")
@@ -154,7 +154,11 @@ def play(seed: int, plan: Plan = each_fault_once, timeline: IO[str] | None = Non
         outcome.wrong += [*cluster.violations, *log.errors]
         for host in simulation.hosts.values():
             outcome.wrong += [f"{host.name} halted: {reason}" for reason in host.halts]
-        outcome.wrong += [f"{e.process}: {e.message}: {e.error!r}" for e in simulation.errors]
+        outcome.wrong += [
+            f"{e.process}: {e.message}: {e.error!r}"
+            for e in simulation.errors
+            if e.process not in cluster.excused
+        ]
         outcome.digest = simulation.digest()
         outcome.virtual_s, outcome.steps = simulation.now, simulation.scheduler.steps
     ledger = workload.ledger
@@ -187,8 +191,10 @@ def judge(cluster: SimulatedCluster, workload: Workload) -> list[str]:
 class Log:
     """What nodes log: counted, noted in the trace (level and text; values only in the timeline)."""
 
-    def __init__(self, simulation: Simulation, timeline: IO[str] | None) -> None:
+    def __init__(self, simulation: Simulation, excused: Collection[str], timeline: IO[str] | None) -> None:
+        """`excused`: the processes that may log errors."""
         self._simulation = simulation
+        self._excused = excused
         self._timeline = timeline
         self.counts: Counter[str] = Counter()
         self.errors: dict[str, None] = {}
@@ -205,7 +211,9 @@ class Log:
         self.counts[text] += 1
         simulation.note("log", who, level, text)
         # After its crash a process runs on to its next await, and meets a disk that is not its own any more.
-        if level in ("error", "exception", "critical") and (lane is None or lane.alive):
+        is_over = lane is not None and not lane.alive
+        is_excused = any(who == process or who.startswith(f"{process}.") for process in self._excused)
+        if level in ("error", "exception", "critical") and not is_over and not is_excused:
             self.errors[f"{who}: {text} {dict(values)}"] = None
         if self._timeline is not None:
             shown = " ".join(f"{key}={value}" for key, value in values.items())
@@ -248,7 +256,7 @@ def main(arguments: list[str]) -> int:
     """Plays seeds, each in a process of its own. 1 if anything was wrong."""
     parser = argparse.ArgumentParser()
     parser.add_argument("seeds", nargs="+", help="numbers, or first:last")
-    parser.add_argument("--wild", action="store_true")
+    parser.add_argument("--plan", choices=sorted(PLANS), default="each-fault-once")
     parser.add_argument("--timeline")
     options = parser.parse_args(arguments)
     seeds: list[int] = []
@@ -257,7 +265,7 @@ def main(arguments: list[str]) -> int:
         seeds += range(int(first), int(last or first) + 1)
     failed = False
     for seed in seeds:
-        document = played(seed, wild if options.wild else each_fault_once, options.timeline)
+        document = played(seed, PLANS[options.plan], options.timeline)
         failed = failed or bool(document["wrong"])
         print(json.dumps(document), flush=True)
     return int(failed)

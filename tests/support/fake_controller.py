@@ -40,6 +40,9 @@ class FakeController:
                 self._called.clear()
                 await self._called.wait()
 
+    async def call_once(self, request: Any, answers: type[Any], *, timeout_s: float) -> Any:
+        return await self.call(request, answers, timeout_s=timeout_s)
+
     async def call(
         self, request: Any, answers: type[Any], *, timeout_s: float, attempt_timeout_s: float | None = None
     ) -> Any:

@@ -36,6 +36,8 @@ class SimulatedCluster:
         self.hosts: dict[int, Host] = {n: simulation.add_host(f"node-{n}") for n in range(1, nodes + 1)}
         self.nodes: dict[int, Node] = {}
         self.violations: dict[str, None] = {}
+        self.excused: set[str] = set()
+        """Incarnations of nodes that may log errors and halt, for what was done to them."""
         self._stopping: dict[int, asyncio.Event] = {}
         self._leaders: dict[tuple[bytes, TopicPartition, int], int] = {}
         self._high_watermarks: dict[tuple[bytes, TopicPartition, int], int] = {}
@@ -62,6 +64,7 @@ class SimulatedCluster:
             "replica.socket.timeout.ms": "2000",
             "replica.high.watermark.checkpoint.interval.ms": "1000",
             "log.flush.offset.checkpoint.interval.ms": "3000",
+            "log.retention.check.interval.ms": "1000",
             **self._properties,
         }
         return "".join(f"{key}={value}\n" for key, value in lines.items())

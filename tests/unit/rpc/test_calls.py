@@ -154,3 +154,20 @@ async def test_a_definite_refusal_is_not_retried(serve, client: RpcClient) -> No
     with pytest.raises(RpcError, match="STALE_BROKER_EPOCH"):
         await channel.call("m", {}, timeout_s=5)
     assert asked == ["m"]
+
+
+async def test_two_voters_that_point_at_each_other_are_not_asked_in_a_loop(
+    client: RpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each asks for a leader that the other one was; only the pause between rounds bounds the calls."""
+    calls: list[str] = []
+
+    async def refuse(address: str, method: str, body: object, timeout_s: float) -> Body:
+        calls.append(address)
+        raise RpcError("NOT_CONTROLLER", "ask the other", leader_id=2 if address == "a:1" else 1)
+
+    monkeypatch.setattr(client, "call", refuse)
+    channel = ControllerChannel(client, {1: "a:1", 2: "b:2"}, random.Random(1))
+    with pytest.raises(RpcUnavailable):
+        await channel.call("m", {}, timeout_s=0.1)
+    assert len(calls) <= 12

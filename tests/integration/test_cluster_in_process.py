@@ -1,0 +1,108 @@
+"""Nodes in one process under real clients: records, failures, shutdowns, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from confluent_kafka import Producer
+
+from kraft.testing import Cluster, cluster
+from tests.support.node_processes import until
+from tests.support.real_clients import LIBRARIES, QUIET, Client, How
+from tests.support.streams import IDEMPOTENT, audit, read_all, streaming
+from tests.support.threaded_cluster import ThreadedCluster
+
+PARTITIONS = 3
+SOME = 60
+
+
+@pytest.mark.parametrize("client", LIBRARIES, ids=lambda client: client.name)
+def test_records_go_in_and_come_out(client: Client, shared_cluster: ThreadedCluster) -> None:
+    topic = shared_cluster.create_topic("records", PARTITIONS, min_insync_replicas="2")
+    lines = {p: [b"%d \x00\xff\r %d" % (p, n) for n in range(100)] for p in range(PARTITIONS)}
+    client.produce(shared_cluster.bootstrap, topic, lines, How(codec="lz4", idempotent=True))
+    assert client.consume(shared_cluster.bootstrap, topic, dict.fromkeys(lines, 100)) == lines
+
+
+async def test_the_fixture_of_the_plug_in(kraft_cluster: Cluster) -> None:
+    """Blocking clients run in threads; the nodes are on the test's own loop."""
+    client, bootstrap = LIBRARIES[0], kraft_cluster.bootstrap_servers
+    await asyncio.to_thread(client.produce, bootstrap, "made-on-the-way", {0: [b"hello"]})
+    assert await asyncio.to_thread(client.consume, bootstrap, "made-on-the-way", {0: 1}) == {0: [b"hello"]}
+
+
+def test_a_leader_dies(own_cluster: ThreadedCluster) -> None:
+    topic = own_cluster.create_topic("dies", PARTITIONS, min_insync_replicas="2")
+    with streaming(IDEMPOTENT["confluent-kafka"](own_cluster.bootstrap, topic, PARTITIONS)) as stream:
+        stream.wait_for(SOME)
+        victim = own_cluster.leader(topic)
+        own_cluster.kill(victim)
+        stream.wait_for(SOME)
+        until(lambda: own_cluster.leader(topic) != victim, "another node leads")
+        own_cluster.start(victim)
+        stream.wait_for(SOME)
+    audit(stream, read_all(own_cluster.bootstrap, topic, PARTITIONS))
+
+
+def test_nodes_leave_in_good_order_and_return(own_cluster: ThreadedCluster) -> None:
+    """No produce fails, and a node that stops leads nothing when it is gone."""
+    topic = own_cluster.create_topic("leave", PARTITIONS, min_insync_replicas="2")
+    with streaming(IDEMPOTENT["confluent-kafka"](own_cluster.bootstrap, topic, PARTITIONS)) as stream:
+        for node_id in list(own_cluster.cluster.nodes):
+            stream.wait_for(SOME)
+            own_cluster.stop(node_id)
+            states = own_cluster.partitions(topic).values()
+            assert node_id not in {state.leader for state in states}
+            assert all(node_id not in state.isrs for state in states)
+            stream.wait_for(SOME)
+            own_cluster.start(node_id)
+            own_cluster.wait_in_sync(topic)
+    audit(stream, read_all(own_cluster.bootstrap, topic, PARTITIONS))
+
+
+def test_replicas_leave_the_isr_and_come_back(own_cluster: ThreadedCluster) -> None:
+    topic = own_cluster.create_topic("isr")
+    leader = own_cluster.leader(topic)
+    first, second = (node_id for node_id in own_cluster.cluster.nodes if node_id != leader)
+    own_cluster.kill(first)
+    until(lambda: sorted(own_cluster.partitions(topic)[0].isrs) == sorted([leader, second]), "it has left")
+    LIBRARIES[0].produce(own_cluster.bootstrap, topic, {0: [b"while it was away"]})
+    own_cluster.start(first)
+    own_cluster.wait_in_sync(topic)
+    own_cluster.stop(second)
+    own_cluster.stop(leader)  # what it missed, it has caught up on: now it leads
+    read = LIBRARIES[0].consume(f"127.0.0.1:{own_cluster.cluster.ports[first]}", topic, {0: 1})
+    assert read == {0: [b"while it was away"]}
+
+
+async def test_metadata_reaches_every_node(kraft_cluster: Cluster) -> None:
+    """A topic that is committed is soon the same everywhere."""
+    producer = Producer({"bootstrap.servers": kraft_cluster.bootstrap_servers, **QUIET})
+    producer.produce("everywhere", b"x")
+    assert await asyncio.to_thread(producer.flush, 20) == 0
+    for node in kraft_cluster.nodes.values():
+        assert node.broker is not None
+        async with asyncio.timeout(10):
+            await node.broker.loader.wait_until(lambda image: image.topic("everywhere") is not None)
+    images = [node.broker.metadata.image for node in kraft_cluster.nodes.values() if node.broker]
+    topics = {image.topic("everywhere") for image in images}
+    assert len({(topic.topic_id, len(topic.partitions)) for topic in topics if topic}) == 1
+
+
+async def test_a_cluster_of_one(tmp_path) -> None:
+    """Everything works with one node; stopped and started on the same folder it has what it had."""
+    client = LIBRARIES[0]
+    async with cluster(nodes=1, directory=tmp_path) as first:
+        await asyncio.to_thread(client.produce, first.bootstrap_servers, "one", {0: [b"kept"]})
+    async with cluster(nodes=1, directory=tmp_path) as second:
+        await asyncio.to_thread(client.produce, second.bootstrap_servers, "one", {0: [b"more"]})
+        read = await asyncio.to_thread(client.consume, second.bootstrap_servers, "one", {0: 2})
+    assert read == {0: [b"kept", b"more"]}
+
+
+async def test_all_nodes_stop_at_once() -> None:
+    """The last ones have no quorum to ask; they stop all the same, and soon."""
+    async with asyncio.timeout(15):
+        async with cluster(nodes=3) as running:
+            await asyncio.to_thread(LIBRARIES[0].produce, running.bootstrap_servers, "x", {0: [b"x"]})

@@ -1,0 +1,250 @@
+"""One broker without a network: real logs on a simulated disk, real replicas, handlers, and metadata.
+
+`publish` plays the committed metadata: it applies records to the image and hands it to the publishers, as
+the loader does. The controller behind AlterPartition and admin calls is a `FakeController`, leaders that
+are followed are `SilentLeader`s. Made on whichever loop runs, real or simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from fetcher.fetch_state import FetchState
+from fetcher.fetcher_manager import FetcherManager
+from fetcher.leader_endpoint import FetchRequest, FetchResponse, LeaderOffsets, OffsetsQuery, PartitionKey
+from fetcher.settings import FetcherSettings
+from kraft.broker.alter_partition_manager import AlterPartitionManager
+from kraft.broker.dispatch import HANDLERS
+from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.metadata_loader import MetadataLoader
+from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.producer_ids import ProducerIds
+from kraft.broker.replica_manager import ReplicaManager
+from kraft.broker.request import Request
+from kraft.broker.services import BrokerServices
+from kraft.chaos.disk import SimulatedDisk
+from kraft.config import ServerConfig, load_config
+from kraft.protocol.schema import Message
+from partitions.disk import Buffer
+from partitions.log.config import LogConfig
+from partitions.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from partitions.log_manager import LogManager
+from partitions.records.builder import build_batch
+from partitions.topic_partition import TopicPartition
+from quorum.metadata.changes import MetadataChanges
+from quorum.metadata.delta import MetadataDelta
+from quorum.metadata.image import EMPTY, MetadataImage
+from quorum.metadata.records import (
+    BrokerChange,
+    Listener,
+    Partition,
+    PartitionChange,
+    Record,
+    RegisterBroker,
+    RemoveTopic,
+    Topic,
+)
+from tests.support.fake_controller import FakeController
+from tests.support.logs import Halted, memory_disk
+
+T = TypeVar("T")
+ME = 1
+CLUSTER_ID = "kraftTestingClusterIdA"
+LISTENER_NAME = "PLAINTEXT"
+NOW_MS = 1_700_000_000_000
+PROPERTIES = (
+    "process.roles=broker\nnode.id=1\ncontroller.quorum.voters=9@localhost:9093\n"
+    "controller.listener.names=CONTROLLER\nlisteners=PLAINTEXT://broker-1:9092\nlog.dirs=/data\n"
+)
+
+
+class HeldExecutor:
+    """Jobs run at once, or when `release` is called while `holding`."""
+
+    def __init__(self) -> None:
+        self.holding = False
+        self._released = asyncio.Event()
+
+    async def run(self, job: Callable[..., T], *args: object) -> T:
+        if self.holding:
+            await self._released.wait()
+        return job(*args)
+
+    def release(self) -> None:
+        self.holding = False
+        self._released.set()
+
+
+class SilentLeader:
+    """A leader that never answers a fetch; keeps what it was asked."""
+
+    def __init__(self, leader_id: int) -> None:
+        self.leader_id = leader_id
+        self.asked: list[FetchRequest] = []
+
+    async def fetch(self, request: FetchRequest) -> FetchResponse:
+        self.asked.append(request)
+        answer: FetchResponse = await asyncio.get_running_loop().create_future()
+        return answer
+
+    async def log_offsets(self, queries: Sequence[OffsetsQuery]) -> Mapping[PartitionKey, LeaderOffsets]:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        return
+
+
+class BrokerWorld:
+    """Broker 1 of a cluster that exists in its metadata."""
+
+    def __init__(
+        self, disk: SimulatedDisk | None = None, properties: str = "", *, lag_max_ms: int = 30_000
+    ) -> None:
+        self.disk = disk or memory_disk()
+        if read_meta_properties(self.disk, "/data") is None:
+            write_meta_properties(self.disk, "/data", MetaProperties(CLUSTER_ID, ME, "kraftTestingDirectory1"))
+        self.config: ServerConfig = load_config(PROPERTIES + properties)
+        self.controller = FakeController()
+        self.halts: list[str] = []
+        self.halted = asyncio.Event()
+        self.executor = HeldExecutor()
+        self.metadata = MetadataCache()
+        self.image: MetadataImage = EMPTY
+        self.leaders: dict[int, SilentLeader] = {}
+        loop, rng = asyncio.get_running_loop(), random.Random(1)
+        self.logs = LogManager(
+            self.disk,
+            ["/data"],
+            self.config.log_defaults,
+            self.executor,
+            now_ms=lambda: NOW_MS,
+            halt=self.halt,
+            rng=rng,
+        )
+        self.alter_partitions = AlterPartitionManager(
+            ME, lambda: 1, self.controller, lambda: int(loop.time() * 1000), rng, self.halt  # type: ignore[arg-type]
+        )
+        self.replicas = ReplicaManager(
+            ME,
+            logs=self.logs,
+            default_config=self.config.log_defaults,
+            metadata=self.metadata,
+            alter_partitions=self.alter_partitions,
+            metrics=BrokerMetrics(),
+            loop=loop,
+            halt=self.halt,
+            replica_lag_time_max_ms=lag_max_ms,
+        )
+        self.loader = MetadataLoader(ME, self.controller, rng, self.halt)  # type: ignore[arg-type]
+        self.loader.add_publisher(self.metadata)
+        self.loader.add_publisher(self.replicas)
+        self.fetchers = FetcherManager(
+            self._leader, FetcherSettings(), jitter=lambda: 0.5, listener=self.replicas
+        )
+        self.services = BrokerServices(
+            broker_id=ME,
+            cluster_id=CLUSTER_ID,
+            config=self.config,
+            loop=loop,
+            rng=rng,
+            metadata=self.metadata,
+            loader=self.loader,
+            controller=self.controller,  # type: ignore[arg-type]
+            lifecycle=None,  # type: ignore[arg-type]  # no handler looks at it
+            replicas=self.replicas,
+            producer_ids=ProducerIds(ME, lambda: 1, self.controller),  # type: ignore[arg-type]
+        )
+
+    def halt(self, reason: str) -> None:
+        self.halts.append(reason)
+        self.halted.set()
+        raise Halted(reason)
+
+    def _leader(self, leader_id: int) -> SilentLeader:
+        return self.leaders.setdefault(leader_id, SilentLeader(leader_id))
+
+    # -- life
+
+    def start(self, *records: Record) -> None:
+        """Opens the logs and publishes the first image: brokers 1 to 3, unfenced, and what `records` add."""
+        self.logs.start(cluster_id=CLUSTER_ID, node_id=ME)
+        self.alter_partitions.start()
+        self.replicas.start(self.fetchers)
+        self.publish(*(unfenced for n in (1, 2, 3) for unfenced in broker(n)), *records)
+
+    async def close(self) -> None:
+        self.executor.release()
+        await self.loader.close()
+        await self.replicas.close()
+        await self.alter_partitions.close()
+        await self.logs.close(broker_epoch=1, high_watermarks=self.replicas.high_watermarks())
+
+    # -- metadata
+
+    def publish(self, *records: Record) -> None:
+        """One step of committed metadata; broker N is registered under epoch N."""
+        delta = MetadataDelta(self.image)
+        for record in records:
+            offset = record.broker_id if isinstance(record, RegisterBroker) else self.image.offset + 1
+            delta.apply(record, offset, 1)
+        image = delta.finish(max(self.image.offset, 100) + 1, 1)
+        self._hand_out(delta, image)
+
+    def _hand_out(self, changes: MetadataChanges, image: MetadataImage) -> None:
+        self.image = self.loader.image = image
+        self.metadata.on_metadata(changes, image)
+        self.replicas.on_metadata(changes, image)
+
+    # -- looking and asking
+
+    def followed(self, key: TopicPartition) -> FetchState | None:
+        return self.fetchers.state(key)
+
+    def handle(self, body: Message, version: int) -> Any:
+        """Runs the handler; its answer, or what has to be awaited for it."""
+        request = Request(body, version, "test", LISTENER_NAME, ("127.0.0.1", 1))
+        return HANDLERS[body.API_KEY](self.services, request)
+
+
+def broker(broker_id: int) -> tuple[RegisterBroker, BrokerChange]:
+    """A broker's registration, and its unfencing."""
+    listener = Listener(LISTENER_NAME, f"broker-{broker_id}", 9092, "PLAINTEXT")
+    return (
+        RegisterBroker(broker_id, bytes([broker_id]) * 16, (listener,), None, (bytes([broker_id]) * 16,)),
+        BrokerChange(broker_id, broker_id, fenced=False),
+    )
+
+
+def topic_id(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def topic(
+    name: str, number: int, *partitions: tuple[int, ...], isr: tuple[int, ...] | None = None, epoch: int = 0
+) -> tuple[Record, ...]:
+    """A topic whose partitions have these replicas, the first of which leads."""
+    return (
+        Topic(name, topic_id(number)),
+        *(
+            Partition(topic_id(number), n, replicas, isr or replicas, replicas[0], leader_epoch=epoch)
+            for n, replicas in enumerate(partitions)
+        ),
+    )
+
+
+def gone(number: int) -> RemoveTopic:
+    return RemoveTopic(topic_id(number))
+
+
+def led_by(number: int, partition: int, leader: int, isr: tuple[int, ...] | None = None) -> PartitionChange:
+    return PartitionChange(topic_id(number), partition, isr=isr, leader=leader)
+
+
+def batch(*values: bytes, **fields: Any) -> Buffer:
+    return build_batch([(NOW_MS, None, value, ()) for value in values], **fields)
+
+
+__all__ = ["BrokerWorld", "HeldExecutor", "LogConfig", "SilentLeader", "batch", "broker", "gone", "led_by", "topic"]

@@ -1,0 +1,114 @@
+"""A `kraft.testing` cluster on an event loop in a thread, for tests with clients that block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.testing import Cluster, cluster
+from tests.support.node_processes import until
+from tests.support.real_clients import QUIET
+
+T = TypeVar("T")
+CALL_S = 40.0
+
+
+class ThreadedCluster:
+    """The cluster and the loop that it lives on; every method blocks and may be called from any thread."""
+
+    def __init__(self, made: Cluster, loop: asyncio.AbstractEventLoop) -> None:
+        self.cluster = made
+        self._loop = loop
+        self._topics = 0
+        self.admin = AdminClient({"bootstrap.servers": made.bootstrap_servers, **QUIET})
+
+    @property
+    def bootstrap(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine on the cluster's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
+
+    def kill(self, node_id: int) -> None:
+        self.run(self.cluster.kill_node(node_id))
+
+    def stop(self, node_id: int) -> None:
+        self.run(self.cluster.stop_node(node_id))
+
+    def start(self, node_id: int) -> None:
+        self.run(self.cluster.start_node(node_id))
+
+    def create_topic(
+        self, word: str = "topic", partitions: int = 1, replication_factor: int = 3, **config: str
+    ) -> str:
+        """Creates a topic of a fresh name; config keys are written with _ for the dots."""
+        self._topics += 1
+        name = f"{word}-{self._topics}"
+        configs = {key.replace("_", "."): value for key, value in config.items()}
+        self.admin.create_topics([NewTopic(name, partitions, replication_factor, config=configs)])[
+            name
+        ].result(CALL_S)
+        return name
+
+    def partitions(self, topic: str) -> dict[int, Any]:
+        """Partition → what Metadata says of it."""
+        return dict(self.admin.list_topics(topic, timeout=CALL_S).topics[topic].partitions)
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The partition's leader; waits while there is none."""
+
+        def ask() -> int | None:
+            state = self.partitions(topic)[partition]
+            return state.leader if state.leader >= 0 and state.error is None else None
+
+        return int(until(ask, f"{topic}-{partition} has a leader"))
+
+    def wait_in_sync(self, topic: str) -> None:
+        """Returns when every replica of the topic is in its ISR."""
+        until(
+            lambda: all(len(p.isrs) == len(p.replicas) for p in self.partitions(topic).values()),
+            f"the replicas of {topic} are in sync",
+        )
+
+    def get(self, node_id: int, path: str) -> tuple[int, str, bytes]:
+        """GETs a page of a node: status, content type, body."""
+        server = self.cluster.nodes[node_id].http
+        assert server is not None
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=CALL_S)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.headers.get_content_type(), answer.read()
+
+    def get_json(self, node_id: int, path: str) -> Any:
+        """GETs a page and decodes it, whatever its status."""
+        return json.loads(self.get(node_id, path)[2])
+
+
+@contextlib.contextmanager
+def threaded_cluster(
+    nodes: int = 3, properties: Mapping[str, str] | None = None
+) -> Iterator[ThreadedCluster]:
+    """A running cluster; gone at the end."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="cluster", daemon=True)
+    thread.start()
+    context = cluster(nodes, properties)
+    try:
+        made = asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(CALL_S)
+        try:
+            yield ThreadedCluster(made, loop)
+        finally:
+            asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(CALL_S)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(CALL_S)
+        loop.close()

@@ -1,0 +1,225 @@
+"""Replicas follow the metadata: created, promoted, demoted, removed, made anew under the same name."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kraft.broker.replica_manager import UnknownTopicOrPartition
+from partitions.errors import NotLeaderOrFollower, ReplicaOffline
+from partitions.topic_partition import TopicPartition
+from quorum.metadata.records import BrokerChange, Config, PartitionChange
+from quorum.rpc.messages import AlterPartitionRequest
+from tests.support.broker_world import BrokerWorld, batch, gone, led_by, topic, topic_id
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def produce(world: BrokerWorld, key: TopicPartition, *values: bytes) -> None:
+    world.replicas.partition(key).append_records(batch(*values), acks=1, now_ms=0)
+
+
+async def deletions(world: BrokerWorld) -> None:
+    await asyncio.gather(*world.replicas._deletions)
+
+
+async def test_the_first_replica_leads_and_the_others_follow(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1, 2), (2, 1)), *topic("elsewhere", 2, (2, 3)))
+    assert world.replicas.partition(T0).is_leader
+    assert not world.replicas.partition(T1).is_leader
+    assert world.followed(T0) is None
+    followed = world.followed(T1)
+    assert followed is not None
+    assert (followed.followed.leader_id, followed.followed.leader_epoch) == (2, 0)
+    with pytest.raises(NotLeaderOrFollower):
+        world.replicas.partition(TopicPartition("elsewhere", 0))
+    for stranger in (TopicPartition("elsewhere", 1), TopicPartition("nowhere", 0)):
+        with pytest.raises(UnknownTopicOrPartition):
+            world.replicas.partition(stranger)
+    assert world.replicas.metrics.leader_elections == 1
+
+
+async def test_leadership_moves_and_comes_back(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1, 2)))
+    waiting = world.replicas.produce_purgatory.wait({T0: 5}, 60)
+    world.publish(led_by(1, 0, 2))
+    assert await waiting == {T0: "NOT_LEADER_OR_FOLLOWER"}
+    assert world.followed(T0) is not None
+    world.publish(led_by(1, 0, -1, isr=(1,)))
+    assert world.followed(T0) is None
+    world.publish(led_by(1, 0, 1))
+    partition = world.replicas.partition(T0)
+    assert partition.is_leader
+    assert partition.leader_epoch == 3
+    assert partition.epochs.latest_epoch == 3
+
+
+async def test_a_deleted_topic_takes_its_files_along(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,), (1,)))
+    produce(world, T0, b"a")
+    world.publish(gone(1))
+    with pytest.raises(UnknownTopicOrPartition):
+        world.replicas.partition(T0)
+    await deletions(world)
+    assert not any(name.startswith("t-") for name in world.disk.list_dir("/data"))
+
+
+async def test_a_topic_made_anew_has_nothing_of_the_old_one(world: BrokerWorld) -> None:
+    """In one step of metadata, as after a pause, and again while the old files are still on their way out."""
+    world.start(*topic("t", 1, (1,)))
+    produce(world, T0, b"old")
+    waiting = world.replicas.produce_purgatory.wait({T0: 2}, 60)
+    world.executor.holding = True
+    world.publish(gone(1), *topic("t", 2, (1,)))
+    assert await waiting == {T0: "NOT_LEADER_OR_FOLLOWER"}
+    with pytest.raises(NotLeaderOrFollower):  # not yet, and the client asks again
+        world.replicas.partition(T0)
+    world.publish(gone(2), *topic("t", 3, (1,)))
+    world.executor.release()
+    await deletions(world)
+    partition = world.replicas.partition(T0)
+    assert partition.topic_id == topic_id(3)
+    assert partition.log_end_offset == 0
+
+
+async def test_a_replica_that_moves_elsewhere_goes(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (2, 1)))
+    assert world.followed(T0) is not None
+    moved = topic("t", 2, (2, 3))
+    world.publish(gone(1), *moved)
+    assert world.followed(T0) is None
+    await deletions(world)
+    assert world.logs.get(T0) is None
+
+
+async def test_stopping_while_logs_are_deleted_makes_nothing_anew(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (2, 1)))
+    world.executor.holding = True
+    world.publish(gone(1), *topic("t", 2, (2, 1)))
+    closing = asyncio.ensure_future(world.replicas.close())
+    await asyncio.sleep(0)
+    world.executor.release()
+    await closing
+    assert world.replicas.partition_count == 0
+
+
+async def test_logs_of_topics_deleted_meanwhile_go_at_the_first_metadata(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,)), *topic("gone", 2, (1,)), *topic("anew", 3, (1,)))
+    for name in ("t", "gone", "anew"):
+        produce(world, TopicPartition(name, 0), b"x")
+    await world.close()
+    again = BrokerWorld(world.disk)
+    again.start(*topic("t", 1, (1,), epoch=1), *topic("anew", 4, (1,), epoch=1))
+    await deletions(again)
+    assert sorted(map(str, again.logs.logs)) == ["anew-0", "t-0"]
+    assert again.replicas.partition(T0).log_end_offset == 1
+    assert again.replicas.partition(TopicPartition("anew", 0)).log_end_offset == 0
+    await again.close()
+
+
+async def test_one_damaged_log_keeps_no_other_offline(world: BrokerWorld) -> None:
+    """And it goes with its topic."""
+    world.start(*topic("t", 1, (1,), (1,)))
+    produce(world, T1, b"x")
+    await world.close()
+    world.disk.remove("/data/t-0/partition.metadata")
+    world.disk.open("/data/t-0/partition.metadata", create=True).append([b"nonsense"])
+    again = BrokerWorld(world.disk)
+    again.start(*topic("t", 1, (1,), (1,), epoch=1))
+    with pytest.raises(ReplicaOffline, match="cannot be used"):
+        again.replicas.partition(T0)
+    assert list(again.replicas.offline_partitions) == [T0]
+    assert again.replicas.partition(T1).log_end_offset == 1
+    again.publish(gone(1), *topic("t", 2, (1,)))
+    await deletions(again)
+    assert not again.replicas.offline_partitions
+    assert again.replicas.partition(T0).is_leader
+    await again.close()
+    assert again.halts == []
+
+
+async def test_a_damaged_log_of_a_deleted_topic_goes_too(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,)))
+    await world.close()
+    world.disk.remove("/data/t-0/partition.metadata")
+    world.disk.open("/data/t-0/partition.metadata", create=True).append([b"nonsense"])
+    again = BrokerWorld(world.disk)
+    again.start()
+    await deletions(again)
+    assert not again.logs.failed
+    await again.close()
+
+
+async def test_topic_configs_reach_the_logs(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1, 2)), Config("topic", "t", "min.insync.replicas", "2"))
+    partition = world.replicas.partition(T0)
+    assert partition.log.config.min_insync_replicas == 2
+    world.publish(Config("topic", "t", "min.insync.replicas", None))
+    assert partition.log.config.min_insync_replicas == 1
+
+
+async def test_high_watermarks_that_moved_are_written_once(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,)), *topic("idle", 2, (1,)))
+    produce(world, T0, b"a", b"b")
+    changed = world.replicas.take_changed_high_watermarks()
+    assert changed == {T0: 2}
+    assert world.replicas.take_changed_high_watermarks() == {}
+    world.replicas.note_changed_high_watermarks(changed)  # the disk was full
+    assert world.replicas.take_changed_high_watermarks() == {T0: 2}
+
+
+async def test_a_high_watermark_that_was_cut_back_is_written(world: BrokerWorld) -> None:
+    """Else a restart would take what was appended since for committed."""
+    world.start(*topic("t", 1, (2, 1)))
+    partition = world.replicas.partition(T0)
+    partition.append_as_follower(
+        batch(b"a", b"b", leader_epoch=0), leader_epoch=0, leader_high_watermark=2, leader_log_start_offset=0
+    )
+    assert world.replicas.take_changed_high_watermarks() == {T0: 2}
+    partition.truncate_to(0, leader_epoch=0)
+    world.replicas.on_truncated(T0, 2, 0, 2)
+    assert world.replicas.take_changed_high_watermarks() == {T0: 0}
+
+
+async def test_a_disk_that_fails_under_a_follower_takes_the_replica_offline(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (2, 1)))
+    world.replicas.on_partition_failed(T0, 0, "KAFKA_STORAGE_ERROR", None)
+    with pytest.raises(ReplicaOffline):
+        world.replicas.partition(T0).check_epoch(None)
+
+
+async def test_a_broker_that_comes_back_may_join_at_once(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1, 2), isr=(1,)), BrokerChange(2, 2, fenced=True))
+    partition = world.replicas.partition(T0)
+    partition.update_follower(2, 2, 0, 0, 0, world.replicas.monotonic_ms())
+    assert partition.pending_proposal is None
+    world.publish(BrokerChange(2, 2, fenced=False))
+    await world.controller.until_called(AlterPartitionRequest, 1)
+    (request,) = world.controller.calls_of(AlterPartitionRequest)
+    assert [m.broker_id for m in request.topics[0].partitions[0].new_isr_with_epochs] == [1, 2]
+    assert world.replicas.metrics.isr_expands == 1
+    world.publish(PartitionChange(topic_id(1), 0, isr=(1, 2)))
+    assert partition.isr == (1, 2)
+
+
+async def test_a_defect_in_the_lag_watch_halts_the_node() -> None:
+    world = BrokerWorld(lag_max_ms=1)
+    world.start(*topic("t", 1, (1, 2)))
+    partition = world.replicas.partition(T0)
+
+    def broken(*_: object) -> None:
+        raise KeyError("a defect")
+
+    world.replicas.on_alter_partition = broken  # type: ignore[method-assign]
+    partition.append_records(batch(b"x"), acks=1, now_ms=world.replicas.monotonic_ms())
+    async with asyncio.timeout(5):
+        await world.halted.wait()
+    assert "isr-lag" in world.halts[0]
+    await world.close()
+
+
+async def test_a_crashed_fetcher_halts_the_node(world: BrokerWorld) -> None:
+    with pytest.raises(Exception, match="the fetcher from broker 2"):
+        world.replicas.on_fetcher_crashed(2, KeyError("x"))
+    world.halts.clear()

@@ -1,0 +1,79 @@
+"""The folder of a local cluster: made whole or not at all, and always removable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraft.cli.errors import UserError
+from kraft.cli.local_cluster import STATE_FILE, LocalCluster
+from kraft.config import load_config
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> LocalCluster:
+    return LocalCluster(tmp_path / "cluster")
+
+
+def test_every_node_has_a_configuration_that_loads(cluster: LocalCluster) -> None:
+    spec = cluster.create(3, 19092, {"num.partitions": "4"})
+    assert spec == cluster.spec()
+    assert spec.bootstrap_servers() == "127.0.0.1:19092,127.0.0.1:19093,127.0.0.1:19094"
+    for node in spec.nodes:
+        config = load_config((cluster.node_dir(node.id) / "server.properties").read_text())
+        assert config.node_id == node.id
+        assert config.get("num.partitions") == 4
+        assert sorted(config.voters) == [1, 2, 3]
+    ports = [p for n in spec.nodes for p in (n.client_port, n.controller_port, n.http_port)]
+    assert len(set(ports)) == 9
+
+
+def test_a_setting_that_cannot_work_leaves_nothing_behind(cluster: LocalCluster) -> None:
+    with pytest.raises(UserError, match="num.partitions"):
+        cluster.create(2, 19092, {"num.partitions": "many"})
+    assert list(cluster.directory.iterdir()) == []
+    cluster.create(2, 19092, {})
+
+
+@pytest.mark.parametrize(("nodes", "port"), [(0, 9092), (16, 9092), (3, 65534), (1, 0)])
+def test_numbers_out_of_range_are_sentences(cluster: LocalCluster, nodes: int, port: int) -> None:
+    with pytest.raises(UserError, match="--nodes|--port"):
+        cluster.create(nodes, port, {})
+
+
+def test_destroying_removes_the_cluster_and_nothing_else(cluster: LocalCluster) -> None:
+    cluster.create(2, 19092, {})
+    (cluster.directory / "node-notes").mkdir()
+    (cluster.directory / "mine.txt").write_text("keep")
+    cluster.destroy()
+    assert sorted(path.name for path in cluster.directory.iterdir()) == ["mine.txt", "node-notes"]
+    cluster.destroy()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cluster_id": "x"}'])
+def test_a_damaged_cluster_says_how_to_remove_it_and_is_removed(cluster: LocalCluster, text: str) -> None:
+    cluster.create(1, 19092, {})
+    (cluster.directory / STATE_FILE).write_text(text)
+    with pytest.raises(UserError, match="kraft cluster destroy"):
+        cluster.spec()
+    cluster.destroy()
+    assert not cluster.directory.exists()
+
+
+def test_a_recycled_pid_is_nobody(cluster: LocalCluster) -> None:
+    import os
+
+    cluster.create(1, 19092, {})
+    (cluster.node_dir(1) / "pid").write_text(f"{os.getpid()} 1\n")
+    assert cluster.pid(1) is None
+    assert cluster.kill(1) is False
+    assert cluster.status()["nodes"][0]["state"] == "dead"
+
+
+def test_no_cluster_and_no_node_are_sentences(cluster: LocalCluster) -> None:
+    with pytest.raises(UserError, match="there is no cluster"):
+        cluster.spec()
+    cluster.create(1, 19092, {})
+    with pytest.raises(UserError, match="there is no node 2"):
+        cluster.kill(2)

@@ -1,0 +1,59 @@
+"""`kraft storage`: ids and formatting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.storage import format_node, new_uuid
+from kraft.runtime.disk import RealDisk
+from partitions.log.meta_properties import read_meta_properties
+
+CLUSTER_ID = "kraftTestingClusterIdA"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "process.roles=broker,controller\nnode.id=4\ncontroller.quorum.voters=4@localhost:9093\n"
+        "listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
+        f"controller.listener.names=CONTROLLER\nlog.dirs={tmp_path}/a,{tmp_path}/b\n"
+    )
+    return path
+
+
+def test_ids_are_of_22_characters_and_fit_an_option() -> None:
+    ids = {new_uuid() for _ in range(200)}
+    assert len(ids) == 200
+    assert all(len(text) == 22 and not text.startswith("-") for text in ids)
+
+
+def test_every_folder_is_formatted_once(config: Path, tmp_path: Path) -> None:
+    folders = [f"{tmp_path}/a", f"{tmp_path}/b"]
+    assert format_node(CLUSTER_ID, config, ignore_formatted=False) == folders
+    identities = [read_meta_properties(RealDisk(), folder) for folder in folders]
+    assert all(found and (found.cluster_id, found.node_id) == (CLUSTER_ID, 4) for found in identities)
+    assert len({found.directory_id for found in identities if found}) == 2
+    with pytest.raises(UserError, match="--ignore-formatted"):
+        format_node(CLUSTER_ID, config, ignore_formatted=False)
+    assert format_node(CLUSTER_ID, config, ignore_formatted=True) == []
+    with pytest.raises(UserError, match="belongs to node 4"):
+        format_node(new_uuid(), config, ignore_formatted=True)
+
+
+@pytest.mark.parametrize("text", ["", "short", "x" * 23, "!" * 22, "ä" * 22])
+def test_what_is_no_cluster_id_is_wrong_usage(config: Path, text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        format_node(text, config, ignore_formatted=False)
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_a_configuration_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read"):
+        format_node(CLUSTER_ID, tmp_path / "missing", ignore_formatted=False)
+    (tmp_path / "bad").write_text("node.id=x\n")
+    with pytest.raises(UserError, match="node.id"):
+        format_node(CLUSTER_ID, tmp_path / "bad", ignore_formatted=False)
