@@ -151,6 +151,7 @@ class _Client:
         metadata = c_void_p()
         code = self._lib.metadata(self._handle, 0, self._topic, byref(metadata), timeout_ms)
         if code:
+            _Client.close(self)
             raise LibraryError(f"no broker answered within {timeout_ms} ms: {self._lib.text(code)}")
         self._lib.metadata_destroy(metadata)
 
@@ -163,14 +164,23 @@ class BatchProducer(_Client):
     """Sends the same record again and again. Partitions take turns, a batch each."""
 
     def __init__(
-        self, settings: Mapping[str, str], topic: str, *, partitions: int, value: bytes, batch_records: int
+        self,
+        settings: Mapping[str, str],
+        topic: str,
+        *,
+        partitions: int,
+        value: bytes,
+        batch_records: int,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS,
     ) -> None:
         lib = library()
         conf = lib.conf_new()
         self.failures: list[str] = []
         self._callback = _DeliveryCallback(self._on_failure)  # must outlive the handle
         lib.conf_set_dr_msg_cb(conf, self._callback)
-        super().__init__(_PRODUCER, {**settings, "delivery.report.only.error": "true"}, topic, conf)
+        super().__init__(
+            _PRODUCER, {**settings, "delivery.report.only.error": "true"}, topic, conf, metadata_timeout_ms
+        )
         self._partitions = partitions
         self._batch_records = batch_records
         self._value = ctypes.create_string_buffer(value, len(value))
@@ -210,8 +220,15 @@ class BatchProducer(_Client):
 class BatchConsumer(_Client):
     """Reads partitions from their start, in the order in which they come."""
 
-    def __init__(self, settings: Mapping[str, str], topic: str, partitions: Iterable[int]) -> None:
-        super().__init__(_CONSUMER, settings, topic, library().conf_new())
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        topic: str,
+        partitions: Iterable[int],
+        *,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS,
+    ) -> None:
+        super().__init__(_CONSUMER, settings, topic, library().conf_new(), metadata_timeout_ms)
         self._partitions = list(partitions)
         self._queue = self._lib.queue_new(self._handle)
 

@@ -1,6 +1,6 @@
 """What the numbers were measured on, and what processes cost, both from the operating system.
 
-`cpu_seconds` and `resident_bytes` read /proc; `facts` describes the machine. `file_of` finds what the
+`cpu_seconds` and `resident_bytes` read /proc; `facts` describes the machine. `bare_file` finds what the
 kernel charges for storing bytes in a new file: the part of a produce that the null broker leaves out
 and no real one can. It varies: on a virtual machine whose host takes free memory back, the first
 touch of a page of the page cache is a fault in the host, charged to the writer, and makes storing
@@ -23,6 +23,8 @@ from typing import Any
 LIBRARIES = ("kraft", "uvloop", "confluent-kafka", "aiohttp", "pysyncobj", "crc32c", "msgpack")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PIECE_BYTES = 1024 * 1024
+GIVEN_BACK_BYTES = 320 * 1024 * 1024
+"""More than the workers of a run and its topic leave behind."""
 QUIET_SHARE = 0.15
 """CPU seconds per second below which brokers count as having nothing left to do."""
 QUIET_S = 0.3
@@ -60,14 +62,19 @@ def settle(pids: Iterable[int]) -> None:
 
 
 @contextmanager
-def file_of(size_bytes: int, directory: Path) -> Iterator[float]:
+def bare_file(size_bytes: int, directory: Path) -> Iterator[float]:
     """Writes a new file a megabyte at a time and keeps it for the duration; yields the CPU seconds it
     took. That is what storing as many bytes costs the barest of writers here and now.
+
+    What processes have just given back is written full first, unmeasured: it is cheaper than what the
+    broker will get later.
     """
     data = bytes(_PIECE_BYTES)
     path = directory / "bare-file"
     try:
         with path.open("wb", buffering=0) as file:
+            for _ in range(GIVEN_BACK_BYTES // _PIECE_BYTES if size_bytes else 0):
+                file.write(data)
             before = resource.getrusage(resource.RUSAGE_SELF)
             for _ in range(-(-size_bytes // _PIECE_BYTES)):
                 file.write(data)

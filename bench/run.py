@@ -18,7 +18,7 @@ from bench.failover import failover_s
 from bench.machine import resident_bytes
 from bench.rows import ROWS, Row, RowResult, run_row
 
-DEFAULT_RECORDS = 2_000_000
+DEFAULT_RECORDS = 3_000_000
 START_KEY, FAILOVER_KEY = "start", "failover"
 KEYS = (*(row.key for row in ROWS), START_KEY, FAILOVER_KEY)
 START_REPEATS = 3

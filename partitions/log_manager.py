@@ -97,9 +97,9 @@ class LogManager:
         A log that cannot be opened is reported and left alone; a directory that cannot be used
         raises DataDirectoryError with a sentence for the operator.
         """
-        for directory in self._directories:
-            directory.lock()
         try:
+            for directory in self._directories:
+                directory.lock()
             for directory in self._directories:
                 directory.check_identity(cluster_id=cluster_id, node_id=node_id)
             for directory in self._directories:

@@ -343,13 +343,16 @@ class ControllerServer:
             self._requests.pop(request_id, None)
 
     def _decide(self, request_id: int, request: Any) -> None:
+        """A defect that a request meets is that request's, unless it left something half decided: in the
+        speculative image, and not on its way. Nothing could be decided on that; another voter takes over.
+        """
+        before = (self._state.image, self._state.pending_proposals)
         try:
             self._run(self._state.handle(request_id, request, self._monotonic_ms()))
-        except Exception:
-            # Some of what was decided may be in the speculative image and not on its way: start anew
-            # from what is committed. The caller hears UNKNOWN_SERVER_ERROR.
-            self._run(self._state.renounce("a request met a defect"))
-            self._activate_if_leader()
+        except Exception as error:
+            if (self._state.image, self._state.pending_proposals) != before:
+                log.exception("a request was half decided", request=type(request).__name__)
+                self._halt(f"the controller met a defect in the middle of a decision: {error!r}")
             raise
 
     async def _fetch_metadata(self, request: FetchMetadataRequest) -> FetchMetadataResponse:

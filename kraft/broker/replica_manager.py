@@ -355,7 +355,9 @@ class ReplicaManager:
     ) -> None:
         # A fenced epoch only means that the leader knows of an election before this broker does.
         level = log.info if code == "FENCED_LEADER_EPOCH" else log.error
-        level("replication stopped", partition=f"{key[0]}-{key[1]}", epoch=leader_epoch, code=code, error=error)
+        level(
+            "replication stopped", partition=f"{key[0]}-{key[1]}", epoch=leader_epoch, code=code, error=error
+        )
         self.metrics.failed_partitions += 1
         partition = self._partitions.get(TopicPartition(*key))
         if code == "KAFKA_STORAGE_ERROR" and partition is not None:

@@ -10,7 +10,7 @@ import typer
 
 from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.options import Bootstrap
-from kraft.cli.output import console, fail
+from kraft.cli.output import fail, note_client_errors
 
 METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.2
@@ -130,7 +130,8 @@ def _consumer(bootstrap_server: str) -> Any:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
-            "error_cb": lambda error: console.print(f"[dim]{error.str()}[/dim]", soft_wrap=True),
+            "error_cb": note_client_errors(),
+            "log_level": 0,  # what librdkafka logs, it also reports
         },
         logger=None,
     )

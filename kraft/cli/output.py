@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kraft.cli.errors import UserError
@@ -31,6 +32,18 @@ def print_line(text: str) -> None:
 def print_json(document: Any) -> None:
     """The one JSON object of a command with --json."""
     print_line(json.dumps(document))
+
+
+def note_client_errors() -> Callable[[Any], None]:
+    """An error callback for librdkafka: tells each kind of trouble once, however often it is retried."""
+    told: set[int] = set()
+
+    def note(error: Any) -> None:
+        if error.code() not in told:
+            told.add(error.code())
+            console.print(f"[dim]{escape(error.str())}[/dim]", soft_wrap=True)
+
+    return note
 
 
 def fail(message: str, exit_code: int = 1) -> NoReturn:

@@ -12,7 +12,7 @@ import typer
 
 from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.options import Bootstrap
-from kraft.cli.output import console, fail
+from kraft.cli.output import fail, note_client_errors
 
 FLUSH_TIMEOUT_S = 60.0
 POLL_S = 0.1
@@ -106,7 +106,8 @@ def _producer(bootstrap_server: str, acks: Acks) -> Any:
             "enable.idempotence": acks is Acks.all,
             "linger.ms": 5,
             "message.timeout.ms": int(FLUSH_TIMEOUT_S * 500),
-            "error_cb": lambda error: console.print(f"[dim]{error.str()}[/dim]", soft_wrap=True),
+            "error_cb": note_client_errors(),
+            "log_level": 0,  # what librdkafka logs, it also reports
         },
         logger=None,
     )

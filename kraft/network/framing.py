@@ -82,6 +82,11 @@ class FrameBuffer:
         """Size of the buffer held at the moment (views handed out may hold older ones)."""
         return self._capacity
 
+    @property
+    def spare_bytes(self) -> int:
+        """Size of the buffer that is kept for the next large frame."""
+        return 0 if self._spare is None else len(self._spare)
+
     def writable(self, sizehint: int = -1) -> memoryview:
         """Memory for the next read: at least one byte. The hint of asyncio's `get_buffer` is not used."""
         if self._capacity - self._end < _MIN_ROOM_BYTES:

@@ -189,7 +189,9 @@ class World:
         self.model.end = self.log.log_end_offset
         self.note_start()
         if self.log.size_bytes == 0 and not self.log.producer_state.producers:
-            self.model = Model([], self.model.end, self.model.end, self.model.end)  # perhaps even the folder is new
+            self.model = Model(
+                [], self.model.end, self.model.end, self.model.end
+            )  # perhaps even the folder is new
         self.epoch += 1
         self.forget_sequences()
 
@@ -321,7 +323,9 @@ def cut_power_within(world: World, action: str, amount: int, step: int) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), OPERATIONS, st.data())
-def test_power_may_be_lost_at_every_step(seed: int, operations: list[tuple[str, int]], data: st.DataObject) -> None:
+def test_power_may_be_lost_at_every_step(
+    seed: int, operations: list[tuple[str, int]], data: st.DataObject
+) -> None:
     world = World(seed)
     for action, amount in operations:
         step = data.draw(st.integers(0, 25))
@@ -332,7 +336,9 @@ def test_power_may_be_lost_at_every_step(seed: int, operations: list[tuple[str, 
         world.check()
 
 
-@pytest.mark.parametrize("action", ["append", "roll", "truncate", "delete", "start_anew", "sync", "flush", "new_epoch"])
+@pytest.mark.parametrize(
+    "action", ["append", "roll", "truncate", "delete", "start_anew", "sync", "flush", "new_epoch"]
+)
 def test_every_step_of_every_operation(action: str) -> None:
     """The same, exhaustively for one history: power is lost before each disk operation of each kind."""
     reached = 0

@@ -105,7 +105,9 @@ class BrokerWorld:
     ) -> None:
         self.disk = disk or memory_disk()
         if read_meta_properties(self.disk, "/data") is None:
-            write_meta_properties(self.disk, "/data", MetaProperties(CLUSTER_ID, ME, "kraftTestingDirectory1"))
+            write_meta_properties(
+                self.disk, "/data", MetaProperties(CLUSTER_ID, ME, "kraftTestingDirectory1")
+            )
         self.config: ServerConfig = load_config(PROPERTIES + properties)
         self.controller = FakeController()
         self.halts: list[str] = []
@@ -125,7 +127,12 @@ class BrokerWorld:
             rng=rng,
         )
         self.alter_partitions = AlterPartitionManager(
-            ME, lambda: 1, self.controller, lambda: int(loop.time() * 1000), rng, self.halt  # type: ignore[arg-type]
+            ME,
+            lambda: 1,
+            self.controller,
+            lambda: int(loop.time() * 1000),
+            rng,
+            self.halt,  # type: ignore[arg-type]
         )
         self.replicas = ReplicaManager(
             ME,
@@ -247,4 +254,14 @@ def batch(*values: bytes, **fields: Any) -> Buffer:
     return build_batch([(NOW_MS, None, value, ()) for value in values], **fields)
 
 
-__all__ = ["BrokerWorld", "HeldExecutor", "LogConfig", "SilentLeader", "batch", "broker", "gone", "led_by", "topic"]
+__all__ = [
+    "BrokerWorld",
+    "HeldExecutor",
+    "LogConfig",
+    "SilentLeader",
+    "batch",
+    "broker",
+    "gone",
+    "led_by",
+    "topic",
+]

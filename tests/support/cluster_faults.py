@@ -284,9 +284,19 @@ def wild(cluster: SimulatedCluster, faults: Faults, topic: str, rng: random.Rand
     faults.disarm()
 
 
+def retention(cluster: SimulatedCluster, faults: Faults, topic: str, rng: random.Random) -> Iterator[str]:
+    """Wild or broken disks, while logs are deleted from their start almost to their end."""
+    yield from (wild if rng.random() < 0.7 else broken_disks)(cluster, faults, topic, rng)
+
+
 PLANS: Mapping[str, Plan] = {
     "each-fault-once": each_fault_once,
     "wild": wild,
     "quiet": quiet,
     "broken-disks": broken_disks,
+    "retention": retention,
 }
+TOPIC_CONFIGS_OF: Mapping[Plan, Mapping[str, str]] = {
+    retention: {"retention.ms": "300", "segment.bytes": "4096"}
+}
+"""What a plan's topic is configured with, beyond what every topic is."""

@@ -29,7 +29,8 @@ import structlog
 from kraft.chaos.host import Process
 from kraft.chaos.isolation import IsolatedRunError, run_isolated
 from kraft.chaos.simulation import Simulation
-from tests.support.cluster_faults import PLANS, Faults, Plan, each_fault_once
+from partitions.topic_partition import TopicPartition
+from tests.support.cluster_faults import PLANS, TOPIC_CONFIGS_OF, Faults, Plan, each_fault_once
 from tests.support.simulated_client import Client, Ledger, PartitionProducer, PartitionReader
 from tests.support.simulated_cluster import SimulatedCluster
 
@@ -64,8 +65,9 @@ class Outcome:
 class Workload:
     """The client's side of the story, on hosts of its own."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster, topic_configs: Mapping[str, str]) -> None:
         self._cluster = cluster
+        self._topic_configs = topic_configs
         self.ledger = Ledger()
         self.tails: list[PartitionReader] = []
         self.read: list[PartitionReader] = []
@@ -75,8 +77,8 @@ class Workload:
 
     async def produce(self, process: Process) -> None:
         """Creates the topic, then produces to all partitions until it is told to stop."""
-        client = Client(self._cluster.addresses, process.rng)
-        await client.create_topic(TOPIC, PARTITIONS, 3, TOPIC_CONFIGS)
+        client = Client(self._cluster.addresses, process.rng, process.now_ms)
+        await client.create_topic(TOPIC, PARTITIONS, 3, self._topic_configs)
         producer_id = await client.new_producer_id()
         self.producing = True
         producers = [
@@ -87,7 +89,7 @@ class Workload:
 
     async def tail(self, process: Process) -> None:
         """Follows the topic while it is written; creates and deletes another one all the time."""
-        client = Client(self._cluster.addresses, process.rng)
+        client = Client(self._cluster.addresses, process.rng, process.now_ms)
         self.tails = [PartitionReader(client, TOPIC, number) for number in range(PARTITIONS)]
         await asyncio.gather(*(reader.follow() for reader in self.tails), self._churn(client))
 
@@ -100,7 +102,7 @@ class Workload:
 
     async def consume(self, process: Process) -> None:
         """Reads all partitions from their start to their high watermark."""
-        client = Client(self._cluster.addresses, process.rng)
+        client = Client(self._cluster.addresses, process.rng, process.now_ms)
         for number in range(PARTITIONS):
             reader = PartitionReader(client, TOPIC, number)
             await reader.read_to_end()
@@ -112,7 +114,9 @@ class Workload:
         for reader in self.read:
             name = f"{TOPIC}-{reader.partition}"
             acknowledged = sorted(self.ledger.acknowledged[TOPIC, reader.partition].items())
-            missing, extra = set(acknowledged) - set(reader.read), set(reader.read) - set(acknowledged)
+            start = self._cluster.start_offset(TopicPartition(TOPIC, reader.partition))
+            kept = {(offset, value) for offset, value in acknowledged if offset >= start}
+            missing, extra = kept - set(reader.read), set(reader.read) - set(acknowledged)
             if missing:
                 wrong.append(f"{name}: acknowledged, not read: {_some(missing)}")
             if extra:
@@ -120,7 +124,7 @@ class Workload:
             if len({value for _, value in reader.read}) != len(reader.read):
                 wrong.append(f"{name} holds a record twice")
         for reader in self.tails:
-            unstable = set(reader.read) - set(self.read[reader.partition].read)
+            unstable = set(reader.read) - set(self.ledger.acknowledged[TOPIC, reader.partition].items())
             if unstable:
                 wrong.append(f"{TOPIC}-{reader.partition}: read, then gone: {_some(unstable)}")
         return wrong
@@ -139,7 +143,7 @@ def play(seed: int, plan: Plan = each_fault_once, timeline: IO[str] | None = Non
         cluster = SimulatedCluster(simulation)
         log = Log(simulation, cluster.excused, timeline)
         stack.enter_context(log.installed())
-        workload = Workload(cluster)
+        workload = Workload(cluster, {**TOPIC_CONFIGS, **TOPIC_CONFIGS_OF.get(plan, {})})
         faults = Faults(cluster, TOPIC, PARTITIONS, simulation.stream("faults"))
         producer, reader = simulation.add_host("producer"), simulation.add_host("reader")
         cluster.start()

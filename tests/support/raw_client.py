@@ -9,14 +9,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from kraft.protocol.api import ApiKey
+from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from kraft.protocol.headers import decode_response_header
 from kraft.protocol.messages import decode_response, encode_request_frame
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kraft.protocol.schema import Message
+from kraft.protocol.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from partitions.records.builder import build_batch
 
 TIMEOUT_S = 20.0
 PRODUCE_VERSION = 11
+FETCH_VERSION = 12
 NOW_MS = 1_700_000_000_000
 
 
@@ -120,3 +123,31 @@ def sealed(whole: bytes) -> bytes:
     import crc32c
 
     return forged(whole, {17: (">I", crc32c.crc32c(whole[21:]))})
+
+
+def fetch_request(
+    topic: str, offset: int, *, max_wait_ms: int = 0, partition: int = 0, epoch: int = -1
+) -> FetchRequest:
+    wanted = FetchPartition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=epoch
+    )
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[FetchTopic(topic=topic, partitions=[wanted])],
+    )
+
+
+def fetched(
+    connection: RawConnection, topic: str, offset: int, *, partition: int = 0, epoch: int = -1
+) -> Any:
+    request = fetch_request(topic, offset, partition=partition, epoch=epoch)
+    return connection.call(request, FETCH_VERSION).responses[0].partitions[0]
+
+
+def end_offset(connection: RawConnection, topic: str) -> int:
+    wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    answer = connection.call(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 6)
+    return int(answer.topics[0].partitions[0].offset)

@@ -19,6 +19,13 @@ from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, Fe
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kraft.protocol.schemas.offsets import (
+    EARLIEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
 from kraft.protocol.schemas.topics import (
     CreatableTopic,
@@ -33,7 +40,7 @@ from partitions.records.batch import decode_records, iter_batches, verify_crc
 from partitions.records.builder import build_batch
 
 METADATA_VERSION, CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION, INIT_PRODUCER_ID_VERSION = 12, 7, 6, 4
-PRODUCE_VERSION, FETCH_VERSION = 12, 12
+PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 12, 12, 9
 REQUEST_TIMEOUT_S = 2.0
 ACKS_TIMEOUT_MS = 1_500
 BACKOFF_S = (0.02, 0.1)
@@ -51,8 +58,12 @@ class Surprise(AssertionError):
 class Client:
     """Connections to a cluster, and who leads what. Lives on one event loop."""
 
-    def __init__(self, bootstrap: Mapping[int, tuple[str, int]], rng: random.Random) -> None:
+    def __init__(
+        self, bootstrap: Mapping[int, tuple[str, int]], rng: random.Random, now_ms: Callable[[], int]
+    ) -> None:
+        """`now_ms` gives the timestamps of what is produced."""
         self.rng = rng
+        self.now_ms = now_ms
         self.leaders: dict[tuple[str, int], int] = {}
         self._epochs: dict[tuple[str, int], int] = {}
         self._addresses = dict(bootstrap)
@@ -216,20 +227,20 @@ class PartitionProducer:
 
     async def run(self, is_over: Callable[[], bool], pause_s: float) -> None:
         """Produces about every `pause_s` until `is_over()`; returns when everything is acknowledged."""
-        loop, rng = asyncio.get_running_loop(), self._client.rng
+        rng = self._client.rng
         while not is_over():
             while len(self._window) < rng.randint(1, WINDOW_BATCHES):
-                self._window.append(self._new_batch(rng.randint(1, 4), loop.time()))
+                self._window.append(self._new_batch(rng.randint(1, 4)))
             await self._send_window()
             await asyncio.sleep(rng.uniform(0, 2 * pause_s))
 
-    def _new_batch(self, records: int, now_s: float) -> Batch:
+    def _new_batch(self, records: int) -> Batch:
         first = self._next_sequence
         padding = b"." * self._client.rng.choice((0, 0, 10, 100, 3_000))
         values = [f"{self._topic}-{self._partition}:{first + n}".encode() + padding for n in range(records)]
         self._next_sequence += records
         self._ledger.sent += records
-        timestamp = int(now_s * 1000)
+        timestamp = self._client.now_ms()
         encoded = build_batch(
             [(timestamp, None, value, ()) for value in values],
             producer_id=self._producer_id,
@@ -343,6 +354,19 @@ class PartitionReader:
                 raise Surprise(f"Fetch of {key} at {self.next_offset} was answered with {code.name}")
             self.client.leaders.pop(key, None)
             await self.client.back_off()
+            if code is ErrorCode.OFFSET_OUT_OF_RANGE and await self._start_offset() > self.next_offset:
+                self.next_offset = wanted.fetch_offset = await self._start_offset()
+
+    async def _start_offset(self) -> int:
+        """Where the log starts by now; -1 if nobody says."""
+        wanted = ListOffsetsPartition(partition_index=self.partition, timestamp=EARLIEST_TIMESTAMP)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])])
+        leader = await self.client.leader(self.topic, self.partition)
+        try:
+            response = await self.client.call(leader, request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
+        except ConnectionLostError:
+            return -1
+        return response.topics[0].partitions[0].offset
 
     def _take(self, data: PartitionData) -> None:
         records = data.records or b""

@@ -17,6 +17,7 @@ from kraft.config import load_config
 from kraft.node import Node
 from kraft.testing.cluster import CLUSTER_ID, FAST_TIMERS
 from partitions.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from partitions.records.batch import iter_batches
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage
 
@@ -174,26 +175,37 @@ class SimulatedCluster:
                 self._high_watermarks[key] = partition.high_watermark
         self.simulation.call_later(LOOK_EVERY_S, self._look)
 
-    def log_bytes(self, node_id: int, key: TopicPartition) -> bytes:
-        """All batches of one replica, as its disk has them."""
+    def batches(self, node_id: int, key: TopicPartition) -> dict[int, bytes]:
+        """All batches of one replica, by base offset, as its disk has them."""
         prefix = f"{DATA}/{key}/"
         files = self.hosts[node_id].storage.files()
-        return b"".join(
-            data for path, data in files.items() if path.startswith(prefix) and path.endswith(".log")
-        )
+        return {
+            header.base_offset: data[position : position + header.size_bytes]
+            for path, data in files.items()
+            if path.startswith(prefix) and path.endswith(".log")
+            for position, header in iter_batches(data)
+        }
+
+    def start_offset(self, key: TopicPartition) -> int:
+        """Below it some replica has deleted what had to be kept no longer."""
+        nodes = [node for node in self.nodes.values() if node.broker is not None]
+        return max(node.broker.replicas.partition(key).log_start_offset for node in nodes if node.broker)
 
     def disagreements(self, topic: str, partitions: int) -> list[str]:
         """Differences between replicas; to be asked when nothing is being produced any more."""
         found = []
         for number in range(partitions):
             key = TopicPartition(topic, number)
-            logs = {node_id: self.log_bytes(node_id, key) for node_id in self.hosts}
-            leader = self.leader_of(topic, number)
+            start, leader = self.start_offset(key), self.leader_of(topic, number)
+            logs = {
+                node_id: {
+                    offset: batch for offset, batch in self.batches(node_id, key).items() if offset >= start
+                }
+                for node_id in self.hosts
+            }
             for node_id, log in logs.items():
                 if log != logs[leader]:
-                    found.append(
-                        f"{key}: node {node_id} has {len(log)} B, its leader {leader} other {len(logs[leader])} B"
-                    )
+                    found.append(f"{key}: the logs of node {node_id} and of its leader {leader} differ")
                 broker = self.nodes[node_id].broker
                 assert broker is not None, f"node {node_id} has no broker"
                 replica = broker.replicas.partition(key)

@@ -140,6 +140,7 @@ async def test_a_long_poll_ends_with_what_comes(world: BrokerWorld) -> None:
     async with asyncio.timeout(5):
         (found,) = data(await answer)
     assert size(found) == size_bytes
+    await asyncio.sleep(0)
     assert world.replicas.fetch_purgatory.count == 0
 
 

@@ -141,7 +141,9 @@ def test_a_refusal_for_good_is_told_at_once(code: str) -> None:
 
 def test_a_registration_gives_up_in_the_end() -> None:
     async def story(world: World) -> None:
-        world.controller.always(RegisterBrokerRequest, lambda _: RpcError("DUPLICATE_BROKER_REGISTRATION", "x"))
+        world.controller.always(
+            RegisterBrokerRequest, lambda _: RpcError("DUPLICATE_BROKER_REGISTRATION", "x")
+        )
         with pytest.raises(RegistrationRefused):
             await world.lifecycle.start()
         assert 60 <= asyncio.get_running_loop().time() < 65

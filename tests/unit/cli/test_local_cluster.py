@@ -30,7 +30,7 @@ def test_every_node_has_a_configuration_that_loads(cluster: LocalCluster) -> Non
 
 
 def test_a_setting_that_cannot_work_leaves_nothing_behind(cluster: LocalCluster) -> None:
-    with pytest.raises(UserError, match="num.partitions"):
+    with pytest.raises(UserError, match=r"num\.partitions"):
         cluster.create(2, 19092, {"num.partitions": "many"})
     assert list(cluster.directory.iterdir()) == []
     cluster.create(2, 19092, {})
@@ -38,7 +38,7 @@ def test_a_setting_that_cannot_work_leaves_nothing_behind(cluster: LocalCluster)
 
 @pytest.mark.parametrize(("nodes", "port"), [(0, 9092), (16, 9092), (3, 65534), (1, 0)])
 def test_numbers_out_of_range_are_sentences(cluster: LocalCluster, nodes: int, port: int) -> None:
-    with pytest.raises(UserError, match="--nodes|--port"):
+    with pytest.raises(UserError, match=r"--nodes|--port"):
         cluster.create(nodes, port, {})
 
 

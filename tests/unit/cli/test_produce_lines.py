@@ -23,7 +23,13 @@ class Producer:
         self._queue: list[tuple[bytes, Callable[[Any, Any], None]]] = []
 
     def produce(
-        self, topic: str, *, value: bytes, key: bytes | None, headers: Any, on_delivery: Callable[[Any, Any], None]
+        self,
+        topic: str,
+        *,
+        value: bytes,
+        key: bytes | None,
+        headers: Any,
+        on_delivery: Callable[[Any, Any], None],
     ) -> None:
         if value == b"too large":
             raise ValueError("the message is too large")

@@ -55,5 +55,5 @@ def test_a_configuration_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> No
     with pytest.raises(UserError, match="cannot read"):
         format_node(CLUSTER_ID, tmp_path / "missing", ignore_formatted=False)
     (tmp_path / "bad").write_text("node.id=x\n")
-    with pytest.raises(UserError, match="node.id"):
+    with pytest.raises(UserError, match=r"node\.id"):
         format_node(CLUSTER_ID, tmp_path / "bad", ignore_formatted=False)

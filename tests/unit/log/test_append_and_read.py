@@ -330,7 +330,9 @@ def test_a_full_disk_at_a_roll_leaves_the_old_segment_in_use() -> None:
         with pytest.raises(LogStorageError):
             log.roll()
         assert log.segment_base_offsets == (0,)
-        assert not any(name.endswith(".log") and name > "00000000000000000000.log" for name in inner.list_dir(FOLDER))
+        assert not any(
+            name.endswith(".log") and name > "00000000000000000000.log" for name in inner.list_dir(FOLDER)
+        )
     disk.fail = lambda operation, path: None
     values = read_records(log)
     log.roll()

@@ -35,7 +35,12 @@ def written_folder(tmp_path: Path) -> Path:
     log = PartitionLog.open(RealDisk(), str(folder), PARTITION, config, now_ms=lambda: 0, halt=halt)
     for number in range(300):
         records = [
-            (1_000_000 + number, b"key-%d" % number, b"value-%d-%d" % (number, part), (("h", b"\0" * 3), ("n", None)))
+            (
+                1_000_000 + number,
+                b"key-%d" % number,
+                b"value-%d-%d" % (number, part),
+                (("h", b"\0" * 3), ("n", None)),
+            )
             for part in range(3)
         ]
         log.append_as_leader(build_batch(records, codec=CODECS[number % 3]), leader_epoch=number // 100)
@@ -52,7 +57,12 @@ def test_other_libraries_read_the_segments(tmp_path: Path, reader: type) -> None
             assert batch.validate_crc()
             found += [(record.offset, record.timestamp, record.key, record.value) for record in batch]
     assert found == [
-        (offset, 1_000_000 + offset // 3, b"key-%d" % (offset // 3), b"value-%d-%d" % (offset // 3, offset % 3))
+        (
+            offset,
+            1_000_000 + offset // 3,
+            b"key-%d" % (offset // 3),
+            b"value-%d-%d" % (offset // 3, offset % 3),
+        )
         for offset in range(900)
     ]
 

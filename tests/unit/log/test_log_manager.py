@@ -1,103 +1,420 @@
-"""The logs of a node together: what a start leaves behind when it fails, and what an end says."""
+"""All logs of a node: start, deletion, checkpoints, retention, end."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import errno
+import json
 import random
-from collections.abc import Callable
-from typing import TypeVar
 
 import pytest
 
-from kraft.chaos.disk import SimulatedDisk
+from kraft.chaos.storage import Storage
+from kraft.runtime.disk import RealDisk
+from partitions.disk import Disk
 from partitions.log.config import LogConfig
-from partitions.log.data_directory import CLEAN_SHUTDOWN_FILE
-from partitions.log.errors import DataDirectoryError
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.errors import DataDirectoryError, InconsistentTopicId, LogCorruptError, LogStorageError
+from partitions.log.meta_properties import (
+    MetaProperties,
+    decode_meta_properties,
+    encode_meta_properties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from partitions.log.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from partitions.log_manager import LogManager
 from partitions.topic_partition import TopicPartition
-from tests.support.logs import halt, memory_disk
+from tests.support.logs import (
+    SMALL,
+    FailingDisk,
+    Halted,
+    InlineExecutor,
+    batch_of,
+    halt,
+    new_storage,
+    read_records,
+    simulated_disk,
+)
 
-T = TypeVar("T")
-CLUSTER_ID = "kraftTestingClusterIdA"
-PARTITION = TopicPartition("t", 0)
-TOPIC_ID = bytes(15) + b"\1"
-
-
-class InlineExecutor:
-    """Jobs run at once."""
-
-    async def run(self, job: Callable[..., T], *args: object) -> T:
-        return job(*args)
-
-
-def formatted_disk(node_id: int = 1) -> SimulatedDisk:
-    disk = memory_disk()
-    write_meta_properties(disk, "/data", MetaProperties(CLUSTER_ID, node_id, "kraftTestingDirectory1"))
-    return disk
+CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
+META = MetaProperties(CLUSTER, 1, "BBBBBBBBBBBBBBBBBBBBBB")
+ORDERS = TopicPartition("orders", 0)
+DASHED = TopicPartition("a-b.c_d", 12)
+ID, OTHER_ID = b"i" * 16, b"o" * 16
 
 
-def log_manager(disk: SimulatedDisk) -> LogManager:
+def formatted_storage() -> Storage:
+    storage = new_storage()
+    write_meta_properties(simulated_disk(storage), "/data", META)
+    storage.sync_everything()
+    return storage
+
+
+def manager_on(
+    disk: Disk, config: LogConfig = SMALL, *, directories: tuple[str, ...] = ("/data",)
+) -> LogManager:
     return LogManager(
         disk,
-        ["/data"],
-        LogConfig(),
-        InlineExecutor(),
-        now_ms=lambda: 1_000,
+        directories,
+        config,
+        InlineExecutor(),  # type: ignore[arg-type]
+        now_ms=lambda: 10_000,
         halt=halt,
         rng=random.Random(1),
     )
 
 
-def is_marked_clean(disk: SimulatedDisk) -> bool:
-    return disk.exists(f"/data/{CLEAN_SHUTDOWN_FILE}")
+def started(disk: Disk, config: LogConfig = SMALL) -> LogManager:
+    manager = manager_on(disk, config)
+    manager.start(cluster_id=CLUSTER, node_id=1)
+    return manager
 
 
-async def test_an_end_is_marked_clean_and_the_next_start_takes_the_mark() -> None:
-    disk = formatted_disk()
-    logs = log_manager(disk)
-    assert not logs.start(cluster_id=CLUSTER_ID, node_id=1).clean_shutdown
-    await logs.close(broker_epoch=7, high_watermarks={})
-    assert is_marked_clean(disk)
-    report = log_manager(disk).start(cluster_id=CLUSTER_ID, node_id=1)
-    assert report.clean_shutdown
-    assert report.previous_broker_epoch == 7
-    assert not is_marked_clean(disk)
+def restarted_disk(storage: Storage) -> Disk:
+    storage.locks.clear()
+    return simulated_disk(storage)
 
 
-async def test_a_start_that_found_the_directory_in_use_marks_nothing() -> None:
-    """The process that holds it may die at any time; its logs have to be recovered then."""
-    disk = formatted_disk()
-    owner, other = log_manager(disk), log_manager(disk)
-    owner.start(cluster_id=CLUSTER_ID, node_id=1)
-    with pytest.raises(DataDirectoryError, match="another process"):
-        other.start(cluster_id=CLUSTER_ID, node_id=1)
-    await other.close(broker_epoch=-1, high_watermarks={})
-    assert not is_marked_clean(disk)
+def append(manager: LogManager, partition: TopicPartition, count: int = 1) -> None:
+    for number in range(count):
+        manager.logs[partition].append_as_leader(batch_of(b"v%03d" % number), leader_epoch=0)
 
 
-async def test_a_start_in_a_foreign_directory_marks_nothing_and_lets_go_of_it() -> None:
-    disk = formatted_disk(node_id=2)
-    stranger = log_manager(disk)
-    with pytest.raises(DataDirectoryError):
-        stranger.start(cluster_id=CLUSTER_ID, node_id=1)
-    await stranger.close(broker_epoch=-1, high_watermarks={})
-    assert not is_marked_clean(disk)
-    log_manager(disk).start(cluster_id=CLUSTER_ID, node_id=2)
+async def test_logs_come_back_after_a_clean_end() -> None:
+    storage = formatted_storage()
+    manager = started(simulated_disk(storage))
+    for partition in (ORDERS, DASHED):
+        manager.get_or_create(partition, ID)
+        append(manager, partition, 20)
+    await manager.close(broker_epoch=77, high_watermarks={ORDERS: 19})
+    marker = simulated_disk(storage).read_bytes("/data/.kafka_cleanshutdown")
+    assert json.loads(marker) == {"version": 0, "brokerEpoch": 77}
+
+    manager = manager_on(simulated_disk(storage))
+    report = manager.start(cluster_id=CLUSTER, node_id=1)
+    assert (report.clean_shutdown, report.previous_broker_epoch, report.logs) == (True, 77, 2)
+    assert (dict(report.failed), dict(report.recovered)) == ({}, {})
+    assert sorted(manager.logs) == [DASHED, ORDERS]
+    log = manager.get_or_create(ORDERS, ID)
+    assert (log.recovery.clean, log.log_end_offset, log.topic_id) == (True, 20, ID)
+    assert (manager.high_watermark(ORDERS), manager.high_watermark(DASHED)) == (19, 0)
+    # The marker is gone for good before anything is appended.
+    storage.lose_power()
+    report = manager_on(restarted_disk(storage)).start(cluster_id=CLUSTER, node_id=1)
+    assert (report.clean_shutdown, report.previous_broker_epoch) == (False, -1)
 
 
-async def test_a_log_that_cannot_be_opened_is_named_and_kept_from_use() -> None:
-    disk = formatted_disk()
-    logs = log_manager(disk)
-    logs.start(cluster_id=CLUSTER_ID, node_id=1)
-    logs.get_or_create(PARTITION, TOPIC_ID)
-    await logs.close(broker_epoch=1, high_watermarks={})
-    disk.remove("/data/t-0/partition.metadata")
-    disk.open("/data/t-0/partition.metadata", create=True).append([b"nonsense"])
-    again = log_manager(disk)
-    report = again.start(cluster_id=CLUSTER_ID, node_id=1)
-    assert list(report.failed) == list(again.failed) == [PARTITION]
-    with pytest.raises(type(report.failed[PARTITION])):
-        again.get_or_create(PARTITION, TOPIC_ID)
-    await again.delete([PARTITION])
-    assert not again.failed
-    assert again.get_or_create(PARTITION, TOPIC_ID).log_end_offset == 0
+async def test_a_crash_is_recovered_from_the_recovery_points() -> None:
+    storage = formatted_storage()
+    manager = started(simulated_disk(storage))
+    manager.get_or_create(ORDERS, ID)
+    append(manager, ORDERS, 20)
+    await manager.checkpoint_recovery_points()
+    assert not manager.logs[ORDERS].needs_flush
+    append(manager, ORDERS, 5)
+    active = f"/data/{ORDERS}/{manager.logs[ORDERS].segment_base_offsets[-1]:020d}.log"
+    storage.inode(active).data[-1] ^= 1
+    manager = manager_on(restarted_disk(storage))
+    report = manager.start(cluster_id=CLUSTER, node_id=1)
+    assert list(report.recovered) == [ORDERS]
+    log = manager.logs[ORDERS]
+    assert (log.recovery_point, log.log_end_offset) == (20, 24)
+    assert log.recovery.checked_bytes < log.size_bytes
+
+
+def test_one_damaged_log_does_not_stop_the_others() -> None:
+    storage = formatted_storage()
+    manager = started(simulated_disk(storage))
+    for partition in (ORDERS, DASHED):
+        manager.get_or_create(partition, ID)
+        append(manager, partition, 2)
+    asyncio.run(manager.checkpoint_recovery_points())
+    storage.inode(f"/data/{ORDERS}/{0:020d}.log").data[-1] ^= 1
+    manager = manager_on(restarted_disk(storage))
+    report = manager.start(cluster_id=CLUSTER, node_id=1)
+    assert list(report.failed) == [ORDERS]
+    assert list(manager.logs) == [DASHED]
+    with pytest.raises(LogCorruptError, match="fails its checksum"):
+        manager.get_or_create(ORDERS, ID)
+    # It can be deleted, to be copied again from the leader.
+    asyncio.run(manager.delete([ORDERS]))
+    assert manager.get_or_create(ORDERS, ID).log_end_offset == 0
+
+
+def test_two_processes_never_share_a_directory() -> None:
+    storage = formatted_storage()
+    started(simulated_disk(storage))
+    with pytest.raises(DataDirectoryError, match="another process uses the data directory /data"):
+        started(simulated_disk(storage))
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "reason"),
+    [("CCCCCCCCCCCCCCCCCCCCCC", 1, "belongs to the cluster"), (CLUSTER, 2, "belongs to the node 1")],
+)
+def test_a_directory_of_another_cluster_or_node_is_refused(
+    cluster_id: str, node_id: int, reason: str
+) -> None:
+    storage = formatted_storage()
+    with pytest.raises(DataDirectoryError, match=reason):
+        manager_on(simulated_disk(storage)).start(cluster_id=cluster_id, node_id=node_id)
+    started(simulated_disk(storage))  # the lock was given back
+
+
+def test_directories_must_exist_and_be_formatted() -> None:
+    with pytest.raises(DataDirectoryError, match="is not formatted; run `kraft storage format"):
+        started(simulated_disk(new_storage()))
+    with pytest.raises(DataDirectoryError, match="does not exist"):
+        manager_on(RealDisk(), directories=("/nowhere/at/all",)).start(cluster_id=CLUSTER, node_id=1)
+
+
+async def test_a_name_is_free_again_after_deletion() -> None:
+    storage = formatted_storage()
+    manager = started(simulated_disk(storage))
+    manager.get_or_create(ORDERS, ID)
+    append(manager, ORDERS, 20)
+    await manager.checkpoint_recovery_points()
+    await manager.checkpoint_high_watermarks({ORDERS: 20})
+    with pytest.raises(InconsistentTopicId):
+        manager.get_or_create(ORDERS, OTHER_ID)
+    await manager.delete([ORDERS, TopicPartition("unknown", 0)])
+    assert (manager.get(ORDERS), manager.high_watermark(ORDERS)) == (None, 0)
+    assert [name for name in simulated_disk(storage).list_dir("/data") if "orders" in name] == []
+    log = manager.get_or_create(ORDERS, OTHER_ID)
+    assert (log.log_end_offset, log.topic_id) == (0, OTHER_ID)
+    append(manager, ORDERS, 1)
+    storage.lose_power()
+    # Nothing of the old incarnation's checkpoints is taken for the new one's.
+    manager = started(restarted_disk(storage))
+    assert manager.high_watermark(ORDERS) == 0
+    assert manager.logs[ORDERS].topic_id == OTHER_ID
+    assert manager.logs[ORDERS].log_end_offset <= 1
+
+
+async def test_an_interrupted_deletion_is_finished_after_the_next_start() -> None:
+    storage = formatted_storage()
+    disk = FailingDisk(simulated_disk(storage))
+    manager = started(disk)
+    manager.get_or_create(ORDERS, ID)
+    append(manager, ORDERS, 3)
+    await manager.checkpoint_recovery_points()
+    disk.remove_tree = lambda path: disk.check("remove_tree", path)  # type: ignore[attr-defined]
+    disk.fail = lambda operation, path: errno.EIO if operation == "remove_tree" else None
+    with pytest.raises(LogStorageError, match="removing"):
+        await manager.delete([ORDERS])
+    manager = started(restarted_disk(storage))
+    assert manager.get(ORDERS) is None
+    [left] = [name for name in simulated_disk(storage).list_dir("/data") if name.endswith("-delete")]
+    assert left.startswith("orders-0.")
+    await manager.remove_deleted()
+    assert not [name for name in simulated_disk(storage).list_dir("/data") if name.endswith("-delete")]
+
+
+async def test_checkpoint_files_are_kafkas() -> None:
+    storage = formatted_storage()
+    disk = simulated_disk(storage)
+    manager = started(disk)
+    for partition in (ORDERS, DASHED):
+        manager.get_or_create(partition, ID)
+        append(manager, partition, 12)
+    manager.logs[ORDERS].delete_segments_before(5)
+    await manager.checkpoint_recovery_points()
+    await manager.checkpoint_log_start_offsets()
+    await manager.checkpoint_high_watermarks({ORDERS: 11})
+    assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n2\na-b.c_d 12 12\norders 0 12\n"
+    assert disk.read_bytes("/data/log-start-offset-checkpoint") == b"0\n2\na-b.c_d 12 0\norders 0 5\n"
+    assert disk.read_bytes("/data/replication-offset-checkpoint") == b"0\n1\norders 0 11\n"
+    # Values that are not given stay; those of unknown partitions are not written.
+    await manager.checkpoint_high_watermarks({DASHED: 7, TopicPartition("gone", 0): 5})
+    assert disk.read_bytes("/data/replication-offset-checkpoint") == b"0\n2\na-b.c_d 12 7\norders 0 11\n"
+    storage.lose_power()
+    manager = started(restarted_disk(storage))
+    assert (manager.logs[ORDERS].log_start_offset, manager.high_watermark(DASHED)) == (5, 7)
+
+
+async def test_nothing_is_written_when_nothing_changed() -> None:
+    disk = FailingDisk(simulated_disk(formatted_storage()))
+    manager = started(disk)
+    manager.get_or_create(ORDERS, ID)
+    append(manager, ORDERS, 2)
+    await manager.checkpoint_recovery_points()
+    await manager.checkpoint_high_watermarks({ORDERS: 2})
+    disk.calls.clear()
+    await manager.checkpoint_recovery_points()
+    await manager.checkpoint_high_watermarks({ORDERS: 2})
+    await manager.checkpoint_high_watermarks({})
+    assert disk.calls == []
+
+
+async def test_a_recovery_point_is_never_written_before_its_data_is_durable() -> None:
+    storage = formatted_storage()
+    disk = FailingDisk(simulated_disk(storage))
+    manager = started(disk)
+    manager.get_or_create(ORDERS, ID)
+    append(manager, ORDERS, 20)
+    disk.fail = lambda operation, path: errno.EIO if operation == "sync" and path.endswith(".log") else None
+    with pytest.raises(Halted, match="fsync of the log"):
+        await manager.checkpoint_recovery_points()
+    assert not simulated_disk(storage).exists("/data/recovery-point-offset-checkpoint")
+    with pytest.raises(LogStorageError):
+        append(manager, ORDERS)
+
+
+async def test_a_full_disk_at_a_checkpoint_is_survived() -> None:
+    disk = FailingDisk(simulated_disk(formatted_storage()))
+    manager = started(disk)
+    manager.get_or_create(ORDERS, ID)
+    disk.fail = lambda operation, path: (
+        errno.ENOSPC if operation == "append" and "checkpoint" in path else None
+    )
+    with pytest.raises(LogStorageError, match="no space left"):
+        await manager.checkpoint_high_watermarks({ORDERS: 0})
+    disk.fail = lambda operation, path: None
+    await manager.checkpoint_high_watermarks({ORDERS: 0})
+    append(manager, ORDERS)
+
+
+async def test_no_clean_shutdown_marker_when_closing_failed() -> None:
+    storage = formatted_storage()
+    disk = FailingDisk(simulated_disk(storage))
+    manager = started(disk)
+    manager.get_or_create(ORDERS, ID)
+    append(manager, ORDERS, 2)
+    disk.fail = lambda operation, path: errno.EIO if operation == "sync" else None
+    with pytest.raises(Halted):
+        await manager.close(broker_epoch=1, high_watermarks={})
+    assert not simulated_disk(storage).exists("/data/.kafka_cleanshutdown")
+
+
+async def test_retention_walks_over_the_logs_in_steps() -> None:
+    disk = simulated_disk(formatted_storage())
+    config = dataclasses.replace(SMALL, retention_ms=1000)
+    manager = started(disk, config)
+    partitions = [TopicPartition("t", number) for number in range(5)]
+    for partition in partitions:
+        manager.get_or_create(partition, ID, config)
+        append(manager, partition, 30)
+    manager.logs[partitions[0]].append_as_leader(batch_of(b"x", producer=(7, 0, 0)), leader_epoch=0)
+    ends = {partition: log.log_end_offset for partition, log in manager.logs.items()}
+    deleted = manager.delete_old_segments(ends.__getitem__, max_logs=2)
+    assert deleted > 0
+    assert manager.retention_pending
+    assert [log.size_bytes > 0 for log in manager.logs.values()] == [False, False, True, True, True]
+    while manager.retention_pending:
+        manager.delete_old_segments(ends.__getitem__, max_logs=2)
+    assert [log.size_bytes for log in manager.logs.values()] == [0] * 5
+
+
+async def test_configuration_of_the_topic_counts_once_it_is_known() -> None:
+    storage = formatted_storage()
+    manager = started(simulated_disk(storage))
+    manager.get_or_create(ORDERS, ID)
+    append(manager, ORDERS, 3)
+    manager = started(restarted_disk(storage))
+    assert manager.logs[ORDERS].config == SMALL
+    other = SMALL.with_overrides({"segment.bytes": "100"})
+    assert manager.get_or_create(ORDERS, ID, other).config == other
+    append(manager, ORDERS, 3)
+    assert len(manager.logs[ORDERS].segment_base_offsets) == 4
+    assert len(read_records(manager.logs[ORDERS])) == 6
+
+
+async def test_files_that_are_open_at_a_time_are_bounded(tmp_path: object) -> None:
+    disk = RealDisk()
+    write_meta_properties(disk, str(tmp_path), META)
+    manager = LogManager(
+        disk,
+        [str(tmp_path)],
+        SMALL,
+        InlineExecutor(),  # type: ignore[arg-type]
+        now_ms=lambda: 0,
+        halt=halt,
+        rng=random.Random(1),
+        max_open_files=3,
+    )
+    manager.start(cluster_id=CLUSTER, node_id=1)
+    partitions = [TopicPartition("t", number) for number in range(10)]
+    for turn in range(3):
+        for partition in partitions:
+            manager.get_or_create(partition, ID).append_as_leader(batch_of(b"%d" % turn), leader_epoch=0)
+            assert manager._storage.open_files <= 3
+    for partition in partitions:
+        assert [record.value for record in read_records(manager.logs[partition])] == [b"0", b"1", b"2"]
+    await manager.close(broker_epoch=1, high_watermarks={})
+    assert manager._storage.open_files == 0
+
+
+async def test_several_directories_share_the_logs() -> None:
+    storage = formatted_storage()
+    storage.make_dirs("/more")
+    disk = simulated_disk(storage)
+    write_meta_properties(disk, "/more", META._replace(directory_id="DDDDDDDDDDDDDDDDDDDDDD"))
+    manager = manager_on(disk, directories=("/data", "/more"))
+    manager.start(cluster_id=CLUSTER, node_id=1)
+    for number in range(4):
+        manager.get_or_create(TopicPartition("t", number), ID)
+    assert [log.directory for log in manager.logs.values()] == [
+        "/data/t-0",
+        "/more/t-1",
+        "/data/t-2",
+        "/more/t-3",
+    ]
+    await manager.close(broker_epoch=5, high_watermarks={})
+    assert disk.exists("/more/.kafka_cleanshutdown")
+    manager = manager_on(disk, directories=("/data", "/more"))
+    assert manager.start(cluster_id=CLUSTER, node_id=1).logs == 4
+
+
+def test_the_quorums_folder_is_not_a_partition_of_the_broker() -> None:
+    storage = formatted_storage()
+    for name in ("__cluster_metadata-0", "orders-0", "orders-x", "orders-01", "x.abc-delete", "-1"):
+        storage.make_dirs(f"/data/{name}")
+    assert list(started(simulated_disk(storage)).logs) == [ORDERS]
+
+
+# ---- the files' formats
+
+
+def test_meta_properties() -> None:
+    content = encode_meta_properties(META)
+    assert (
+        content.decode() == f"version=1\ncluster.id={CLUSTER}\nnode.id=1\ndirectory.id={META.directory_id}\n"
+    )
+    assert decode_meta_properties(b"#\n#Thu Nov 20 2025\n" + content, "f") == META
+    assert read_meta_properties(simulated_disk(formatted_storage()), "/data") == META
+    assert read_meta_properties(simulated_disk(new_storage()), "/data") is None
+    for bad, reason in (
+        (b"", "version None"),
+        (b"version=0\nbroker.id=1\n", "only 1 is supported"),
+        (b"version=1\ncluster.id=x\nnode.id=1\n", "lacks directory.id"),
+        (b"version=1\ncluster.id=x\nnode.id=one\ndirectory.id=y\n", "not a number"),
+    ):
+        with pytest.raises(DataDirectoryError, match=reason):
+            decode_meta_properties(bad, "f")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"0\n",
+        b"1\n0\n",
+        b"0\nx\n",
+        b"0\n1\n",
+        b"0\n1\na 0\n",
+        b"0\n1\na 0 -1\n",
+        b"0\n1\na b 1\n",
+        b"0\n0\na 0 1",
+    ],
+)
+def test_damaged_offset_checkpoints_are_refused(content: bytes) -> None:
+    with pytest.raises(DataDirectoryError, match=r"^/data/file "):
+        decode_offset_checkpoint(content, "/data/file")
+
+
+def test_offset_checkpoints_round_trip() -> None:
+    offsets = {TopicPartition("b", 0): 3, TopicPartition("a", 10): 2**62, TopicPartition("a", 9): 0}
+    content = encode_offset_checkpoint(offsets)
+    assert content == b"0\n3\na 9 0\na 10 4611686018427387904\nb 0 3\n"
+    assert decode_offset_checkpoint(content, "f") == offsets

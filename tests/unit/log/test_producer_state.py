@@ -96,7 +96,8 @@ class Story:
         lines = []
         for producer_id, entry in sorted(self.log.producer_state.producers.items()):
             batches = ", ".join(
-                f"{batch.first_sequence}-{batch.last_sequence}@{batch.first_offset}" for batch in entry.batches
+                f"{batch.first_sequence}-{batch.last_sequence}@{batch.first_offset}"
+                for batch in entry.batches
             )
             lines.append(f"producer {producer_id} epoch {entry.epoch}: {batches}")
         return lines or ["no producers"]

@@ -23,7 +23,12 @@ def test_appends_reads_and_slices(disk: Disk, tmp_path: Path) -> None:
     file: File = disk.open(f"{tmp_path}/a", create=True)
     file.append([b"one", memoryview(b"-two"), bytearray(b"-three")])
     file.append([])
-    assert (file.size(), file.read(0, 99), file.read(4, 3), file.read(50, 1)) == (13, b"one-two-three", b"two", b"")
+    assert (file.size(), file.read(0, 99), file.read(4, 3), file.read(50, 1)) == (
+        13,
+        b"one-two-three",
+        b"two",
+        b"",
+    )
     part: FileSlice = file.slice(4, 3)
     assert (part.position, part.length, part.read()) == (4, 3, b"two")
     assert os.pread(part.fileno(), 3, 4) == b"two"

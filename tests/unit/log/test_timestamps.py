@@ -13,7 +13,9 @@ def log_with(times: list[list[int]], *, codec: int = 0) -> PartitionLog:
     """A log with a batch for each inner list of record timestamps."""
     log = open_log(memory_disk())
     for batch in times:
-        log.append_as_leader(build_batch([(time, None, b"v" * 20, ()) for time in batch], codec=codec), leader_epoch=2)
+        log.append_as_leader(
+            build_batch([(time, None, b"v" * 20, ()) for time in batch], codec=codec), leader_epoch=2
+        )
     return log
 
 

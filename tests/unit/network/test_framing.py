@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kraft.network.framing import (
     MAX_WINDOW_BYTES,
     MIN_WINDOW_BYTES,
+    SPARE_BYTES,
     UNPROVEN_FRAME_BYTES,
     FrameBuffer,
     FrameError,
@@ -151,3 +152,40 @@ def test_take_leaves_what_is_beyond_its_limit() -> None:
     frames.advance(len(stream))
     assert [bytes(view) for view in frames.take(2)] == [b"1", b"2"]
     assert [bytes(view) for view in frames.take(2)] == [b"3"]
+
+
+def test_a_large_frame_gets_the_memory_of_the_one_before_when_nobody_looks_at_it() -> None:
+    frames = new()
+    first = body_of(1, MIB)
+    (view,) = feed(frames, wire(first))
+    memory = id(view.obj)
+    del view
+    (view,) = feed(frames, wire(body_of(2, MIB - 100)))
+    assert id(view.obj) == memory
+    assert bytes(view) == body_of(2, MIB - 100)
+
+
+def test_memory_of_which_a_part_is_held_is_not_used_again() -> None:
+    frames = new()
+    first = body_of(1, MIB)
+    (view,) = feed(frames, wire(first))
+    part = view[100:200]
+    del view
+    (view,) = feed(frames, wire(body_of(2, MIB)))
+    assert view.obj is not part.obj
+    assert bytes(part) == first[100:200]
+
+
+def test_the_memory_of_a_very_large_frame_is_not_kept() -> None:
+    frames = new()
+    (view,) = feed(frames, wire(body_of(1, SPARE_BYTES + MIB)))
+    del view
+    assert frames.spare_bytes == 0
+
+
+def test_an_idle_connection_keeps_no_memory_for_a_next_large_frame() -> None:
+    frames = new()
+    feed(frames, wire(body_of(1, MIB)))
+    assert frames.spare_bytes > 0
+    frames.release_idle_memory()
+    assert frames.spare_bytes == 0

@@ -62,7 +62,11 @@ async def test_a_refusal_arrives_with_code_sentence_and_hint(serve, client: RpcC
     address = await serve(refuse)
     with pytest.raises(RpcError) as caught:
         await client.call(address, "m", {}, 5)
-    assert (caught.value.code, caught.value.message, caught.value.leader_id) == ("NOT_CONTROLLER", "ask node 3", 3)
+    assert (caught.value.code, caught.value.message, caught.value.leader_id) == (
+        "NOT_CONTROLLER",
+        "ask node 3",
+        3,
+    )
 
 
 async def test_a_bug_in_the_handler_is_an_error_of_that_call_only(serve, client: RpcClient) -> None:
@@ -94,15 +98,24 @@ async def test_a_wrong_secret_is_refused_before_anything_is_decoded(serve) -> No
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x93\x01", encode({}) + b"x", b"\xc7\x01\x05x", b"\x91" * 100_000],
+    [
+        b"",
+        b"\xc1",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x93\x01",
+        encode({}) + b"x",
+        b"\xc7\x01\x05x",
+        b"\x91" * 100_000,
+    ],
     ids=["empty", "never used", "forged array", "an array", "trailing", "extension", "nested"],
 )
 async def test_malformed_bodies_are_refused_and_harm_nothing(serve, client: RpcClient, data: bytes) -> None:
     address = await serve(echo)
     headers = {SIGNATURE_HEADER: sign(SECRET, "m", data)}
-    async with aiohttp.ClientSession() as session, session.post(
-        f"http://{address}/rpc/m", data=data, headers=headers
-    ) as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{address}/rpc/m", data=data, headers=headers) as response,
+    ):
         assert response.status == 400
     assert await client.call(address, "m", {}, 5) == {"method": "m"}
 

@@ -39,7 +39,9 @@ class Voter:
             disconnected=lambda peer, session: self.events.put_nowait(("disconnected", peer, session)),
             received=lambda peer, session, data: self.events.put_nowait(("received", peer, session, data)),
         )
-        self.links = RaftLinks(self.node_id, addresses, cluster, secret, random.Random(self.node_id), listener)
+        self.links = RaftLinks(
+            self.node_id, addresses, cluster, secret, random.Random(self.node_id), listener
+        )
 
         async def no_calls(method: str, body: object) -> dict[str, object]:
             raise AssertionError("nobody calls")
@@ -109,7 +111,9 @@ async def test_a_new_connection_is_a_new_session_and_the_old_one_is_dead(
 
 
 @pytest.mark.parametrize(
-    ("secret", "cluster"), [(b"another", CLUSTER), (b"s", "another-cluster-xxxxxx")], ids=["secret", "cluster"]
+    ("secret", "cluster"),
+    [(b"another", CLUSTER), (b"s", "another-cluster-xxxxxx")],
+    ids=["secret", "cluster"],
 )
 async def test_a_stranger_gets_no_link(addresses: dict[int, str], secret: bytes, cluster: str) -> None:
     one, two, stranger = Voter(1), Voter(2), Voter(3)

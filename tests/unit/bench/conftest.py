@@ -1,0 +1,26 @@
+"""A null broker in a process of its own, which serves one small batch in each of its partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from bench.processes import Child
+from bench.rows import PARTITIONS
+from kraft.cli.local_cluster import free_port_range
+
+
+@pytest.fixture
+def null_port() -> Iterator[int]:
+    port = free_port_range(1)
+    with Child("bench.null_broker", [port, "bench", PARTITIONS, "--records", PARTITIONS]) as null:
+        null.await_ready()
+        yield port
+
+
+@pytest.fixture
+def deadline_s() -> float:
+    """By when a client has to be done, as monotonic time."""
+    return time.monotonic() + 30

@@ -1,0 +1,84 @@
+"""DescribeConfigs: every key, its value, and where the value is from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft.config_keys import CONFIG_KEYS
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.configs import (
+    ConfigResourceType,
+    ConfigSource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+)
+from partitions.log.config import TOPIC_CONFIGS
+from quorum.metadata.records import Config
+from tests.support.broker_world import BrokerWorld, topic
+
+
+def describe(
+    world: BrokerWorld, kind: int, name: str, keys: list[str] | None = None, **fields: Any
+) -> DescribeConfigsResult:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    result: DescribeConfigsResult = world.handle(
+        DescribeConfigsRequest(resources=[resource], **fields), 4
+    ).results[0]
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+async def test_a_topics_configs_and_their_sources() -> None:
+    world = BrokerWorld(properties="log.retention.ms=1000\nmin.insync.replicas=2\n")
+    world.start(*topic("t", 1, (1,)), Config("topic", "t", "min.insync.replicas", "3"))
+    result = describe(world, ConfigResourceType.TOPIC, "t", include_synonyms=True)
+    entries = {entry.name: entry for entry in result.configs}
+    assert entries.keys() == TOPIC_CONFIGS.keys()
+    chain = entries["min.insync.replicas"]
+    assert (chain.value, chain.config_source) == ("3", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert [(s.value, s.source) for s in chain.synonyms] == [
+        ("3", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        ("2", ConfigSource.STATIC_BROKER_CONFIG),
+        ("1", ConfigSource.DEFAULT_CONFIG),
+    ]
+    assert (entries["retention.ms"].value, entries["retention.ms"].config_source) == (
+        "1000",
+        ConfigSource.STATIC_BROKER_CONFIG,
+    )
+    assert entries["cleanup.policy"].config_source == ConfigSource.DEFAULT_CONFIG
+    assert all(entry.documentation is None for entry in result.configs)
+    await world.close()
+
+
+async def test_keys_are_chosen_and_none_is_all(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,)))
+    every = len(TOPIC_CONFIGS)
+    for keys, count in ((None, every), ([], every), (["retention.ms"], 1), (["no.such.key"], 0)):
+        assert len(describe(world, ConfigResourceType.TOPIC, "t", keys).configs) == count
+
+
+async def test_a_brokers_configs_hide_what_is_secret() -> None:
+    world = BrokerWorld(properties="controller.listener.secret=hush\nnum.partitions=7\n")
+    world.start()
+    result = describe(world, ConfigResourceType.BROKER, "1", include_documentation=True)
+    entries = {entry.name: entry for entry in result.configs}
+    assert CONFIG_KEYS.keys() <= entries.keys()
+    secret = entries["controller.listener.secret"]
+    assert (secret.value, secret.is_sensitive) == (None, True)
+    assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == (
+        "7",
+        ConfigSource.STATIC_BROKER_CONFIG,
+    )
+    assert all(entry.read_only and entry.documentation for entry in result.configs)
+    assert not any("hush" in (entry.value or "") for entry in result.configs)
+    await world.close()
+
+
+async def test_what_is_not_here(world: BrokerWorld) -> None:
+    world.start()
+    assert describe(world, ConfigResourceType.TOPIC, "x").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert describe(world, ConfigResourceType.BROKER, "2").error_code == ErrorCode.INVALID_REQUEST
+    assert describe(world, 99, "x").error_code == ErrorCode.INVALID_REQUEST
+    for_all = describe(world, ConfigResourceType.BROKER, "")
+    assert (for_all.error_code, for_all.configs) == (0, [])

@@ -1,0 +1,121 @@
+"""From a frame to a handler and back, for every API and version that is advertised."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraft.broker.dispatch import HANDLERS, Dispatcher
+from kraft.network.connection import CloseConnectionError
+from kraft.network.request import decoding
+from kraft.network.response import Response
+from kraft.protocol.api import SUPPORTED, ApiKey
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.headers import decode_response_header
+from kraft.protocol.messages import decode_response, encode_request_frame
+from kraft.protocol.produce import ProduceRequest
+from kraft.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraft.protocol.schemas.cluster import DescribeClusterRequest
+from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from quorum.rpc.messages import CreateTopicsRequest
+from tests.support.broker_world import LISTENER_NAME, BrokerWorld, topic
+
+CONNECTION: Any = SimpleNamespace(peer=("127.0.0.1", 5), session=None)
+
+
+def send(world: BrokerWorld, frame: bytes) -> Any:
+    """Runs one frame, as it comes from a connection: without its length prefix."""
+    return decoding(Dispatcher(world.services, LISTENER_NAME))(memoryview(frame), CONNECTION)
+
+
+def frame_of(message: Any, version: int, correlation_id: int = 7) -> bytes:
+    return bytes(encode_request_frame(message, version, correlation_id=correlation_id, client_id="test"))[4:]
+
+
+def body_of(response: Response) -> bytes:
+    data = b"".join(bytes(segment) for segment in response.segments)  # type: ignore[arg-type]
+    assert len(data) == response.length
+    return data
+
+
+def read(response: Response, api_key: ApiKey, version: int) -> Any:
+    data = memoryview(body_of(response))
+    correlation_id, position = decode_response_header(api_key, version, data)
+    assert correlation_id == 7
+    return decode_response(api_key, version, data, position)
+
+
+def test_every_advertised_api_has_a_handler() -> None:
+    assert HANDLERS.keys() == SUPPORTED.keys()
+
+
+@pytest.mark.parametrize(
+    ("message", "key"),
+    [
+        (MetadataRequest(topics=[]), ApiKey.METADATA),
+        (DescribeClusterRequest(), ApiKey.DESCRIBE_CLUSTER),
+        (ApiVersionsRequest(client_software_name="x", client_software_version="1"), ApiKey.API_VERSIONS),
+    ],
+)
+async def test_every_version_is_answered_in_itself(world: BrokerWorld, message: Any, key: ApiKey) -> None:
+    world.start(*topic("t", 1, (1,)))
+    for version in SUPPORTED[key]:
+        answer = send(world, frame_of(message, version))
+        assert getattr(read(answer, key, version), "error_code", 0) == 0
+
+
+async def test_api_versions_of_a_client_from_the_future(world: BrokerWorld) -> None:
+    """KIP-511: error 35 in the body of version 0, so that any client can read it."""
+    world.start()
+    frame = bytearray(frame_of(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4))
+    frame[2:4] = (77).to_bytes(2, "big")
+    data = memoryview(body_of(send(world, bytes(frame))))
+    answer = decode_response(ApiKey.API_VERSIONS, 0, data, 4)
+    assert isinstance(answer, ApiVersionsResponse)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert ApiKey.API_VERSIONS in [key.api_key for key in answer.api_keys]
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "x" + "\n"])
+async def test_a_software_name_that_is_none(world: BrokerWorld, name: str) -> None:
+    world.start()
+    message = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+    answer = read(send(world, frame_of(message, 4)), ApiKey.API_VERSIONS, 4)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_what_is_not_served_closes_the_connection(world: BrokerWorld) -> None:
+    world.start()
+    good = frame_of(MetadataRequest(topics=None), 12)
+    unknown_version = good[:2] + (99).to_bytes(2, "big") + good[4:]
+    unknown_api = (999).to_bytes(2, "big") + good[2:]
+    for frame in (unknown_version, unknown_api):
+        with pytest.raises(CloseConnectionError):
+            send(world, frame)
+
+
+async def test_a_malformed_body_closes_the_connection(world: BrokerWorld) -> None:
+    world.start()
+    good = frame_of(MetadataRequest(topics=None), 12)
+    for frame in (good[:-2], b"", good[:3]):
+        with pytest.raises(CloseConnectionError, match="malformed"):
+            send(world, frame)
+
+
+async def test_no_answer_is_none(world: BrokerWorld) -> None:
+    world.start()
+    assert send(world, frame_of(ProduceRequest(acks=0, timeout_ms=1), 9)) is None
+
+
+async def test_an_answer_may_come_later(world: BrokerWorld) -> None:
+    world.start()
+    message = MetadataRequest(topics=None)
+    assert isinstance(send(world, frame_of(message, 12)), Response)
+    message = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+    waiting = asyncio.ensure_future(send(world, frame_of(message, 12)))
+    await world.controller.until_called(CreateTopicsRequest, 1)
+    assert not waiting.done()
+    waiting.cancel()

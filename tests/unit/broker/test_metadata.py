@@ -1,0 +1,198 @@
+"""Metadata, DescribeCluster and DescribeTopicPartitions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.cluster import (
+    Cursor,
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
+from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from partitions.topic_partition import ZERO_TOPIC_ID
+from quorum.metadata.records import BrokerChange
+from quorum.rpc.envelope import RpcUnavailable
+from quorum.rpc.messages import CreateTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from tests.support.broker_world import CLUSTER_ID, BrokerWorld, led_by, topic, topic_id
+
+VERSION = 12
+
+
+def metadata(*topics: MetadataRequestTopic, create: bool = False) -> MetadataRequest:
+    return MetadataRequest(topics=list(topics), allow_auto_topic_creation=create)
+
+
+def named(name: str) -> MetadataRequestTopic:
+    return MetadataRequestTopic(name=name, topic_id=ZERO_TOPIC_ID)
+
+
+def identified(number: int) -> MetadataRequestTopic:
+    return MetadataRequestTopic(name=None, topic_id=topic_id(number))
+
+
+async def test_all_topics_in_order_and_the_brokers_that_are_alive(world: BrokerWorld) -> None:
+    world.start(
+        *topic("u", 2, (1,)),
+        *topic("t", 1, (1, 2)),
+        *topic("__system", 3, (1,)),
+        BrokerChange(3, 3, fenced=True),
+    )
+    response: MetadataResponse = world.handle(MetadataRequest(topics=None), VERSION)
+    assert [(t.name, t.is_internal) for t in response.topics] == [
+        ("__system", True),
+        ("t", False),
+        ("u", False),
+    ]
+    assert [(b.node_id, b.host, b.port) for b in response.brokers] == [
+        (1, "broker-1", 9092),
+        (2, "broker-2", 9092),
+    ]
+    assert response.cluster_id == CLUSTER_ID
+    assert response.controller_id == 1
+
+
+async def test_no_topics_is_none_but_in_the_first_version(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,)))
+    assert world.handle(MetadataRequest(topics=[]), VERSION).topics == []
+    assert len(world.handle(MetadataRequest(topics=[]), 0).topics) == 1
+
+
+async def test_by_name_by_id_and_what_is_unknown(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1, 2)))
+    body = metadata(
+        named("t"), identified(1), named("nowhere"), identified(9), MetadataRequestTopic(name=None)
+    )
+    found = world.handle(body, VERSION).topics
+    assert [(t.error_code, t.name, t.topic_id) for t in found] == [
+        (0, "t", topic_id(1)),
+        (0, "t", topic_id(1)),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nowhere", ZERO_TOPIC_ID),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id(9)),
+        (ErrorCode.INVALID_REQUEST, None, ZERO_TOPIC_ID),
+    ]
+    (partition,) = found[0].partitions
+    assert (partition.leader_id, partition.leader_epoch, partition.replica_nodes, partition.isr_nodes) == (
+        1,
+        0,
+        [1, 2],
+        [1, 2],
+    )
+
+
+async def test_a_leader_that_cannot_be_reached_is_none(world: BrokerWorld) -> None:
+    """Clients look the leader up among the brokers of the answer."""
+    world.start(*topic("t", 1, (2, 1)), *topic("u", 2, (2, 1)))
+    world.publish(led_by(1, 0, -1, isr=(2,)), BrokerChange(2, 2, fenced=True))
+    for name in ("t", "u"):
+        (partition,) = world.handle(metadata(named(name)), VERSION).topics[0].partitions
+        assert (partition.leader_id, partition.error_code) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
+        assert partition.offline_replicas == [2]
+
+
+async def test_the_controller_is_a_live_broker(world: BrokerWorld) -> None:
+    world.start()
+    body = MetadataRequest(topics=[])
+    world.controller.leader_id = 2
+    assert world.handle(body, VERSION).controller_id == 2
+    world.controller.leader_id = 9  # a node that is no broker
+    assert world.handle(body, VERSION).controller_id == 1
+    world.publish(BrokerChange(1, 1, fenced=True))
+    assert world.handle(body, VERSION).controller_id == 2
+
+
+async def test_a_missing_topic_is_created_and_waited_for(world: BrokerWorld) -> None:
+    world.start()
+    answer = asyncio.ensure_future(world.handle(metadata(named("t"), create=True), VERSION))
+    await world.controller.until_called(CreateTopicsRequest, 1)
+    assert [t.name for t in world.controller.calls[0].topics] == ["t"]
+    answer.cancel()
+
+    def create(_: CreateTopicsRequest) -> CreateTopicsResponse:
+        world.publish(*topic("t", 1, (1,)))
+        return CreateTopicsResponse((CreateTopicResult("t", topic_id=topic_id(1)),))
+
+    world.controller.always(CreateTopicsRequest, create)
+    (created,) = (await world.handle(metadata(named("t"), create=True), VERSION)).topics
+    assert (created.error_code, len(created.partitions)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [
+        (RpcUnavailable("nobody"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (
+            CreateTopicsResponse((CreateTopicResult("t", "TOPIC_ALREADY_EXISTS"),)),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
+        (
+            CreateTopicsResponse((CreateTopicResult("t", "INVALID_TOPIC_EXCEPTION"),)),
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ),
+        (
+            CreateTopicsResponse((CreateTopicResult("t", "INVALID_REPLICATION_FACTOR"),)),
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+        ),
+    ],
+)
+async def test_why_a_topic_was_not_created(world: BrokerWorld, outcome: Any, code: ErrorCode) -> None:
+    world.start()
+    world.controller.answer(CreateTopicsRequest, outcome)
+    (answer,) = (await world.handle(metadata(named("t"), create=True), VERSION)).topics
+    assert (answer.name, answer.error_code) == ("t", code)
+
+
+async def test_nothing_is_created_where_the_client_or_the_broker_forbids() -> None:
+    world = BrokerWorld(properties="auto.create.topics.enable=false\n")
+    world.start()
+    assert world.handle(metadata(named("t"), create=True), VERSION).topics[0].error_code
+    await world.close()
+    world = BrokerWorld()
+    world.start()
+    assert world.handle(metadata(named("t"), create=False), VERSION).topics[0].error_code
+    assert world.controller.calls == []
+    await world.close()
+
+
+async def test_the_cluster(world: BrokerWorld) -> None:
+    world.start(BrokerChange(3, 3, fenced=True))
+    live = world.handle(DescribeClusterRequest(), 2)
+    assert [b.broker_id for b in live.brokers] == [1, 2]
+    every = world.handle(DescribeClusterRequest(include_fenced_brokers=True), 2)
+    assert [(b.broker_id, b.is_fenced) for b in every.brokers] == [(1, False), (2, False), (3, True)]
+    controllers = world.handle(DescribeClusterRequest(endpoint_type=2), 2)
+    assert controllers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+async def test_partitions_come_in_pages(world: BrokerWorld) -> None:
+    world.start(*topic("a", 1, (1,), (1,), (1,)), *topic("b", 2, (1,), (1,)), *topic("c", 3, (1,)))
+    seen: list[tuple[str, int]] = []
+    cursor: Cursor | None = None
+    for _ in range(10):
+        body = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2, cursor=cursor)
+        page = world.handle(body, 0)
+        count = sum(len(t.partitions) for t in page.topics)
+        assert count <= 2
+        seen += [(t.name, p.partition_index) for t in page.topics for p in t.partitions]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
+
+
+async def test_pages_of_named_topics(world: BrokerWorld) -> None:
+    world.start(*topic("a", 1, (1,)), *topic("b", 2, (1,)))
+    body = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name="x"), TopicRequest(name="b"), TopicRequest(name="b")],
+        response_partition_limit=2000,
+    )
+    page = world.handle(body, 0)
+    assert [(t.name, t.error_code) for t in page.topics] == [
+        ("b", 0),
+        ("x", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]

@@ -1,0 +1,222 @@
+"""CreateTopics, DeleteTopics and CreatePartitions: what reaches the controller, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kraft.broker.handlers import topics as handlers
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.producers import InitProducerIdRequest
+from kraft.protocol.schemas.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from partitions.topic_partition import ZERO_TOPIC_ID
+from quorum.rpc import messages
+from quorum.rpc.envelope import RpcError, RpcUnavailable
+from tests.support.broker_world import BrokerWorld, gone, topic, topic_id
+
+
+def creation(*names: str, **fields: Any) -> CreateTopicsRequest:
+    wanted = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return CreateTopicsRequest(topics=wanted, timeout_ms=1_000, **fields)
+
+
+async def test_a_topic_is_asked_for_as_the_client_wants_it(world: BrokerWorld) -> None:
+    world.start()
+    world.controller.answer(
+        messages.CreateTopicsRequest,
+        messages.CreateTopicsResponse((messages.CreateTopicResult("t", "POLICY_VIOLATION", "no"),)),
+    )
+    wanted = CreatableTopic(
+        name="t",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[2, 1])],
+        configs=[CreatableTopicConfig(name="retention.ms", value="5")],
+    )
+    response = await world.handle(CreateTopicsRequest(topics=[wanted], timeout_ms=1_000), 7)
+    (call,) = world.controller.calls
+    assert call.topics == (
+        messages.NewTopic("t", -1, -1, (messages.PartitionAssignment(0, (2, 1)),), (("retention.ms", "5"),)),
+    )
+    (result,) = response.topics
+    assert (result.name, result.error_code, result.error_message) == ("t", ErrorCode.POLICY_VIOLATION, "no")
+
+
+async def test_the_answer_waits_until_this_broker_knows_the_topic(world: BrokerWorld) -> None:
+    world.start()
+    done = messages.CreateTopicResult("t", topic_id=topic_id(1), partitions=1, replication_factor=1)
+    world.controller.answer(messages.CreateTopicsRequest, messages.CreateTopicsResponse((done,)))
+    answer = asyncio.ensure_future(world.handle(creation("t"), 7))
+    await world.controller.until_called(messages.CreateTopicsRequest, 1)
+    await asyncio.sleep(0)
+    assert not answer.done()
+    world.publish(*topic("t", 1, (1,)))
+    async with world.loader._progress:
+        world.loader._progress.notify_all()
+    assert (await answer).topics[0].topic_id == topic_id(1)
+
+
+async def test_names_that_are_there_twice_are_refused_once_each(world: BrokerWorld) -> None:
+    world.start()
+    world.controller.always(
+        messages.CreateTopicsRequest,
+        lambda call: messages.CreateTopicsResponse(
+            tuple(messages.CreateTopicResult(t.name, "POLICY_VIOLATION") for t in call.topics)
+        ),
+    )
+    response = await world.handle(creation("a", "b", "a", "c", "b"), 7)
+    assert [(t.name, t.error_code) for t in response.topics] == [
+        ("c", ErrorCode.POLICY_VIOLATION),
+        ("a", ErrorCode.INVALID_REQUEST),
+        ("b", ErrorCode.INVALID_REQUEST),
+    ]
+
+
+async def test_many_names_cost_no_more_than_they_are(world: BrokerWorld) -> None:
+    """A comparison of each with each would hold the event loop up for minutes."""
+    world.start()
+    world.controller.always(messages.CreateTopicsRequest, lambda call: messages.CreateTopicsResponse(()))
+    await world.handle(creation(*(f"t{n}" for n in range(60_000)), validate_only=True), 7)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RpcUnavailable("nobody"), ErrorCode.REQUEST_TIMED_OUT),
+        (RpcError("THROTTLING_QUOTA_EXCEEDED", "later"), ErrorCode.THROTTLING_QUOTA_EXCEEDED),
+    ],
+)
+async def test_a_call_that_fails_is_told_for_every_topic(
+    world: BrokerWorld, error: RpcError, code: ErrorCode
+) -> None:
+    world.start()
+    for kind in (
+        messages.CreateTopicsRequest,
+        messages.DeleteTopicsRequest,
+        messages.CreatePartitionsRequest,
+    ):
+        world.controller.answer(kind, error)
+    created = await world.handle(creation("a", "b"), 7)
+    assert [t.error_code for t in created.topics] == [code, code]
+    deleted = await world.handle(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=1), 6)
+    assert [t.error_code for t in deleted.responses] == [code]
+    more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=2)], timeout_ms=1)
+    assert [t.error_code for t in (await world.handle(more, 3)).results] == [code]
+
+
+async def test_deleting_by_name_or_by_id(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,)))
+
+    def delete(_: messages.DeleteTopicsRequest) -> messages.DeleteTopicsResponse:
+        world.publish(gone(1))
+        return messages.DeleteTopicsResponse((messages.DeleteTopicResult("t", topic_id(1)),))
+
+    world.controller.always(messages.DeleteTopicsRequest, delete)
+    body = DeleteTopicsRequest(
+        topics=[
+            DeleteTopicState(name="t", topic_id=ZERO_TOPIC_ID),
+            DeleteTopicState(name=None, topic_id=topic_id(2)),
+            DeleteTopicState(name="t", topic_id=topic_id(2)),
+        ],
+        timeout_ms=1_000,
+    )
+    response = await world.handle(body, 6)
+    assert world.controller.calls[0].topics == (
+        messages.TopicToDelete("t", None),
+        messages.TopicToDelete(None, topic_id(2)),
+        messages.TopicToDelete("t", topic_id(2)),  # the controller refuses both at once
+    )
+    assert (response.responses[0].name, response.responses[0].topic_id) == ("t", topic_id(1))
+    await asyncio.gather(*world.replicas._deletions)
+
+
+async def test_deleting_can_be_forbidden() -> None:
+    world = BrokerWorld(properties="delete.topic.enable=false\n")
+    world.start(*topic("t", 1, (1,)))
+    response = await world.handle(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    assert response.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
+    assert world.controller.calls == []
+    await world.close()
+
+
+async def test_adding_partitions(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,)))
+    world.controller.always(
+        messages.CreatePartitionsRequest,
+        lambda _: messages.CreatePartitionsResponse((messages.CreatePartitionsResult("t"),)),
+    )
+    body = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=1, assignments=None)], timeout_ms=1_000
+    )
+    assert (await world.handle(body, 3)).results[0].error_code == 0
+
+
+def test_a_clients_timeout_is_bounded_both_ways() -> None:
+    assert handlers._timeout_s(-5) > 0
+    assert handlers._timeout_s(0) > 0
+    assert handlers._timeout_s(30_000) == 30
+    assert handlers._timeout_s(2**31 - 1) == handlers.TIMEOUT_MAX_S
+
+
+# InitProducerId
+
+
+async def test_producer_ids_come_from_blocks_and_never_twice(world: BrokerWorld) -> None:
+    world.start()
+    blocks = iter(range(1000, 100_000, 1000))
+    world.controller.always(
+        messages.AllocateProducerIdsRequest,
+        lambda _: messages.AllocateProducerIdsResponse(next(blocks), 3),
+    )
+    body = InitProducerIdRequest(transactional_id=None)
+    answers = await asyncio.gather(*(world.handle(body, 5) for _ in range(7)))
+    assert sorted(a.producer_id for a in answers) == [1000, 1001, 1002, 2000, 2001, 2002, 3000]
+    assert {a.producer_epoch for a in answers} == {0}
+    assert len(world.controller.calls) == 3
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RpcUnavailable("nobody"),
+        RpcError("STALE_BROKER_EPOCH", "registers anew"),
+        messages.AllocateProducerIdsResponse(5, 0),
+    ],
+)
+async def test_a_producer_is_told_to_ask_again(world: BrokerWorld, failure: Any) -> None:
+    """STALE_BROKER_EPOCH would be the end of it, COORDINATOR_NOT_AVAILABLE would send it to FindCoordinator."""
+    world.start()
+    world.controller.answer(messages.AllocateProducerIdsRequest, failure)
+    world.controller.answer(messages.AllocateProducerIdsRequest, messages.AllocateProducerIdsResponse(5, 1))
+    body = InitProducerIdRequest(transactional_id=None)
+    refused = await world.handle(body, 5)
+    assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        -1,
+        -1,
+    )
+    assert (await world.handle(body, 5)).producer_id == 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"transactional_id": "x"}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"transactional_id": None, "producer_id": 5}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_producers_that_are_not_served(world: BrokerWorld, fields: Any, code: ErrorCode) -> None:
+    world.start()
+    assert (await world.handle(InitProducerIdRequest(**fields), 5)).error_code == code
