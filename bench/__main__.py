@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -85,7 +86,7 @@ def main() -> int:
     machine = facts()
     try:
         measured = _run(given, Console(stderr=True))
-    except (BenchError, UserError) as error:
+    except (BenchError, UserError, KafkaException) as error:
         print(f"the benchmark could not go on: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -114,9 +114,17 @@ def cluster(directory: Path, nodes: int) -> Iterator[Cluster]:
     command += ["--nodes", str(nodes), "--port", str(free_port_range(nodes))]
     try:
         started_s = time.monotonic()
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=CLUSTER_START_TIMEOUT_S, check=False
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=CLUSTER_START_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise BenchError(f"the cluster did not start within {CLUSTER_START_TIMEOUT_S:g} s") from None
         start_s = time.monotonic() - started_s
         if done.returncode:
             raise BenchError(f"the cluster did not start: {done.stderr.strip()[-500:]}")

@@ -57,11 +57,11 @@ class Row:
 
 
 ROWS: tuple[Row, ...] = (
-    Row("produce-1x", "one producer, no replication", 1, replicas=1, repeats=3, share=1.0),
+    Row("produce-1x", "one producer, no replication", 1, replicas=1, repeats=5, share=1.0),
     Row("produce-3x-async", "one producer, 3x asynchronous", 1),
     Row("produce-3x-sync", "one producer, 3x synchronous", 1, acks="-1"),
     Row("producers-3x-async", "three producers, 3x asynchronous", 3),
-    Row("consume", "one consumer", consumers=1, replicas=1, repeats=3, share=1.0),
+    Row("consume", "one consumer", consumers=1, replicas=1, repeats=5, share=1.0),
     Row("consumers", "three consumers", consumers=3),
     Row("both", "producer and consumer", 1, 1),
     Row("latency", "end to end latency, 3x, acks=all", acks="-1", is_latency=True, share=0.001),

@@ -78,7 +78,7 @@ def document(
     cluster: Mapping[str, Any],
     machine: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Everything that was measured; see the README of the project for the meaning of the rows."""
+    """Everything that was measured; CPU is in seconds per GB (10^9 bytes) of record values."""
     return {
         "machine": dict(machine),
         "cluster": dict(cluster),

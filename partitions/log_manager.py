@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from partitions.disk import Disk, write_atomically
 from partitions.log.config import LogConfig
@@ -29,27 +28,12 @@ from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.offset_checkpoint import encode_offset_checkpoint
 from partitions.log.partition_files import TruncationCheckpoint
-from partitions.log.recovery import RecoveryReport
+from partitions.log.start_report import StartReport
 from partitions.log.storage import DEFAULT_MAX_OPEN_FILES, LogStorage
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class StartReport:
-    """What was found at start, for the node's log and its registration."""
-
-    clean_shutdown: bool
-    """Every data directory was left by a process that closed its logs."""
-    previous_broker_epoch: int
-    """Of that process; -1 if it did not end cleanly or did not say."""
-    logs: int
-    recovered: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
-    """Logs of which a torn tail was cut."""
-    failed: Mapping[TopicPartition, LogError] = field(default_factory=dict)
-    """Logs that could not be opened; the partitions are offline here."""
 
 
 class LogManager:

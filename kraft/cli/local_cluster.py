@@ -15,7 +15,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from kraft.cli.errors import UserError
+from kraft.cli.ports import free_port_range as free_port_range
+from kraft.cli.ports import free_ports, is_free
 from kraft.cli.storage import format_node, new_uuid
 
 START_TIMEOUT_S = 30.0
@@ -33,7 +34,6 @@ POLL_S = 0.02
 HTTP_TIMEOUT_S = 1.0
 NODES_MAX = 15
 STATE_FILE = "cluster.json"
-FREE_PORTS = range(15000, 32000)
 
 FAST_TIMERS: dict[str, str] = {
     "broker.heartbeat.interval.ms": "200",
@@ -128,7 +128,7 @@ class LocalCluster:
         if not 1 <= port <= 65535 - nodes:
             raise UserError(f"--port {port} leaves no room for {nodes} ports up to 65535")
         clients = range(port, port + nodes)
-        free = _free_ports(2 * nodes, avoid=set(clients))
+        free = free_ports(2 * nodes, avoid=set(clients))
         spec = ClusterSpec(
             cluster_id=new_uuid(),
             nodes=[NodeSpec(i + 1, clients[i], free[2 * i], free[2 * i + 1]) for i in range(nodes)],
@@ -383,35 +383,7 @@ def _process_stat(pid: int) -> _ProcessStat | None:
 
 
 def _require_free(port: int, node_id: int) -> None:
-    if not _is_free(port):
+    if not is_free(port):
         raise UserError(
             f"port {port} of node {node_id} is in use; stop what listens there or choose another --port"
         )
-
-
-def free_port_range(count: int) -> int:
-    """The first of `count` consecutive ports that nobody listens on now."""
-    while True:
-        first = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS) - count)
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-
-
-def _free_ports(count: int, avoid: set[int]) -> list[int]:
-    """Ports that nobody listens on now, all different, below the range that the kernel gives to clients."""
-    ports: list[int] = []
-    while len(ports) < count:
-        port = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS))
-        if port not in avoid and port not in ports and _is_free(port):
-            ports.append(port)
-    return ports
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

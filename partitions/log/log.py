@@ -114,16 +114,9 @@ class PartitionLog(ShortenableLog):
         batches, idempotent = check_leader_append(
             view, max_message_bytes=config.max_message_bytes, origin=origin
         )
-        if len(view) > config.segment_bytes:
-            raise AppendError(
-                "RECORD_LIST_TOO_LARGE",
-                f"an append of {len(view)} bytes exceeds segment.bytes of {config.segment_bytes}",
-            )
         latest = self.epochs.latest_epoch
-        if latest is not None and leader_epoch < latest:
-            raise AppendError(
-                "FENCED_LEADER_EPOCH", f"leader epoch {leader_epoch} is over, the log is at epoch {latest}"
-            )
+        if len(view) > config.segment_bytes or (latest is not None and leader_epoch < latest):
+            raise self._refusal(len(view), leader_epoch, latest)
         if idempotent:
             if origin == "client":
                 duplicate = self.producer_state.find_duplicate(idempotent)
@@ -155,6 +148,16 @@ class PartitionLog(ShortenableLog):
             False,
             len(batches),
             len(view),
+        )
+
+    def _refusal(self, size_bytes: int, leader_epoch: int, latest_epoch: int | None) -> AppendError:
+        if size_bytes > self.config.segment_bytes:
+            return AppendError(
+                "RECORD_LIST_TOO_LARGE",
+                f"an append of {size_bytes} bytes exceeds segment.bytes of {self.config.segment_bytes}",
+            )
+        return AppendError(
+            "FENCED_LEADER_EPOCH", f"leader epoch {leader_epoch} is over, the log is at epoch {latest_epoch}"
         )
 
     def _duplicate(self, first: BatchRange, last: BatchRange, size_bytes: int) -> AppendInfo:

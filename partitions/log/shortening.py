@@ -107,6 +107,8 @@ class ShortenableLog(DurableLog):
         count = self._segments.wholly_below(offset)
         if count:
             self._sync_names()  # what stays must be there before what goes is gone
+            if self._epochs_dirty:
+                self._write_epochs()  # recovery learns epochs from batches, and these batches go
         for _ in range(count):
             segment = self._segments.pop_first()
             try:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kraft.protocol.errors import ErrorCode
 from tests.support.node_processes import NodeProcesses
+from tests.support.raw_client import RawConnection, assert_works, batch
 
 TEST_TIMEOUT_S = 150
 
@@ -33,3 +35,42 @@ def fragile_cluster(cluster: NodeProcesses) -> Iterator[NodeProcesses]:
     """The same cluster, for a test that stops or pauses nodes: made whole again afterwards."""
     yield cluster
     cluster.restore()
+
+
+# -- for requests over raw sockets
+
+
+@pytest.fixture(scope="module")
+def topic(cluster: NodeProcesses) -> str:
+    """A topic with one record."""
+    name = cluster.create_topic("bad-input", min_insync_replicas="2", max_message_bytes="20000")
+    with RawConnection(cluster.address(cluster.leader(name))) as connection:
+        assert connection.produce(name, batch(b"good")).error_code == ErrorCode.NONE
+    return name
+
+
+@pytest.fixture
+def leader(cluster: NodeProcesses, topic: str) -> tuple[str, int]:
+    """The address of the topic's leader."""
+    return cluster.address(cluster.leader(topic))
+
+
+@pytest.fixture
+def bystander(cluster: NodeProcesses, topic: str, leader: tuple[str, int]) -> Iterator[None]:
+    """Another connection works throughout, every node lives, and no log tells of a defect."""
+    pids = {node_id: cluster.local.pid(node_id) for node_id in cluster.node_ids}
+    written = {node_id: len(cluster.log_text(node_id)) for node_id in cluster.node_ids}
+    with RawConnection(leader) as connection:
+        assert_works(connection, topic)
+        yield
+        assert_works(connection, topic)
+    assert {node_id: cluster.local.pid(node_id) for node_id in cluster.node_ids} == pids
+    for node_id, length in written.items():
+        new = cluster.log_text(node_id)[length:]
+        assert "Traceback" not in new, new
+
+
+@pytest.fixture
+def connection(leader: tuple[str, int]) -> Iterator[RawConnection]:
+    with RawConnection(leader) as made:
+        yield made

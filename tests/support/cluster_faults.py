@@ -297,6 +297,6 @@ PLANS: Mapping[str, Plan] = {
     "retention": retention,
 }
 TOPIC_CONFIGS_OF: Mapping[Plan, Mapping[str, str]] = {
-    retention: {"retention.ms": "300", "segment.bytes": "4096"}
+    retention: {"retention.ms": "300", "segment.bytes": "16384"}
 }
 """What a plan's topic is configured with, beyond what every topic is."""

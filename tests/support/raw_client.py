@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kraft.protocol.api import ApiKey
+from kraft.protocol.api_versions import ApiVersionsRequest
+from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from kraft.protocol.headers import decode_response_header
 from kraft.protocol.messages import decode_response, encode_request_frame
@@ -151,3 +153,9 @@ def end_offset(connection: RawConnection, topic: str) -> int:
     wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     answer = connection.call(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 6)
     return int(answer.topics[0].partitions[0].offset)
+
+
+def assert_works(connection: RawConnection, topic: str) -> None:
+    """The connection's node answers and appends."""
+    assert connection.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+    assert connection.produce(topic, batch(b"bystander")).error_code == ErrorCode.NONE

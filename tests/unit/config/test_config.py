@@ -215,6 +215,8 @@ def test_a_key_that_is_set_twice_is_a_warning() -> None:
         (COMBINED, {"http_listener": "8080"}, "http.listener=8080: '8080' is not host:port"),
         (COMBINED, {"log_segment_bytes": "1"}, "log.segment.bytes"),
         (COMBINED, {"num_partitions": "0"}, "num.partitions=0: 0 is not between 1"),
+        (COMBINED, {"log_dirs": " , "}, "no folder is named"),
+        (COMBINED, {"log_dirs": "/a,/b,/a/"}, "/a/ is there twice"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_with_a_sentence(

@@ -103,6 +103,19 @@ def test_deletion_raises_the_start_and_takes_whole_segments() -> None:
     assert [record.offset for record in read_records(log)] == [60, 61]
 
 
+def test_the_epoch_of_deleted_records_outlives_a_crash() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log, 10, leader_epoch=1)
+    log.sync()
+    filled(log, 10, leader_epoch=3)
+    log.roll()
+    log.delete_segments_before(40)
+    assert (log.log_start_offset, log.epochs.entries) == (40, ((3, 40),))
+    reopened = open_log(disk, recovery_point=log.recovery_point)
+    assert (reopened.log_end_offset, reopened.epochs.entries) == (40, ((3, 40),))
+
+
 def test_retention_by_time() -> None:
     log = open_log(memory_disk(), dataclasses.replace(SMALL, retention_ms=100))
     filled(log)

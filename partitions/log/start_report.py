@@ -1,0 +1,25 @@
+"""What the log manager found when a node started: for the node's own log, its metrics, its registration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from partitions.log.errors import LogError
+from partitions.log.recovery import RecoveryReport
+from partitions.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """What was found at start, for the node's log and its registration."""
+
+    clean_shutdown: bool
+    """Every data directory was left by a process that closed its logs."""
+    previous_broker_epoch: int
+    """Of that process; -1 if it did not end cleanly or did not say."""
+    logs: int
+    recovered: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
+    """Logs of which a torn tail was cut."""
+    failed: Mapping[TopicPartition, LogError] = field(default_factory=dict)
+    """Logs that could not be opened; the partitions are offline here."""
