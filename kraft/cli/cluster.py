@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.cli.errors import UserError
-from kraft.cli.local_cluster import FAST_TIMERS, LocalCluster
+from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.local_cluster import FAST_TIMERS, ClusterSpec, LocalCluster
 from kraft.cli.output import console, fail, print_json, print_line, print_table, progress
 
 app = typer.Typer(help="A cluster on this machine: one process per node, each broker and controller.")
@@ -18,6 +18,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 NodeId = Annotated[int, typer.Argument(help="The node's id, from 1.", show_default=False)]
 
 DEFAULT_DIR = Path(".kraft")
+DEFAULT_NODES = 3
+DEFAULT_PORT = 9092
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:
@@ -34,19 +36,25 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 @app.command()
 def start(
     directory: Dir = DEFAULT_DIR,
-    nodes: Annotated[int, typer.Option(help="How many nodes.")] = 3,
-    port: Annotated[int, typer.Option(help="Client port of node 1; node i has PORT + i - 1.")] = 9092,
+    nodes: Annotated[int | None, typer.Option(help="How many nodes.  [default: 3]")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Client port of node 1; node i has PORT + i - 1.  [default: 9092]")
+    ] = None,
     setting: Annotated[list[str], typer.Option("--set", help="A server property, key=value.")] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """Start a cluster, or the stopped one in the folder; returns when every broker is unfenced."""
     cluster = LocalCluster(directory)
     fresh = not cluster.exists
-    spec = cluster.create(nodes, port, parse_settings(setting)) if fresh else cluster.spec()
-    if not fresh and setting:
-        raise UserError(
-            "--set counts only when a cluster is created; destroy this one first or edit server.properties"
+    if fresh:
+        spec = cluster.create(
+            DEFAULT_NODES if nodes is None else nodes,
+            DEFAULT_PORT if port is None else port,
+            parse_settings(setting),
         )
+    else:
+        spec = cluster.spec()
+        _refuse_other_shape(spec, nodes, port, setting)
     try:
         with progress("starting", total=len(spec.nodes)) as advance:
             cluster.start_all(on_ready=lambda _: advance(1))
@@ -61,6 +69,17 @@ def start(
     timers = ", ".join(f"{key}={spec.settings[key]}" for key in FAST_TIMERS if key in spec.settings)
     console.print(f"[dim]development timers: {timers}[/dim]", soft_wrap=True)
     print_line(spec.bootstrap_servers())
+
+
+def _refuse_other_shape(spec: ClusterSpec, nodes: int | None, port: int | None, setting: list[str]) -> None:
+    """The cluster in the folder is as it was created; other wishes are refused, not ignored."""
+    is_other = nodes not in (None, len(spec.nodes)) or port not in (None, spec.nodes[0].client_port)
+    if is_other or setting:
+        raise UserError(
+            f"the folder holds a cluster of {len(spec.nodes)} nodes at port {spec.nodes[0].client_port} already;"
+            " --nodes, --port and --set count only when one is created: destroy it first, or use another --dir",
+            EXIT_USAGE,
+        )
 
 
 @app.command()

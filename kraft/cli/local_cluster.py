@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kraft.cli.errors import UserError
+from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.ports import free_port_range as free_port_range
 from kraft.cli.ports import free_ports, is_free
 from kraft.cli.storage import format_node, new_uuid
@@ -124,9 +124,9 @@ class LocalCluster:
     def create(self, nodes: int, port: int, settings: dict[str, str]) -> ClusterSpec:
         """Chooses ports, writes the configuration and formats the nodes' storage."""
         if not 1 <= nodes <= NODES_MAX:
-            raise UserError(f"--nodes is a number from 1 to {NODES_MAX}, not {nodes}")
+            raise UserError(f"--nodes is a number from 1 to {NODES_MAX}, not {nodes}", EXIT_USAGE)
         if not 1 <= port <= 65535 - nodes:
-            raise UserError(f"--port {port} leaves no room for {nodes} ports up to 65535")
+            raise UserError(f"--port {port} leaves no room for {nodes} ports up to 65535", EXIT_USAGE)
         clients = range(port, port + nodes)
         free = free_ports(2 * nodes, avoid=set(clients))
         spec = ClusterSpec(
@@ -351,10 +351,11 @@ class LocalCluster:
         stat = _process_stat(pid)
         if stat is not None and stat.state == "T":
             return "paused"
-        ready = self.readiness(node_id)
-        if ready.get("ready"):
+        health = self.readiness(node_id)
+        if health.get("ready"):
             return "running"
-        return "fenced" if "fenced" in ready.get("reasons", []) else "starting"
+        # A node that answers and has started, but has no controller or is shutting down, counts as fenced.
+        return "starting" if not health or "starting" in health.get("reasons", []) else "fenced"
 
 
 def deadline(seconds: float) -> Iterator[None]:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from kraft.cli.admin import AdminClient, run_admin
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import print_json, print_line, print_table
 from kraft.protocol.errors import ErrorCode
@@ -70,7 +70,10 @@ def _parse_configs(pairs: list[str]) -> list[tuple[str, str]]:
 def _raise_for(code: int, message: str | None, what: str) -> None:
     if code:
         error = ErrorCode(code)
-        raise UserError(f"{what}: {message or error.message} ({error.name})")
+        text = message or error.message
+        if error is ErrorCode.REQUEST_TIMED_OUT:
+            raise UserError(f"it cannot be told whether {what}: {text} ({error.name})", EXIT_UNDECIDED)
+        raise UserError(f"{what}: {text} ({error.name})")
 
 
 @app.command("list")
