@@ -22,12 +22,12 @@ import uvloop
 
 from bench.workers import RECORD_BYTES
 from kraft.protocol.api import SUPPORTED, ApiKey
-from kraft.protocol.api_versions import ApiVersion, ApiVersionsResponse
 from kraft.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kraft.protocol.headers import decode_request_header, encode_response_header
 from kraft.protocol.messages import decode_request, encode_response
 from kraft.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kraft.protocol.schema import Message
+from kraft.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
 from kraft.protocol.schemas.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

@@ -79,7 +79,10 @@ def check_leader_append(
 
 
 def _check_client_batch(header: BatchHeader) -> None:
-    """What a producer's batch must satisfy beyond being whole (of what Kafka's LogValidator checks, the part that a batch's header tells)."""
+    """What a producer's batch must satisfy beyond being whole, as far as its header tells.
+
+    The records in it are not looked at (Kafka's LogValidator does so).
+    """
     if header.record_count != header.last_offset_delta + 1:
         raise AppendError(
             "INVALID_RECORD",

@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from kraft.protocol.api import SUPPORTED, ApiKey
-from kraft.protocol.api_versions import ApiVersionsRequest
 from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.api_versions import ApiVersionsRequest
 from tests.support.node_processes import NodeProcesses
 from tests.support.raw_client import (
     FETCH_VERSION,

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from kraft.protocol.api import ApiKey
-from kraft.protocol.api_versions import ApiVersionsRequest
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from kraft.protocol.headers import decode_response_header
 from kraft.protocol.messages import decode_response, encode_request_frame
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kraft.protocol.schema import Message
+from kraft.protocol.schemas.api_versions import ApiVersionsRequest
 from kraft.protocol.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from partitions.records.builder import build_batch
 
