@@ -229,7 +229,9 @@ class PartitionProducer:
         """Produces about every `pause_s` until `is_over()`; returns when everything is acknowledged."""
         rng = self._client.rng
         while not is_over():
-            while len(self._window) < rng.randint(1, WINDOW_BATCHES):
+            # A log that does not know a producer takes any sequence: the first batch must not be overtaken.
+            most = WINDOW_BATCHES if self._acknowledged else 1
+            while len(self._window) < rng.randint(1, most):
                 self._window.append(self._new_batch(rng.randint(1, 4)))
             await self._send_window()
             await asyncio.sleep(rng.uniform(0, 2 * pause_s))
