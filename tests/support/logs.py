@@ -88,6 +88,10 @@ class FailingDisk:
         self.check("remove", path)
         self.inner.remove(path)
 
+    def remove_tree(self, path: str) -> None:
+        self.check("remove_tree", path)
+        self.inner.remove_tree(path)
+
     def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)
 

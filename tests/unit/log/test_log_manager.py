@@ -199,7 +199,6 @@ async def test_an_interrupted_deletion_is_finished_after_the_next_start() -> Non
     manager.get_or_create(ORDERS, ID)
     append(manager, ORDERS, 3)
     await manager.checkpoint_recovery_points()
-    disk.remove_tree = lambda path: disk.check("remove_tree", path)  # type: ignore[attr-defined]
     disk.fail = lambda operation, path: errno.EIO if operation == "remove_tree" else None
     with pytest.raises(LogStorageError, match="removing"):
         await manager.delete([ORDERS])
@@ -209,6 +208,19 @@ async def test_an_interrupted_deletion_is_finished_after_the_next_start() -> Non
     assert left.startswith("orders-0.")
     await manager.remove_deleted()
     assert not [name for name in simulated_disk(storage).list_dir("/data") if name.endswith("-delete")]
+
+
+async def test_a_failed_removal_is_tried_again() -> None:
+    disk = FailingDisk(simulated_disk(formatted_storage()))
+    manager = manager_on(disk)
+    manager.start(cluster_id=CLUSTER, node_id=1)
+    manager.get_or_create(ORDERS, ID)
+    disk.fail = lambda operation, path: errno.EIO if operation == "remove_tree" else None
+    with pytest.raises(LogStorageError, match="removing"):
+        await manager.delete([ORDERS])
+    disk.fail = lambda operation, path: None
+    await manager.remove_deleted()
+    assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
 
 
 async def test_checkpoint_files_are_kafkas() -> None:
