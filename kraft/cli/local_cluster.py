@@ -182,11 +182,8 @@ class LocalCluster:
         except (FileNotFoundError, ValueError):
             return None
         stat = _process_stat(int(pid_text))
-        return (
-            int(pid_text)
-            if stat is not None and stat.start_time == start_text and stat.state != "Z"
-            else None
-        )
+        is_alive = stat is not None and stat.start_time == start_text and not stat.is_gone
+        return int(pid_text) if is_alive else None
 
     def spawn(self, node_id: int) -> subprocess.Popen[bytes]:
         """Starts the node's process in a session of its own; it outlives this one."""
@@ -371,6 +368,12 @@ def deadline(seconds: float) -> Iterator[None]:
 class _ProcessStat:
     state: str
     start_time: str
+    threads: int
+
+    @property
+    def is_gone(self) -> bool:
+        """A zombie of which no thread is left: until then its ports may still be in use."""
+        return self.state == "Z" and self.threads <= 1
 
 
 def _process_stat(pid: int) -> _ProcessStat | None:
@@ -380,7 +383,7 @@ def _process_stat(pid: int) -> _ProcessStat | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text.rpartition(")")[2].split()
-    return _ProcessStat(fields[0], fields[19])
+    return _ProcessStat(fields[0], fields[19], int(fields[17]))
 
 
 def _require_free(port: int, node_id: int) -> None:

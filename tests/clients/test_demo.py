@@ -35,6 +35,8 @@ def demo(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
             cwd=folder,
             env={**os.environ, "TMPDIR": str(folder)},
             start_new_session=True,
+            # Whoever runs the tests in the background may have had SIGINT ignored for all below it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
 

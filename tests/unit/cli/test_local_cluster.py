@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kraft.cli.errors import UserError
-from kraft.cli.local_cluster import STATE_FILE, LocalCluster
+from kraft.cli.app import run
+from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.local_cluster import STATE_FILE, LocalCluster, free_port_range
 from kraft.config import load_config
 
 
@@ -77,3 +78,9 @@ def test_no_cluster_and_no_node_are_sentences(cluster: LocalCluster) -> None:
     cluster.create(1, 19092, {})
     with pytest.raises(UserError, match="there is no node 2"):
         cluster.kill(2)
+
+
+def test_a_cluster_of_another_shape_is_refused_not_ignored(tmp_path: Path) -> None:
+    LocalCluster(tmp_path / "c").create(1, free_port_range(1), {})
+    for other in (["--nodes", "2"], ["--port", "1"], ["--set", "num.partitions=2"]):
+        assert run(["cluster", "start", "--dir", str(tmp_path / "c"), *other]) == EXIT_USAGE
