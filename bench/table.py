@@ -63,7 +63,7 @@ def print_limits(console: Console, limits: Sequence[Limit]) -> None:
             limit.name,
             f"{_number(limit.value)} {limit.unit}".rstrip(),
             bound,
-            "[green]yes[/green]" if limit.ok else "[red]no[/red]" if limit.binding else "[yellow]no[/yellow]",
+            "[green]yes[/green]" if limit.ok else "[red]no[/red]",
         )
     console.print(table)
 
