@@ -24,7 +24,7 @@ FAST_TIMERS: Mapping[str, str] = {
     "controller.quorum.fetch.timeout.ms": "600",
     "controlled.shutdown.timeout.ms": "3000",
     "replica.fetch.backoff.ms": "100",
-    "replica.lag.time.max.ms": "1500",
+    "replica.lag.time.max.ms": "10000",
 }
 
 
