@@ -1,6 +1,6 @@
 """The port to the disk: the synchronous file operations that a log needs, and nothing more.
 
-`kraft.runtime.disk` implements it over the real file system, `kraft.chaos.disk` over a simulated
+`kraft.runtime.disk` implements it over the real file system, `kraft.chaos.world.disk` over a simulated
 one. All paths are absolute strings with `/` separators. Every operation raises `OSError` (with a
 real `errno`) on failure; an implementation never retries. What has been appended is visible to
 readers at once, and durable only after `File.sync`; a created, renamed or removed name is durable

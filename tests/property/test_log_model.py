@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft.chaos.storage import Storage
+from kraft.chaos.world.storage import Storage
 from partitions.log.config import LogConfig
 from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog

@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft.chaos.disk import SimulatedDisk
-from kraft.chaos.incarnation import Incarnation
-from kraft.chaos.scheduler import Scheduler
-from kraft.chaos.storage import Storage
-from kraft.chaos.trace import Trace
+from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.scheduler import Scheduler
+from kraft.chaos.world.storage import Storage
+from kraft.chaos.world.trace import Trace
 from kraft.runtime.disk import RealDisk
 from partitions.disk import Disk
 

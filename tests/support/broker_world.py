@@ -25,7 +25,7 @@ from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
-from kraft.chaos.disk import SimulatedDisk
+from kraft.chaos.world.disk import SimulatedDisk
 from kraft.config import ServerConfig, load_config
 from kraft.protocol.schema import Message
 from partitions.disk import Buffer

@@ -11,9 +11,9 @@ import errno
 import random
 from collections.abc import Callable, Iterator, Mapping
 
-from kraft.chaos.incarnation import IncarnationGoneError
-from kraft.chaos.network import Latency
-from kraft.chaos.storage import DiskTiming
+from kraft.chaos.world.incarnation import IncarnationGoneError
+from kraft.chaos.world.network import Latency
+from kraft.chaos.world.storage import DiskTiming
 from tests.support.simulated_cluster import SimulatedCluster
 
 WHOLE_WITHIN_S = 30.0

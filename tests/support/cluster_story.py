@@ -26,9 +26,9 @@ from typing import IO, Any
 
 import structlog
 
-from kraft.chaos.host import Process
-from kraft.chaos.isolation import IsolatedRunError, run_isolated
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.host import Process
+from kraft.chaos.world.isolation import IsolatedRunError, run_isolated
+from kraft.chaos.world.simulation import Simulation
 from partitions.topic_partition import TopicPartition
 from tests.support.cluster_faults import PLANS, TOPIC_CONFIGS_OF, Faults, Plan, each_fault_once
 from tests.support.simulated_client import Client, Ledger, PartitionProducer, PartitionReader

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kraft.chaos.disk import SimulatedDisk
-from kraft.chaos.storage import Storage
+from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.storage import Storage
 from partitions.disk import Buffer, Disk, File
 from partitions.log.config import LogConfig
 from partitions.log.log import PartitionLog

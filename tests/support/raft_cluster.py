@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from kraft.chaos.disk import SimulatedDisk
-from kraft.chaos.incarnation import Incarnation
-from kraft.chaos.scheduler import Scheduler
-from kraft.chaos.storage import Storage
-from kraft.chaos.trace import Trace
+from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.scheduler import Scheduler
+from kraft.chaos.world.storage import Storage
+from kraft.chaos.world.trace import Trace
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from quorum.raft.config import FAST_TIMING, RaftConfig, RaftTiming
 from quorum.raft.driver import RaftDriver

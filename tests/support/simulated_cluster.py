@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from kraft.chaos.environment import simulated_environment
-from kraft.chaos.host import Host, Process
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.environment import simulated_environment
+from kraft.chaos.world.host import Host, Process
+from kraft.chaos.world.simulation import Simulation
 from kraft.config import load_config
 from kraft.node import Node
 from kraft.testing.cluster import CLUSTER_ID, FAST_TIMERS
@@ -62,6 +62,7 @@ class SimulatedCluster:
             "http.listener": f"{host}:{HTTP_PORT}",
             "log.dirs": DATA,
             **FAST_TIMERS,
+            "replica.lag.time.max.ms": "1500",
             "replica.socket.timeout.ms": "2000",
             "replica.high.watermark.checkpoint.interval.ms": "1000",
             "log.flush.offset.checkpoint.interval.ms": "3000",

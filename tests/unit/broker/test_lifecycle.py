@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kraft.broker.lifecycle import BrokerLifecycle, BrokerState, Registration, RegistrationRefused
-from kraft.chaos.host import Process
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.host import Process
+from kraft.chaos.world.simulation import Simulation
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.messages import (
     HeartbeatRequest,

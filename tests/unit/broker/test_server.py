@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kraft.broker.lifecycle import BrokerState
-from kraft.chaos.environment import simulated_environment
-from kraft.chaos.host import Process
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.environment import simulated_environment
+from kraft.chaos.world.host import Process
+from kraft.chaos.world.simulation import Simulation
 from kraft.config import load_config
 from kraft.node import Node
 from partitions.log.data_directory import CLEAN_SHUTDOWN_FILE

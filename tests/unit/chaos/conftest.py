@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kraft.chaos.host import Process
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.host import Process
+from kraft.chaos.world.simulation import Simulation
 
 Program = Callable[[Process], Coroutine[Any, Any, None]]
 

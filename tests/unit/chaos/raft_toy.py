@@ -15,10 +15,10 @@ import struct
 from collections.abc import Coroutine
 from typing import Any
 
-from kraft.chaos.environment import simulated_environment
-from kraft.chaos.host import Host, Process
-from kraft.chaos.isolation import run_isolated
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.environment import simulated_environment
+from kraft.chaos.world.host import Host, Process
+from kraft.chaos.world.isolation import run_isolated
+from kraft.chaos.world.simulation import Simulation
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from quorum.raft.config import FAST_TIMING, RaftConfig
 from quorum.raft.driver import RaftDriver

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from kraft.chaos.host import Process
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.host import Process
+from kraft.chaos.world.simulation import Simulation
 
 URL = "http://server:8080"
 

@@ -20,9 +20,9 @@ import aiohttp.connector
 import pytest
 from aiohttp._websocket.writer import WebSocketWriter
 
-from kraft.chaos.determinism import EPOCH_S, GuardError
-from kraft.chaos.scheduler import SimulationFailed
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.determinism import EPOCH_S, GuardError
+from kraft.chaos.world.scheduler import SimulationFailed
+from kraft.chaos.world.simulation import Simulation
 
 ROOT = Path(__file__).parents[3]
 TOY = Path(__file__).with_name("toy.py")

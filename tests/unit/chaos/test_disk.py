@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kraft.chaos.disk import SimulatedDisk
-from kraft.chaos.incarnation import Incarnation, IncarnationGoneError
-from kraft.chaos.scheduler import Scheduler
-from kraft.chaos.storage import Storage
-from kraft.chaos.trace import Trace
+from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.incarnation import Incarnation, IncarnationGoneError
+from kraft.chaos.world.scheduler import Scheduler
+from kraft.chaos.world.storage import Storage
+from kraft.chaos.world.trace import Trace
 from partitions.disk import write_atomically
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraft.chaos.incarnation import IncarnationGoneError
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.incarnation import IncarnationGoneError
+from kraft.chaos.world.simulation import Simulation
 
 
 class Echo(asyncio.Protocol):

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from kraft.chaos.isolation import IsolatedRunError, run_isolated
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.isolation import IsolatedRunError, run_isolated
+from kraft.chaos.world.simulation import Simulation
 
 
 def test_values_and_errors_come_back_from_another_process():

@@ -7,7 +7,7 @@ import contextvars
 
 import pytest
 
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.simulation import Simulation
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kraft.chaos.network import Latency
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.network import Latency
+from kraft.chaos.world.simulation import Simulation
 
 
 class Server(asyncio.Protocol):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kraft.chaos.endpoint import WINDOW_BYTES
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.endpoint import WINDOW_BYTES
+from kraft.chaos.world.simulation import Simulation
 
 
 class Recorder(asyncio.Protocol):

@@ -21,9 +21,9 @@ from typing import IO, Any
 import aiohttp
 from aiohttp import web
 
-from kraft.chaos.host import Host, Process
-from kraft.chaos.isolation import run_isolated
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.host import Host, Process
+from kraft.chaos.world.isolation import run_isolated
+from kraft.chaos.world.simulation import Simulation
 from partitions.disk import write_atomically
 
 HTTP_PORT, ECHO_PORT = 8080, 9092

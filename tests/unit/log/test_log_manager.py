@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from kraft.chaos.storage import Storage
+from kraft.chaos.world.storage import Storage
 from kraft.runtime.disk import RealDisk
 from partitions.disk import Disk
 from partitions.log.config import LogConfig

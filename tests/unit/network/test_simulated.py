@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from kraft.chaos.host import Process
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.host import Process
+from kraft.chaos.world.simulation import Simulation
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.network.connection import Connection
 from kraft.network.limits import NetworkLimits

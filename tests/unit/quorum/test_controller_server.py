@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kraft.chaos.environment import simulated_environment
-from kraft.chaos.host import Host, Process
-from kraft.chaos.simulation import Simulation
+from kraft.chaos.world.environment import simulated_environment
+from kraft.chaos.world.host import Host, Process
+from kraft.chaos.world.simulation import Simulation
 from partitions.log.config import LogConfig
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from quorum.controller.decision import ControllerConfig

@@ -28,8 +28,8 @@ import aiohttp.connector
 import aiohttp.helpers
 from aiohttp._websocket import writer as aiohttp_websocket
 
-from kraft.chaos.sockets import bind_socket_class
-from kraft.chaos.tasks import hash_of_gathering
+from kraft.chaos.world.sockets import bind_socket_class
+from kraft.chaos.world.tasks import hash_of_gathering
 
 EPOCH_S = 1_700_000_000.0
 """Wall-clock time at virtual instant 0."""

@@ -15,15 +15,15 @@ import socket
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, TypeVar, TypeVarTuple
 
-from kraft.chaos.endpoint import Address
-from kraft.chaos.executor import SimulatedExecutor
-from kraft.chaos.incarnation import Incarnation
-from kraft.chaos.kernel import ANY_ADDRESS, LOOPBACK, Kernel
-from kraft.chaos.scheduler import AnyHandle, LaneHandle, LaneTimer
-from kraft.chaos.server import SimServer
-from kraft.chaos.sockets import SimSocket
-from kraft.chaos.tasks import SimFuture, SimTask
-from kraft.chaos.transport import SimTransport
+from kraft.chaos.world.endpoint import Address
+from kraft.chaos.world.executor import SimulatedExecutor
+from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.kernel import ANY_ADDRESS, LOOPBACK, Kernel
+from kraft.chaos.world.scheduler import AnyHandle, LaneHandle, LaneTimer
+from kraft.chaos.world.server import SimServer
+from kraft.chaos.world.sockets import SimSocket
+from kraft.chaos.world.tasks import SimFuture, SimTask
+from kraft.chaos.world.transport import SimTransport
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -1,7 +1,7 @@
 """One end of a simulated TCP connection, as the kernel of its host sees it.
 
 It outlives pauses of its process: handshakes complete and data arrives, up to a window of bytes that the
-process has not read. `kraft.chaos.transport` is the process's side of it.
+process has not read. `kraft.chaos.world.transport` is the process's side of it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kraft.chaos.scheduler import KernelEvent
+from kraft.chaos.world.scheduler import KernelEvent
 
 if TYPE_CHECKING:
-    from kraft.chaos.kernel import Kernel
+    from kraft.chaos.world.kernel import Kernel
 
 Address = tuple[str, int]
 

@@ -1,7 +1,7 @@
 """Files and folders of the simulated disk, each with what is on the platter and what is only in memory.
 
 A file remembers every write since its last fsync, with what it replaced. That is enough to say what a
-power loss may leave of it (the rules stand in `kraft.chaos.disk`). Appending and syncing cost nothing
+power loss may leave of it (the rules stand in `kraft.chaos.world.disk`). Appending and syncing cost nothing
 beyond the bytes written; only a power loss walks over the unsynced writes.
 """
 

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kraft.chaos.endpoint import Endpoint
-from kraft.chaos.sockets import SimSocket
+from kraft.chaos.world.endpoint import Endpoint
+from kraft.chaos.world.sockets import SimSocket
 
 if TYPE_CHECKING:
-    from kraft.chaos.loop import SimLoop
+    from kraft.chaos.world.loop import SimLoop
 
 READ_MAX_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 64 * 1024

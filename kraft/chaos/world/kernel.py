@@ -3,7 +3,7 @@
 As on Linux, the kernel completes handshakes and takes in data (up to a window) while the process is
 paused; answers data for a closed connection with a reset; is silent while the host has no power and
 answers the retransmissions of its peers once it is back; closes all connections of a killed process.
-Connections are in `kraft.chaos.endpoint`.
+Connections are in `kraft.chaos.world.endpoint`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from kraft.chaos.endpoint import Address, Endpoint, Listener
-from kraft.chaos.network import Network
+from kraft.chaos.world.endpoint import Address, Endpoint, Listener
+from kraft.chaos.world.network import Network
 
 ANY_ADDRESS = "0.0.0.0"
 LOOPBACK = "127.0.0.1"

@@ -19,11 +19,11 @@ import random
 from collections.abc import Callable, Iterable
 from typing import IO, Any, NamedTuple
 
-from kraft.chaos.determinism import Determinism
-from kraft.chaos.host import Host, Process
-from kraft.chaos.network import LAN_LATENCY, Latency, Network
-from kraft.chaos.scheduler import STEP_COST_S, KernelEvent, Scheduler
-from kraft.chaos.trace import Trace
+from kraft.chaos.world.determinism import Determinism
+from kraft.chaos.world.host import Host, Process
+from kraft.chaos.world.network import LAN_LATENCY, Latency, Network
+from kraft.chaos.world.scheduler import STEP_COST_S, KernelEvent, Scheduler
+from kraft.chaos.world.trace import Trace
 
 HOSTS_MAX = 250
 

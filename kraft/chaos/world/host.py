@@ -14,18 +14,18 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kraft.chaos.determinism import EPOCH_S
-from kraft.chaos.disk import SimulatedDisk
-from kraft.chaos.executor import SimulatedExecutor
-from kraft.chaos.incarnation import Incarnation
-from kraft.chaos.kernel import Kernel
-from kraft.chaos.loop import SimLoop
-from kraft.chaos.scheduler import Scheduler
-from kraft.chaos.storage import Storage
-from kraft.chaos.tasks import SimTask
+from kraft.chaos.world.determinism import EPOCH_S
+from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.executor import SimulatedExecutor
+from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.kernel import Kernel
+from kraft.chaos.world.loop import SimLoop
+from kraft.chaos.world.scheduler import Scheduler
+from kraft.chaos.world.storage import Storage
+from kraft.chaos.world.tasks import SimTask
 
 if TYPE_CHECKING:
-    from kraft.chaos.simulation import Simulation
+    from kraft.chaos.world.simulation import Simulation
 
 SHUTDOWN_TIMEOUT_S = 10.0
 

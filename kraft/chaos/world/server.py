@@ -7,12 +7,12 @@ import contextvars
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraft.chaos.endpoint import Address, Endpoint
-from kraft.chaos.sockets import SimSocket
-from kraft.chaos.transport import SimTransport
+from kraft.chaos.world.endpoint import Address, Endpoint
+from kraft.chaos.world.sockets import SimSocket
+from kraft.chaos.world.transport import SimTransport
 
 if TYPE_CHECKING:
-    from kraft.chaos.loop import SimLoop
+    from kraft.chaos.world.loop import SimLoop
 
 
 class SimServer(asyncio.AbstractServer):

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kraft.chaos.disk import SimulatedDisk
-from kraft.chaos.incarnation import Incarnation
-from kraft.chaos.scheduler import AnyHandle, LaneTimer
+from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.scheduler import AnyHandle, LaneTimer
 
 if TYPE_CHECKING:
-    from kraft.chaos.loop import SimLoop
+    from kraft.chaos.world.loop import SimLoop
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """The disk of a simulated host: what survives its processes, and what survives a power loss.
 
-Below `kraft.chaos.disk`, which gives each process its fenced view and states the rules. This module
+Below `kraft.chaos.world.disk`, which gives each process its fenced view and states the rules. This module
 keeps the tree of names, the numbered changes to it, the locks, and picks what a power loss leaves.
 """
 
@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kraft.chaos.inodes import Covered, Folder, Inode, NameChange, Node
+from kraft.chaos.world.inodes import Covered, Folder, Inode, NameChange, Node
 
 
 @dataclass

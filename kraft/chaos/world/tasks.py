@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Generator
 from typing import Any
 
-from kraft.chaos.scheduler import Scheduler
+from kraft.chaos.world.scheduler import Scheduler
 
 
 class SimTask(asyncio.Task[Any]):

@@ -3,7 +3,7 @@
 TCP's promises hold and nothing more: bytes of one connection arrive in order, different connections
 overtake each other, a blocked link holds segments back until it heals (the sender's kernel keeps
 retransmitting), and nobody is told. Latencies come from the run's seeded stream. The sockets at both
-ends are in `kraft.chaos.endpoint`.
+ends are in `kraft.chaos.world.endpoint`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kraft.chaos.scheduler import KernelEvent, Scheduler
+from kraft.chaos.world.scheduler import KernelEvent, Scheduler
 
 if TYPE_CHECKING:
-    from kraft.chaos.kernel import Kernel
+    from kraft.chaos.world.kernel import Kernel
 
 LOOPBACK_LATENCY_S = (0.000_010, 0.000_030)
 RETRANSMIT_MAX_S = 0.5

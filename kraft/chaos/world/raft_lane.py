@@ -14,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraft.chaos.disk import SimulatedDisk
-from kraft.chaos.incarnation import Incarnation
-from kraft.chaos.scheduler import AnyHandle, LaneTimer
+from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.scheduler import AnyHandle, LaneTimer
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import RaftEffect, RaftEvent
 from quorum.raft.lane import Deliver, Inbox, lost_event
 
 if TYPE_CHECKING:
-    from kraft.chaos.loop import SimLoop
+    from kraft.chaos.world.loop import SimLoop
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterator, Sequence
 
-from kraft.chaos.incarnation import Incarnation
-from kraft.chaos.inodes import Covered, Inode
-from kraft.chaos.storage import Storage, os_error
+from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.inodes import Covered, Inode
+from kraft.chaos.world.storage import Storage, os_error
 from partitions.disk import Buffer
 
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from kraft.chaos.trace import Trace
+from kraft.chaos.world.trace import Trace
 
 STEP_COST_S = 5e-6
 _COMPACT_MIN_CANCELLED = 1_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from kraft.chaos.scheduler import AnyHandle, Lane, Scheduler
+from kraft.chaos.world.scheduler import AnyHandle, Lane, Scheduler
 
 
 class IncarnationGoneError(OSError):

@@ -6,8 +6,8 @@ through the transport.
 
 from __future__ import annotations
 
-from kraft.chaos.host import Process
-from kraft.chaos.raft_lane import SimulatedRaftLane
+from kraft.chaos.world.host import Process
+from kraft.chaos.world.raft_lane import SimulatedRaftLane
 from kraft.environment import Environment
 from kraft.network.sender import transport_sender
 from quorum.raft.lane import RaftLane
