@@ -120,6 +120,10 @@ _KEYS: Final = (
     ),
     ConfigKey("log.dirs", "list", "/tmp/kraft-logs", _folders, "Folders of the partitions' logs."),
     ConfigKey("metadata.log.dir", "string", None, _string, "Folder of the metadata log, if not the first of log.dirs."),
+    ConfigKey(
+        "metadata.log.max.record.bytes.between.snapshots", "long", "20971520", _integer(1, LONG_MAX),
+        "Bytes of metadata records after which the quorum's voters write a snapshot.",
+    ),
     ConfigKey("broker.rack", "string", None, _string, "The broker's rack; replicas are spread over racks."),
     ConfigKey("num.partitions", "int", "1", _integer(1), "Partitions of a topic created without a number."),
     ConfigKey("default.replication.factor", "int", "1", _integer(1, 2**15 - 1), "Replicas of such a topic."),

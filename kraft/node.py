@@ -239,6 +239,7 @@ class Node:
                     cluster_id=self.cluster_id,
                     directory=config.metadata_log_dir,
                     timing=raft_timing(config),
+                    snapshot_every_bytes=config.get("metadata.log.max.record.bytes.between.snapshots"),
                 ),
                 controller=ControllerConfig(
                     cluster_id=self.cluster_id,

@@ -70,6 +70,8 @@ class RaftConfig:
     directory: str
     timing: RaftTiming = field(default_factory=RaftTiming)
     snapshot_every_entries: int = 10_000
+    snapshot_every_bytes: int = 20 * 1024 * 1024
+    """Of proposals applied since the last snapshot, whichever comes first."""
     snapshot_chunk_bytes: int = SNAPSHOT_CHUNK_BYTES
     append_bytes: int = MAX_APPEND_BYTES
     """Above the largest proposal, always: an entry that fills a message alone halts the node."""
@@ -85,6 +87,8 @@ class RaftConfig:
             raise RaftConfigError("Voter ids must be whole numbers from 0 to 2147483647.")
         if self.snapshot_every_entries < 2:
             raise RaftConfigError("The quorum needs at least 2 entries between snapshots.")
+        if self.snapshot_every_bytes < 1:
+            raise RaftConfigError("metadata.log.max.record.bytes.between.snapshots must be at least 1.")
         if self.max_pending_proposals < 1:
             raise RaftConfigError("The quorum needs room for at least 1 pending proposal.")
 

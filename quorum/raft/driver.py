@@ -75,6 +75,7 @@ class RaftDriver:
         self._pending: dict[int, tuple[int, int]] = {}
         self._effects: list[RaftEffect] = []
         self._applied: list[CommittedEntry] = []
+        self._applied_bytes = 0  # since the newest snapshot
         self._leadership = LeaderChanged(None, -1, False)
         self._image_replaced = False
         storage = open_storage(config, disk, wall_ms, self._halting, log_factory)
@@ -197,6 +198,7 @@ class RaftDriver:
             self._machine.advance(index, term)
             self._applied.append(CommittedEntry(index, term, True))
             return
+        self._applied_bytes += len(command)
         applied = self._machine.apply(command[len(PROPOSAL) :], index, term)
         self._applied.append(
             CommittedEntry(
@@ -213,6 +215,7 @@ class RaftDriver:
     def _on_install(self, snapshot: Snapshot) -> None:
         """Called at start, and by the library when the leader's snapshot has arrived."""
         self._machine.restore(snapshot.state)
+        self._applied_bytes = 0
         self._image_replaced = True
 
     def _note_applied(self) -> None:
@@ -249,8 +252,13 @@ class RaftDriver:
     def _snapshot_if_due(self) -> None:
         newest = self._snapshots.newest
         covered = 1 if newest is None else newest.last[1]
-        if self._node.last_applied() - covered >= self._config.snapshot_every_entries:
+        entries = self._node.last_applied() - covered
+        # The library joins a snapshot to the log by its last two entries.
+        if entries >= self._config.snapshot_every_entries or (
+            entries >= 2 and self._applied_bytes >= self._config.snapshot_every_bytes
+        ):
             self._journal.sync()
             self._node.take_snapshot()
+            self._applied_bytes = 0
             self._snapshots.remove_older()
             self._journal.remember_end()

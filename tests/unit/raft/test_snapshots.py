@@ -105,6 +105,19 @@ def test_a_snapshot_is_taken_every_so_many_entries_and_the_log_is_cut_behind_it(
     assert again.machine.image[0] == 10
 
 
+def test_a_snapshot_is_taken_after_so_many_bytes():
+    storage = formatted_storage()
+    voter = ScriptedVoter(voters=1, storage=storage, snapshot_every_bytes=1000)
+    voter.step()
+    for request_id in range(4):
+        voter.propose(request_id, bytes(200))
+    assert not [path for path in storage.files() if path.endswith(".checkpoint")]
+    voter.propose(5, bytes(400))
+    [snapshot] = [path for path in storage.files() if path.endswith(".checkpoint")]
+    voter.propose(6, bytes(900))
+    assert [path for path in storage.files() if path.endswith(".checkpoint")] == [snapshot], "it begins anew"
+
+
 def test_the_segments_behind_a_snapshot_are_dropped():
     storage = formatted_storage()
     voter = ScriptedVoter(voters=1, storage=storage, snapshot_every_entries=5)
