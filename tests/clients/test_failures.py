@@ -124,3 +124,20 @@ def test_sequences_survive_a_change_of_leader(fragile_cluster: NodeProcesses) ->
             assert (again.error_code, again.base_offset) == (ErrorCode.NONE, offset)
         assert connection.produce(topic, records(4)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert connection.produce(topic, records(3)).base_offset == offsets[-1] + 1
+
+
+def test_too_few_replicas_refuse_acks_all_and_nothing_else(fragile_cluster: NodeProcesses) -> None:
+    """With its only follower dead: acks=all is refused before anything is appended, acks=1 goes on."""
+    cluster = fragile_cluster
+    topic = cluster.create_topic("lonely", replication_factor=2, min_insync_replicas="2")
+    leader = cluster.leader(topic)
+    [follower] = set(cluster.partitions(topic)[0].replicas) - {leader}
+    with RawConnection(cluster.address(leader)) as connection:
+        first = connection.produce(topic, batch(b"both")).base_offset
+        cluster.local.kill(follower)
+        until(lambda: cluster.partitions(topic)[0].isrs == [leader], "the dead follower leaves the ISR")
+        refused = connection.produce(topic, batch(b"refused"))
+        assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+        assert connection.produce(topic, batch(b"alone"), acks=1).base_offset == first + 1
+        cluster.restore()
+        assert connection.produce(topic, batch(b"both again")).base_offset == first + 2
