@@ -15,20 +15,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
+from typing import Any, TypeVar
 
 from partitions.topic_partition import TopicPartition
 
 WAITING_MAX = 100_000
 """Operations that may wait at once, of each kind; beyond it new ones are answered at once."""
 
+T = TypeVar("T")
+OnDone = Callable[[asyncio.Future[Any]], object]
+
 Outcome = str | None
 """None when the records are committed, else Kafka's error name."""
+
+
+def _settle(future: asyncio.Future[T], value: T, on_done: OnDone | None) -> None:
+    """Gives a future its value, and runs its clean-up now: as a callback it would cost a turn of the loop."""
+    if on_done is not None:
+        future.remove_done_callback(on_done)
+    future.set_result(value)
+    if on_done is not None:
+        on_done(future)
 
 
 class ProduceWait:
     """One produce request with acks=-1: what each of its partitions came to."""
 
-    __slots__ = ("done", "outcomes", "pending", "timer")
+    __slots__ = ("done", "on_done", "outcomes", "pending", "timer")
 
     def __init__(
         self, done: asyncio.Future[dict[TopicPartition, Outcome]], pending: Iterable[TopicPartition]
@@ -37,6 +50,7 @@ class ProduceWait:
         self.outcomes: dict[TopicPartition, Outcome] = {}
         self.pending = dict.fromkeys(pending)
         self.timer: asyncio.TimerHandle | None = None
+        self.on_done: OnDone | None = None
 
     def settle(self, partition: TopicPartition, outcome: Outcome) -> None:
         """One partition is decided; the request is answered with the last of them."""
@@ -50,7 +64,7 @@ class ProduceWait:
         if self.timer is not None:
             self.timer.cancel()
         if not self.done.done():
-            self.done.set_result(self.outcomes)
+            _settle(self.done, self.outcomes, self.on_done)
 
     def expire(self) -> None:
         """The request's timeout: what is still undecided may commit later, the client cannot know."""
@@ -118,7 +132,8 @@ class ProducePurgatory:
             operation.expire()
             return operation.done
         self.count += 1
-        operation.done.add_done_callback(lambda _: self._on_done(operation))
+        operation.on_done = lambda _: self._on_done(operation)
+        operation.done.add_done_callback(operation.on_done)
         operation.timer = self._loop.call_later(timeout_s, self._expire, operation)
         for partition, offset in required.items():
             queue = self._waiting.get(partition)
@@ -171,7 +186,7 @@ class ProducePurgatory:
 class FetchWait:
     """One fetch request that has not found its minimum of bytes yet."""
 
-    __slots__ = ("available", "done", "keys", "measure", "min_bytes", "timer", "total")
+    __slots__ = ("available", "done", "keys", "measure", "min_bytes", "on_done", "timer", "total")
 
     def __init__(
         self,
@@ -186,6 +201,7 @@ class FetchWait:
         self.min_bytes = min_bytes
         self.measure = measure
         self.timer: asyncio.TimerHandle | None = None
+        self.on_done: OnDone | None = None
 
     def on_progress(self, partition: TopicPartition) -> None:
         """Looks again at the one partition that moved; an error there ends the wait."""
@@ -202,7 +218,7 @@ class FetchWait:
 
     def finish(self) -> None:
         if not self.done.done():
-            self.done.set_result(None)
+            _settle(self.done, None, self.on_done)
 
 
 class FetchPurgatory:
@@ -232,7 +248,8 @@ class FetchPurgatory:
         self.count += 1
         for partition in available:
             self._waiting.setdefault(partition, {})[operation] = None
-        operation.done.add_done_callback(lambda _: self._forget(operation))
+        operation.on_done = lambda _: self._forget(operation)
+        operation.done.add_done_callback(operation.on_done)
         return operation.done
 
     def _forget(self, operation: FetchWait) -> None:

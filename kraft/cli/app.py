@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kraft.cli import cluster, storage, topics
+from kraft.cli import chaos, cluster, storage, topics
 from kraft.cli.consume import consume
 from kraft.cli.demo.run import demo
 from kraft.cli.errors import EXIT_DONE, UserError
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.add_typer(storage.app, name="storage")
+app.add_typer(chaos.app, name="chaos")
 app.command()(produce)
 app.command()(consume)
 app.command()(demo)

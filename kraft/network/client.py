@@ -144,13 +144,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """
         deadline_s = self._loop.time() + timeout_s
         try:
-            async with asyncio.timeout_at(deadline_s):
-                await self._free.acquire()
+            if self._free.locked():
+                async with asyncio.timeout_at(deadline_s):
+                    await self._free.acquire()
+            else:
+                await self._free.acquire()  # at once
         except TimeoutError as error:
             raise self._late(timeout_s) from error
         try:
-            async with asyncio.timeout_at(deadline_s):
-                await self._writable.wait()
+            if not self._writable.is_set():
+                async with asyncio.timeout_at(deadline_s):
+                    await self._writable.wait()
             sent = self._send(frame_of, deadline_s, timeout_s)
         except TimeoutError as error:
             self._free.release()

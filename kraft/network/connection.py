@@ -17,7 +17,7 @@ import asyncio
 import enum
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from kraft.network.framing import FrameBuffer, FrameError
@@ -36,10 +36,6 @@ FrameHandler = Callable[[memoryview, "Connection"], Answer]
 
 class CloseConnectionError(Exception):
     """Raised by a handler when the connection cannot go on; its text becomes the log line."""
-
-
-async def _await(answer: Awaitable[Response | None]) -> Response | None:
-    return await answer
 
 
 class State(enum.IntEnum):
@@ -266,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
                 outbox.add(answer)
         elif answer is not None:
             assert not isinstance(answer, Response), "Response is not meant to be subclassed"
-            future = answer if isinstance(answer, asyncio.Future) else self._loop.create_task(_await(answer))
+            future = asyncio.ensure_future(answer, loop=self._loop)
             self._owed.append(future)
             future.add_done_callback(self._on_answer)
         return self.state < _CLOSING

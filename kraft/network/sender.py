@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from kraft.network.response import Segment
+from kraft.network.response import JOIN_BYTES, Segment
 from partitions.disk import Buffer, FileSlice
 
 OnSent = Callable[[], None]
@@ -57,7 +57,8 @@ def read_whole(piece: FileSlice) -> Iterator[Buffer]:
 class TransportSender:
     """Reads slices and writes them to the transport, one piece more whenever it has drained.
 
-    At most one piece is held in memory beside the transport's own buffer.
+    At most one piece is held in memory beside the transport's own buffer. Small ones are joined, since a
+    write (a record of TLS, a segment on the wire) costs more than copying them.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class TransportSender:
         self._reader = reader
         self._segments: deque[Segment] = deque()
         self._pieces: Iterator[Buffer] | None = None
+        self._ahead: Buffer | None = None  # was read, and did not fit into the last write
         self._paused = False
         self._closed = False
         self.sent_bytes = 0
@@ -92,7 +94,7 @@ class TransportSender:
 
     def resume_writing(self) -> None:
         self._paused = False
-        if self._closed or (not self._segments and self._pieces is None):
+        if self._closed or self._is_empty():
             return
         try:
             done = self._run()
@@ -105,7 +107,7 @@ class TransportSender:
     def close(self) -> None:
         self._closed = True
         self._segments.clear()
-        self._pieces = None
+        self._pieces = self._ahead = None
 
     def _fail(self, error: Exception) -> None:
         if not self._closed:
@@ -115,25 +117,46 @@ class TransportSender:
     def _run(self) -> bool:
         """Writes until the transport pauses or nothing is left; True when nothing is left."""
         while not self._paused:
-            if self._pieces is not None:
-                piece = next(self._pieces, None)
-                if piece is None:
-                    self._pieces = None
-                else:
-                    self._write(piece)
-            elif not self._segments:
+            data = self._gather()
+            if data is None:
                 return True
-            else:
-                segment = self._segments.popleft()
-                if isinstance(segment, bytes | bytearray | memoryview):
-                    self._write(segment)
-                else:
-                    self._pieces = self._reader(segment)
-        return self._pieces is None and not self._segments
+            self.sent_bytes += len(data)
+            self._transport.write(data)
+        return self._is_empty()
 
-    def _write(self, data: Buffer) -> None:
-        self.sent_bytes += len(data)
-        self._transport.write(data)
+    def _is_empty(self) -> bool:
+        return self._pieces is None and self._ahead is None and not self._segments
+
+    def _gather(self) -> Buffer | None:
+        """What the next write takes: a large piece, or small ones joined; None when nothing is left."""
+        piece = self._next_piece()
+        if piece is None or len(piece) > JOIN_BYTES:
+            return piece
+        run, size_bytes = [piece], len(piece)
+        while (piece := self._next_piece()) is not None:
+            size_bytes += len(piece)
+            if size_bytes > JOIN_BYTES:
+                self._ahead = piece
+                break
+            run.append(piece)
+        return run[0] if len(run) == 1 else b"".join(run)
+
+    def _next_piece(self) -> Buffer | None:
+        if self._ahead is not None:
+            piece, self._ahead = self._ahead, None
+            return piece
+        while True:
+            if self._pieces is not None:
+                following = next(self._pieces, None)
+                if following is not None:
+                    return following
+                self._pieces = None
+            if not self._segments:
+                return None
+            segment = self._segments.popleft()
+            if isinstance(segment, bytes | bytearray | memoryview):
+                return segment
+            self._pieces = self._reader(segment)
 
 
 def transport_sender(transport: asyncio.Transport, on_sent: OnSent, on_failed: OnFailed) -> Sender:

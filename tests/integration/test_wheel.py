@@ -41,8 +41,9 @@ def test_every_module_of_the_packages_is_in_the_wheel_and_nothing_else(wheel: Pa
 
 def test_the_packages_import_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     script = (
-        "import kraft.node, kraft.cli.app, kraft.chaos.world.simulation, kraft.testing, quorum.controller_server\n"
-        "assert all('.whl' in m.__file__ for m in (kraft.node, kraft.chaos.world.simulation, quorum.controller_server))\n"
+        "import kraft.node, kraft.cli.app, kraft.chaos.world.simulation as simulation, kraft.testing\n"
+        "import quorum.controller_server as controller_server\n"
+        "assert all('.whl' in m.__file__ for m in (kraft.node, simulation, controller_server))\n"
     )
     environment = {"PYTHONPATH": str(wheel), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     subprocess.run(

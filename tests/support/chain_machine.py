@@ -9,7 +9,11 @@ from quorum.raft.state_machine import Applied
 
 
 class Violation(AssertionError):
-    """A promise of Raft was broken."""
+    """A promise of Raft was broken; `oracle` is the name of the promise."""
+
+    def __init__(self, text: str, oracle: str = "metadata-agreement") -> None:
+        super().__init__(text)
+        self.oracle = oracle
 
 
 class ChainMachine:

@@ -2,7 +2,8 @@
 
 One heap of events; everything random comes from one seed. The invariants are checked at every step:
 applied prefixes are equal, an acknowledged proposal stays where it was acknowledged, a proposal that
-was reported as not committed never shows up, no term has two leaders.
+was reported as not committed never shows up, no term has two leaders, nobody votes twice in a term, and
+every voter comes back. A violation names its oracle.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from quorum.raft.events import (
     SendToPeer,
     TransferLeadership,
 )
-from quorum.raft.storage import open_partition_log
+from quorum.raft.messages import decode_message
+from quorum.raft.storage import RaftStorageError, open_partition_log
 from tests.support.chain_machine import ChainMachine, Violation
 
 
@@ -63,6 +65,12 @@ class Faults:
     stall: float = 0.003
     transfer: float = 0.001
     propose: float = 0.3
+    slow_link: float = 0.0
+    """One direction of a link takes its time for a while, in order; off unless asked for."""
+    crash_new_leader: float = 0.0
+    """Of new leaders, some do not live long enough to commit what they found."""
+    split: float = 0.0
+    """A leader and one follower are alone for a while, and the leader hears that follower much later."""
 
 
 MILD = Faults(drop=0.002, cut_link=0.001, crash=0.0008, crash_in_step=0.0008, stall=0.001)
@@ -125,9 +133,17 @@ class Voter:
             append_bytes=settings.append_bytes,
         )
         self.applied = 1
-        self.driver = RaftDriver(
+        try:
+            self.driver = self._open(config, self.life)
+        except RaftStorageError as error:
+            raise Violation(f"voter {self.node_id} cannot start: {error}", "halted") from error
+        self.schedule(0.0)
+
+    def _open(self, config: RaftConfig, life: Incarnation) -> RaftDriver:
+        cluster, settings = self.cluster, self.cluster.settings
+        return RaftDriver(
             config=config,
-            disk=SimulatedDisk(self.storage, self.life, lambda low, high: low),
+            disk=SimulatedDisk(self.storage, life, lambda low, high: low),
             clock=lambda: cluster.now_s,
             wall_ms=lambda: int(cluster.now_s * 1000),
             rng=Random(cluster.rng.getrandbits(64)),
@@ -135,7 +151,6 @@ class Voter:
             state_machine=ChainMachine(settings.padding_bytes),
             log_factory=cluster.log_factory,
         )
-        self.schedule(0.0)
 
     def _on_operation(self, kind: str, path: str) -> None:
         if self.operations_left is not None and kind in CHANGES:
@@ -145,7 +160,7 @@ class Voter:
 
     def _halted(self, reason: str) -> None:
         if self.operations_left is None or self.operations_left >= 0:
-            raise Violation(f"voter {self.node_id} halted: {reason}")
+            raise Violation(f"voter {self.node_id} halted: {reason}", "halted")
 
     def crash(self, power_loss: bool) -> None:
         self.driver = None
@@ -185,6 +200,7 @@ class Voter:
         cluster = self.cluster
         cluster.trace(self.node_id, effect)
         if isinstance(effect, SendToPeer):
+            self._watch_votes(effect)
             cluster.send(self, effect)
         elif isinstance(effect, Committed):
             for entry in effect.entries:
@@ -198,8 +214,17 @@ class Voter:
             self.active = effect.active
             if effect.leader_id == self.node_id:
                 cluster.leads(self.node_id, effect.epoch)
+                cluster.perhaps_crash_soon(self)
         elif isinstance(effect, ProposalOutcome):
             cluster.outcome(self.pending.pop(effect.request_id), effect)
+
+    def _watch_votes(self, effect: SendToPeer) -> None:
+        """A vote counts as given when it leaves; whoever asks for votes has given itself its own."""
+        _, message = decode_message(effect.data)
+        if message["type"] == "response_vote":
+            self.cluster.voted(self.node_id, message["term"], effect.peer_id)
+        elif message["type"] == "request_vote":
+            self.cluster.voted(self.node_id, message["term"], self.node_id)
 
     def propose(self, data: bytes) -> None:
         request_id = self.cluster.next_serial()
@@ -225,9 +250,12 @@ class RaftCluster:
         self.voters = {node_id: Voter(self, node_id) for node_id in self.ids}
         self.up: dict[tuple[int, int], bool] = {}
         self._arrivals: dict[tuple[int, int, int], float] = {}
+        self.slowness_s: dict[tuple[int, int], float] = {}
+        self.blocked: set[tuple[int, int]] = set()
         self.log: dict[int, tuple[int, bytes]] = {}
         self.chains: dict[int, bytes] = {}
         self.leaders: dict[int, int] = {}
+        self.votes: dict[tuple[int, int], int] = {}
         self.acknowledged: dict[int, bytes] = {}
         self.refused: set[bytes] = set()
         self.proposals = 0
@@ -262,6 +290,8 @@ class RaftCluster:
     # -- network
 
     def connect(self, a: int, b: int) -> None:
+        if (a, b) in self.blocked:
+            return
         if not self.up.get((a, b)) and self.voters[a].driver and self.voters[b].driver:
             self.up[a, b] = True
             for one, other in ((a, b), (b, a)):
@@ -288,6 +318,7 @@ class RaftCluster:
         copies = 2 if not self.calm and rng.random() < faults.duplicate else 1
         for _ in range(copies):
             arrival = self.now_s + rng.choice((0.001, 0.002, 0.005, 0.02, 0.05, 0.15))
+            arrival += self.slowness_s.get((sender.node_id, peer_id), 0.0)
             key = (sender.node_id, peer_id, session)
             if self.calm or rng.random() >= faults.reorder:
                 arrival = self._arrivals[key] = max(arrival, self._arrivals.get(key, 0.0))
@@ -309,12 +340,47 @@ class RaftCluster:
         voter.crash(power_loss)
         self.at(self.now_s + self.rng.random() * 1.5, self._restart, voter)
 
+    def perhaps_crash_soon(self, voter: Voter) -> None:
+        """A leader was elected."""
+        odds, rng = self.settings.faults.crash_new_leader, self.rng
+        if odds and not self.calm and rng.random() < odds:
+            self.at(self.now_s + rng.uniform(0.002, 0.1), self._crash_if, voter, voter.incarnation)
+
+    def _crash_if(self, voter: Voter, incarnation: int) -> None:
+        if voter.driver is not None and voter.incarnation == incarnation and not self.calm:
+            self.crash(voter, power_loss=False)
+
     def _restart(self, voter: Voter) -> None:
         if voter.driver is None:
             voter.start()
 
+    def _change_speeds(self) -> None:
+        for a, b in self.pairs():
+            for link in ((a, b), (b, a)):
+                if self.calm or self.rng.random() < self.settings.faults.slow_link:
+                    slow = not self.calm and link not in self.slowness_s
+                    self.slowness_s.pop(link, None)
+                    if slow:
+                        self.slowness_s[link] = self.rng.uniform(0.2, 1.5)
+
+    def _split_soon(self) -> None:
+        leader, rng = self.leader(), self.rng
+        if self.calm or self.blocked or leader is None or rng.random() >= self.settings.faults.split:
+            return
+        camp = (leader.node_id, rng.choice([other for other in self.ids if other != leader.node_id]))
+        self.blocked = {(a, b) for a, b in self.pairs() if (a in camp) != (b in camp)}
+        for a, b in sorted(self.blocked):
+            self.disconnect(a, b)
+        self.slowness_s[camp[1], camp[0]] = rng.uniform(1.0, 4.0)
+        self.at(self.now_s + rng.uniform(0.4, 1.2), self.blocked.clear)
+        self.at(self.now_s + rng.uniform(1.0, 4.0), self.slowness_s.pop, (camp[1], camp[0]), None)
+
     def _disturb(self) -> None:
         faults, rng = self.settings.faults, self.rng
+        if faults.slow_link:
+            self._change_speeds()
+        if faults.split:
+            self._split_soon()
         for a, b in self.pairs():
             if not self.calm and rng.random() < faults.cut_link:
                 self.disconnect(a, b)
@@ -350,7 +416,17 @@ class RaftCluster:
 
     def leads(self, node_id: int, epoch: int) -> None:
         if self.leaders.setdefault(epoch, node_id) != node_id:
-            raise Violation(f"voters {node_id} and {self.leaders[epoch]} both lead in epoch {epoch}")
+            raise Violation(
+                f"voters {node_id} and {self.leaders[epoch]} both lead in epoch {epoch}",
+                "one-controller-per-epoch",
+            )
+
+    def voted(self, node_id: int, term: int, candidate_id: int) -> None:
+        first = self.votes.setdefault((node_id, term), candidate_id)
+        if first != candidate_id:
+            raise Violation(
+                f"voter {node_id} voted for {first} and for {candidate_id} in term {term}", "vote-once"
+            )
 
     def outcome(self, data: bytes, effect: ProposalOutcome) -> None:
         if effect.error is None:
@@ -386,12 +462,12 @@ class RaftCluster:
     def check_converged(self) -> None:
         leader = self.leader()
         if leader is None:
-            raise Violation("no single leader after the faults stopped")
+            raise Violation("no single leader after the faults stopped", "liveness")
         leader.propose(b"last")
         self.run_until(self.now_s + 2.0)
         ends = {voter.applied for voter in self.voters.values()}
         if len(ends) != 1 or self.acknowledged.get(max(ends)) != b"last":
-            raise Violation(f"the voters did not come together: {sorted(ends)}")
+            raise Violation(f"the voters did not come together: {sorted(ends)}", "liveness")
         for offset, data in self.acknowledged.items():
             if self.log[offset][1] != data:
                 raise Violation(f"the acknowledged proposal at offset {offset} is gone")

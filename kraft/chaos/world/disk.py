@@ -15,6 +15,18 @@
    durable once either folder that it touches is synced.
 6. Sectors are written whole or not at all. What was durable is never damaged by these rules.
 7. A lock ends with its process. A removed file stays readable through what holds it open.
+8. A process that ends in the middle of a write leaves any prefix of it in the page cache, and of a tree
+   that it was removing, a part. Every other operation happens whole or not at all.
+9. A failed fsync makes nothing durable, and the kernel forgets that anything was to be written: until
+   the next power loss every fsync of that file or folder succeeds and makes nothing durable. What was
+   written stays readable. Nobody can win by trying again.
+10. A full disk takes the part of an append or a write that still fits, and fails with ENOSPC; so does
+   whatever creates a name. Overwriting, cutting, renaming, removing and fsync need no room, and what is
+   cut or removed is free at once.
+11. Bits rot only on the platter: a byte that an fsync covers (or a power loss left) and that nothing has
+   been written over since. Reads return the wrong byte, without an error, until it is overwritten or
+   repaired.
+12. A wiped disk is empty, and durably so.
 
 Every operation of a dead process raises IncarnationGoneError and does nothing. Blocking operations have
 a virtual cost, which the executor and the Raft lane take from `accounting`; outside of those they stall
@@ -26,11 +38,15 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.inodes import Covered, Inode
-from kraft.chaos.world.storage import Storage, os_error
+from kraft.chaos.world.storage import Storage, TornOperation, os_error
 from partitions.disk import Buffer
+
+DIVISIBLE = frozenset({"append", "write", "remove_tree"})
+"""Operations of which a process may have done a part when it ends."""
 
 
 class Account:
@@ -112,7 +128,11 @@ class SimulatedDisk:
         self._storage.remove_file(path)
 
     def remove_tree(self, path: str) -> None:
-        self._enter("remove_tree", path)
+        try:
+            self._enter("remove_tree", path)
+        except TornOperation as torn:
+            self._storage.remove_tree(path, fraction=torn.fraction)
+            self._finish(torn)
         self._storage.remove_tree(path)
 
     def sync_dir(self, path: str) -> None:
@@ -135,12 +155,23 @@ class SimulatedDisk:
     def _enter(self, operation: str, path: str) -> None:
         self._incarnation.check_alive()
         if self._storage.before_operation is not None:
-            self._storage.before_operation(operation, path)
+            try:
+                self._storage.before_operation(operation, path)
+            except TornOperation as torn:
+                if operation in DIVISIBLE:
+                    raise
+                torn.end()
             self._incarnation.check_alive()
+
+    def _finish(self, torn: TornOperation) -> NoReturn:
+        """Ends the process that has written a part."""
+        torn.end()
+        self._incarnation.check_alive()
+        raise AssertionError("a torn operation ends its process")
 
     def _charge_sync(self) -> Covered:
         """Charges for one fsync and returns what it covers."""
-        cost_s = self._draw(*self._storage.timing.sync_s)
+        cost_s = self._storage.timing.draw_sync_s(self._draw)
         everything = Covered(self._storage.sequence, self._storage.sequence)
         if self._account is None:
             if self.on_blocked is not None:
@@ -184,10 +215,26 @@ class SimulatedFile:
         return len(self._inode.data)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        self._enter("append")
         data = b"".join(buffers)
+        try:
+            self._enter("append")
+        except TornOperation as torn:
+            self._write(len(self._inode.data), data[: int(torn.fraction * len(data))])
+            self._disk._finish(torn)
+        self._write(len(self._inode.data), data)
+
+    def _write(self, position: int, data: bytes) -> None:
+        storage, inode = self._disk._storage, self._inode
+        if storage.free_bytes is not None:
+            growth = max(0, position + len(data) - len(inode.data))
+            taken = storage.grow(growth)
+            if taken < growth:
+                fits = data[: max(0, len(inode.data) + taken - position)]
+                if fits:
+                    inode.write(storage.next_sequence(), position, fits)
+                storage.refuse(self._path)
         if data:
-            self._inode.write(self._disk._storage.next_sequence(), len(self._inode.data), data)
+            inode.write(storage.next_sequence(), position, data)
 
     def read(self, position: int, length: int) -> bytes:
         self._enter("read")
@@ -199,22 +246,26 @@ class SimulatedFile:
         return SimulatedSlice(self._disk, self._inode, self._path, position, length)
 
     def write_at(self, position: int, data: Buffer) -> None:
-        self._enter("write")
         if position < 0:
             raise os_error(errno.EINVAL, self._path)
-        if len(data):
-            self._inode.write(self._disk._storage.next_sequence(), position, bytes(data))
+        try:
+            self._enter("write")
+        except TornOperation as torn:
+            self._write(position, bytes(data)[: int(torn.fraction * len(data))])
+            self._disk._finish(torn)
+        self._write(position, bytes(data))
 
     def truncate(self, size: int) -> None:
         self._enter("truncate")
         if size < 0:
             raise os_error(errno.EINVAL, self._path)
         if size != len(self._inode.data):
+            self._disk._storage.grow(min(0, size - len(self._inode.data)))
             self._inode.truncate(self._disk._storage.next_sequence(), size)
 
     def sync(self) -> None:
         self._enter("sync")
-        self._inode.sync(self._disk._charge_sync())
+        self._disk._storage.sync_file(self._inode, self._path, self._disk._charge_sync())
 
     def close(self) -> None:
         self._closed = True

@@ -11,12 +11,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from kraft.chaos.world.network import Latency, Link
 from kraft.chaos.world.scheduler import KernelEvent
 
 if TYPE_CHECKING:
     from kraft.chaos.world.kernel import Kernel
 
 Address = tuple[str, int]
+
+_NOWHERE = Link(Latency(0.0, 0.0))
+"""The link of a silent connection: held for ever, and nothing of it is kept."""
+_NOWHERE.stop(0.0)
+_NOWHERE.held = deque(maxlen=0)
 
 WINDOW_BYTES = 256 * 1024
 """Sent and not yet read by the process at the far end, at most, per direction of a connection."""
@@ -194,15 +200,32 @@ class Endpoint:
 
     def on_reset(self) -> None:
         """The connection is void; what was received before can still be read, as on Linux."""
+        self._fail(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
+
+    def _fail(self, error: OSError) -> None:
         if self.dead:
             return
-        self._note("reset", self.number, self.direction)
+        self._note(type(error).__name__, self.number, self.direction)
         self.drop()
-        self.error = ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
-        self._connected(self.error)
+        self.error = error
+        self._connected(error)
         if self.owner is not None:
             self.owner.readable()
             self.owner.writable()
+
+    @property
+    def silent(self) -> bool:
+        """Whether a middlebox has forgotten this connection."""
+        return self.link is _NOWHERE
+
+    def silence(self) -> None:
+        """What is sent from here on a connection goes nowhere, acknowledgements and the end included."""
+        self._note("silent", self.number, self.direction)
+        self.link = _NOWHERE
+
+    def on_gave_up(self) -> None:
+        """The kernel has retransmitted in vain for too long."""
+        self._fail(TimeoutError(errno.ETIMEDOUT, "connection timed out"))
 
     def read(self, max_bytes: int) -> bytes:
         """Takes up to `max_bytes` of what arrived; empty if nothing is there."""

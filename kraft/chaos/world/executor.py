@@ -93,7 +93,7 @@ class SimulatedExecutor:
 
     def _after(self, delay_s: float, callback: Callable[..., object], *args: object) -> None:
         when_s = self._scheduler.now + delay_s
-        timer = LaneTimer(when_s, self._lane, self._loop, callback, args, self._context)
+        timer = LaneTimer(when_s, self._lane, callback, args, self._context)
         self._scheduler.schedule(when_s, timer)
 
     def _run_job(self, job: _Job[Any]) -> None:

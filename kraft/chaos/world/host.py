@@ -62,14 +62,32 @@ Main = Callable[[Process], Coroutine[Any, Any, None]]
 
 
 class Clock:
-    """A host's wall clock: virtual time plus an offset, which may be changed at any time."""
+    """A host's wall clock: virtual time plus an offset, which may be changed at any time, plus a drift."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.offset_ms = 0
+        self._drift = 0.0
+        self._drifts_since_s = 0.0
+        self._gained_s = 0.0
+
+    @property
+    def drift(self) -> float:
+        """By how many seconds it gains on true time in a second; negative when it loses."""
+        return self._drift
+
+    def set_drift(self, drift: float) -> None:
+        """From now on; what it has gained so far stays. Less than -1 would be a clock that runs backwards."""
+        self._gained_s = self._gain_s()
+        self._drift = drift
+        self._drifts_since_s = self._scheduler.now
 
     def now_ms(self) -> int:
-        return int((EPOCH_S + self._scheduler.now) * 1000) + self.offset_ms
+        """Milliseconds since the epoch, as this host believes."""
+        return int((EPOCH_S + self._scheduler.now + self._gain_s()) * 1000) + self.offset_ms
+
+    def _gain_s(self) -> float:
+        return self._gained_s + (self._scheduler.now - self._drifts_since_s) * self._drift
 
 
 class Host:
@@ -132,6 +150,12 @@ class Host:
             self._end("power loss")
         self.kernel.power_lost()
         self.storage.lose_power()
+
+    def wipe(self) -> None:
+        """The machine loses its power and comes back with an empty disk."""
+        self.power_loss()
+        self.note("wipe")
+        self.storage.wipe()
 
     def pause(self, duration_s: float | None = None) -> None:
         """SIGSTOP, and SIGCONT after `duration_s` if given. The kernel goes on accepting and receiving."""

@@ -46,12 +46,16 @@ class Truncation(NamedTuple):
 class Inode:
     """A file's content, apart from its names."""
 
-    __slots__ = ("data", "pending", "serial")
+    __slots__ = ("data", "pending", "rotten", "serial", "sync_failed")
 
     def __init__(self, serial: int) -> None:
         self.serial = serial
         self.data = bytearray()
         self.pending: list[Write | Truncation] = []
+        self.sync_failed = False
+        """An fsync failed: none makes anything durable any more, until the machine boots again."""
+        self.rotten: dict[int, int] = {}
+        """The right byte at each position where a bit has flipped."""
 
     def write(self, sequence: int, position: int, data: bytes) -> None:
         """Writes into the page cache; a gap before `position` reads as zeros."""
@@ -59,6 +63,8 @@ class Inode:
         if position > size:
             self.truncate(sequence, position)
             size = position
+        if self.rotten:
+            self._overwritten(position, position + len(data))
         replaced = bytes(memoryview(self.data)[position : position + len(data)])
         self.pending.append(Write(sequence, position, data, replaced, size))
         self.data[position : position + len(data)] = data
@@ -66,6 +72,8 @@ class Inode:
     def truncate(self, sequence: int, size: int) -> None:
         """Changes the size in the page cache."""
         size_before = len(self.data)
+        if self.rotten:
+            self._overwritten(size, size_before)
         removed = bytes(memoryview(self.data)[size:])
         self.pending.append(Truncation(sequence, size, removed, size_before))
         if size < size_before:
@@ -76,6 +84,8 @@ class Inode:
     def sync(self, covered: Covered) -> None:
         """Makes durable what is covered. Changes build on each other: the last one stands for all."""
         pending = self.pending
+        if self.sync_failed:
+            return
         if not pending or pending[-1].sequence in covered:
             pending.clear()
         else:
@@ -93,8 +103,32 @@ class Inode:
                 content.extend(change.removed)
         return content
 
+    def rot(self, rng: random.Random) -> int | None:
+        """Flips one bit of a byte that is on the platter. Returns its position; None if there is none."""
+        end = min([len(self.data), *(_first_byte(change) for change in self.pending)])
+        if not end:
+            return None
+        position = rng.randrange(end)
+        right = self.data[position]
+        self.rotten.setdefault(position, right)
+        self.data[position] = right ^ (1 << rng.randrange(8))
+        return position
+
+    def repair(self) -> bool:
+        """Puts right what has rotted and was not overwritten since. False if there was nothing."""
+        rotten, self.rotten = self.rotten, {}
+        for position, right in rotten.items():
+            self.data[position] = right
+        return bool(rotten)
+
+    def _overwritten(self, start: int, end: int) -> None:
+        """What is overwritten has healed, also if a power loss undoes the overwriting."""
+        for position in [position for position in self.rotten if start <= position < end]:
+            self.data[position] = self.rotten.pop(position)
+
     def lose_power(self, rng: random.Random) -> None:
         """Replaces the content by one that a file system may leave."""
+        self.sync_failed = False
         if self.pending:
             survivors = choose_survivors(self.pending, rng)
             content = self.durable_content()
@@ -102,6 +136,11 @@ class Inode:
                 apply_change(content, change)
             self.data = content
             self.pending = []
+
+
+def _first_byte(change: Write | Truncation) -> int:
+    """The first position that a change touches."""
+    return change.position if isinstance(change, Write) else min(change.size, change.size_before)
 
 
 def apply_change(content: bytearray, change: Write | Truncation) -> None:
@@ -161,6 +200,8 @@ class Folder:
     serial: int
     names: dict[str, Inode | Folder] = field(default_factory=dict)
     durable: dict[str, Inode | Folder] = field(default_factory=dict)
+    sync_failed: bool = False
+    """As of a file."""
 
 
 Node = Inode | Folder

@@ -114,17 +114,43 @@ class Kernel:
     def acknowledge_to(self, far_address: str) -> None:
         """The way to `far_address` healed: what was read here meanwhile opens its windows."""
         for endpoint in list(self.endpoints):
-            if endpoint.far_address == far_address:
+            if endpoint.far_address == far_address and not endpoint.link.blocked:
                 endpoint.acknowledge()
 
-    def reset_connections(self, far_address: str) -> None:
-        """Both ends of every connection with `far_address` see a reset."""
-        for endpoint in list(self.endpoints):
-            if endpoint.far_address == far_address:
-                peer = endpoint.peer
-                endpoint.on_reset()
-                if peer is not None:
-                    peer.on_reset()
+    def reset_connections(self, far_address: str) -> int:
+        """Both ends of every connection with `far_address` see a reset. Returns how many there were."""
+        connections = self._connections_with(far_address)
+        for endpoint in connections:
+            peer = endpoint.peer
+            endpoint.on_reset()
+            if peer is not None:
+                peer.on_reset()
+        return len(connections)
+
+    def silence_connections(self, far_address: str, draw_give_up_s: Callable[[], float]) -> int:
+        """Nothing of what is sent from now on over a connection with `far_address` arrives; each end
+        gives up after its own time. Returns how many connections there were."""
+        silenced = 0
+        for endpoint in self._connections_with(far_address):
+            if endpoint.peer is not None and not endpoint.silent:
+                silenced += 1
+                for end in (endpoint, endpoint.peer):
+                    end.silence()
+                    self.network.scheduler.call_kernel(draw_give_up_s(), end.on_gave_up)
+        return silenced
+
+    def give_up_silent_connections(self, far_address: str) -> None:
+        """What is silent towards `far_address` fails now."""
+        for endpoint in self._connections_with(far_address):
+            if endpoint.silent:
+                endpoint.on_gave_up()
+
+    def peers(self) -> list[str]:
+        """The addresses with which it has connections, in the order of the oldest."""
+        return list(dict.fromkeys(endpoint.far_address for endpoint in self.endpoints))
+
+    def _connections_with(self, far_address: str) -> list[Endpoint]:
+        return [endpoint for endpoint in self.endpoints if endpoint.far_address == far_address]
 
     # -- the life of the host
 

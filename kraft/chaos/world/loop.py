@@ -22,7 +22,7 @@ from kraft.chaos.world.kernel import ANY_ADDRESS, LOOPBACK, Kernel
 from kraft.chaos.world.scheduler import AnyHandle, LaneHandle, LaneTimer
 from kraft.chaos.world.server import SimServer
 from kraft.chaos.world.sockets import SimSocket
-from kraft.chaos.world.tasks import SimFuture, SimTask
+from kraft.chaos.world.tasks import SimFuture, SimTask, label_of_coroutine
 from kraft.chaos.world.transport import SimTransport
 
 T = TypeVar("T")
@@ -47,7 +47,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.lane.running_loop = self
         self.executor: SimulatedExecutor | None = None
         self._report = report
-        self._ready = self.scheduler.ready
         self._tasks_created = 0
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         self._task_factory: Any = None
@@ -66,11 +65,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> LaneHandle:
-        handle = LaneHandle(self.lane, self, callback, args, context)
-        if self.lane.alive:
-            self._ready.append(handle)
-        else:
-            handle._cancelled = True
+        lane = self.lane
+        handle = LaneHandle(lane, callback, args, context)
+        lane.post(handle)
         return handle
 
     def call_soon_threadsafe(
@@ -88,11 +85,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> LaneTimer:
-        timer = LaneTimer(when, self.lane, self, callback, args, context)
-        if self.lane.alive:
-            self.scheduler.schedule(when, timer)
-        else:
-            timer._cancelled = True
+        timer = LaneTimer(when, self.lane, callback, args, context)
+        self.scheduler.schedule(when, timer)
         return timer
 
     def call_later(
@@ -102,15 +96,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> LaneTimer:
-        return self.call_at(self.scheduler.now + delay, callback, *args, context=context)
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self.scheduler.timer_cancelled()
+        when = self.scheduler.now + delay
+        timer = LaneTimer(when, self.lane, callback, args, context)
+        self.scheduler.schedule(when, timer)
+        return timer
 
     # -- tasks and futures
 
     def create_future(self) -> asyncio.Future[Any]:
-        return SimFuture(self.scheduler, loop=self)
+        return SimFuture(loop=self)
 
     def create_task(
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: object = None, **options: Any
@@ -121,7 +115,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         if name is None:
             self._tasks_created += 1
             name = f"t{self._tasks_created}"
-        return SimTask(self.scheduler, coro, loop=self, name=str(name), **options)
+        created = SimTask(coro, loop=self, name=str(name), **options)
+        self.scheduler.trace.task(created.serial, label_of_coroutine(coro))
+        return created
 
     def set_task_factory(self, factory: Any) -> None:
         self._task_factory = factory

@@ -138,7 +138,7 @@ class SimulatedRaftLane:
             self._deliver(effects)
 
     def _at(self, when_s: float, callback: Callable[..., object], *args: object) -> LaneTimer:
-        timer = LaneTimer(when_s, self._lane, self._loop, callback, args, self._lane_context)
+        timer = LaneTimer(when_s, self._lane, callback, args, self._lane_context)
         self._scheduler.schedule(when_s, timer)
         return timer
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
 import sys
 from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from heapq import heapify, heappop, heappush
 from typing import Any
 
-from kraft.chaos.world.trace import Trace
+from kraft.chaos.world.trace import Trace, callback_label
 
 STEP_COST_S = 5e-6
 _COMPACT_MIN_CANCELLED = 1_000
@@ -37,26 +37,29 @@ class Lane:
 
     __slots__ = (
         "_holds",
-        "_scheduler",
         "alive",
         "deferred",
         "name",
         "on_error",
+        "post",
         "runnable",
         "running_loop",
+        "scheduler",
         "serial",
     )
 
     def __init__(
         self, scheduler: Scheduler, name: str, on_error: Callable[[BaseException, AnyHandle], None]
     ) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self.name = name
         self.serial = scheduler.next_serial()
         self.alive = True
         self.runnable = True
         self._holds = 0
         self.deferred: deque[AnyHandle] = deque()
+        self.post: Callable[[AnyHandle], object] = scheduler.ready.append
+        """Makes a handle ready to run; drops it when the lane has ended."""
         self.running_loop: asyncio.AbstractEventLoop | None = None
         self.on_error = on_error
 
@@ -73,21 +76,26 @@ class Lane:
         self._holds -= 1
         if self._holds == 0:
             self.runnable = True
-            self._scheduler.ready.extend(self.deferred)
+            self.scheduler.ready.extend(self.deferred)
             self.deferred.clear()
 
     def stall(self, duration_s: float) -> None:
         """The lane is busy with a blocking call: nothing of it runs for `duration_s`."""
         if self.alive and duration_s > 0:
             self.hold()
-            self._scheduler.call_kernel(duration_s, self.release)
+            self.scheduler.call_kernel(duration_s, self.release)
 
     def end(self) -> list[AnyHandle]:
         """The lane's process is gone. Returns what waited, for the graveyard."""
         self.alive = self.runnable = False
+        self.post = _drop
         waiting = list(self.deferred)
         self.deferred.clear()
         return waiting
+
+
+def _drop(handle: AnyHandle) -> None:
+    """Where callbacks of an ended lane go."""
 
 
 class LaneHandle(asyncio.Handle):
@@ -102,19 +110,24 @@ class LaneHandle(asyncio.Handle):
     def __init__(
         self,
         lane: Lane,
-        loop: asyncio.AbstractEventLoop,
         callback: Callable[..., object],
         args: tuple[Any, ...],
         context: contextvars.Context | None,
     ) -> None:
         self.lane = lane
-        self._loop = loop
         self._callback = callback
         self._args = args
         self._context = contextvars.copy_context() if context is None else context
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+
+    def cancel(self) -> None:
+        """Without effect once it ran."""
+        self._cancelled = True
+        self._callback = _cancelled_callback
+        self._args = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.lane.name} {callback_label(self._callback)}>"
 
 
 class LaneTimer(asyncio.TimerHandle):
@@ -129,21 +142,32 @@ class LaneTimer(asyncio.TimerHandle):
         self,
         when_s: float,
         lane: Lane,
-        loop: asyncio.AbstractEventLoop,
         callback: Callable[..., object],
         args: tuple[Any, ...],
         context: contextvars.Context | None,
     ) -> None:
         self.lane = lane
-        self._loop = loop
         self._callback = callback
         self._args = args
         self._context = contextvars.copy_context() if context is None else context
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
         self._when = when_s
         self._scheduled = True
+
+    def cancel(self) -> None:
+        """Without effect once it ran."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = _cancelled_callback
+            self._args = ()
+            if self._scheduled:
+                self.lane.scheduler.timer_cancelled()
+
+    __repr__ = LaneHandle.__repr__
+
+
+def _cancelled_callback() -> None:
+    """What a cancelled handle holds instead of its callback."""
 
 
 AnyHandle = LaneHandle | LaneTimer
@@ -178,7 +202,7 @@ class Scheduler:
         self.ready: deque[AnyHandle] = deque()
         self.current: Lane | None = None
         self.failure: str | None = None
-        self._heap: list[tuple[float, int, KernelEvent | LaneTimer]] = []
+        self._heap: list[tuple[float, int, Any, tuple[Any, ...] | None]] = []
         self._order = 0
         self._serial = 0
         self._cancelled_timers = 0
@@ -195,21 +219,27 @@ class Scheduler:
 
     def schedule(self, when_s: float, event: KernelEvent | LaneTimer) -> None:
         """At virtual instant `when_s`, or at once if that is past, after everything due before."""
-        self._order += 1
-        heapq.heappush(self._heap, (when_s, self._order, event))
+        self._order = order = self._order + 1
+        heappush(self._heap, (when_s, order, event, None))
+
+    def deliver(self, when_s: float, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Runs `callback` outside of any process at an instant; it cannot be taken back."""
+        self._order = order = self._order + 1
+        heappush(self._heap, (when_s, order, callback, args))
 
     def call_kernel(self, delay_s: float, callback: Callable[..., object], *args: Any) -> KernelEvent:
         """Runs `callback` outside of any process in `delay_s` virtual seconds."""
         event = KernelEvent(callback, args)
-        self.schedule(self.now + delay_s, event)
+        self._order = order = self._order + 1
+        heappush(self._heap, (self.now + delay_s, order, event, None))
         return event
 
     def timer_cancelled(self) -> None:
         """Drops cancelled timers when they are the larger part: most timeouts never fire."""
         self._cancelled_timers += 1
         if self._cancelled_timers > _COMPACT_MIN_CANCELLED and self._cancelled_timers * 2 > len(self._heap):
-            live = [entry for entry in self._heap if not entry[2].cancelled()]
-            heapq.heapify(live)
+            live = [entry for entry in self._heap if entry[3] is not None or not entry[2]._cancelled]
+            heapify(live)
             self._heap[:] = live
             self._cancelled_timers = 0
 
@@ -240,8 +270,8 @@ class Scheduler:
             raise SimulationFailed(self.failure)
 
     def _run(self, until_s: float) -> None:
-        ready, heap, trace, step_cost_s = self.ready, self._heap, self.trace, self._step_cost_s
-        tracing = trace.enabled
+        ready, heap, step_cost_s = self.ready, self._heap, self._step_cost_s
+        trace_step = self.trace.step if self.trace.enabled else None
         current: Lane | None = None
         while not self._stopped:
             if heap and heap[0][0] <= self.now:
@@ -250,7 +280,8 @@ class Scheduler:
                 if not heap or heap[0][0] > until_s:
                     self.now = max(self.now, until_s)
                     return
-                self.now = max(self.now, heap[0][0])
+                if heap[0][0] > self.now:
+                    self.now = heap[0][0]
                 continue
             handle = ready.popleft()
             if handle._cancelled:
@@ -264,8 +295,8 @@ class Scheduler:
                 current = self.current = lane
                 _set_running_loop(lane.running_loop)
             self.steps += 1
-            if tracing:
-                trace.step(self.now, lane.serial, lane.name, callback_label(handle._callback))
+            if trace_step is not None:
+                trace_step(self.now, lane, handle._callback)
             try:
                 handle._context.run(handle._callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
@@ -275,15 +306,16 @@ class Scheduler:
             self.now += step_cost_s
 
     def _release_due(self) -> None:
-        heap, ready = self._heap, self.ready
-        while heap and heap[0][0] <= self.now:
-            event = heapq.heappop(heap)[2]
-            if event._cancelled:
+        heap, ready, now = self._heap, self.ready, self.now
+        while heap and heap[0][0] <= now:
+            _, _, event, args = heappop(heap)
+            if args is not None:
+                event(*args)
+            elif event._cancelled:
                 self._cancelled_timers = max(0, self._cancelled_timers - 1)
             elif type(event) is KernelEvent:
                 event.callback(*event.args)
             else:
-                assert isinstance(event, LaneTimer)
                 event._scheduled = False
                 ready.append(event)
 
@@ -298,13 +330,3 @@ class Scheduler:
         if lane is not None and lane.alive and lane.running_loop is not None:
             loop = lane.running_loop
             loop.call_soon(loop.create_task, generator.aclose(), context=contextvars.Context())
-
-
-def callback_label(callback: Callable[..., object]) -> str:
-    """A name for the trace that is the same in every process: a task's name, or the function's."""
-    owner = getattr(callback, "__self__", None)
-    label = getattr(owner, "trace_label", None)
-    if label is not None:
-        return str(label)
-    function = getattr(callback, "func", callback)
-    return getattr(function, "__qualname__", None) or type(function).__name__

@@ -11,8 +11,12 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 from kraft.chaos.world.inodes import Covered, Folder, Inode, NameChange, Node
+
+NAME_BYTES = 256
+"""A file or folder is not created on a disk that has less room than this."""
 
 
 @dataclass
@@ -23,10 +27,37 @@ class DiskTiming:
     """
 
     sync_s: tuple[float, float] = (0.000_3, 0.002)
+    hiccup_odds: float = 0.0
+    """The probability that an fsync takes `hiccup_s` longer."""
+    hiccup_s: tuple[float, float] = (0.5, 2.0)
+
+    def draw_sync_s(self, draw: Callable[[float, float], float]) -> float:
+        """How long one fsync takes."""
+        cost_s = draw(*self.sync_s)
+        if self.hiccup_odds and draw(0.0, 1.0) < self.hiccup_odds:
+            cost_s += draw(*self.hiccup_s)
+        return cost_s
 
 
 OperationHook = Callable[[str, str], None]
-"""Called with (operation, path) before it takes effect. It may raise OSError, or kill the process."""
+"""Called with (operation, path) before it takes effect. It may raise OSError or `TornOperation`, or kill
+the process."""
+
+SyncFailure = Callable[[str], int]
+"""Called with the path before each fsync of a file or folder; not 0: the errno with which it fails."""
+
+
+class TornOperation(Exception):
+    """Raised by an `OperationHook` to end a process in the middle of an operation.
+
+    Of a write, the first `fraction` of the bytes reaches the page cache, and of the removal of a tree so
+    much is gone; of anything else, nothing happens. Then `end` is called, which must end the process.
+    """
+
+    def __init__(self, fraction: float, end: Callable[[], None]) -> None:
+        super().__init__(f"the operation ends after {fraction:.0%}")
+        self.fraction = fraction
+        self.end = end
 
 
 def os_error(number: int, path: str) -> OSError:
@@ -39,12 +70,21 @@ class Storage:
 
     def __init__(self, rng: random.Random, *, timing: DiskTiming | None = None) -> None:
         self.timing = timing or DiskTiming()
+        self._healthy = self.timing
+        self._slowness: list[DiskTiming] = []
         self.before_operation: OperationHook | None = None
+        """All that is to be asked; `add_hook` keeps several side by side."""
+        self.sync_failure: SyncFailure | None = None
+        self.free_bytes: int | None = None
+        """What is left of a disk that is almost full; None: enough."""
+        self.on_refused: Callable[[str], None] | None = None
+        """Called with the path when something finds no room."""
         self.sequence = 0
         self.locks: dict[str, object] = {}
         self._rng = rng
         self._serial = 0
         self._changes: list[NameChange] = []
+        self._hooks: list[OperationHook] = []
         self.root = self._new_folder()
 
     # -- paths
@@ -95,6 +135,8 @@ class Storage:
     def create_file(self, path: str) -> Inode:
         """A new empty file at a free name."""
         folder, name = self.place(path)
+        if self.free_bytes is not None and self.free_bytes < NAME_BYTES:
+            self.refuse(path)
         self._serial += 1
         inode = Inode(self._serial)
         folder.names[name] = inode
@@ -108,6 +150,8 @@ class Storage:
         for depth, name in enumerate(parts, start=1):
             node = folder.names.get(name)
             if node is None:
+                if self.free_bytes is not None and self.free_bytes < NAME_BYTES:
+                    self.refuse(path)
                 node = self._new_folder()
                 folder.names[name] = node
                 self._changes.append(NameChange(self.next_sequence(), node, None, (folder, name)))
@@ -133,6 +177,8 @@ class Storage:
                 raise os_error(errno.ENOTEMPTY, target)
         elif replaced is not None and isinstance(node, Folder):
             raise os_error(errno.ENOTDIR, target)
+        if isinstance(replaced, Inode):
+            self.grow(-len(replaced.data))
         del source_place[0].names[source_place[1]]
         target_place[0].names[target_place[1]] = node
         self._changes.append(NameChange(self.next_sequence(), node, source_place, target_place))
@@ -140,18 +186,24 @@ class Storage:
     def remove_file(self, path: str) -> None:
         """Takes the name away; open files and slices stay readable."""
         node = self.inode(path)
+        self.grow(-len(node.data))
         self._unlink(self.place(path), node)
 
-    def remove_tree(self, path: str) -> None:
-        """A folder and everything below it, names first of the deepest."""
-        folder = self.folder(path)
-        for name in sorted(folder.names):
-            child = f"{path.rstrip('/')}/{name}"
-            if isinstance(folder.names[name], Folder):
-                self.remove_tree(child)
+    def remove_tree(self, path: str, *, fraction: float = 1.0) -> None:
+        """A folder and everything below it, names first of the deepest; or the first part of that."""
+        doomed = [*self._tree(path, self.folder(path)), path]
+        for name in doomed[: int(fraction * len(doomed))]:
+            if isinstance(self.find(name), Folder):
+                self._unlink(self.place(name), self.folder(name))
             else:
-                self.remove_file(child)
-        self._unlink(self.place(path), folder)
+                self.remove_file(name)
+
+    def _tree(self, path: str, folder: Folder) -> Iterator[str]:
+        for name in sorted(folder.names):
+            child, node = f"{path.rstrip('/')}/{name}", folder.names[name]
+            if isinstance(node, Folder):
+                yield from self._tree(child, node)
+            yield child
 
     def _unlink(self, place: tuple[Folder, str], node: Node) -> None:
         del place[0].names[place[1]]
@@ -161,11 +213,44 @@ class Storage:
         self._serial += 1
         return Folder(self._serial)
 
+    # -- space
+
+    def grow(self, size_bytes: int) -> int:
+        """Takes so much space, or gives it back if negative. Returns how much of it there was."""
+        if self.free_bytes is None:
+            return size_bytes
+        taken = min(size_bytes, self.free_bytes)
+        self.free_bytes -= taken
+        return taken
+
+    def refuse(self, path: str) -> NoReturn:
+        """There is no room. Raises OSError ENOSPC."""
+        if self.on_refused is not None:
+            self.on_refused(path)
+        raise os_error(errno.ENOSPC, path)
+
     # -- durability
 
+    def sync_file(self, inode: Inode, path: str, covered: Covered) -> None:
+        """Makes the covered changes of a file durable. Raises OSError as `sync_failure` says."""
+        self._fail_sync(inode, path)
+        inode.sync(covered)
+
+    def _fail_sync(self, node: Node, path: str) -> None:
+        number = 0 if self.sync_failure is None else self.sync_failure(path)
+        if number:
+            node.sync_failed = True
+            raise os_error(number, path)
+
     def sync_folder(self, path: str, covered: Covered) -> None:
-        """Makes the covered changes of this folder's names durable, with earlier ones that they build on."""
+        """Makes the covered changes of this folder's names durable, with earlier ones that they build on.
+
+        Raises OSError as `sync_failure` says.
+        """
         folder = self.folder(path)
+        self._fail_sync(folder, path)
+        if folder.sync_failed:
+            return
         chosen: set[int] = set()
         keys: set[tuple[int, str]] = set()
         for change in reversed(self._changes):
@@ -190,6 +275,12 @@ class Storage:
         self._restore(self.root)
         for _, inode in self._files(self.root):
             inode.lose_power(self._rng)
+        self.locks.clear()
+
+    def wipe(self) -> None:
+        """A new, empty disk is in the machine. Its processes must have ended before."""
+        self._changes.clear()
+        self.root = self._new_folder()
         self.locks.clear()
 
     def _choose_names(self) -> Callable[[NameChange], bool]:
@@ -221,6 +312,7 @@ class Storage:
 
     def _restore(self, folder: Folder) -> None:
         folder.names = dict(folder.durable)
+        folder.sync_failed = False
         for name in sorted(folder.names):
             node = folder.names[name]
             if isinstance(node, Folder):
@@ -233,6 +325,50 @@ class Storage:
                 yield from self._files(node, f"{path}/{name}")
             else:
                 yield f"{path}/{name}", node
+
+    # -- for faults
+
+    def slow_down(self, timing: DiskTiming) -> None:
+        """The disk is as slow as `timing` says until `speed_up`; of several, the latest counts."""
+        self._slowness.append(timing)
+        self.timing = timing
+
+    def speed_up(self, timing: DiskTiming) -> None:
+        """Ends a `slow_down` with an equal timing."""
+        if timing in self._slowness:
+            self._slowness.remove(timing)
+        self.timing = self._slowness[-1] if self._slowness else self._healthy
+
+    def add_hook(self, hook: OperationHook) -> None:
+        """`hook` is called before each operation, after those that were added before it."""
+        self._hooks.append(hook)
+        self.before_operation = self._call_hooks
+
+    def remove_hook(self, hook: OperationHook) -> None:
+        """Without effect if it is not there any more."""
+        if hook in self._hooks:
+            self._hooks.remove(hook)
+        if not self._hooks:
+            self.before_operation = None
+
+    def _call_hooks(self, operation: str, path: str) -> None:
+        for hook in tuple(self._hooks):
+            hook(operation, path)
+
+    def rot(self, rng: random.Random, may_rot: Callable[[str], bool]) -> str | None:
+        """Flips a bit on the platter, in a file whose path may rot. Returns where; None if there is none."""
+        inodes = [(path, inode) for path, inode in self._files(self.root) if inode.data and may_rot(path)]
+        rng.shuffle(inodes)
+        for path, inode in inodes:
+            position = inode.rot(rng)
+            if position is not None:
+                return f"{path} at {position}"
+        return None
+
+    def repair(self) -> bool:
+        """Puts right whatever has rotted and was not overwritten. False if there was nothing."""
+        repaired = [inode.repair() for _, inode in self._files(self.root)]
+        return any(repaired)
 
     # -- for judges and tests
 

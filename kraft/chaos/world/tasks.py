@@ -7,45 +7,54 @@ such a set is the same in every process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
 from typing import Any
 
 from kraft.chaos.world.scheduler import Scheduler
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task whose hash and trace label are reproducible."""
-
-    __slots__ = ("serial", "trace_label")
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any],
-        *,
-        loop: asyncio.AbstractEventLoop,
-        name: str,
-        **options: Any,
-    ) -> None:
-        self.serial = scheduler.next_serial()
-        self.trace_label = f"{name}:{getattr(coro, '__qualname__', type(coro).__name__)}"
-        super().__init__(coro, loop=loop, name=name, **options)
-
-    def __hash__(self) -> int:
-        return self.serial
-
-
-class SimFuture(asyncio.Future[Any]):
-    """A future whose hash is reproducible."""
+    """A task whose hash and trace label are reproducible. Created on a `SimLoop`."""
 
     __slots__ = ("serial",)
 
-    def __init__(self, scheduler: Scheduler, *, loop: asyncio.AbstractEventLoop) -> None:
-        self.serial = scheduler.next_serial()
-        super().__init__(loop=loop)
+    serial: int
+    """Of its scheduler, in the order of creation: asyncio keeps a set of all tasks, and asks at once."""
+
+    @property
+    def trace_label(self) -> str:
+        return f"{self.get_name()}:{label_of_coroutine(self.get_coro())}"
 
     def __hash__(self) -> int:
-        return self.serial
+        try:
+            return self.serial
+        except AttributeError:
+            self.serial = _next_serial(self)
+            return self.serial
+
+
+class SimFuture(asyncio.Future[Any]):
+    """A future whose hash is reproducible: a number drawn when somebody first asks for it."""
+
+    __slots__ = ("_serial",)
+
+    _serial: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._serial
+        except AttributeError:
+            self._serial = _next_serial(self)
+            return self._serial
+
+
+def label_of_coroutine(coroutine: object) -> str:
+    """The name of the function that a task runs."""
+    return getattr(coroutine, "__qualname__", None) or type(coroutine).__name__
+
+
+def _next_serial(future: asyncio.Future[Any]) -> int:
+    scheduler: Scheduler = future.get_loop().scheduler  # type: ignore[attr-defined]
+    return scheduler.next_serial()
 
 
 def hash_of_gathering(future: Any) -> int:

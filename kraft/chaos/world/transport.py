@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kraft.chaos.world.endpoint import Endpoint
+from kraft.chaos.world.scheduler import LaneHandle
 from kraft.chaos.world.sockets import SimSocket
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class SimTransport(asyncio.Transport):
         self._loop = loop
         self._endpoint = endpoint
         self._context = contextvars.copy_context()
+        # At most one read is scheduled at a time, so that one handle does for all of them.
+        self._read_handle = LaneHandle(loop.lane, self._read_ready, (), self._context)
         self._on_lost = on_lost
         self._buffer: deque[bytes] = deque()
         self._buffer_bytes = 0
@@ -94,7 +97,7 @@ class SimTransport(asyncio.Transport):
         endpoint = self._endpoint
         if endpoint.received or endpoint.error is not None or (endpoint.fin_received and not self._eof_read):
             self._read_scheduled = True
-            self._loop.call_soon(self._read_ready, context=self._context)
+            self._loop.lane.post(self._read_handle)
 
     def _read_ready(self) -> None:
         self._read_scheduled = False
@@ -113,19 +116,25 @@ class SimTransport(asyncio.Transport):
         except BaseException as error:  # noqa: BLE001 - as asyncio's own transports do
             self._fatal_error(error, "a protocol's callback failed")
             return
-        self.readable()
+        if endpoint.received or endpoint.error is not None or endpoint.fin_received:
+            self.readable()
 
     def _receive_data(self) -> None:
         self._plain_protocol.data_received(self._endpoint.read(READ_MAX_BYTES))
 
     def _receive_into_buffer(self) -> None:
-        buffer = memoryview(self._buffered_protocol.get_buffer(-1)).cast("B")
-        if not len(buffer):
+        protocol = self._buffered_protocol
+        buffer = protocol.get_buffer(-1)
+        if type(buffer) is not memoryview:
+            buffer = memoryview(buffer).cast("B")
+        room_bytes = len(buffer)
+        if not room_bytes:
             raise RuntimeError("get_buffer() returned an empty buffer")
-        data = self._endpoint.read(min(len(buffer), READ_MAX_BYTES))
-        buffer[: len(data)] = data
-        buffer.release()
-        self._buffered_protocol.buffer_updated(len(data))
+        data = self._endpoint.read(min(room_bytes, READ_MAX_BYTES))
+        size_bytes = len(data)
+        buffer[:size_bytes] = data
+        del buffer  # the protocol looks whether anybody still holds its memory
+        protocol.buffer_updated(size_bytes)
 
     def _receive_eof(self) -> None:
         self._eof_read = True
@@ -148,18 +157,21 @@ class SimTransport(asyncio.Transport):
     # -- writing
 
     def write(self, data: Buffer) -> None:
-        if not isinstance(data, bytes | bytearray | memoryview):
+        if type(data) is bytes:
+            chunk = data
+        elif isinstance(data, bytes | bytearray | memoryview):
+            chunk = bytes(data)
+        else:
             raise TypeError(f"data must be bytes-like, not {type(data).__name__}")
         if self._eof_written:
             raise RuntimeError("Cannot call write() after write_eof()")
-        if not data or self._lost or not self._loop.lane.alive:
+        if not chunk or self._lost or not self._loop.lane.alive:
             return
         endpoint = self._endpoint
         if endpoint.dead:
             if endpoint.error is not None:
                 self._force_close(endpoint.error)
             return
-        chunk = bytes(data)
         if not self._buffer:
             window = endpoint.window_bytes()
             if window >= len(chunk):

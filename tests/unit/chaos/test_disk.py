@@ -11,7 +11,7 @@ import pytest
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.incarnation import Incarnation, IncarnationGoneError
 from kraft.chaos.world.scheduler import Scheduler
-from kraft.chaos.world.storage import Storage
+from kraft.chaos.world.storage import DiskTiming, Storage, TornOperation
 from kraft.chaos.world.trace import Trace
 from partitions.disk import write_atomically
 
@@ -360,3 +360,203 @@ def test_errors_of_a_real_file_system():
     file.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.append([b"x"])
+
+
+def tear(machine: Machine, operation: str, fraction: float) -> None:
+    """The next such operation ends the process when so much of it is done."""
+
+    def hook(name: str, path: str) -> None:
+        if name == operation:
+            machine.storage.remove_hook(hook)
+            raise TornOperation(fraction, machine.incarnation.end)
+
+    machine.storage.add_hook(hook)
+
+
+def test_a_torn_write_leaves_a_prefix_and_ends_the_process():
+    machine = Machine()
+    file = machine.disk.open("/file", create=True)
+    tear(machine, "append", 0.25)
+    with pytest.raises(IncarnationGoneError):
+        file.append([b"ab", b"cdefgh"])
+    assert machine.storage.files() == {"/file": b"ab"}
+    file = machine.boot().open("/file")
+    tear(machine, "write", 0.5)
+    with pytest.raises(IncarnationGoneError):
+        file.write_at(1, b"XYZ_")
+    assert machine.storage.files() == {"/file": b"aXY"}
+
+
+def test_a_torn_removal_leaves_a_part_of_the_tree_and_anything_else_does_not_happen():
+    machine = Machine()
+    machine.disk.make_dirs("/t-0")
+    for name in "abc":
+        machine.disk.open(f"/t-0/{name}", create=True)
+    tear(machine, "remove_tree", 0.5)
+    with pytest.raises(IncarnationGoneError):
+        machine.disk.remove_tree("/t-0")
+    assert list(machine.storage.files()) == ["/t-0/c"]
+    for operation, *paths in (("rename", "/t-0/c", "/t-0/d"), ("remove", "/t-0/c"), ("sync_dir", "/")):
+        disk = machine.boot()
+        tear(machine, operation, 1.0)
+        with pytest.raises(IncarnationGoneError):
+            getattr(disk, operation)(*paths)
+    assert list(machine.storage.files()) == ["/t-0/c"]
+    assert machine.storage.unsynced_names() == 6
+
+
+def test_hooks_stand_side_by_side():
+    machine = Machine()
+    seen: list[str] = []
+    first, second = (lambda *_: seen.append("first")), (lambda *_: seen.append("second"))
+    machine.storage.add_hook(first)
+    machine.storage.add_hook(second)
+    machine.disk.exists("/")
+    machine.storage.remove_hook(first)
+    machine.disk.exists("/")
+    machine.storage.remove_hook(second)
+    machine.storage.remove_hook(second)
+    assert machine.storage.before_operation is None
+    assert seen == ["first", "second", "second"]
+
+
+def test_after_a_failed_fsync_no_other_makes_anything_durable():
+    def scenario(disk):
+        file = durable_file(disk, "/log", b"before ")
+        disk._storage.sync_failure = lambda path: errno.EIO
+        file.append([b"after"])
+        disk.open("/new", create=True)
+        for sync in (file.sync, lambda: disk.sync_dir("/")):
+            with pytest.raises(OSError, match="Input/output error"):
+                sync()
+        disk._storage.sync_failure = None
+        file.sync()
+        disk.sync_dir("/")
+        assert disk.read_bytes("/log") == b"before after"
+
+    results = outcomes(scenario)
+    assert {files["/log"] for files in results} == {b"before ", b"before after"}
+    assert {"/new" in files for files in results} == {True, False}
+
+
+def test_after_a_power_loss_fsync_works_again():
+    machine = Machine()
+    file = durable_file(machine.disk, "/log", b"1")
+    machine.storage.sync_failure = lambda path: errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+    machine.storage.sync_failure = None
+    disk = machine.lose_power()
+    for _ in range(20):
+        file = disk.open("/log")
+        file.append([b"2"])
+        file.sync()
+        disk = machine.lose_power()
+    assert disk.read_bytes("/log") == b"1" + b"2" * 20
+
+
+def test_a_full_disk_takes_what_fits():
+    machine = Machine()
+    disk = machine.disk
+    file = durable_file(disk, "/log", b"12345")
+    other = disk.open("/other", create=True)
+    refused: list[str] = []
+    machine.storage.free_bytes, machine.storage.on_refused = 3, refused.append
+    with pytest.raises(OSError, match="No space left") as raised:
+        file.append([b"abcdef"])
+    assert raised.value.errno == errno.ENOSPC
+    assert disk.read_bytes("/log") == b"12345abc"
+    file.write_at(0, b"ABCDEFGH")
+    with pytest.raises(OSError, match="No space left"):
+        file.write_at(6, b"xyz")
+    for create in (lambda: disk.open("/new", create=True), lambda: disk.make_dirs("/folder")):
+        with pytest.raises(OSError, match="No space left"):
+            create()
+    assert disk.read_bytes("/log") == b"ABCDEFxy"
+    file.truncate(4)
+    other.append([b"1234"])
+    with pytest.raises(OSError, match="No space left"):
+        other.append([b"5"])
+    disk.rename("/other", "/log")
+    disk.sync_dir("/")
+    disk.open("/log").append([b"5678"])
+    disk.remove("/log")
+    assert machine.storage.free_bytes == 8
+    assert refused == ["/log", "/log", "/new", "/folder", "/other"]
+
+
+def test_a_full_disk_writes_over_a_hole_only_with_room_for_it():
+    machine = Machine()
+    file = machine.disk.open("/index", create=True)
+    machine.storage.free_bytes = 5
+    with pytest.raises(OSError, match="No space left"):
+        file.write_at(4, b"abc")
+    assert machine.disk.read_bytes("/index") == bytes(4) + b"a"
+
+
+def test_only_what_is_durable_rots_and_it_can_be_repaired():
+    positions = set()
+    for seed in range(200):
+        machine = Machine()
+        file = durable_file(machine.disk, "/data.log", b"durable")
+        file.append([b"unsynced"])
+        file.write_at(5, b"XX")
+        durable_file(machine.disk, "/other", b"x")
+        machine.disk.open("/empty.log", create=True)
+        where = machine.storage.rot(random.Random(seed), lambda path: path.endswith(".log"))
+        assert where is not None
+        content = machine.disk.read_bytes("/data.log")
+        [position] = [i for i, byte in enumerate(b"durabXXunsynced") if content[i] != byte]
+        assert where == f"/data.log at {position}"
+        assert (content[position] ^ b"durable"[position]).bit_count() == 1
+        positions.add(position)
+        machine.lose_power()
+        assert machine.storage.files()["/data.log"][position] == content[position]
+        assert machine.storage.repair()
+        assert not machine.storage.repair()
+        assert machine.storage.files()["/data.log"].startswith(b"durab")
+    assert positions == set(range(5))
+
+
+def test_what_was_overwritten_has_healed():
+    for seed in range(100):
+        machine = Machine(seed)
+        file = durable_file(machine.disk, "/log", b"0123456789")
+        machine.storage.rot(random.Random(seed), lambda path: True)
+        file.truncate(0)
+        file.append([b"abcdefghij"])
+        assert not machine.storage.repair()
+        machine.lose_power()
+        assert machine.storage.files()["/log"] in (b"0123456789", b"", b"abcdefghij")
+
+
+def test_nothing_rots_where_nothing_is_durable():
+    machine = Machine()
+    machine.disk.open("/log", create=True).append([b"x"])
+    assert machine.storage.rot(random.Random(0), lambda path: True) is None
+
+
+def test_a_wiped_disk_is_empty_and_works():
+    machine = Machine()
+    durable_file(machine.disk, "/log", b"x")
+    machine.disk.lock("/.lock")
+    machine.incarnation.end()
+    machine.storage.wipe()
+    disk = machine.boot()
+    assert machine.storage.files() == {}
+    disk.lock("/.lock")
+    durable_file(disk, "/log", b"y")
+    assert machine.lose_power().read_bytes("/log") == b"y"
+
+
+def test_a_disk_that_hangs_now_and_then():
+    machine = Machine()
+    machine.storage.slow_down(DiskTiming(sync_s=(0.001, 0.002), hiccup_odds=0.3, hiccup_s=(1.0, 2.0)))
+    costs = []
+    for _ in range(100):
+        with machine.disk.accounting() as account:
+            machine.disk.sync_dir("/")
+        costs.append(account.seconds)
+    slow = [cost_s for cost_s in costs if cost_s > 0.01]
+    assert 10 < len(slow) < 60
+    assert all(1.0 < cost_s < 2.01 for cost_s in slow)

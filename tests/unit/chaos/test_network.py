@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.chaos.world.network import Latency
+from kraft.chaos.world.network import Impairment, Latency
 from kraft.chaos.world.simulation import Simulation
 
 
@@ -265,4 +265,142 @@ def test_connections_leave_no_timers_behind():
         simulation.add_host().start(serve)
         simulation.add_host().start(client)
         simulation.run_until(100)
+    assert simulation.errors == []
+
+
+def transfer(impairment, writes, seed=3):
+    """When which bytes arrive over an impaired link, for writes of so many bytes made at once."""
+    arrivals = []
+
+    class Collect(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            arrivals.append((asyncio.get_running_loop().time(), data))
+
+    async def collect(process):
+        await asyncio.get_running_loop().create_server(Collect, "0.0.0.0", 9)
+        await asyncio.Event().wait()
+
+    async def send(process):
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(asyncio.Protocol, "10.0.0.1", 9)
+        process.host.simulation.network.impair("10.0.0.2", "10.0.0.1", impairment)
+        began.append(loop.time())
+        for number, size in enumerate(writes):
+            transport.write(bytes([number]) * size)
+        await asyncio.Event().wait()
+
+    began: list[float] = []
+    with Simulation(seed) as simulation:
+        simulation.add_host().start(collect)
+        simulation.add_host().start(send)
+        simulation.run_until(30)
+    assert simulation.errors == []
+    return [(at_s - began[0], data) for at_s, data in arrivals]
+
+
+def test_a_slow_link_passes_on_so_many_bytes_a_second():
+    arrivals = transfer(Impairment(bytes_per_s=15_140), [14_480, 28_960])
+    assert b"".join(data for _, data in arrivals) == bytes(14_480) + b"\1" * 28_960
+    assert all(at_s > 0.1 for at_s, _ in arrivals)
+    first_s = [at_s for at_s, data in arrivals if b"\1" not in data][-1]
+    assert 0.99 < first_s < 1.01
+    assert 2.99 < arrivals[-1][0] < 3.01
+
+
+def test_a_relieved_link_lets_go_of_what_waited():
+    async def client(process):
+        network, loop = process.host.simulation.network, process.loop
+        reader, writer = await asyncio.open_connection("10.0.0.1", 9)
+        slow = Impairment(bytes_per_s=10_000)
+        network.impair("10.0.0.2", "10.0.0.1", slow)
+        writer.write(b"?" * 200_000)
+        await asyncio.sleep(0.1)
+        before = loop.time()
+        network.relieve("10.0.0.2", "10.0.0.1", slow)
+        await ask(writer, reader)
+        assert loop.time() - before < 0.2, "but for what is being transmitted right now"
+
+    with Simulation(3) as simulation:
+        simulation.add_host().start(serve)
+        simulation.add_host().start(client)
+        simulation.run_until(100)
+    assert simulation.errors == []
+
+
+def test_writes_arrive_in_pieces_cut_anywhere():
+    sizes = set()
+    for seed in range(20):
+        arrivals = transfer(Impairment(cut_odds=1.0, cut_gap_s=0.1), [100], seed)
+        assert b"".join(data for _, data in arrivals) == bytes(100)
+        assert len(arrivals) > 1
+        sizes.update(len(data) for _, data in arrivals)
+    assert len(sizes) > 20
+
+
+def test_the_worst_of_several_impairments_counts():
+    with Simulation(3) as simulation:
+        link = simulation.network.link("10.0.0.1", "10.0.0.2")
+        before = (link.min_s, link.span_s)
+        slow, late = Impairment(bytes_per_s=10), Impairment(latency=Latency(0.5, 0.6), bytes_per_s=100)
+        simulation.network.impair("10.0.0.1", "10.0.0.2", slow)
+        simulation.network.impair("10.0.0.1", "10.0.0.2", late)
+        assert (link.bytes_per_s, link.min_s) == (10, 0.5)
+        simulation.network.relieve("10.0.0.1", "10.0.0.2", slow)
+        assert (link.bytes_per_s, link.min_s) == (100, 0.5)
+        simulation.network.relieve("10.0.0.1", "10.0.0.2", late)
+        assert (link.min_s, link.span_s) == before
+        assert not link.impeded
+
+
+def test_a_clogged_link_lets_go_of_everything_at_once():
+    arrivals = []
+
+    class Collect(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            arrivals.append(asyncio.get_running_loop().time())
+
+    async def collect(process):
+        await asyncio.get_running_loop().create_server(Collect, "0.0.0.0", 9)
+        await asyncio.Event().wait()
+
+    async def send(process):
+        loop, network = asyncio.get_running_loop(), process.host.simulation.network
+        transports = [(await loop.create_connection(asyncio.Protocol, "10.0.0.1", 9))[0] for _ in range(10)]
+        network.clog("10.0.0.2", "10.0.0.1")
+        network.block("10.0.0.2", "10.0.0.1")
+        for transport in transports:
+            transport.write(b"x")
+            await asyncio.sleep(0.1)
+        network.heal("10.0.0.2", "10.0.0.1")
+        await asyncio.sleep(1.0)
+        assert not arrivals, "it is still clogged"
+        before = loop.time()
+        network.unclog("10.0.0.2", "10.0.0.1")
+        await asyncio.sleep(1.0)
+        assert len(arrivals) == 10
+        assert max(arrivals) - before < 0.002
+
+    with Simulation(3) as simulation:
+        simulation.add_host().start(collect)
+        simulation.add_host().start(send)
+        simulation.run_until(10)
+    assert simulation.errors == []
+
+
+def test_whoever_waits_on_a_silent_connection_can_be_made_to_give_up():
+    async def client(process):
+        reader, writer = await asyncio.open_connection("10.0.0.1", 9)
+        network = process.host.simulation.network
+        network.silence("10.0.0.1", "10.0.0.2", (100.0, 200.0))
+        process.host.simulation.call_later(1.0, network.end_silence, "10.0.0.1", "10.0.0.2")
+        with pytest.raises(TimeoutError, match="timed out"):
+            await ask(writer, reader)
+        assert process.loop.time() < 2.0
+        reader, writer = await asyncio.open_connection("10.0.0.1", 9)
+        await ask(writer, reader)
+
+    with Simulation(3) as simulation:
+        simulation.add_host().start(serve)
+        simulation.add_host().start(client)
+        simulation.run_until(300)
     assert simulation.errors == []

@@ -1,0 +1,313 @@
+"""Many scenarios on several cores: every one in a process of its own, its outcome added to a tally.
+
+A run whose process crashes, sticks or takes too much is an outcome too: its `error` says how it ended.
+With a hash seed a run gets a fresh interpreter that hashes strings by it, which is how a campaign checks
+that a seed is one history in every process. The functions that play a scenario are arguments. Called by
+`kraft chaos simulate`, by `kraft.chaos.shrink` and by the tests of the corpus.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import IO, Protocol
+
+from kraft.chaos.pool import Ended, Limits, ProcessPool, write_all
+from kraft.chaos.run import Outcome
+from kraft.chaos.scenario import Scenario
+from kraft.chaos.verdict import Violation
+
+RUN_FAILED = "run-failed"
+"""The oracle of a run that did not come to its end."""
+CPU_BASE_S, CPU_PER_SECOND = 60, 3
+"""A run takes a tenth of a CPU second a virtual one; one that takes thirty times that is stuck."""
+WALL_PER_CPU = 10
+MEMORY_MAX_BYTES = 4 << 30
+KEPT_MAX = 1000
+"""Failed runs of a campaign of which everything is kept."""
+TICK_S = 0.25
+HASH_SEEDS = (1, 4242)
+
+
+class Run(Protocol):
+    """Plays a scenario in this process: `kraft.chaos.run.run`, or a fake of it under test."""
+
+    def __call__(self, scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome: ...
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One run that is over."""
+
+    key: int
+    scenario: Scenario
+    outcome: Outcome
+    """`cpu_s` and `wall_s` are those of its whole process."""
+
+
+class RunPool:
+    """Plays scenarios, at most `jobs` at once. A context: leaving it ends what still runs."""
+
+    def __init__(self, run: Run, jobs: int, limits: Limits | None = None) -> None:
+        """`limits`: of each run; by default what its length in virtual seconds allows."""
+        self._run = run
+        self._jobs = jobs
+        self._limits = limits
+        self._pool = ProcessPool(jobs)
+        self._scenarios: dict[int, Scenario] = {}
+
+    def __enter__(self) -> RunPool:
+        self._pool.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.close()
+
+    @property
+    def free(self) -> int:
+        """How many more may begin now."""
+        return self._pool.free
+
+    @property
+    def keys(self) -> list[int]:
+        """Of the runs that go on, as `begin` named them."""
+        return self._pool.keys
+
+    def begin(
+        self, key: int, scenario: Scenario, *, trace: str | None = None, hash_seed: int | None = None
+    ) -> None:
+        """Begins a run. `trace`: the file that gets the timeline; `hash_seed`: in a fresh interpreter."""
+
+        def work(descriptor: int) -> None:
+            if hash_seed is not None:
+                _become_fresh(self._run, scenario, hash_seed, descriptor)
+            write_all(descriptor, encoded(_played(self._run, scenario, trace)))
+
+        self._scenarios[key] = scenario
+        self._pool.start(key, work, self._limits or limits_of(scenario))
+
+    def abandon(self, key: int) -> None:
+        """Ends a run whose outcome nobody wants any more."""
+        self._pool.end(key)
+        del self._scenarios[key]
+
+    def finished(self, timeout_s: float = TICK_S) -> list[Finished]:
+        """The runs that have ended; waits for one, at most so long."""
+        return [self._finished(ended) for ended in self._pool.wait(timeout_s)]
+
+    def _finished(self, ended: Ended) -> Finished:
+        scenario = self._scenarios.pop(ended.key)
+        if ended.failure:
+            outcome = Outcome(scenario.seed, error=ended.failure)
+        else:
+            outcome = decoded(ended.answer)
+        outcome.cpu_s, outcome.wall_s = ended.cpu_s, ended.wall_s
+        return Finished(ended.key, scenario, outcome)
+
+
+def limits_of(scenario: Scenario) -> Limits:
+    """What a run of this length may take."""
+    cpu_s = int(CPU_BASE_S + CPU_PER_SECOND * scenario.seconds)
+    return Limits(cpu_s, float(WALL_PER_CPU * cpu_s), MEMORY_MAX_BYTES)
+
+
+def oracles_of(outcome: Outcome) -> list[str]:
+    """The oracles that a run failed, the first one first."""
+    return [violation.oracle for violation in violations_of(outcome)]
+
+
+def violations_of(outcome: Outcome) -> list[Violation]:
+    """The first violation of each oracle; a run that failed itself is one at step -1."""
+    found = [Violation(RUN_FAILED, -1, -1.0, outcome.error)] if outcome.error else []
+    found += outcome.violations
+    first: dict[str, Violation] = {}
+    for violation in found:
+        first.setdefault(violation.oracle, violation)
+    return list(first.values())
+
+
+def encoded(outcome: Outcome) -> bytes:
+    """One line of JSON; `decoded` makes an equal outcome of it."""
+    return json.dumps(asdict(outcome)).encode() + b"\n"
+
+
+def decoded(line: bytes) -> Outcome:
+    """The outcome in the last line of what a run wrote."""
+    document = json.loads(line.splitlines()[-1])
+    violations = [Violation(**violation) for violation in document.pop("violations")]
+    return Outcome(**document, violations=violations)
+
+
+def _played(run: Run, scenario: Scenario, trace: str | None) -> Outcome:
+    if trace is None:
+        return run(scenario)
+    with open(trace, "w", encoding="utf-8") as timeline:
+        return run(scenario, timeline=timeline)
+
+
+def _become_fresh(run: Run, scenario: Scenario, hash_seed: int, descriptor: int) -> None:
+    """Replaces this process by a new interpreter: see `kraft.chaos.fresh`."""
+    with tempfile.TemporaryFile() as file:
+        file.write(scenario.to_json().encode())
+        file.flush()
+        file.seek(0)
+        os.dup2(file.fileno(), 0)
+        os.dup2(descriptor, 1)
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
+        function = f"{run.__module__}:{run.__qualname__}"  # type: ignore[attr-defined]
+        os.execve(sys.executable, [sys.executable, "-m", "kraft.chaos.fresh", function], environment)
+
+
+@dataclass
+class Tally:
+    """What a campaign came to so far."""
+
+    seeds: int = 0
+    virtual_s: float = 0.0
+    cpu_s: float = 0.0
+    """Of all processes of runs."""
+    wall_s: float = 0.0
+    """Of the campaign; its owner sets it."""
+    operations: int = 0
+    coverage: Counter[str] = field(default_factory=Counter)
+    acknowledged: Counter[str] = field(default_factory=Counter)
+    """By kind of workload."""
+    unacknowledged: Counter[str] = field(default_factory=Counter)
+    """By kind of workload: those that got none in their whole run."""
+    excused: int = 0
+    """Runs with losses that faults explain."""
+    undecided: dict[int, str] = field(default_factory=dict)
+    """By seed: why its history said nothing."""
+    failed_count: int = 0
+    failed: list[Finished] = field(default_factory=list)
+    """Runs that broke a promise or failed themselves, the first KEPT_MAX."""
+    digests: dict[int, str] = field(default_factory=dict)
+    """By seed."""
+    interrupted: bool = False
+
+    def add(self, finished: Finished) -> None:
+        """Counts a run."""
+        outcome = finished.outcome
+        self.seeds += 1
+        self.virtual_s += outcome.virtual_s
+        self.cpu_s += outcome.cpu_s
+        self.operations += outcome.operations
+        self.coverage.update(outcome.coverage)
+        for workload, times in outcome.acknowledged.items():
+            kind = workload.partition("#")[0]
+            self.acknowledged[kind] += times
+            self.unacknowledged[kind] += times == 0
+        self.excused += bool(outcome.excused)
+        self.digests[outcome.seed] = outcome.digest
+        if outcome.undecided:
+            self.undecided[outcome.seed] = outcome.undecided
+        if oracles_of(outcome):
+            self.failed_count += 1
+            if len(self.failed) < KEPT_MAX:
+                self.failed.append(finished)
+
+
+def run_campaign(
+    scenarios: Iterable[Scenario],
+    run: Run,
+    *,
+    jobs: int,
+    declared: Iterable[str] = (),
+    on_end: Callable[[Finished], None] = lambda _: None,
+    on_tick: Callable[[Tally], None] = lambda _: None,
+    trace: str | None = None,
+    limits: Limits | None = None,
+) -> Tally:
+    """Plays all scenarios and returns what they came to; Ctrl-C ends it with what is there until then.
+
+    `declared`: counters that are shown even if nothing of the kind happened. `on_end` is called with
+    every run that ended, `on_tick` at least every TICK_S seconds.
+    """
+    tally = Tally(coverage=Counter(dict.fromkeys(declared, 0)))
+    waiting = iter(scenarios)
+    began_s = time.monotonic()
+    try:
+        with RunPool(run, jobs, limits) as pool:
+            for ended in _all_of(pool, waiting, trace):
+                tally.wall_s = time.monotonic() - began_s
+                for finished in ended:
+                    tally.add(finished)
+                    on_end(finished)
+                on_tick(tally)
+    except KeyboardInterrupt:
+        tally.interrupted = True
+    tally.wall_s = time.monotonic() - began_s
+    return tally
+
+
+def _all_of(pool: RunPool, waiting: Iterator[Scenario], trace: str | None) -> Iterator[list[Finished]]:
+    begun, is_over = 0, False
+    while True:
+        while pool.free and not is_over:
+            scenario = next(waiting, None)
+            if scenario is None:
+                is_over = True
+            else:
+                pool.begin(begun, scenario, trace=trace)
+                begun += 1
+        if is_over and not pool.keys:
+            return
+        yield pool.finished()
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A scenario played twice, in fresh interpreters that hash strings differently."""
+
+    seed: int
+    hashes: tuple[str, str]
+    errors: tuple[str, str]
+    """How a run failed, so that there is no hash."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether both runs came to their end with one history."""
+        return bool(self.hashes[0]) and self.hashes[0] == self.hashes[1]
+
+
+def verify(
+    scenarios: Iterable[Scenario],
+    run: Run,
+    *,
+    jobs: int,
+    on_end: Callable[[Verification], None] = lambda _: None,
+) -> list[Verification]:
+    """Plays every scenario twice and compares the hashes of the traces. Ctrl-C ends it as it is an error."""
+    waiting = ((scenario, turn) for scenario in scenarios for turn in range(len(HASH_SEEDS)))
+    halves: dict[int, dict[int, Outcome]] = {}
+    done: list[Verification] = []
+    begun, is_over = 0, False
+    with RunPool(run, jobs) as pool:
+        while not is_over or pool.keys:
+            while pool.free and not is_over:
+                scenario, turn = next(waiting, (None, 0))
+                if scenario is None:
+                    is_over = True
+                else:
+                    pool.begin(begun, scenario, hash_seed=HASH_SEEDS[turn])
+                    begun += 1
+            for finished in pool.finished():
+                pair, turn = divmod(finished.key, len(HASH_SEEDS))
+                half = halves.setdefault(pair, {})
+                half[turn] = finished.outcome
+                if len(half) == len(HASH_SEEDS):
+                    done.append(_compared(half[0], half[1]))
+                    on_end(done[-1])
+                    del halves[pair]
+    return done
+
+
+def _compared(first: Outcome, second: Outcome) -> Verification:
+    return Verification(first.seed, (first.digest, second.digest), (first.error, second.error))

@@ -1,0 +1,174 @@
+"""In which order processes read and write. Oracles: poll-skip, non-monotonic-poll, non-monotonic-send.
+
+Offsets are compared on the dense index of those that hold something, since transaction markers and
+compaction leave holes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from kraft.chaos.checker.evidence import Partition, is_ok, span
+from kraft.chaos.checker.report import Findings, IsExcused, shown
+from kraft.chaos.history import Operation
+
+
+@dataclass
+class OrderJudge:
+    """Judges the order of polls and sends in one partition."""
+
+    partition: Partition
+    findings: Findings
+    is_excused: IsExcused
+
+    def judge(self) -> None:
+        """All oracles."""
+        partition = self.partition
+        index = self._index()
+        polls: dict[str, list[Operation]] = {}
+        for poll in partition.polls:
+            polls.setdefault(poll.process, []).append(poll)
+        for polls_of_process in polls.values():
+            self._judge_polls(polls_of_process, index)
+        for idempotent in (True, False):
+            sends: dict[str, list[_Told]] = {}
+            for batch in partition.batches:
+                answer = next((send for send in batch.claims if send.base_offset >= 0), None)
+                if answer is not None and batch.is_idempotent == idempotent:
+                    sends.setdefault(answer.process, []).append(_Told(batch.attempts[0], answer))
+            for of_process in sends.values():
+                self._judge_sends(of_process, in_order=idempotent)
+
+    def _index(self) -> list[int]:
+        """The offsets that hold something, in order: what was read, and what was acknowledged and
+        read nowhere."""
+        partition = self.partition
+        offsets = dict.fromkeys(partition.seen)
+        for batch in partition.batches:
+            for send in batch.claims:
+                if send.base_offset < 0:
+                    continue
+                for offset, value in enumerate(batch.values, send.base_offset):
+                    is_unread = offset not in offsets and value not in partition.offset_of
+                    if is_unread and not self.is_excused(partition.key, offset, value):
+                        offsets[offset] = None
+        return sorted(offsets)
+
+    # -- polls
+
+    def _judge_polls(self, polls: list[Operation], index: list[int]) -> None:
+        """poll-skip, non-monotonic-poll: from where it began, or deliberately went, a process reads one offset
+        of the index after the other, within a poll and from poll to poll; and what a poll says it has read
+        up to `next_offset` it has read. What retention has passed may be skipped.
+        """
+        place = -1
+        has_sought = True
+        before: Operation | None = None
+        for poll in polls:
+            has_sought = has_sought or poll.sought
+            if not is_ok(poll):
+                continue  # a seek stays one, though the first poll after it failed
+            start, end = span(poll)
+            if has_sought:
+                place, has_sought = bisect_left(index, start), False
+            read = [offset for offset, _ in poll.records]
+            if index[place : place + len(read)] == read:
+                place += len(read)
+            else:
+                for offset in read:
+                    found = bisect_left(index, offset)
+                    if found > place:
+                        self._add_skip(poll, before, index[place:found])
+                    elif found < place:
+                        self._add_backwards(poll, before, offset, index[place - 1])
+                    place = found + 1
+            if place < len(index) and index[place] < end:
+                upto = bisect_left(index, end)
+                self._add_skip(poll, before, index[place:upto])
+                place = upto
+            before = poll
+
+    def _add_skip(self, poll: Operation, before: Operation | None, skipped: list[int]) -> None:
+        partition = self.partition
+        kept = [offset for offset in skipped if offset >= partition.log_start]
+        if not kept:
+            return
+        missed = [offset for offset in kept if not self._is_gone(offset)]
+
+        def describe() -> tuple[str, list[Operation]]:
+            told = (missed or kept)[0]
+            more = len(missed or kept) - 1
+            others = f" and {more} more" if more else ""
+            text = f"{poll.process} read past offset {told}{others} in its poll from {span(poll)[0]}"
+            return text, [poll] if before is None else [before, poll]
+
+        self.findings.add("poll-skip", partition.label, describe, excused=not missed)
+
+    def _is_gone(self, offset: int) -> bool:
+        """Whether faults explain that all that was read at an offset is there no more."""
+        values = self.partition.values_at(offset)
+        return bool(values) and all(self.is_excused(self.partition.key, offset, one) for one in values)
+
+    def _add_backwards(self, poll: Operation, before: Operation | None, offset: int, last: int) -> None:
+        def describe() -> tuple[str, list[Operation]]:
+            text = f"{poll.process} read offset {offset} after {last}"
+            return text, [poll] if before is None else [before, poll]
+
+        self.findings.add("non-monotonic-poll", self.partition.label, describe)
+
+    # -- sends
+
+    def _judge_sends(self, sends: list[_Told], *, in_order: bool) -> None:
+        """non-monotonic-send: of two sends of one process, the later one has the higher offsets.
+
+        With an idempotent producer (`in_order`) the one that was invoked first is earlier, even if several are
+        in flight; retries keep the place of their first attempt. With a plain one a send is later only if it
+        was invoked when the other one was answered.
+        """
+        earlier = sends if in_order else sorted(sends, key=lambda send: send.answer.completed_s)
+        highest: Operation | None = None
+        taken = 0
+        for send in sends:
+            while taken < len(earlier) and earlier[taken].is_before(send, in_order):
+                answer = earlier[taken].answer
+                if highest is None or _end(answer) > _end(highest):
+                    highest = answer
+                taken += 1
+            if highest is not None and send.answer.base_offset < _end(highest):
+                self._add_lower(highest, send.answer)
+                highest = None  # one step back is told once
+
+    def _add_lower(self, earlier: Operation, later: Operation) -> None:
+        last = (_end(earlier) - 1, earlier.values[-1])
+
+        def describe() -> tuple[str, list[Operation]]:
+            text = (
+                f"{later.process} was told offset {later.base_offset} for {shown(later.values[0])}, after"
+                f" offset {last[0]} for {shown(last[1])}"
+            )
+            return text, [earlier, later]
+
+        key = self.partition.key
+        excused = self.is_excused(key, *last) or self.is_excused(key, later.base_offset, later.values[0])
+        self.findings.add("non-monotonic-send", self.partition.label, describe, excused=excused)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A batch whose offset its producer was told."""
+
+    first: Operation
+    """Its first attempt."""
+    answer: Operation
+
+    def is_before(self, other: _Told, in_order: bool) -> bool:
+        """Whether its records must lie below the other's."""
+        if in_order:
+            return self.first.index < other.first.index
+        return self.answer.completed_s <= other.first.invoked_s and self is not other
+
+
+def _end(send: Operation) -> int:
+    """The offset after an acknowledged send."""
+    return send.base_offset + len(send.values)

@@ -1,0 +1,272 @@
+"""The nodes of a scenario in a simulated world: each on a host of its own, `kraft.node.Node` unmodified.
+
+This module configures, formats and starts them, looks into them, and keeps what was excused: a node to
+which something was done may complain of it. Faults go through the hosts and the network of the
+simulation. A disk that is empty (a new one, or one that was wiped) is formatted as an operator would,
+with a directory id that was never there before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kraft.chaos.scenario import NodeSpec
+from kraft.chaos.world.environment import simulated_environment
+from kraft.chaos.world.host import Host, Process
+from kraft.chaos.world.simulation import Simulation
+from kraft.config import BROKER_ROLE, CONTROLLER_ROLE, load_config
+from kraft.environment import Environment
+from kraft.node import STARTUP_ERRORS, Node
+from partitions.disk import Disk
+from partitions.log.meta_properties import META_PROPERTIES, MetaProperties, write_meta_properties
+from quorum.metadata.image import MetadataImage
+
+DATA = "/var/lib/kraft"
+CLIENT_PORT, CONTROLLER_PORT, HTTP_PORT = 9092, 9093, 8080
+CLUSTER_ID = "kraftChaosClusterIdAAA"
+DIRECTORY_ID_BYTES = 16
+PROPERTIES: Mapping[str, str] = {
+    "controller.listener.names": "CONTROLLER",
+    "controller.listener.secret": "of the simulation",
+    "log.dirs": DATA,
+    "auto.create.topics.enable": "false",
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "1500",
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "600",
+    "controlled.shutdown.timeout.ms": "3000",
+    "replica.fetch.backoff.ms": "100",
+    "replica.lag.time.max.ms": "1500",
+    "replica.socket.timeout.ms": "2000",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+    "log.flush.offset.checkpoint.interval.ms": "3000",
+    "log.retention.check.interval.ms": "1000",
+}
+"""Short timers, so that much happens in a virtual minute; a scenario's properties go over them."""
+
+
+class Halt(NamedTuple):
+    """A node that ended itself."""
+
+    process: str
+    node_id: int
+    reason: str
+
+
+class SimulatedCluster:
+    """The nodes of a scenario, by node id. Made inside a simulation; `start` boots them."""
+
+    def __init__(
+        self, simulation: Simulation, nodes: Sequence[NodeSpec], properties: Mapping[str, str] | None = None
+    ) -> None:
+        """`properties` are added to every node's server.properties, over `PROPERTIES`."""
+        self.simulation = simulation
+        self.specs = {spec.node_id: spec for spec in nodes}
+        self.hosts: dict[int, Host] = {n: simulation.add_host(f"node-{n}") for n in self.specs}
+        self.nodes: dict[int, Node] = {}
+        """The newest incarnation of each node, also after its end; none while it boots."""
+        self.excused: set[str] = set()
+        """Incarnations that may log errors, raise and halt, because of what was done to them."""
+        self.failed_starts: list[tuple[int, str]] = []
+        """Node id and error of every start that ended in an error of `STARTUP_ERRORS`."""
+        self.controller_ids = tuple(n for n, spec in self.specs.items() if CONTROLLER_ROLE in spec.roles)
+        self.broker_ids = tuple(n for n, spec in self.specs.items() if BROKER_ROLE in spec.roles)
+        self._properties = {**PROPERTIES, **(properties or {})}
+        self._by_name = {host.name: n for n, host in self.hosts.items()}
+        self._by_name.update((host.address, n) for n, host in self.hosts.items())
+        self._directory_ids = {n: simulation.stream(f"directory ids of node {n}") for n in self.specs}
+        self._stopping: dict[int, asyncio.Event] = {}
+        self._asked_to_stop: set[str] = set()
+        self._lives: dict[int, list[tuple[str, int]]] = {n: [] for n in self.specs}
+        """Incarnations of each node, with how often its host had halted before."""
+
+    @property
+    def addresses(self) -> dict[int, tuple[str, int]]:
+        """Where clients connect to brokers."""
+        return {n: (self.hosts[n].address, CLIENT_PORT) for n in self.broker_ids}
+
+    def properties_of(self, node_id: int) -> str:
+        """A node's server.properties."""
+        spec, host = self.specs[node_id], self.hosts[node_id].address
+        listeners = []
+        if BROKER_ROLE in spec.roles:
+            listeners.append(f"PLAINTEXT://{host}:{CLIENT_PORT}")
+        if CONTROLLER_ROLE in spec.roles:
+            listeners.append(f"CONTROLLER://{host}:{CONTROLLER_PORT}")
+        lines = {
+            "process.roles": ",".join(spec.roles),
+            "node.id": str(node_id),
+            "controller.quorum.voters": ",".join(
+                f"{n}@{self.hosts[n].address}:{CONTROLLER_PORT}" for n in self.controller_ids
+            ),
+            "listeners": ",".join(listeners),
+            "http.listener": f"{host}:{HTTP_PORT}",
+            **self._properties,
+        }
+        return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+    # -- life
+
+    def start(self) -> None:
+        """Starts all nodes."""
+        for node_id in self.specs:
+            self.start_node(node_id)
+
+    def start_node(self, node_id: int) -> None:
+        """Boots a node's host and its process, which must not be running."""
+        self.nodes.pop(node_id, None)
+        self._stopping[node_id] = stopping = asyncio.Event()
+        self.hosts[node_id].start(lambda process: self._run_node(node_id, process, stopping))
+
+    async def _run_node(self, node_id: int, process: Process, stopping: asyncio.Event) -> None:
+        """The program of a node's host: as `kraft server`, with a format before it where it is due."""
+        name = process.incarnation.name
+        self._lives[node_id].append((name, len(process.host.halts)))
+        environment = simulated_environment(process)
+        try:
+            self._format(environment.disk, node_id)
+            await self._serve(node_id, environment, stopping)
+        except STARTUP_ERRORS as error:
+            self.failed_starts.append((node_id, f"{type(error).__name__}: {error}"))
+            if name not in self.excused:
+                raise
+
+    async def _serve(self, node_id: int, environment: Environment, stopping: asyncio.Event) -> None:
+        """Starts the node, waits until it shall stop, also while it starts, and stops it."""
+        self.nodes[node_id] = node = Node(load_config(self.properties_of(node_id)), environment)
+        stop, start = asyncio.ensure_future(stopping.wait()), asyncio.ensure_future(node.start())
+        await asyncio.wait((stop, start), return_when=asyncio.FIRST_COMPLETED)
+        if start.done():
+            start.result()
+            await stop
+        else:
+            start.cancel()
+            await asyncio.gather(start, return_exceptions=True)
+        await node.stop()
+
+    def _format(self, disk: Disk, node_id: int) -> None:
+        """Gives an empty disk the identity of a new one. Raises OSError."""
+        left = set(disk.list_dir(DATA)) if disk.exists(DATA) else set()
+        if left - {f"{META_PROPERTIES}.tmp"}:
+            return
+        disk.make_dirs(DATA)
+        for folder in ("/", "/var", "/var/lib"):
+            disk.sync_dir(folder)
+        drawn = self._directory_ids[node_id].randbytes(DIRECTORY_ID_BYTES)
+        directory_id = base64.urlsafe_b64encode(drawn).rstrip(b"=").decode()
+        write_meta_properties(disk, DATA, MetaProperties(CLUSTER_ID, node_id, directory_id))
+
+    def stop_node(self, node_id: int) -> None:
+        """Asks a running node for a controlled shutdown, as SIGTERM does; its process ends by itself."""
+        process = self.hosts[node_id].process
+        if process is not None:
+            self._asked_to_stop.add(process.incarnation.name)
+            process.loop.call_soon_threadsafe(self._stopping[node_id].set)
+
+    def is_stopping(self, node_id: int) -> bool:
+        """Whether the node was asked to shut down and has not ended yet."""
+        process = self.hosts[node_id].process
+        return process is not None and process.incarnation.name in self._asked_to_stop
+
+    # -- who is who
+
+    @property
+    def running(self) -> list[int]:
+        """The nodes that have a process, paused ones included."""
+        return [node_id for node_id, host in self.hosts.items() if host.alive]
+
+    def node_id_of(self, name: str) -> int | None:
+        """The node of a lane, a process, an address or a host: "10.0.0.1#2.raft" is node 1's."""
+        return self._by_name.get(name.partition("#")[0])
+
+    def excuse(self, node_id: int) -> None:
+        """The process that the node runs now may complain, and end: something was done to it."""
+        process = self.hosts[node_id].process
+        if process is not None:
+            self.excused.add(process.incarnation.name)
+
+    def is_excused(self, name: str) -> bool:
+        """Whether a process, or the process of a lane, is excused."""
+        address, _, life = name.partition("#")
+        return f"{address}#{life.partition('.')[0]}" in self.excused
+
+    @property
+    def halts(self) -> list[Halt]:
+        """Every node that ended itself: which incarnation, and why."""
+        found = []
+        for node_id, lives in self._lives.items():
+            reasons = self.hosts[node_id].halts
+            ends = [before for _, before in lives[1:]] + [len(reasons)]
+            for (name, before), end in zip(lives, ends, strict=False):
+                found += [Halt(name, node_id, reason) for reason in reasons[before:end]]
+        return found
+
+    # -- looking in
+
+    def image(self) -> MetadataImage | None:
+        """The newest metadata that any running node knows."""
+        newest: MetadataImage | None = None
+        for node_id in self.running:
+            node = self.nodes.get(node_id)
+            if node is None:
+                continue
+            controller, broker = node.controller, node.broker
+            if controller is not None and (newest is None or controller.image.offset > newest.offset):
+                newest = controller.image
+            if broker is not None and (newest is None or broker.metadata.image.offset > newest.offset):
+                newest = broker.metadata.image
+        return newest
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """By the newest metadata; -1 while there is none."""
+        image = self.image()
+        known = None if image is None else image.topic(topic)
+        return -1 if known is None else known.partitions[partition].leader
+
+    def active_controller(self) -> int | None:
+        """The running node that holds itself for the active controller, in the newest epoch."""
+        active = [
+            (controller.epoch, node_id)
+            for node_id in self.running
+            if (node := self.nodes.get(node_id)) is not None
+            and (controller := node.controller) is not None
+            and controller.is_active
+        ]
+        return max(active)[1] if active else None
+
+    def ailments(self, topics: Sequence[str]) -> list[str]:
+        """What keeps the cluster from being whole; empty when nothing does.
+
+        Whole: every node runs and is ready, brokers are unfenced, the topics are there, and each of
+        their partitions has a leader and all its replicas in the ISR.
+        """
+        found = [f"node {n} is not running" for n, host in self.hosts.items() if not host.alive]
+        found += [f"node {n} is paused" for n, host in self.hosts.items() if host.paused]
+        image = self.image()
+        if found or image is None:
+            return found or ["nobody knows any metadata"]
+        for node_id in self.specs:
+            node = self.nodes.get(node_id)
+            reasons = ["not started"] if node is None else node.unready_reasons()
+            found += [f"node {node_id}: {reason}" for reason in reasons]
+        for node_id in self.broker_ids:
+            broker = image.brokers.get(node_id)
+            if broker is None or broker.fenced:
+                found.append(f"broker {node_id} is fenced")
+        for topic in topics:
+            found += _ailments_of(image, topic)
+        return found
+
+
+def _ailments_of(image: MetadataImage, topic: str) -> list[str]:
+    known = image.topic(topic)
+    if known is None:
+        return [f"there is no topic {topic}"]
+    return [
+        f"{topic}-{number}: leader {state.leader}, ISR {list(state.isr)} of {list(state.replicas)}"
+        for number, state in enumerate(known.partitions)
+        if state.leader < 0 or sorted(state.isr) != sorted(state.replicas)
+    ]

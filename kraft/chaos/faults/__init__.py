@@ -1,0 +1,13 @@
+"""Faults by name: what can happen to processes, machines, the network, disks and clocks of a cluster.
+
+A scenario names a fault, an instant and a random stream (`kraft.chaos.scenario.FaultSpec`);
+`FaultContext.strike` draws the target and the size from that stream and does it. Every fault ends by
+itself. The families are in `process.py`, `network.py`, `disk.py` and `clock.py`; what they share is in
+`context.py`, and when they may destroy data in `damage.py`.
+"""
+
+from kraft.chaos.faults.context import FaultContext
+from kraft.chaos.faults.kind import FaultKind
+from kraft.chaos.faults.registry import DEFAULT_FAULTS, FAULTS
+
+__all__ = ["DEFAULT_FAULTS", "FAULTS", "FaultContext", "FaultKind"]

@@ -1,0 +1,160 @@
+"""What all faults of one run share: targets, ends, who is held down, and when data may be destroyed.
+
+Guarantees: every fault ends by itself, at its time or in `end_all`, whichever comes first; a node that a
+fault took down comes back when the last fault that holds it down has ended, and not before; a fault is
+counted only when it really happened; after `end_all` nothing strikes any more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from kraft.chaos.cluster import SimulatedCluster
+from kraft.chaos.faults.damage import DamageGuard
+from kraft.chaos.faults.registry import FAULTS
+from kraft.chaos.scenario import FaultSpec, TopicSpec
+from kraft.chaos.verdict import Verdicts
+from kraft.chaos.world.host import Host
+
+REVIVE_EVERY_S = 0.1
+LEADER_ODDS, CONTROLLER_ODDS = 0.35, 0.15
+"""How often the target is a leader, or the active controller, rather than any running node."""
+
+OnDamage = Callable[[int, str], None]
+"""Told node id and kind ("power loss", "wipe", "bit rot", "disk error") right after data was destroyed."""
+
+
+class FaultContext:
+    """The faults of one run, and the cluster that they strike."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        verdicts: Verdicts,
+        topics: Sequence[TopicSpec],
+        on_damage: OnDamage,
+    ) -> None:
+        """`topics` are those whose leaders are aimed at."""
+        self.cluster = cluster
+        self.simulation = cluster.simulation
+        self.verdicts = verdicts
+        self.guard = DamageGuard(cluster, self.simulation.stream("fault/damage guard"))
+        self.topics = [topic.name for topic in topics]
+        self._partitions = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
+        self._on_damage = on_damage
+        self._ends: dict[int, Callable[[], None]] = {}
+        self._last_end = 0
+        self._held_down = dict.fromkeys(cluster.hosts, 0)
+        self._sick = dict.fromkeys(cluster.hosts, 0)
+        self._over = False
+
+    def strike(self, spec: FaultSpec) -> None:
+        """Inflicts one fault, if the state of the cluster lets it. Raises KeyError for an unknown name."""
+        kind = FAULTS[spec.name]
+        self.verdicts.declare([f"fault: {kind.name}"])
+        if not self._over:
+            kind.strike(self, self.simulation.stream(f"fault/{spec.stream}"))
+
+    def end_all(self) -> None:
+        """Ends every fault now: links are whole, disks well, clocks run at their pace, dead nodes start."""
+        self._over = True
+        while self._ends:
+            self._end(next(iter(self._ends)))
+        for host in self.cluster.hosts.values():
+            host.resume()
+        for node_id in self.cluster.hosts:
+            self.revive(node_id)
+
+    # -- for faults: what happened, and when it ends
+
+    def happened(self, name: str, text: str) -> None:
+        """The fault `name` has really happened."""
+        self.simulation.note("fault", name, text)
+        self.verdicts.happened(f"fault: {name}", text)
+
+    def until(self, duration_s: float, end: Callable[[], None]) -> Callable[[], None]:
+        """Calls `end` once: in `duration_s`, in `end_all`, or when the function that it returns is called."""
+        self._last_end += 1
+        number = self._last_end
+        self._ends[number] = end
+        self.simulation.call_later(duration_s, self._end, number)
+        return lambda: self._end(number)
+
+    def _end(self, number: int) -> None:
+        end = self._ends.pop(number, None)
+        if end is not None:
+            end()
+
+    # -- for faults: targets
+
+    def host(self, node_id: int) -> Host:
+        """The machine of a node."""
+        return self.cluster.hosts[node_id]
+
+    def node(self, rng: random.Random) -> int | None:
+        """A running node (perhaps paused), often one that leads something; None if none runs."""
+        running = self.cluster.running
+        if not running:
+            return None
+        way = rng.random()
+        aimed: int | None = None
+        if way < LEADER_ODDS:
+            aimed = self.leader(rng)
+        elif way < LEADER_ODDS + CONTROLLER_ODDS:
+            aimed = self.cluster.active_controller()
+        return rng.choice(running) if aimed is None else aimed
+
+    def leader(self, rng: random.Random) -> int | None:
+        """The leader of some partition, if it runs."""
+        if not self._partitions:
+            return None
+        leader = self.cluster.leader_of(*rng.choice(self._partitions))
+        return leader if leader in self.cluster.running else None
+
+    # -- for faults: lives
+
+    def keep_down(self, node_id: int, duration_s: float) -> None:
+        """Nobody starts the node before; then it starts, unless another fault still holds it down."""
+        self._held_down[node_id] += 1
+        self.until(duration_s, lambda: self._release(node_id))
+
+    def _release(self, node_id: int) -> None:
+        self._held_down[node_id] -= 1
+        self.revive(node_id)
+
+    def revive(self, node_id: int) -> None:
+        """Starts the node if it does not run and nothing holds it down; one that is stopping, afterwards."""
+        if self._held_down[node_id]:
+            return
+        if not self.host(node_id).alive:
+            self.verdicts.happened("start after a fault", f"node {node_id}")
+            self.cluster.start_node(node_id)
+            if self._sick[node_id]:
+                self.cluster.excuse(node_id)
+        elif self.cluster.is_stopping(node_id):
+            self.simulation.call_later(REVIVE_EVERY_S, self.revive, node_id)
+
+    def kill(self, node_id: int) -> None:
+        """kill -9, if the node runs."""
+        if self.host(node_id).alive:
+            self.host(node_id).kill()
+
+    # -- for faults: damage
+
+    def damaged(self, node_id: int, kind: str) -> None:
+        """Data of the node was destroyed now."""
+        self.guard.damaged()
+        self._on_damage(node_id, kind)
+
+    def sicken(self, node_id: int) -> Callable[[], None]:
+        """Every incarnation of the node is excused from now on, until the returned function is called."""
+        self._sick[node_id] += 1
+        self.cluster.excuse(node_id)
+        recover = self.guard.ails(node_id)
+
+        def heal() -> None:
+            self._sick[node_id] -= 1
+            recover()
+
+        return heal

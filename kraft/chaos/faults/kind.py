@@ -1,0 +1,39 @@
+"""What a fault is: a name that people ask for, and how it strikes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kraft.chaos.faults.context import FaultContext
+
+Strike = Callable[["FaultContext", random.Random], None]
+"""Draws a target and a size, does it, says so (`FaultContext.happened`) and sees to its end. Where it makes
+no sense in the state of the cluster it does nothing, and says nothing."""
+
+
+@dataclass(frozen=True)
+class FaultKind:
+    """One fault of `kraft.chaos.faults.FAULTS`."""
+
+    name: str
+    doc: str
+    """One line for people."""
+    by_default: bool
+    """Whether it belongs to the default swarm: the defence against it is built."""
+    strike: Strike
+
+
+def fault(name: str, doc: str, *, by_default: bool = True) -> Callable[[Strike], FaultKind]:
+    """Makes a fault of a function."""
+    return lambda strike: FaultKind(name, doc, by_default, strike)
+
+
+def draw_duration_s(rng: random.Random, min_s: float, max_s: float, *, long_max_s: float) -> float:
+    """Mostly between the first two, every seventh time up to `long_max_s`: longer than most timeouts."""
+    if rng.random() < 1 / 7:
+        return rng.uniform(max_s, long_max_s)
+    return rng.uniform(min_s, max_s)

@@ -1,0 +1,253 @@
+"""What happens between machines: partitions, broken and silent connections, bad links.
+
+Nodes and clients alike have links; a fault of a link has at least one node at its ends. Partitions and
+impairments may overlap: a link is whole again when the last of them has ended.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from kraft.chaos.faults.kind import draw_duration_s, fault
+from kraft.chaos.world.network import Impairment, Latency
+
+if TYPE_CHECKING:
+    from kraft.chaos.faults.context import FaultContext
+
+Links = list[tuple[str, str]]
+
+GIVE_UP_S = (0.3, 6.0)
+"""When an end of a silent connection finds out."""
+
+
+def _cut_s(rng: random.Random) -> float:
+    return draw_duration_s(rng, 0.2, 4.0, long_max_s=9.0)
+
+
+# -- partitions
+
+
+def _node_addresses(context: FaultContext) -> list[str]:
+    return [host.address for host in context.cluster.hosts.values()]
+
+
+def _all_addresses(context: FaultContext) -> list[str]:
+    return [host.address for host in context.simulation.hosts.values()]
+
+
+def _sides(context: FaultContext, rng: random.Random) -> tuple[list[str], list[str]]:
+    """Two groups of machines: a node and everybody, all nodes or one node; or two halves of the world."""
+    way = rng.choice(("everybody", "nodes", "nodes", "one node", "halves"))
+    nodes, everybody = _node_addresses(context), _all_addresses(context)
+    if way == "halves":
+        left = rng.sample(everybody, rng.randint(1, len(everybody) - 1)) if len(everybody) > 1 else []
+        return sorted(left), [address for address in everybody if address not in left]
+    node_id = context.node(rng)
+    mine = rng.choice(nodes) if node_id is None else context.host(node_id).address
+    others = [address for address in nodes if address != mine]
+    if way == "everybody" or not others:
+        others = [address for address in everybody if address != mine]
+    elif way == "one node":
+        others = [rng.choice(others)]
+    return [mine], others
+
+
+def _block(context: FaultContext, name: str, links: Links, what: str, duration_s: float) -> None:
+    if not links:
+        return
+    network = context.simulation.network
+    context.happened(name, f"{what} for {duration_s:.3f} s")
+    for source, target in links:
+        network.block(source, target)
+
+    def heal() -> None:
+        for source, target in links:
+            network.heal(source, target)
+
+    context.until(duration_s, heal)
+
+
+def _between(left: list[str], right: list[str]) -> Links:
+    return [(a, b) for a in left for b in right]
+
+
+@fault("partition", "machines cannot reach each other, in both directions")
+def partition(context: FaultContext, rng: random.Random) -> None:
+    """A node or half of the world against the rest, or a part of it."""
+    left, right = _sides(context, rng)
+    links = _between(left, right) + _between(right, left)
+    _block(context, "partition", links, f"{left} | {right}", _cut_s(rng))
+
+
+@fault("partition-one-way", "machines cannot be reached from others, though they reach those")
+def partition_one_way(context: FaultContext, rng: random.Random) -> None:
+    """As a partition, but the way back is open."""
+    left, right = _sides(context, rng)
+    if rng.random() < 0.5:
+        left, right = right, left
+    _block(context, "partition-one-way", _between(left, right), f"{left} -> {right}", _cut_s(rng))
+
+
+def _isolate(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
+    """Cuts a node off from all others, which its clients need not notice."""
+    way, with_clients, cut_s = rng.choice(("both", "both", "in", "out")), rng.random() < 0.3, _cut_s(rng)
+    if node_id is None:
+        return
+    mine = [context.host(node_id).address]
+    candidates = _all_addresses(context) if with_clients else _node_addresses(context)
+    others = [address for address in candidates if address not in mine]
+    links = [] if way == "in" else _between(mine, others)
+    links += [] if way == "out" else _between(others, mine)
+    _block(context, name, links, f"node {node_id} and {others}, {way}", cut_s)
+
+
+@fault("isolate-leader", "a partition's leader is cut off from the other nodes")
+def isolate_leader(context: FaultContext, rng: random.Random) -> None:
+    """Nothing happens while the drawn partition has no running leader."""
+    _isolate(context, rng, "isolate-leader", context.leader(rng))
+
+
+@fault("isolate-controller", "the active controller is cut off from the other nodes")
+def isolate_controller(context: FaultContext, rng: random.Random) -> None:
+    """Nothing happens while there is none."""
+    _isolate(context, rng, "isolate-controller", context.cluster.active_controller())
+
+
+# -- connections
+
+
+def _pair(context: FaultContext, rng: random.Random) -> tuple[str, str] | None:
+    """A node and another machine; nodes more often than clients."""
+    mine = rng.choice(_node_addresses(context))
+    candidates = _node_addresses(context) if rng.random() < 0.6 else _all_addresses(context)
+    others = [address for address in candidates if address != mine]
+    others = others or [address for address in _all_addresses(context) if address != mine]
+    return (mine, rng.choice(others)) if others else None
+
+
+def _connected_pair(context: FaultContext, rng: random.Random) -> tuple[str, str] | None:
+    """A node and a machine with which it has connections."""
+    pairs = [
+        (host.address, far_address)
+        for host in context.cluster.hosts.values()
+        for far_address in host.kernel.peers()
+        if far_address != host.address
+    ]
+    return rng.choice(pairs) if pairs else None
+
+
+@fault("reset", "all connections between two machines break, and both ends are told")
+def reset(context: FaultContext, rng: random.Random) -> None:
+    """Nothing happens if there are none."""
+    pair = _connected_pair(context, rng)
+    if pair is not None:
+        broken = context.simulation.network.reset(*pair)
+        context.happened("reset", f"{pair[0]} and {pair[1]}: {broken}")
+
+
+@fault("drop", "all connections between two machines go silent, and each end gives up in its own time")
+def drop(context: FaultContext, rng: random.Random) -> None:
+    """Nothing happens if there are none."""
+    pair = _connected_pair(context, rng)
+    if pair is not None:
+        network = context.simulation.network
+        silent = network.silence(*pair, GIVE_UP_S)
+        if silent:
+            context.happened("drop", f"{pair[0]} and {pair[1]}: {silent}")
+            context.until(GIVE_UP_S[1] + 0.1, lambda: network.end_silence(*pair))
+
+
+# -- links
+
+
+def _some_links(context: FaultContext, rng: random.Random) -> Links:
+    """One direction between two machines, or both, or everything that leaves or reaches a node."""
+    pair = _pair(context, rng)
+    if pair is None:
+        return []
+    way = rng.choice(("one", "one", "both", "out", "in"))
+    mine, other = pair
+    others = [address for address in _all_addresses(context) if address != mine]
+    if way == "both":
+        return [(mine, other), (other, mine)]
+    if way == "out":
+        return _between([mine], others)
+    if way == "in":
+        return _between(others, [mine])
+    return [(mine, other)] if rng.random() < 0.5 else [(other, mine)]
+
+
+def _impair(context: FaultContext, rng: random.Random, name: str, impairment: Impairment, what: str) -> None:
+    links, duration_s = _some_links(context, rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
+    if not links:
+        return
+    network = context.simulation.network
+    context.happened(name, f"{what} on {_shown(links)} for {duration_s:.3f} s")
+    for link in links:
+        network.impair(*link, impairment)
+
+    def relieve() -> None:
+        for link in links:
+            network.relieve(*link, impairment)
+
+    context.until(duration_s, relieve)
+
+
+def _shown(links: Links) -> str:
+    return ", ".join(f"{source} -> {target}" for source, target in links)
+
+
+@fault("high-latency", "segments take long, and some much longer than others")
+def high_latency(context: FaultContext, rng: random.Random) -> None:
+    """Connections overtake each other more than ever."""
+    most_s = rng.choice((0.01, 0.05, 0.2, 0.5)) * rng.uniform(0.5, 1.5)
+    impairment = Impairment(latency=Latency(most_s * rng.uniform(0, 0.5), most_s))
+    _impair(context, rng, "high-latency", impairment, f"up to {most_s:.3f} s")
+
+
+@fault("slow-link", "only so many bytes a second get through")
+def slow_link(context: FaultContext, rng: random.Random) -> None:
+    """From what a modem does to what a large batch notices."""
+    bytes_per_s = round(5_000 * 10 ** rng.uniform(0, 2.3))
+    _impair(context, rng, "slow-link", Impairment(bytes_per_s=bytes_per_s), f"{bytes_per_s} bytes/s")
+
+
+@fault("partial-writes", "what was written at once arrives in pieces, cut anywhere")
+def partial_writes(context: FaultContext, rng: random.Random) -> None:
+    """With a little time between the pieces."""
+    impairment = Impairment(cut_odds=rng.choice((0.1, 0.5, 1.0)), cut_gap_s=rng.choice((0.001, 0.02, 0.2)))
+    what = f"odds {impairment.cut_odds:g}, gaps {impairment.cut_gap_s:g} s"
+    _impair(context, rng, "partial-writes", impairment, what)
+
+
+@fault("clogged-link", "nothing gets through for a while, and then everything at once")
+def clogged_link(context: FaultContext, rng: random.Random) -> None:
+    """Shorter than a partition, as a rule, and nobody backs off."""
+    links, duration_s = _some_links(context, rng), draw_duration_s(rng, 0.05, 1.5, long_max_s=5.0)
+    if not links:
+        return
+    network = context.simulation.network
+    context.happened("clogged-link", f"{_shown(links)} for {duration_s:.3f} s")
+    for source, target in links:
+        network.clog(source, target)
+
+    def unclog() -> None:
+        for source, target in links:
+            network.unclog(source, target)
+
+    context.until(duration_s, unclog)
+
+
+KINDS = (
+    partition,
+    partition_one_way,
+    isolate_leader,
+    isolate_controller,
+    reset,
+    drop,
+    high_latency,
+    slow_link,
+    clogged_link,
+    partial_writes,
+)

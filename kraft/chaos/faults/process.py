@@ -1,0 +1,230 @@
+"""What happens to processes and machines: kills, pauses, restarts, power losses, new disks.
+
+A kill leaves the page cache, a power loss only what `kraft.chaos.world.disk` promises. Whatever ends a
+process starts it again a while later.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kraft.chaos.faults.kind import draw_duration_s, fault
+from kraft.chaos.world.storage import TornOperation
+
+if TYPE_CHECKING:
+    from kraft.chaos.faults.context import FaultContext
+
+OPERATIONS_MAX = 40
+ARMED_S = 3.0
+"""If the node does not do that many disk operations in this time, nothing happens."""
+READS = frozenset({"open", "read", "exists", "list"})
+"""Operations that change nothing; a process that ends before one of them just ends."""
+
+
+def _down_s(rng: random.Random) -> float:
+    return draw_duration_s(rng, 0.05, 2.5, long_max_s=7.0)
+
+
+def _pause_s(rng: random.Random) -> float:
+    return draw_duration_s(rng, 0.1, 3.0, long_max_s=8.0)
+
+
+# -- kill
+
+
+def _kill(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
+    if node_id is None:
+        return
+    down_s = _down_s(rng)
+    context.happened(name, f"node {node_id}, for {down_s:.3f} s")
+    context.kill(node_id)
+    context.keep_down(node_id, down_s)
+
+
+@fault("kill", "kill -9 of a node: its memory is gone, its disk is not")
+def kill(context: FaultContext, rng: random.Random) -> None:
+    """Any running node."""
+    _kill(context, rng, "kill", context.node(rng))
+
+
+@fault("kill-leader", "kill -9 of a partition's leader")
+def kill_leader(context: FaultContext, rng: random.Random) -> None:
+    """Nothing happens while the drawn partition has no running leader."""
+    _kill(context, rng, "kill-leader", context.leader(rng))
+
+
+@fault("kill-controller", "kill -9 of the active controller")
+def kill_controller(context: FaultContext, rng: random.Random) -> None:
+    """Nothing happens while there is none."""
+    _kill(context, rng, "kill-controller", context.cluster.active_controller())
+
+
+@fault("kill-all", "kill -9 of every node at once")
+def kill_all(context: FaultContext, rng: random.Random) -> None:
+    """They come back one by one."""
+    running = context.cluster.running
+    if running:
+        context.happened("kill-all", f"nodes {running}")
+    for node_id in running:
+        context.kill(node_id)
+        context.keep_down(node_id, _down_s(rng))
+
+
+@fault("kill-mid-operation", "kill -9 in the middle of a disk operation; of a write, a part is done")
+def kill_mid_operation(context: FaultContext, rng: random.Random) -> None:
+    """One of the next operations of the node."""
+    _at_operation(context, rng, "kill-mid-operation", lambda node_id: True, context.kill)
+
+
+# -- power
+
+
+def _lose_power(context: FaultContext, node_id: int) -> None:
+    context.host(node_id).power_loss()
+    context.damaged(node_id, "power loss")
+
+
+@fault("power-loss", "a machine loses its power: of what was not synced, anything may be gone")
+def power_loss(context: FaultContext, rng: random.Random) -> None:
+    """Not while `DamageGuard` spares the node."""
+    node_id, down_s = context.node(rng), _down_s(rng)
+    if node_id is not None and context.guard.allows(node_id):
+        context.happened("power-loss", f"node {node_id}, for {down_s:.3f} s")
+        _lose_power(context, node_id)
+        context.keep_down(node_id, down_s)
+
+
+@fault("power-loss-mid-operation", "a machine loses its power in the middle of a disk operation")
+def power_loss_mid_operation(context: FaultContext, rng: random.Random) -> None:
+    """One of the next operations of the node; not while `DamageGuard` spares it."""
+    _at_operation(
+        context,
+        rng,
+        "power-loss-mid-operation",
+        context.guard.allows,
+        lambda node_id: _lose_power(context, node_id),
+    )
+
+
+@fault("power-loss-all", "the whole cluster loses its power at once", by_default=False)
+def power_loss_all(context: FaultContext, rng: random.Random) -> None:
+    """Nodes that do not run lose what is left in their page cache, too."""
+    if not context.guard.allows_any():
+        return
+    context.happened("power-loss-all", f"running were {context.cluster.running}")
+    for node_id in context.cluster.hosts:
+        _lose_power(context, node_id)
+        context.keep_down(node_id, _down_s(rng))
+
+
+@fault("wipe", "a machine loses its power and comes back with a new, empty disk", by_default=False)
+def wipe(context: FaultContext, rng: random.Random) -> None:
+    """Not while `DamageGuard` spares the node, nor in a cluster that is not whole."""
+    node_id, down_s = context.node(rng), _down_s(rng)
+    if node_id is not None and context.guard.allows_wipe(node_id, context.topics):
+        context.happened("wipe", f"node {node_id}, for {down_s:.3f} s")
+        context.host(node_id).wipe()
+        context.damaged(node_id, "wipe")
+        context.keep_down(node_id, down_s)
+
+
+# -- in the middle of a disk operation
+
+
+def _at_operation(
+    context: FaultContext,
+    rng: random.Random,
+    name: str,
+    allows: Callable[[int], bool],
+    end_node: Callable[[int], None],
+) -> None:
+    """Ends a node in one of its next changes of the disk, if `allows` says so before and at that moment."""
+    node_id = context.node(rng)
+    countdown, fraction, down_s = rng.randint(1, OPERATIONS_MAX), rng.random(), _down_s(rng)
+    if node_id is None or not allows(node_id):
+        return
+    target, host = node_id, context.host(node_id)
+    victim = host.process
+
+    def end() -> None:
+        end_node(target)
+        context.keep_down(target, down_s)
+
+    def strike(operation: str, path: str) -> None:
+        nonlocal countdown
+        if operation in READS or host.process is not victim:
+            return
+        countdown -= 1
+        if countdown == 0:
+            disarm()
+            if allows(target):
+                context.happened(name, f"node {target}, in {operation} {path}, for {down_s:.3f} s")
+                raise TornOperation(fraction, end)
+
+    host.storage.add_hook(strike)
+    disarm = context.until(ARMED_S, lambda: host.storage.remove_hook(strike))
+
+
+# -- pause and restart
+
+
+def _pause(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
+    if node_id is None or context.host(node_id).paused:
+        return
+    process, pause_s = context.host(node_id).process, _pause_s(rng)
+
+    def resume() -> None:
+        if context.host(node_id).process is process:
+            context.host(node_id).resume()
+
+    context.happened(name, f"node {node_id}, for {pause_s:.3f} s")
+    context.host(node_id).pause()
+    context.until(pause_s, resume)
+
+
+@fault("pause", "a node does nothing for a while (SIGSTOP), and does not know it")
+def pause(context: FaultContext, rng: random.Random) -> None:
+    """Any running node that is not paused."""
+    _pause(context, rng, "pause", context.node(rng))
+
+
+@fault("pause-leader", "a partition's leader does nothing for a while, and does not know it")
+def pause_leader(context: FaultContext, rng: random.Random) -> None:
+    """Nothing happens while the drawn partition has no running leader."""
+    _pause(context, rng, "pause-leader", context.leader(rng))
+
+
+@fault("pause-controller", "the active controller does nothing for a while, and does not know it")
+def pause_controller(context: FaultContext, rng: random.Random) -> None:
+    """Nothing happens while there is none."""
+    _pause(context, rng, "pause-controller", context.cluster.active_controller())
+
+
+@fault("restart", "a controlled shutdown of a node, and a start")
+def restart(context: FaultContext, rng: random.Random) -> None:
+    """A paused node does not hear the signal, and one that stops has heard it."""
+    node_id, down_s = context.node(rng), _down_s(rng)
+    if node_id is None or context.host(node_id).paused or context.cluster.is_stopping(node_id):
+        return
+    context.happened("restart", f"node {node_id}, not started for {down_s:.3f} s")
+    context.cluster.stop_node(node_id)
+    context.keep_down(node_id, down_s)
+
+
+KINDS = (
+    kill,
+    kill_leader,
+    kill_controller,
+    kill_all,
+    kill_mid_operation,
+    pause,
+    pause_leader,
+    pause_controller,
+    restart,
+    power_loss,
+    power_loss_mid_operation,
+    power_loss_all,
+    wipe,
+)

@@ -1,0 +1,39 @@
+"""One scenario in an interpreter of its own: `python -m kraft.chaos.fresh MODULE:FUNCTION < scenario.json`.
+
+Prints the outcome as one line of JSON. The interpreter holds nothing of earlier runs and has its own
+PYTHONHASHSEED, so that a run which leans on either shows. Started by `kraft.chaos.campaign`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from functools import reduce
+from typing import cast
+
+from kraft.chaos.campaign import Run, encoded
+from kraft.chaos.pool import dump_stack_at_cpu_limit, write_all
+from kraft.chaos.scenario import Scenario
+
+
+def main(arguments: list[str]) -> None:
+    """Plays the scenario on standard input, and ends the process without cleaning up after it."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # nothing but the outcome goes to standard output
+    dump_stack_at_cpu_limit(answer)
+    code = 1
+    try:
+        module, _, name = arguments[0].partition(":")
+        run = cast(Run, reduce(getattr, name.split("."), importlib.import_module(module)))
+        write_all(answer, encoded(run(Scenario.from_json(sys.stdin.read()))))
+        code = 0
+    except BaseException:  # noqa: BLE001 - who started it reports it
+        write_all(answer, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

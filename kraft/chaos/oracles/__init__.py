@@ -1,0 +1,145 @@
+"""White-box oracles: they watch the logs, high watermarks, ISRs and metadata of all nodes of a run.
+
+A run installs one `WhiteBox`, which wraps methods of product classes from outside and feeds pure models:
+`shadow_log` and `committed` (what each replica holds, what is committed), `replication` and `replica_events`
+(the oracles of data), `metadata` and `raft` (those of the quorum), `durability` (what must be on the
+platter), `excuse` (what injected faults explain), `convergence` (the end). All of it is incremental: work
+is done when something changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from kraft.chaos.cluster import SimulatedCluster
+from kraft.chaos.history import TopicKey, Value
+from kraft.chaos.oracles.convergence import Convergence
+from kraft.chaos.oracles.durability import Durability
+from kraft.chaos.oracles.events import COUNTERS
+from kraft.chaos.oracles.metadata import CommittedMetadata
+from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
+from kraft.chaos.oracles.probes_quorum import QuorumProbes
+from kraft.chaos.oracles.raft import Quorum
+from kraft.chaos.oracles.replica_events import ReplicaEvents
+from kraft.chaos.oracles.replication import Replication
+from kraft.chaos.oracles.wrapping import Whose
+from kraft.chaos.verdict import Verdicts
+from kraft.chaos.world.inodes import Inode
+from kraft.config import load_config
+from quorum.metadata.image import MetadataImage
+
+__all__ = ["COUNTERS", "WhiteBox"]
+
+POWER_LOSS, WIPE = "power loss", "wipe"
+_LOG_SUFFIX = ".log"
+
+
+class WhiteBox:
+    """The judges of what clients do not see. One for each run, made before the cluster starts."""
+
+    def __init__(self, cluster: SimulatedCluster, verdicts: Verdicts) -> None:
+        self._cluster = cluster
+        self._verdicts = verdicts
+        verdicts.declare(COUNTERS)
+        whose = Whose(cluster.simulation.scheduler, cluster.node_id_of)
+        self.metadata = CommittedMetadata(verdicts, unclean_default=_unclean_default(cluster))
+        self.replication = Replication(verdicts, self.metadata, self._running_epoch)
+        self.quorum = Quorum(verdicts, self.metadata)
+        self._replicas = ReplicaEvents(verdicts, self.replication)
+        self._log_probes = LogProbes(verdicts, whose, self._replicas, self._segments_in)
+        self._partition_probes = PartitionProbes(verdicts, whose, self.replication)
+        self._durability = Durability(
+            verdicts, lambda node_id: cluster.hosts[node_id].storage, cluster.controller_ids
+        )
+        self._quorum_probes = QuorumProbes(verdicts, whose, self.quorum, self.metadata, self._durability)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Puts the probes on the product's classes, for the length of the run."""
+        with ExitStack() as stack:
+            for probes in (self._log_probes, self._partition_probes, self._quorum_probes):
+                stack.enter_context(probes.installed())
+            yield
+
+    # -- what the run tells
+
+    def storage_damaged(self, node_id: int, kind: str) -> None:
+        """Called right after a fault destroyed durable or cached data of a node, or may have.
+
+        `kind` is "power loss", "wipe", "bit rot" or "disk error"; what is really gone is read from the disk.
+        """
+        self._replicas.damaged(
+            node_id,
+            kind,
+            lambda directory: self._segments_in(node_id, directory),
+            is_running=self._cluster.hosts[node_id].alive,
+        )
+        if kind != POWER_LOSS:
+            self._durability.damaged(node_id)
+        if kind == WIPE:
+            self.quorum.forget(node_id)
+
+    def acknowledged(self, key: TopicKey, base_offset: int, values: Sequence[Value]) -> None:
+        """An acks=-1 send of these values was acknowledged to a client, at this offset."""
+        self.replication.acknowledged(key, base_offset, values)
+
+    # -- what it is asked
+
+    def explains(self, key: TopicKey, offset: int, value: Value) -> bool:
+        """Whether the loss of that very record is fully explained by injected faults."""
+        return self.replication.explains(key, offset, value)
+
+    def has_excused_loss(self, topic: str, partition: int) -> bool:
+        """Whether committed records of a partition are gone with an excuse.
+
+        Clients and nodes may complain of that: a producer's sequences, or a high watermark, went back.
+        """
+        return self.replication.has_excused_loss(topic, partition)
+
+    @property
+    def log_starts(self) -> Mapping[TopicKey, int]:
+        """Below which offset retention was allowed to delete records of a partition; only where it did."""
+        return {
+            key: model.committed.retained_from
+            for key, model in self.replication.partitions.items()
+            if model.committed.retained_from
+        }
+
+    def finish(self) -> None:
+        """The last judgement, after the faults are over and the cluster has come to rest."""
+        images: dict[str, MetadataImage] = {}
+        for node_id in self._cluster.running:
+            node = self._cluster.nodes.get(node_id)
+            if node is not None and node.controller is not None:
+                images[f"controller {node_id}"] = node.controller.image
+            if node is not None and node.broker is not None:
+                images[f"broker {node_id}"] = node.broker.loader.image
+        Convergence(self._verdicts, self.metadata, self.replication, self._segments_in).judge(images)
+
+    # -- how it looks into the world
+
+    def _running_epoch(self, node_id: int) -> int | None:
+        process = self._cluster.hosts[node_id].process
+        if process is None:
+            return None
+        return self._quorum_probes.registration(node_id, process.incarnation.name)
+
+    def _segments_in(self, node_id: int, directory: str) -> list[bytes]:
+        """The data files of one log as the disk has them now, in order; none if the folder is gone."""
+        try:
+            folder = self._cluster.hosts[node_id].storage.folder(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found = []
+        for name in sorted(folder.names):
+            node = folder.names[name]
+            if name.endswith(_LOG_SUFFIX) and isinstance(node, Inode):
+                found.append(bytes(node.data))
+        return found
+
+
+def _unclean_default(cluster: SimulatedCluster) -> bool:
+    """What the nodes' own configuration says of unclean elections."""
+    node_id = next(iter(cluster.specs))
+    return load_config(cluster.properties_of(node_id)).log_defaults.unclean_leader_election_enable

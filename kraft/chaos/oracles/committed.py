@@ -1,0 +1,128 @@
+"""What is committed in one partition: the first value that any leader committed at an offset stays for ever.
+
+The true high watermark is the highest that any leader reached; below it every batch is known. A batch
+leaves the prefix only when injected damage, an allowed unclean election or retention explains that it is
+gone. Pure; kept by `replication.ReplicationModel`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from kraft.chaos.oracles.shadow_log import Batch
+
+
+class CommittedPrefix:
+    """The committed batches of one partition that are not deleted by retention."""
+
+    __slots__ = ("_acknowledged", "bases", "batches", "excused", "high_watermark", "newest_epoch",
+                 "of_epoch", "retained_from")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.high_watermark = 0
+        """Of the whole partition: the highest that a leader reached, less what was lost with an excuse."""
+        self.retained_from = 0
+        """What lies below may be gone: some replica's retention was allowed to delete it."""
+        self.batches: list[Batch] = []
+        self.bases: list[int] = []
+        self.of_epoch: list[int] = []
+        """The leader epoch in which each batch was committed (not the one in which it was written)."""
+        self.newest_epoch = -1
+        self.excused: dict[Batch, None] = {}
+        """What was committed, is gone, and may be."""
+        self._acknowledged: dict[int, list[tuple[Batch | None, tuple[bytes, ...]]]] = {}
+
+    def commit(self, batches: Sequence[Batch], high_watermark: int, leader_epoch: int) -> None:
+        """A leader's high watermark passed `batches`."""
+        self.batches.extend(batches)
+        self.bases.extend([batch.base for batch in batches])
+        self.of_epoch.extend([leader_epoch] * len(batches))
+        self.high_watermark = high_watermark
+        self.newest_epoch = max(self.newest_epoch, leader_epoch)
+
+    def between(self, low: int, high: int) -> list[Batch]:
+        """The committed batches that begin at `low` or later and below `high`."""
+        bases = self.bases
+        return self.batches[bisect_left(bases, low) : bisect_left(bases, high)]
+
+    def before_epoch(self, leader_epoch: int) -> list[Batch]:
+        """What was committed before this leader epoch began, and is to be kept."""
+        first = bisect_left(self.bases, self.retained_from)
+        if self.newest_epoch < leader_epoch:
+            return self.batches[first:]
+        chosen = zip(self.batches[first:], self.of_epoch[first:], strict=True)
+        return [batch for batch, epoch in chosen if epoch < leader_epoch]
+
+    def contains(self, batch: Batch) -> bool:
+        index = bisect_left(self.bases, batch.base)
+        return index < len(self.batches) and self.batches[index] == batch
+
+    def retain_from(self, offset: int) -> None:
+        """Retention was allowed to delete what lies below `offset`."""
+        if offset <= self.retained_from:
+            return
+        self.retained_from = offset
+        first = bisect_left(self.bases, offset)
+        if first and self.batches[first - 1].next > offset:
+            first -= 1
+        del self.batches[:first], self.bases[:first], self.of_epoch[:first]
+
+    def give_up(self, batches: Sequence[Batch]) -> None:
+        """These are gone; the high watermark goes back if they were the last ones."""
+        gone = dict.fromkeys(batches)
+        self.excused.update(gone)
+        kept = [
+            (batch, epoch)
+            for batch, epoch in zip(self.batches, self.of_epoch, strict=True)
+            if batch not in gone
+        ]
+        self.batches = [batch for batch, _ in kept]
+        self.bases = [batch.base for batch in self.batches]
+        self.of_epoch = [epoch for _, epoch in kept]
+        last = max((batch.next for batch in gone), default=-1)
+        if last >= self.high_watermark:
+            first = min(batch.base for batch in gone)
+            self.high_watermark = self.batches[-1].next if self.batches else max(first, self.retained_from)
+
+    # -- what clients were told
+
+    def acknowledge(self, base_offset: int, values: tuple[bytes, ...]) -> str | None:
+        """An acks=-1 send was acknowledged at `base_offset`. Returns what is wrong with that, if anything."""
+        end = base_offset + len(values)
+        index = bisect_left(self.bases, base_offset)
+        batch = self.batches[index] if index < len(self.bases) else None
+        if batch is not None and (batch.base, batch.next) == (base_offset, end):
+            self._remember(base_offset, batch, values)
+            return None
+        for lost in self.excused:
+            if (lost.base, lost.next) == (base_offset, end):
+                self._remember(base_offset, lost, values)
+                return None
+        self._remember(base_offset, None, values)
+        if end <= self.retained_from:
+            return None
+        if end > self.high_watermark:
+            return f"offsets {base_offset} to {end - 1}, but the high watermark is {self.high_watermark}"
+        return f"offsets {base_offset} to {end - 1}, where no such batch was committed"
+
+    def _remember(self, base_offset: int, batch: Batch | None, values: tuple[bytes, ...]) -> None:
+        self._acknowledged.setdefault(base_offset, []).append((batch, values))
+
+    def was_acknowledged(self, batch: Batch) -> bool:
+        """Whether a client was told that this batch is safe."""
+        return any(known == batch for known, _ in self._acknowledged.get(batch.base, ()))
+
+    def explains(self, offset: int, value: bytes) -> bool:
+        """Whether `value` was at `offset`, is gone, and may be."""
+        covering = [batch for batch in self.excused if batch.base <= offset < batch.next]
+        if not covering:
+            return False
+        known = False
+        for batch in covering:
+            for acknowledged, values in self._acknowledged.get(batch.base, ()):
+                if values[offset - batch.base : offset - batch.base + 1] == (value,):
+                    known = True
+                    if acknowledged == batch:
+                        return True
+        return not known

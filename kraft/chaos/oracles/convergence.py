@@ -1,0 +1,96 @@
+"""What must be so at the end, when faults are over and everything has come to rest.
+
+Every replica of a partition holds the same batches, on its disk too, and all that is committed; images at
+one offset are equal byte for byte. Called by `WhiteBox.finish`; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kraft.chaos.history import TopicKey
+from kraft.chaos.oracles.metadata import CommittedMetadata
+from kraft.chaos.oracles.replication import PartitionModel, Replication
+from kraft.chaos.oracles.scan import sound_batches
+from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
+from kraft.chaos.verdict import Verdicts
+from quorum.metadata.image import MetadataImage, PartitionImage
+
+SegmentsIn = Callable[[int, str], Sequence[bytes]]
+
+
+class Convergence:
+    """The judgement at the end of a run."""
+
+    def __init__(
+        self,
+        verdicts: Verdicts,
+        metadata: CommittedMetadata,
+        replication: Replication,
+        segments_in: SegmentsIn,
+    ) -> None:
+        self._verdicts = verdicts
+        self._metadata = metadata
+        self._replication = replication
+        self._segments_in = segments_in
+
+    def judge(self, images: Mapping[str, MetadataImage]) -> None:
+        """`images`: what every node holds, by a name for people."""
+        for who, image in images.items():
+            if image.offset < self._metadata.offset:
+                self._verdicts.violated(
+                    "liveness",
+                    f"{who} has metadata up to {image.offset}, committed is {self._metadata.offset}",
+                )
+            self._metadata.compare_state(who, image.offset, image.encode())
+        for key, model in self._replication.partitions.items():
+            state = self._metadata.partition(key)
+            if state is not None:
+                self._judge_partition(key, model, state)
+
+    def _judge_partition(self, key: TopicKey, model: PartitionModel, state: PartitionImage) -> None:
+        name = self._replication.name(key)
+        logs = {node: model.replicas.get(node) for node in state.replicas}
+        leader = logs.get(state.leader)
+        if leader is None:
+            self._verdicts.violated(
+                "liveness", f"{name}: its leader is {state.leader}, which has no log of it"
+            )
+            return
+        if model.committed.high_watermark != leader.end:
+            self._verdicts.violated(
+                "liveness",
+                f"{name}: the leader's log ends at {leader.end}, committed is {model.committed.high_watermark}",
+            )
+        start = max(log.start for log in logs.values() if log is not None)
+        expected = [batch for batch in leader.batches if batch.next > start]
+        for node, log in logs.items():
+            mine = [] if log is None else [batch for batch in log.batches if batch.next > start]
+            if log is None or log.end != leader.end:
+                end = "nowhere" if log is None else log.end
+                self._verdicts.violated(
+                    "liveness", f"{name}: node {node} ends at {end}, the leader at {leader.end}"
+                )
+            elif mine != expected:
+                self._verdicts.violated(
+                    "log-matching", f"{name}: the logs of {node} and of leader {state.leader} differ"
+                )
+            if log is not None:
+                self._judge_disk(name, node, model, log, start)
+
+    def _judge_disk(self, name: str, node: int, model: PartitionModel, log: ShadowLog, start: int) -> None:
+        """What a replica must hold is really on its disk."""
+        sound: set[Batch] = set(sound_batches(self._segments_in(node, log.directory)))
+        gone = [
+            batch
+            for batch in log.batches
+            if batch not in sound and batch not in log.lost and batch.next > start
+        ]
+        if gone:
+            oracle = (
+                "no-committed-record-lost" if any(map(model.committed.contains, gone)) else "log-matching"
+            )
+            self._verdicts.violated(
+                oracle,
+                f"{name}: the disk of node {node} lacks {len(gone)} batches from offset {gone[0].base} on",
+            )

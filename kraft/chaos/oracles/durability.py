@@ -1,0 +1,97 @@
+"""What voters promise must be on the platter by then: votes, and committed entries on a majority.
+
+A vote that a power loss can take back may be given twice, and an entry that a majority can forget may be
+lost; both are judged when they are made, not only when a power loss happens to show them: the first as
+vote-once, the second as metadata-agreement (Raft, section 5.2 and figure 2, "persistent state"). Reads the
+simulated disks as a power loss would leave them at worst.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from struct import Struct
+
+from kraft.chaos.verdict import Verdicts
+from kraft.chaos.world.inodes import Inode
+from kraft.chaos.world.storage import Storage
+
+ENTRY_EVERY = 4
+"""Entries are looked for on disks at offsets that this divides."""
+
+_QUORUM_STATE = "quorum-state"
+_OFFSET = Struct(">q")
+_EPOCH = Struct(">i")
+_EPOCH_AT = 12
+
+
+class Durability:
+    """Looks at voters' disks. `storage_of` knows them by node id."""
+
+    def __init__(
+        self, verdicts: Verdicts, storage_of: Callable[[int], Storage], voters: Sequence[int]
+    ) -> None:
+        self._verdicts = verdicts
+        self._storage_of = storage_of
+        self._voters = voters
+        self._damaged: dict[int, None] = {}
+
+    def damaged(self, node: int) -> None:
+        """An injected fault destroyed what was durable there: its disk is no witness any more."""
+        self._damaged[node] = None
+
+    def vote(self, voter: int, term: int, candidate: int, directory: str) -> None:
+        """A voter is about to say, or says by standing itself, that it votes for a candidate."""
+        if voter in self._damaged:
+            return
+        content = self._durable_files(voter, directory).get(_QUORUM_STATE, b"")
+        try:
+            fields = json.loads(content.partition(b"\n")[0])
+            remembered = (int(fields["leaderEpoch"]), int(fields["votedId"]))
+        except (ValueError, KeyError, TypeError):
+            remembered = (-1, -1)
+        if remembered[0] < term or (remembered[0] == term and remembered[1] != candidate):
+            self._verdicts.violated(
+                "vote-once",
+                f"voter {voter} votes for {candidate} in term {term}; after a power loss it would know of a vote"
+                f" for {remembered[1]} in term {remembered[0]}",
+            )
+
+    def committed(self, offset: int, epoch: int, directory: str) -> None:
+        """An entry is committed: more than half of the voters would have it after a power loss."""
+        if offset % ENTRY_EVERY or self._damaged:
+            return
+        holders = [voter for voter in self._voters if self._holds(voter, offset, epoch, directory)]
+        if 2 * len(holders) <= len(self._voters):
+            self._verdicts.violated(
+                "metadata-agreement",
+                f"the entry of epoch {epoch} at offset {offset} is committed, and durable only at {holders} of"
+                f" the voters {list(self._voters)}",
+            )
+
+    def _holds(self, voter: int, offset: int, epoch: int, directory: str) -> bool:
+        key = _OFFSET.pack(offset)
+        files = self._durable_files(voter, directory)
+        for name in sorted(files, reverse=True):
+            content = files[name]
+            if name.endswith(".log"):
+                position = content.find(key)
+                while position >= 0:
+                    if content[position + _EPOCH_AT : position + _EPOCH_AT + 4] == _EPOCH.pack(epoch):
+                        return True
+                    position = content.find(key, position + 1)
+            elif name.endswith(".checkpoint") and int(name.partition("-")[0]) > offset:
+                return True
+        return False
+
+    def _durable_files(self, voter: int, directory: str) -> dict[str, bytes]:
+        """What a power loss leaves of a voter's files, at worst."""
+        try:
+            folder = self._storage_of(voter).folder(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        return {
+            name: bytes(node.durable_content() if node.pending else node.data)
+            for name, node in folder.durable.items()
+            if isinstance(node, Inode)
+        }

@@ -1,0 +1,49 @@
+"""The counters of the white-box oracles: what of replication and of the quorum really happened in a run.
+
+Declared in one place, so that a counter that stays at zero is seen. Counted by the models of this
+package through `Verdicts.happened`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEADER_ELECTION: Final = "leader election"
+UNCLEAN_ELECTION: Final = "unclean election"
+NO_LEADER: Final = "partition without leader"
+ISR_SHRINK: Final = "ISR shrink"
+ISR_EXPAND: Final = "ISR expand"
+TOPIC_CREATED: Final = "topic created"
+TOPIC_DELETED: Final = "topic deleted"
+BROKER_REGISTERED: Final = "broker registered"
+BROKER_FENCED: Final = "broker fenced"
+BROKER_UNFENCED: Final = "broker unfenced"
+BROKER_SHUTDOWN: Final = "controlled shutdown begun"
+LAST_MEMBER_FENCED: Final = "last ISR member fenced"
+PROPOSAL_REFUSED: Final = "proposal refused at apply"
+
+CONTROLLER_ELECTION: Final = "controller election"
+METADATA_SNAPSHOT: Final = "metadata snapshot"
+SNAPSHOT_INSTALL: Final = "snapshot install"
+BROKER_SNAPSHOT: Final = "metadata snapshot to a broker"
+VOTE: Final = "vote"
+
+TRUNCATION: Final = "truncation"
+LOG_RESET: Final = "log reset to the leader's start"
+LOG_ROLL: Final = "log roll"
+RETENTION: Final = "retention"
+LOG_DELETED: Final = "log deleted"
+FOLLOWER_RESTART: Final = "follower restart"
+LOG_RECOVERED: Final = "torn log tail cut"
+DUPLICATE_BATCH: Final = "duplicate batch"
+RAISED_BY_FETCH: Final = "high watermark raised by follower fetch"
+RAISED_BY_ISR: Final = "high watermark raised by ISR change"
+RAISED_ALONE: Final = "high watermark raised by the leader alone"
+HIGH_WATERMARK_CUT: Final = "high watermark cut back with a log"
+BATCH_DAMAGED: Final = "batch lost to injected damage"
+BATCH_BACK: Final = "damaged batch copied back"
+
+COUNTERS: Final = tuple(
+    sorted(value for name, value in globals().items() if name.isupper() and isinstance(value, str))
+)
+"""Every counter of this package, in order."""

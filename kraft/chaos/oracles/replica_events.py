@@ -1,0 +1,141 @@
+"""What happens to the logs of replicas, taken into their shadows; `replication` judges what follows from it.
+
+Opened, appended to, truncated, cut by retention, deleted, damaged. Pure: fed by `probes`, which brings the
+bytes of a disk when (and only when) they have to be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kraft.chaos.history import TopicKey
+from kraft.chaos.oracles import events
+from kraft.chaos.oracles.excuse import damage, reopen
+from kraft.chaos.oracles.replication import Replication
+from kraft.chaos.oracles.scan import sound_batches
+from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
+from kraft.chaos.verdict import Verdicts
+
+Segments = Callable[[], Sequence[bytes]]
+"""The bytes of a log's data files, in order of their base offsets."""
+
+
+class ReplicaEvents:
+    """Keeps the shadows of all logs."""
+
+    def __init__(self, verdicts: Verdicts, replication: Replication) -> None:
+        self._verdicts = verdicts
+        self._replication = replication
+
+    def opened(
+        self, key: TopicKey, node: int, directory: str, start: int, end: int, segments: Segments
+    ) -> None:
+        """A process opened a log, or made one, and claims that it holds `start` to `end`."""
+        model = self._replication.model(key)
+        if model is None:
+            return
+        model.leading.pop(node, None)
+        log = model.replicas.get(node)
+        if log is None:
+            log = model.replicas[node] = ShadowLog(directory, start, start)
+        known = not log.uncertain and log.damaged_from is None and (log.start, log.end) == (start, end)
+        if known:
+            return
+        lost = len(log.lost)
+        given_up = reopen(log, sound_batches(segments()), start, end)
+        if len(log.lost) > lost:
+            self._verdicts.happened(
+                events.BATCH_DAMAGED, f"node {node} {directory}, when opened", len(log.lost) - lost
+            )
+        self._replication.gave_up(model, node, given_up, f"opened its log and found it to end at {end}")
+
+    def appended(self, key: TopicKey, node: int, batches: Sequence[Batch], directory: str) -> None:
+        """Batches were written at the end of a log."""
+        log = self._replication.replica(key, node)
+        if log is None:
+            model = self._replication.model(key)
+            if model is None:
+                return
+            start = batches[0].base if batches else 0
+            log = model.replicas[node] = ShadowLog(directory, start, start)
+        for batch in batches:
+            if log.append(batch):
+                self._verdicts.coverage[events.BATCH_BACK] += 1
+
+    def truncated(self, key: TopicKey, node: int, offset: int, end: int, *, done: bool) -> None:
+        """A log was cut at `offset` and ends at `end`; not `done`: it began to, and failed or was killed."""
+        model = self._replication.partitions.get(key)
+        log = None if model is None else model.replicas.get(node)
+        if model is None or log is None:
+            return
+        removed = log.cut(offset)
+        log.start = min(log.start, log.end)
+        if done:
+            log.end = end
+        else:
+            log.uncertain = True
+        if removed:
+            text = f"node {node} {self._replication.name(key)} to {offset}, {len(removed)} batches"
+            self._verdicts.happened(events.TRUNCATION, text)
+            self._replication.gave_up(model, node, removed, f"truncated its log to {offset}")
+
+    def restarted(self, key: TopicKey, node: int, offset: int, *, done: bool) -> None:
+        """A log was emptied, to start anew at `offset`."""
+        model = self._replication.partitions.get(key)
+        log = None if model is None else model.replicas.get(node)
+        if model is None or log is None:
+            return
+        removed = log.restart_at(offset)
+        log.uncertain = log.uncertain or not done
+        self._verdicts.happened(events.LOG_RESET, f"node {node} {self._replication.name(key)} at {offset}")
+        self._replication.gave_up(model, node, removed, f"emptied its log, to start at {offset}")
+
+    def start_raised(self, key: TopicKey, node: int, offset: int, *, by_retention: bool) -> None:
+        """A log gave up its oldest batches: by its own retention, or because its leader had."""
+        model = self._replication.partitions.get(key)
+        log = None if model is None else model.replicas.get(node)
+        if model is None or log is None or offset <= log.start:
+            return
+        if by_retention:
+            self._verdicts.happened(
+                events.RETENTION, f"node {node} {self._replication.name(key)} up to {offset}"
+            )
+            if offset > model.committed.high_watermark:
+                self._verdicts.violated(
+                    "no-committed-record-lost",
+                    f"{self._replication.name(key)}: retention at node {node} deleted up to {offset},"
+                    f" but only what is below {model.committed.high_watermark} is committed",
+                )
+            model.committed.retain_from(offset)
+        elif offset > model.committed.retained_from:
+            gone = [batch for batch in log.batches if batch.next <= offset]
+            log.start_at(offset)
+            self._replication.gave_up(
+                model, node, gone, f"moved its log start to {offset}, where nobody's is"
+            )
+        log.start_at(offset)
+
+    def deleted(self, key: TopicKey, node: int) -> None:
+        """A log was removed from its node."""
+        model = self._replication.partitions.get(key)
+        log = None if model is None else model.replicas.pop(node, None)
+        if model is None or log is None:
+            return
+        self._verdicts.happened(events.LOG_DELETED, f"node {node} {self._replication.name(key)}")
+        self._replication.gave_up(model, node, log.batches, "deleted its log")
+
+    def damaged(
+        self, node: int, kind: str, segments_in: Callable[[str], Sequence[bytes]], *, is_running: bool
+    ) -> None:
+        """An injected fault of `kind` destroyed data on a node's disk just now. `segments_in`: by folder."""
+        for key, model in self._replication.partitions.items():
+            log = model.replicas.get(node)
+            if log is None:
+                continue
+            count = damage(log, sound_batches(segments_in(log.directory)), kind, is_running=is_running)
+            if count:
+                self._verdicts.happened(
+                    events.BATCH_DAMAGED,
+                    f"node {node} {self._replication.name(key)} by {kind}, {count} batches",
+                    count,
+                )

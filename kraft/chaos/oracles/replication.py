@@ -1,0 +1,358 @@
+"""The replicas of all partitions against what is committed: the oracles of replicated data.
+
+Judges leader-completeness, leader-candidate-completeness, log-matching, high-watermark-monotonic,
+high-watermark-bounded, strong-isr, no-committed-record-lost, consistent-read and one-leader-per-epoch, each
+when something changes that it speaks of, in time proportional to the change. The rules are those of
+Kafka's TLA+ models and KIP-101, 497, 841, 903 and 966; `excuse` has the only excuse. Pure: fed by `probes`
+with what was done to logs and partitions, and by `metadata` with the newest committed state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kraft.chaos.history import TopicKey
+from kraft.chaos.oracles.committed import CommittedPrefix
+from kraft.chaos.oracles.excuse import is_excused
+from kraft.chaos.oracles.metadata import CommittedMetadata
+from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
+from kraft.chaos.verdict import Verdicts
+from quorum.metadata.image import PartitionImage
+
+RunningEpoch = Callable[[int], int | None]
+"""The broker epoch under which a node's process runs now; None if none does, or it did not register yet."""
+
+
+class LeaderView(NamedTuple):
+    """What a leader goes by when it moves its high watermark."""
+
+    epoch: int
+    isr: tuple[int, ...]
+    """The committed ISR as it knows it."""
+    maximal_isr: tuple[int, ...]
+    """Every broker that may be in the ISR by now."""
+    min_isr: int
+    """min.insync.replicas, bounded by the replication factor."""
+
+
+class PartitionModel:
+    """One partition: its replicas, what is committed, and who led it when."""
+
+    __slots__ = ("committed", "key", "leaders", "leading", "replicas", "seen")
+
+    def __init__(self, key: TopicKey) -> None:
+        self.key = key
+        self.committed = CommittedPrefix()
+        self.replicas: dict[int, ShadowLog] = {}
+        self.leaders: dict[int, int] = {}
+        """Who really led, by leader epoch."""
+        self.leading: dict[int, int] = {}
+        """The epoch that each node's process leads in now."""
+        self.seen: dict[int, int] = {}
+        """The highest high watermark of each leader epoch."""
+
+
+class Replication:
+    """All partitions that exist. `running_epoch` says which incarnations count."""
+
+    def __init__(self, verdicts: Verdicts, metadata: CommittedMetadata, running_epoch: RunningEpoch) -> None:
+        self._verdicts = verdicts
+        self._metadata = metadata
+        self._running_epoch = running_epoch
+        self._gone: set[bytes] = set()
+        self._past: dict[TopicKey, PartitionModel] = {}
+        self.partitions: dict[TopicKey, PartitionModel] = {}
+        metadata.on_partition = self.isr_changed
+        metadata.on_topic_gone = self.topic_gone
+
+    def model(self, key: TopicKey) -> PartitionModel | None:
+        """The partition's model, made when it is first heard of; None once its topic is gone."""
+        model = self.partitions.get(key)
+        if model is None and key[0] not in self._gone:
+            model = self.partitions[key] = PartitionModel(key)
+        return model
+
+    def replica(self, key: TopicKey, node: int) -> ShadowLog | None:
+        """The shadow of a node's log; None if there is none or the topic is gone."""
+        model = self.partitions.get(key)
+        return None if model is None else model.replicas.get(node)
+
+    def topic_gone(self, topic_id: bytes) -> None:
+        """A topic was deleted: nothing of it is promised any more."""
+        self._gone.add(topic_id)
+        for key in [key for key in self.partitions if key[0] == topic_id]:
+            self._past[key] = self.partitions.pop(key)
+
+    # -- high watermarks
+
+    def high_watermark_raised(
+        self, key: TopicKey, node: int, before: int, offset: int, view: LeaderView | None
+    ) -> None:
+        """A replica moves its high watermark; `view` is None at a follower."""
+        model = self.partitions.get(key)
+        log = None if model is None else model.replicas.get(node)
+        if model is None or log is None:
+            return
+        if offset < before:
+            self._violated(
+                "high-watermark-monotonic", model, f"node {node} moves it from {before} to {offset}"
+            )
+        if offset > log.end:
+            self._violated(
+                "high-watermark-bounded",
+                model,
+                f"node {node} moves it to {offset}, behind its log end {log.end}",
+            )
+        committed = model.committed
+        known = committed.high_watermark
+        self._compare(model, node, log, before, min(offset, known), is_leader=view is not None)
+        if view is not None:
+            if offset < model.seen.get(view.epoch, 0):
+                self._went_back(model, node, view.epoch, offset)
+            model.seen[view.epoch] = max(offset, model.seen.get(view.epoch, 0))
+            if offset > known:
+                self._commit(model, node, log, offset, view)
+        elif offset > known:
+            self._violated(
+                "high-watermark-bounded",
+                model,
+                f"follower {node} moves it to {offset}; no leader had it above {known}",
+            )
+
+    def consumer_saw(self, key: TopicKey, node: int, leader_epoch: int, high_watermark: int) -> None:
+        """A leader answered a consumer."""
+        model = self.partitions.get(key)
+        if model is None:
+            return
+        seen = model.seen.get(leader_epoch, 0)
+        if high_watermark < seen:
+            self._went_back(model, node, leader_epoch, high_watermark)
+        elif high_watermark > seen:
+            model.seen[leader_epoch] = high_watermark
+
+    def _went_back(self, model: PartitionModel, node: int, leader_epoch: int, offset: int) -> None:
+        self._violated(
+            "high-watermark-monotonic",
+            model,
+            f"in epoch {leader_epoch} it was {model.seen[leader_epoch]}, and leader {node} has it at {offset}",
+        )
+
+    def _compare(
+        self, model: PartitionModel, node: int, log: ShadowLog, low: int, high: int, *, is_leader: bool
+    ) -> None:
+        """What a high watermark newly covers must be what was committed there first."""
+        low = max(low, model.committed.retained_from, log.start)
+        if high <= low:
+            return
+        mine, theirs = log.between(low, high), model.committed.between(low, high)
+        if mine == theirs:
+            return
+        excused = model.committed.excused
+        wrong = [batch for batch in mine if batch not in theirs and batch not in excused]
+        wrong = wrong or [batch for batch in theirs if batch not in mine and batch not in log.lost]
+        if wrong:
+            text = f"node {node} shows offsets {low} to {high - 1}; {_text(wrong)} is not what was committed there"
+            self._violated("log-matching", model, text)
+            if is_leader:
+                self._violated("consistent-read", model, text)
+
+    def _commit(
+        self, model: PartitionModel, node: int, log: ShadowLog, offset: int, view: LeaderView
+    ) -> None:
+        """A leader commits what nobody had committed."""
+        committed = model.committed
+        new = log.between(committed.high_watermark, offset)
+        state = self._metadata.partition(model.key)
+        isr = view.isr if state is None else state.isr
+        if len(view.isr) < view.min_isr:
+            self._violated(
+                "strong-isr",
+                model,
+                f"leader {node} commits {_text(new)} with an ISR of {view.isr};"
+                f" min.insync.replicas asks for {view.min_isr}",
+            )
+        for member in dict.fromkeys((*isr, *view.maximal_isr)):
+            missing = self._missing(model, member, new) if member != node else []
+            if missing and member in isr:
+                self._violated(
+                    "strong-isr",
+                    model,
+                    f"leader {node} commits {_text(missing)}, which ISR member {member} lacks",
+                )
+            if missing and member in view.maximal_isr:
+                self._violated(
+                    "high-watermark-bounded",
+                    model,
+                    f"leader {node} moves it to {offset}; {member} of the maximal ISR lacks {_text(missing)}",
+                )
+            if missing and member in isr and self._counts(member):
+                self._violated(
+                    "leader-candidate-completeness",
+                    model,
+                    f"ISR member {member} lacks {_text(missing)}, and the high watermark is {offset}",
+                )
+        committed.commit(new, offset, view.epoch)
+
+    def _missing(self, model: PartitionModel, member: int, wanted: list[Batch]) -> list[Batch]:
+        """What a replica never had, or gave up by itself. What damage took from it, it had: a leader cannot
+        know of that before the replica comes back under another registration."""
+        other = model.replicas.get(member)
+        if other is None:
+            return wanted
+        return [batch for batch in other.missing(wanted) if batch not in other.lost]
+
+    def _counts(self, member: int) -> bool:
+        """Whether a broker runs under its registered incarnation."""
+        epoch = self._running_epoch(member)
+        return epoch is not None and epoch == self._metadata.broker_epoch(member)
+
+    # -- leaders and members
+
+    def became_leader(self, key: TopicKey, node: int, leader_epoch: int, high_watermark: int) -> None:
+        """A broker leads from now on in a leader epoch that it did not lead before."""
+        model = self.model(key)
+        if model is None:
+            return
+        model.leading[node] = leader_epoch
+        first = model.leaders.setdefault(leader_epoch, node)
+        chosen = self._metadata.leader_in(key, leader_epoch)
+        if first != node or chosen not in (None, node):
+            other = first if first != node else chosen
+            self._violated(
+                "one-leader-per-epoch", model, f"{node} leads in epoch {leader_epoch}, which is {other}'s"
+            )
+        if high_watermark < model.seen.get(leader_epoch, 0):
+            self._went_back(model, node, leader_epoch, high_watermark)
+        log = model.replicas.get(node)
+        wanted = model.committed.before_epoch(leader_epoch)
+        missing = wanted if log is None else log.missing(wanted)
+        if missing:
+            self._judge_missing(model, node, leader_epoch, missing)
+
+    def _judge_missing(
+        self, model: PartitionModel, node: int, leader_epoch: int, missing: list[Batch]
+    ) -> None:
+        """A new leader lacks committed batches: each has its excuse, or is a violation."""
+        where = f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} lacks"
+        state = self._metadata.partition(model.key)
+        isr = () if state is None else state.isr
+        allowed = self._metadata.is_unclean(model.key, leader_epoch) and self._metadata.allows_unclean(
+            model.key
+        )
+        damaged = [batch for batch in missing if is_excused(batch, isr, model.replicas)]
+        bare = [batch for batch in missing if batch not in damaged]
+        if damaged:
+            kinds = sorted({model.replicas[member].lost[batch] for member in isr for batch in damaged})
+            self._verdicts.excused(
+                f"{where} {_text(damaged)}, lost by all of the ISR {isr}: {', '.join(kinds)}"
+            )
+        if bare and allowed:
+            self._verdicts.excused(f"{where} {_text(bare)}; the topic allows unclean elections")
+            bare = []
+        if bare:
+            self._verdicts.violated("leader-completeness", f"{where} {_text(bare)}; the ISR is {isr}")
+            told = [batch for batch in bare if model.committed.was_acknowledged(batch)]
+            if told:
+                self._verdicts.violated("no-committed-record-lost", f"{where} {_text(told)}, acknowledged")
+        model.committed.give_up(missing)
+
+    def isr_changed(self, key: TopicKey, before: PartitionImage | None, after: PartitionImage) -> None:
+        """The quorum committed another state of a partition: its members must have what is committed."""
+        model = self.model(key)
+        if model is None or (before is not None and before.isr == after.isr):
+            return
+        high_watermark = model.committed.high_watermark
+        joined = after.isr if before is None else [m for m in after.isr if m not in before.isr]
+        for member in after.isr:
+            log = model.replicas.get(member)
+            end = 0 if log is None else log.end
+            if (end < high_watermark or member in joined) and self._counts(member):
+                self._judge_member(model, member, after)
+
+    def _judge_member(self, model: PartitionModel, member: int, state: PartitionImage) -> None:
+        committed, log = model.committed, model.replicas.get(member)
+        wanted = committed.between(committed.retained_from, committed.high_watermark)
+        if log is None:
+            bare = wanted
+        else:
+            # A batch that rotted away inside a log is its readers' misfortune: the log itself is complete.
+            rotten = log.lost if log.end >= committed.high_watermark else {}
+            bare = [batch for batch in log.missing(wanted) if batch not in rotten]
+        bare = [batch for batch in bare if not is_excused(batch, state.isr, model.replicas)]
+        if bare:
+            self._violated(
+                "leader-candidate-completeness",
+                model,
+                f"{member} of the ISR {state.isr} lacks {_text(bare)}, and the high watermark is"
+                f" {committed.high_watermark}",
+            )
+
+    # -- what logs gave up
+
+    def gave_up(self, model: PartitionModel, node: int, batches: Sequence[Batch], why: str) -> None:
+        """A replica dropped batches by itself: truncated, restarted, deleted."""
+        committed = model.committed
+        gone = [
+            batch for batch in batches if committed.contains(batch) and batch.next > committed.retained_from
+        ]
+        if not gone:
+            return
+        state = self._metadata.partition(model.key)
+        isr = () if state is None else state.isr
+        if node in isr and self._counts(node):
+            self._violated(
+                "leader-candidate-completeness",
+                model,
+                f"{node} of the ISR {isr} {why}, and gave up the committed {_text(gone)}",
+            )
+        kept_by_none = [
+            batch
+            for batch in gone
+            if not any(m in model.replicas and model.replicas[m].holds(batch) for m in isr)
+            and not is_excused(batch, isr, model.replicas)
+        ]
+        if kept_by_none:
+            self._violated(
+                "no-committed-record-lost",
+                model,
+                f"node {node} {why}, and none of the ISR {isr} has the committed {_text(kept_by_none)}",
+            )
+
+    # -- clients
+
+    def acknowledged(self, key: TopicKey, base_offset: int, values: Sequence[bytes]) -> None:
+        """A client was told that its acks=-1 send is safe."""
+        model = self.partitions.get(key)
+        if model is None:
+            return
+        wrong = model.committed.acknowledge(base_offset, tuple(values))
+        if wrong is not None:
+            self._violated("no-committed-record-lost", model, f"acknowledged were {wrong}")
+
+    def explains(self, key: TopicKey, offset: int, value: bytes) -> bool:
+        """Whether that record was committed, is gone, and may be."""
+        model = self.partitions.get(key) or self._past.get(key)
+        return model is not None and model.committed.explains(offset, value)
+
+    def has_excused_loss(self, topic: str, partition: int) -> bool:
+        """Whether committed records of a partition of that name are gone with an excuse."""
+        topic_id = self._metadata.image.topic_ids.get(topic)
+        model = None if topic_id is None else self.partitions.get((topic_id, partition))
+        return model is not None and bool(model.committed.excused)
+
+    def name(self, key: TopicKey) -> str:
+        """A partition's name for people."""
+        return self._metadata.name(key)
+
+    def _violated(self, oracle: str, model: PartitionModel, text: str) -> None:
+        self._verdicts.violated(oracle, f"{self._metadata.name(model.key)}: {text}")
+
+
+def _text(batches: Sequence[Batch]) -> str:
+    """Some batches, for people."""
+    if not batches:
+        return "nothing"
+    first = batches[0]
+    more = f" and {len(batches) - 1} more up to {batches[-1].next - 1}" if len(batches) > 1 else ""
+    return f"batch {first.base}-{first.next - 1} of epoch {first.epoch}{more}"

@@ -1,0 +1,80 @@
+"""Which batches the bytes of a log's segments really hold, without the product's own reading code.
+
+Used after injected damage, when a log is opened after a crash in mid-operation, and at the end of a run.
+Pure: it works on bytes that the judge took from a simulated disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from crc32c import crc32c
+
+from kraft.chaos.oracles.shadow_log import Batch
+
+_HEAD = Struct(">qiibIhi")
+"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta."""
+_HEADER_BYTES = 61
+_LENGTH_ENDS = 12
+_CRC_COVERS_FROM = 21
+_MAGIC = 2
+
+
+def sound_batches(segments: Sequence[bytes]) -> list[Batch]:
+    """Every whole batch with a right checksum, in order of the bytes. A segment is left at its first batch
+    whose length cannot be; one whose checksum is wrong is only left out."""
+    found: list[Batch] = []
+    for data in segments:
+        view = memoryview(data)
+        position, size = 0, len(data)
+        while size - position >= _HEADER_BYTES:
+            base, length, epoch, magic, crc, _, delta = _HEAD.unpack_from(data, position)
+            end = position + _LENGTH_ENDS + length
+            if (
+                magic != _MAGIC
+                or length < _HEADER_BYTES - _LENGTH_ENDS
+                or end > size
+                or delta < 0
+                or base < 0
+            ):
+                break
+            if crc32c(view[position + _CRC_COVERS_FROM : end]) == crc:
+                found.append(Batch(base, base + delta + 1, epoch, crc))
+            position = end
+    return found
+
+
+def chain(batches: Sequence[Batch], start: int, end: int) -> list[Batch]:
+    """Those of `batches` that form a log from `start` to `end`: in order, none behind `end`."""
+    chosen: list[Batch] = []
+    for batch in batches:
+        if start < batch.next <= end and (not chosen or batch.base >= chosen[-1].next):
+            chosen.append(batch)
+    return chosen
+
+
+def batches_of_append(
+    buffers: Sequence[bytes | bytearray | memoryview], placed: Sequence[tuple[int, int, int]]
+) -> list[Batch]:
+    """The batches of one vectored write. `placed`: last offset, bytes and timestamp of each, in order.
+
+    A leader writes each batch as 16 stamped bytes and the rest; a follower writes one stretch of batches.
+    """
+    if len(buffers) == 2 * len(placed):
+        found = []
+        for number, (last_offset, _, _) in enumerate(placed):
+            base, _, epoch = _PREFIX.unpack_from(buffers[2 * number])
+            found.append(Batch(base, last_offset + 1, epoch, _CRC.unpack_from(buffers[2 * number + 1], 1)[0]))
+        return found
+    data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+    found, position = [], 0
+    for last_offset, size_bytes, _ in placed:
+        base, _, epoch, _, crc, _, _ = _HEAD.unpack_from(data, position)
+        found.append(Batch(base, last_offset + 1, epoch, crc))
+        position += size_bytes
+    return found
+
+
+_PREFIX = Struct(">qii")
+_CRC = Struct(">I")

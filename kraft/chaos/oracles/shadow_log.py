@@ -1,0 +1,109 @@
+"""What one replica's log must hold, batch by batch, as told by what was done to it.
+
+A shadow is changed by the same appends, truncations and deletions as the log, and by injected damage;
+it is never read from the log, except where damage or a crash in mid-operation left open what is there.
+A batch is told apart by its offsets, leader epoch and CRC (which covers neither of the others). Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Batch(NamedTuple):
+    """One record batch of one partition: its fingerprint."""
+
+    base: int
+    """Offset of its first record."""
+    next: int
+    """Offset after its last record."""
+    epoch: int
+    """Leader epoch stamped into it."""
+    crc: int
+
+
+class ShadowLog:
+    """One replica's log. `end` is its log end offset, `start` its log start offset."""
+
+    __slots__ = ("bases", "batches", "damaged_from", "damaged_kind", "directory", "end", "lost", "start",
+                 "uncertain")  # fmt: skip
+
+    def __init__(self, directory: str, start: int = 0, end: int = 0) -> None:
+        self.directory = directory
+        self.start = start
+        self.end = end
+        self.batches: list[Batch] = []
+        self.bases: list[int] = []
+        self.lost: dict[Batch, str] = {}
+        """Batches that injected damage took from this replica and that it has not got back: by what."""
+        self.damaged_from: int | None = None
+        """The offset from which on injected damage may make the next opening cut the log; None: nowhere."""
+        self.damaged_kind = ""
+        self.uncertain = False
+        """An operation ended half-way: the next opening shows what there is."""
+
+    def append(self, batch: Batch) -> bool:
+        """A batch at the end. Returns whether it had been lost to damage and is back."""
+        self.batches.append(batch)
+        self.bases.append(batch.base)
+        self.end = batch.next
+        return bool(self.lost) and self.lost.pop(batch, None) is not None
+
+    def cut(self, offset: int) -> list[Batch]:
+        """Gives up every batch that reaches `offset` or lies above it. Returns them."""
+        first = bisect_left(self.bases, offset)
+        if first and self.batches[first - 1].next > offset:
+            first -= 1
+        removed = self.batches[first:]
+        del self.batches[first:], self.bases[first:]
+        self.end = min(self.end, offset)
+        return removed
+
+    def restart_at(self, offset: int) -> list[Batch]:
+        """Gives up everything; the log starts and ends at `offset`. Returns what was in it."""
+        removed = self.batches
+        self.batches, self.bases = [], []
+        self.start = self.end = offset
+        return removed
+
+    def start_at(self, offset: int) -> None:
+        """The log start moved to `offset`: batches wholly below are not looked at any more."""
+        self.start = offset
+        first = bisect_left(self.bases, offset)
+        if first and self.batches[first - 1].next > offset:
+            first -= 1
+        del self.batches[:first], self.bases[:first]
+
+    def replace(self, batches: Iterable[Batch], start: int, end: int) -> None:
+        """The log was read anew."""
+        self.batches = list(batches)
+        self.bases = [batch.base for batch in self.batches]
+        self.start, self.end = start, end
+
+    def between(self, low: int, high: int) -> list[Batch]:
+        """The batches that begin at `low` or later and below `high`."""
+        bases = self.bases
+        return self.batches[bisect_left(bases, low) : bisect_left(bases, high)]
+
+    def contains(self, batch: Batch) -> bool:
+        """Whether the batch is in the log, readable or not; what retention took counts as there."""
+        if batch.next <= self.start:
+            return True
+        index = bisect_left(self.bases, batch.base)
+        return index < len(self.batches) and self.batches[index] == batch
+
+    def holds(self, batch: Batch) -> bool:
+        """Whether the batch can be read from this log."""
+        return self.contains(batch) and batch not in self.lost
+
+    def missing(self, wanted: list[Batch]) -> list[Batch]:
+        """Those of `wanted` (in order) that the log does not hold; costs next to nothing if it does."""
+        if not wanted:
+            return []
+        if not self.lost:
+            first = bisect_left(self.bases, wanted[0].base)
+            if self.batches[first : first + len(wanted)] == wanted:
+                return []
+        return [batch for batch in wanted if not self.holds(batch)]

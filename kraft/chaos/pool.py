@@ -1,0 +1,219 @@
+"""Work in forked processes, at most so many at once: nothing of it is lost, and nothing outlives the pool.
+
+Every piece of work has a process and a pipe of its own. However that process ends (answer, exception,
+crash, too much CPU time, memory, wall time or output), its end is reported with the reason. A process
+that sticks says where, as its stack is dumped when the CPU time is over. Leaving the pool kills what
+still runs, and only that. The caller has no threads, as a fork takes none along. Called by
+`kraft.chaos.campaign`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import resource
+import selectors
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+
+Work = Callable[[int], None]
+"""Runs in the forked process; writes its answer to the file descriptor, or replaces the process."""
+
+CHUNK_BYTES = 1 << 20
+OUTPUT_MAX_BYTES = 64 << 20
+STACK_MAX_CHARACTERS = 8000
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one process may take before it is ended."""
+
+    cpu_s: int
+    wall_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One piece of work that is over."""
+
+    key: int
+    answer: bytes
+    """All that it wrote, if it ended well."""
+    failure: str
+    """Why there is no answer, in a sentence with what it wrote at the end; empty if there is one."""
+    cpu_s: float
+    wall_s: float
+
+
+@dataclass
+class _Running:
+    key: int
+    pid: int
+    readable: int
+    limits: Limits
+    began_s: float
+    output: bytearray = field(default_factory=bytearray)
+    killed_for: str = ""
+
+
+class ProcessPool:
+    """A context; `start` needs a free place, `wait` hands out what has ended."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._running: dict[int, _Running] = {}
+        self._selector = selectors.DefaultSelector()
+
+    def __enter__(self) -> ProcessPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends what still runs."""
+        with interrupts_held():
+            for key in list(self._running):
+                self.end(key)
+            self._selector.close()
+
+    @property
+    def free(self) -> int:
+        """How many more may be started now."""
+        return self._size - len(self._running)
+
+    @property
+    def keys(self) -> list[int]:
+        """Of what runs now."""
+        return list(self._running)
+
+    def start(self, key: int, work: Work, limits: Limits) -> None:
+        """Forks a process that does the work. `key` names it until it has ended."""
+        assert self.free > 0, "the pool is full"
+        assert key not in self._running, "a key names one piece of work"
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with interrupts_held():
+            readable, writable = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                _become(work, writable, limits)
+            os.close(writable)
+            running = _Running(key, pid, readable, limits, time.monotonic())
+            self._running[key] = running
+            self._selector.register(readable, selectors.EVENT_READ, running)
+
+    def wait(self, timeout_s: float) -> list[Ended]:
+        """Waits until something has ended, at most so long; [] if nothing has."""
+        ended = []
+        for selected, _ in self._selector.select(timeout_s):
+            running: _Running = selected.data
+            chunk = os.read(running.readable, CHUNK_BYTES)
+            running.output += chunk
+            if len(running.output) > OUTPUT_MAX_BYTES:
+                self._kill(running, f"the run wrote more than {OUTPUT_MAX_BYTES} bytes")
+            if not chunk:
+                ended.append(self._reap(running))
+        now_s = time.monotonic()
+        for running in self._running.values():
+            if now_s - running.began_s > running.limits.wall_s:
+                self._kill(running, f"the run took more than {running.limits.wall_s:g} s")
+        return ended
+
+    def end(self, key: int) -> None:
+        """Kills what runs under this key; nothing is reported of it."""
+        running = self._running[key]
+        self._kill(running, "ended")
+        self._reap(running)
+
+    @staticmethod
+    def _kill(running: _Running, why: str) -> None:
+        if not running.killed_for:
+            running.killed_for = why
+            os.kill(running.pid, signal.SIGKILL)  # its own child, not yet waited for: the pid is no other's
+
+    def _reap(self, running: _Running) -> Ended:
+        with interrupts_held():
+            self._selector.unregister(running.readable)
+            os.close(running.readable)
+            _, status, usage = os.wait4(running.pid, 0)
+            del self._running[running.key]
+        failure = running.killed_for or _failure(os.waitstatus_to_exitcode(status), running.limits)
+        if failure and running.output:
+            written = running.output.decode(errors="replace").strip()
+            failure = f"{failure}\n{written[-STACK_MAX_CHARACTERS:]}"
+        return Ended(
+            key=running.key,
+            answer=b"" if failure else bytes(running.output),
+            failure=failure,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            wall_s=time.monotonic() - running.began_s,
+        )
+
+
+def _failure(code: int, limits: Limits) -> str:
+    if code == 0:
+        return ""
+    if code == -signal.SIGXCPU:
+        return f"the run took more than {limits.cpu_s} s of CPU time"
+    if code < 0:
+        return f"the process of the run died of {signal.Signals(-code).name}"
+    return f"the process of the run ended with code {code}"
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Signals that end the program arrive after this, not in the middle of it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def dump_stack_at_cpu_limit(descriptor: int) -> None:
+    """When the CPU time of this process is over, its stack is written there, and then it dies."""
+    faulthandler.register(signal.SIGXCPU, file=descriptor, all_threads=False, chain=True)
+
+
+def _become(work: Work, writable: int, limits: Limits) -> None:
+    """The life of the forked process; it leaves without cleaning up, as nothing in it is its own."""
+    code = 1
+    try:
+        # Ctrl-C at a terminal reaches every process of the group; it is the pool that ends this one.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+        os.dup2(2, 1)  # standard output belongs to the caller's result
+        sys.stdout = sys.stderr
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, hard))
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, hard))
+        dump_stack_at_cpu_limit(writable)
+        try:
+            work(writable)
+            code = 0
+        except BaseException:  # noqa: BLE001 - the parent reports it
+            write_all(writable, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes all of it; a pipe takes a part at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

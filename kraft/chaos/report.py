@@ -1,0 +1,178 @@
+"""What a campaign says at its end: as a document, as sentences, and whether it can be believed.
+
+A campaign that found nothing proves something only if its faults struck and its clients got through, so
+this is judged too. Called by `kraft chaos`; the document is what `--json` prints.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import kraft
+from kraft.chaos.campaign import Finished, Tally, Verification, violations_of
+from kraft.chaos.scenario import Scenario
+
+MANY_SEEDS = 100
+"""From so many on, everything that is enabled must have happened."""
+GIT_TIMEOUT_S = 10.0
+FAULT_COUNTER = "fault: {}"
+SHOWN_MAX = 3
+TEXT_MAX_CHARACTERS = 1500
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the campaign was asked for."""
+
+    faults: tuple[str, ...] | None
+    """None: the default swarm."""
+    enabled: tuple[str, ...]
+    """The faults that may strike."""
+    case: str = ""
+    """The file that the scenario came from."""
+
+    def replay(self, scenario: Scenario) -> str:
+        """The one-line command that plays this scenario."""
+        if self.case:
+            return shlex.join(["kraft", "chaos", "simulate", "--case", self.case])
+        seconds = f"{scenario.seconds:.0f}" if scenario.seconds.is_integer() else repr(scenario.seconds)
+        words = ["kraft", "chaos", "simulate", "--seed", str(scenario.seed), "--seconds", seconds]
+        if self.faults is not None:
+            words += ["--faults", ",".join(self.faults) or "none"]
+        return shlex.join(words)
+
+
+def commit_of_checkout() -> tuple[str, bool]:
+    """The git commit of the checkout that this code is in, and whether files of it were modified since;
+    outside of a checkout the installed version.
+    """
+    root = Path(kraft.__file__).resolve().parents[1]
+    if (root / ".git").exists():
+        try:
+            commit = _git(root, "rev-parse", "HEAD")
+            return commit, bool(_git(root, "status", "--porcelain", "--", "*.py", "pyproject.toml"))
+        except (OSError, subprocess.SubprocessError):
+            return version("kraft"), False
+    return version("kraft"), False
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=GIT_TIMEOUT_S)
+    return done.stdout.strip()
+
+
+def counters(asked: Asked) -> list[str]:
+    """The names under which coverage counts the enabled faults."""
+    return [FAULT_COUNTER.format(name) for name in asked.enabled]
+
+
+def shortcomings(tally: Tally, asked: Asked) -> list[str]:
+    """Why a campaign without violations would say too little; [] if it can be believed."""
+    found = [f"seed {seed} shows nothing: {why}" for seed, why in list(tally.undecided.items())[:SHOWN_MAX]]
+    if len(tally.undecided) > SHOWN_MAX:
+        found.append(f"so do {len(tally.undecided) - SHOWN_MAX} other seeds")
+    if tally.interrupted:
+        found.append("it was interrupted")
+    if not tally.seeds:
+        found.append("no seed was played to its end")
+    if tally.seeds >= MANY_SEEDS:
+        found += [
+            f"the fault '{name}' was enabled and never struck"
+            for name in asked.enabled
+            if not tally.coverage[FAULT_COUNTER.format(name)]
+        ]
+        found += [
+            f"no workload '{kind}' got an acknowledgement"
+            for kind, times in sorted(tally.acknowledged.items())
+            if not times
+        ]
+    return found
+
+
+def rates(tally: Tally) -> dict[str, float]:
+    """How fast it went. Core-hours and CPU seconds are those of the processes of the runs."""
+    cpu_s, wall_s, virtual_s = max(tally.cpu_s, 1e-9), max(tally.wall_s, 1e-9), max(tally.virtual_s, 1e-9)
+    return {
+        "virtual_s_per_cpu_s": round(tally.virtual_s / cpu_s, 3),
+        "seeds_per_core_hour": round(tally.seeds * 3600 / cpu_s, 1),
+        "seeds_per_minute": round(tally.seeds * 60 / wall_s, 2),
+        "operations_per_virtual_s": round(tally.operations / virtual_s, 2),
+    }
+
+
+def document(tally: Tally, asked: Asked) -> dict[str, Any]:
+    """The JSON object of a campaign."""
+    commit, is_modified = commit_of_checkout()
+    return {
+        "commit": commit,
+        "modified": is_modified,
+        "seeds": tally.seeds,
+        "virtual_s": round(tally.virtual_s, 3),
+        "wall_s": round(tally.wall_s, 3),
+        "cpu_s": round(tally.cpu_s, 3),
+        "operations": tally.operations,
+        **rates(tally),
+        "violated_seeds": tally.failed_count,
+        "violations": [row for finished in tally.failed for row in _rows(finished, asked)],
+        "excused": tally.excused,
+        "undecided": {str(seed): why for seed, why in tally.undecided.items()},
+        "shortcomings": shortcomings(tally, asked),
+        "coverage": dict(sorted(tally.coverage.items())),
+        "acknowledged": dict(sorted(tally.acknowledged.items())),
+        "unacknowledged": {kind: n for kind, n in sorted(tally.unacknowledged.items()) if n},
+        "digests": {str(seed): digest for seed, digest in sorted(tally.digests.items())},
+        "interrupted": tally.interrupted,
+    }
+
+
+def _rows(finished: Finished, asked: Asked) -> list[dict[str, Any]]:
+    replay = asked.replay(finished.scenario)
+    return [
+        {
+            "seed": finished.scenario.seed,
+            "oracle": violation.oracle,
+            "step": violation.step,
+            "at_s": round(violation.at_s, 6),
+            "text": violation.text,
+            "replay": replay,
+        }
+        for violation in violations_of(finished.outcome)
+    ]
+
+
+def failure_lines(finished: Finished, asked: Asked, *, with_events: bool) -> list[str]:
+    """A failed run for people: oracle, first bad step, the last events before it, and how to replay it."""
+    outcome = finished.outcome
+    violations = violations_of(outcome)
+    first = violations[0]
+    where = "" if first.step < 0 else f" at step {first.step}, {first.at_s:.6f} virtual s"
+    lines = [f"seed {finished.scenario.seed} failed {first.oracle}{where}: {_short(first.text)}"]
+    if with_events:
+        others = violations[1:]
+        lines += [f"  then {v.oracle} at step {v.step}: {_short(v.text)}" for v in others[:SHOWN_MAX]]
+        if len(others) > SHOWN_MAX:
+            lines.append(f"  then {len(others) - SHOWN_MAX} other oracles")
+        if outcome.last_events:
+            lines.append("  before it:")
+            lines += [f"    {_short(event)}" for event in outcome.last_events]
+    return [*lines, f"  replay: {asked.replay(finished.scenario)}"]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= TEXT_MAX_CHARACTERS else f"{text[:TEXT_MAX_CHARACTERS]}…"
+
+
+def verification_document(done: Sequence[Verification], *, interrupted: bool = False) -> dict[str, Any]:
+    """The JSON object of `--verify`: of one seed itself, of several a list. `interrupted`: there were more."""
+    rows = [{"seed": one.seed, "hashes": list(one.hashes), "equal": one.equal} for one in done]
+    if len(rows) == 1 and not interrupted:
+        return rows[0]
+    equal = bool(rows) and all(one.equal for one in done)
+    return {"verified": rows, "equal": equal, "interrupted": interrupted}

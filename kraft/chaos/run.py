@@ -1,0 +1,170 @@
+"""Plays one scenario from its first step to the last judgement.
+
+The cluster starts and becomes whole; workloads begin; faults strike; then everything heals, and within
+a bounded time the cluster must be whole again and every write answered (liveness). A fresh client reads
+everything back, and the judges look at what is left. Equal scenarios give equal digests in every
+process. Callers isolate runs with `kraft.chaos.world.isolation`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import IO
+
+from kraft.chaos.checker import check_history
+from kraft.chaos.cluster import SimulatedCluster
+from kraft.chaos.faults import FaultContext
+from kraft.chaos.history import History, OperationStatus
+from kraft.chaos.logs import NodeLogs, judge_processes
+from kraft.chaos.oracles import WhiteBox
+from kraft.chaos.scenario import Scenario
+from kraft.chaos.verdict import Verdicts, Violation
+from kraft.chaos.workload import Workloads
+from kraft.chaos.world.scheduler import SimulationFailed
+from kraft.chaos.world.simulation import Simulation
+
+START_WITHIN_S = 30.0
+WHOLE_WITHIN_S = 60.0
+"""After the last fault: longer than every timeout of nodes and clients, retries included."""
+DRAIN_WITHIN_S = 60.0
+READ_WITHIN_S = 60.0
+SETTLE_S = 2.0
+"""The last high watermark reaches the followers, and is checkpointed."""
+LOOK_EVERY_S = 0.05
+
+
+@dataclass
+class Outcome:
+    """What became of one run. Plain values: it travels between processes."""
+
+    seed: int
+    digest: str = ""
+    violations: list[Violation] = field(default_factory=list)
+    last_events: list[str] = field(default_factory=list)
+    """What happened before the first violation."""
+    excused: list[str] = field(default_factory=list)
+    """Losses that injected faults fully explain."""
+    undecided: str = ""
+    """Why the history says nothing, if it does not."""
+    coverage: dict[str, int] = field(default_factory=dict)
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    """By workload: acknowledged operations."""
+    operations: int = 0
+    """Client operations that completed, one way or the other."""
+    virtual_s: float = 0.0
+    steps: int = 0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    error: str = ""
+    """The run itself failed: code under simulation reached for the real world, or a judge broke."""
+
+
+class _NotWhole(Exception):
+    """The cluster or the clients did not get where they must within their time."""
+
+
+class _Run:
+    """The parts of one run, and its phases."""
+
+    def __init__(self, scenario: Scenario, simulation: Simulation) -> None:
+        self.scenario = scenario
+        self.simulation = simulation
+        self.verdicts = Verdicts(simulation)
+        self.history = History()
+        self.cluster = SimulatedCluster(simulation, scenario.nodes, scenario.properties)
+        self.white_box = WhiteBox(self.cluster, self.verdicts)
+        self.workloads = Workloads(
+            self.cluster,
+            scenario,
+            self.history,
+            self.verdicts,
+            on_acknowledged=self.white_box.acknowledged,
+            explains=self.white_box.explains,
+        )
+        self.faults = FaultContext(
+            self.cluster, self.verdicts, scenario.topics, self.white_box.storage_damaged
+        )
+
+    @property
+    def topics(self) -> list[str]:
+        return [topic.name for topic in self.scenario.topics]
+
+    def play(self) -> str:
+        """All phases. Returns why the history says nothing, if so."""
+        try:
+            self._start()
+            self._storm()
+            self._calm()
+        except _NotWhole as error:
+            self.verdicts.violated("liveness", str(error))
+            judge_processes(self.cluster, self.verdicts)
+            return ""
+        self.white_box.finish()
+        judge_processes(self.cluster, self.verdicts)
+        report = check_history(self.history, is_excused=self.white_box.explains)
+        for anomaly in report.anomalies:
+            self.verdicts.violated(anomaly.oracle, anomaly.text)
+        for text in report.excused:
+            self.verdicts.excused(text)
+        return report.undecided
+
+    def _start(self) -> None:
+        self.cluster.start()
+        self.workloads.create_topics()
+        self._wait(lambda: self.workloads.topics_created, START_WITHIN_S, "the topics were not created")
+        self._wait_whole(START_WITHIN_S)
+        self.workloads.start()
+
+    def _storm(self) -> None:
+        began_s = self.simulation.now
+        for spec in self.scenario.faults:
+            self.simulation.run_until(began_s + spec.at_s)
+            self.faults.strike(spec)
+        self.simulation.run_until(began_s + self.scenario.seconds)
+
+    def _calm(self) -> None:
+        self.faults.end_all()
+        self.workloads.stop()
+        self._wait_whole(WHOLE_WITHIN_S)
+        self._wait(lambda: self.workloads.drained, DRAIN_WITHIN_S, "a write was never answered")
+        self._wait_whole(WHOLE_WITHIN_S)
+        self.simulation.run_for(SETTLE_S)
+        self.workloads.read_everything()
+        self._wait(lambda: self.workloads.read, READ_WITHIN_S, "not everything could be read")
+
+    def _wait_whole(self, within_s: float) -> None:
+        self._wait(lambda: not self.cluster.ailments(self.topics), within_s, "the cluster did not recover")
+
+    def _wait(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
+        if not self.simulation.run_until_true(condition, within_s, LOOK_EVERY_S):
+            ailments = "; ".join(self.cluster.ailments(self.topics)) or "the cluster is whole"
+            raise _NotWhole(f"{otherwise} within {within_s:g} s: {ailments}")
+
+
+def run(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
+    """Plays a scenario in this process; `timeline`: an open text file for the whole story."""
+    outcome = Outcome(scenario.seed)
+    began_wall_s, began_cpu_s = time.perf_counter(), time.process_time()
+    with ExitStack() as stack:
+        simulation = stack.enter_context(Simulation(scenario.seed, timeline=timeline))
+        parts = _Run(scenario, simulation)
+        stack.enter_context(NodeLogs(parts.cluster, parts.verdicts, timeline).installed())
+        stack.enter_context(parts.white_box.installed())
+        try:
+            outcome.undecided = parts.play()
+        except SimulationFailed as error:
+            outcome.error = str(error)
+        verdicts, operations = parts.verdicts, parts.history.operations
+        outcome.digest = simulation.digest()
+        outcome.virtual_s, outcome.steps = simulation.now, simulation.scheduler.steps
+        outcome.violations, outcome.last_events = verdicts.violations, verdicts.last_events
+        outcome.excused = list(verdicts.excuses)
+        outcome.coverage = dict(sorted(verdicts.coverage.items()))
+        outcome.acknowledged = dict(parts.workloads.acknowledged)
+        outcome.operations = sum(one.status is not OperationStatus.PENDING for one in operations)
+    outcome.wall_s = time.perf_counter() - began_wall_s
+    outcome.cpu_s = time.process_time() - began_cpu_s
+    return outcome

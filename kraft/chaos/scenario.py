@@ -1,0 +1,110 @@
+"""Everything that a run is made of, as a value: cluster, topics, workloads, faults and when.
+
+A scenario and a commit decide a run completely. `kraft.chaos.swarm` draws one from a seed; shrinking
+takes parts away from one; the corpus keeps some as JSON. Every fault and every workload has random
+streams of its own, so that taking one away leaves the draws of the others as they were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+FORMAT = 1
+
+
+class ScenarioError(ValueError):
+    """A text that is no scenario; the message says why."""
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One node; its host is node-N."""
+
+    node_id: int
+    roles: tuple[str, ...] = ("broker", "controller")
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic that is there from the start of the faults to the end."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WorkloadSpec:
+    """One client process on a host of its own. `kind` is a name of `kraft.chaos.workload.WORKLOADS`."""
+
+    kind: str
+    stream: int
+    """Names its random stream."""
+    topic: str = ""
+    acks: int = -1
+    per_second: float = 20.0
+    """Operations begun per virtual second, over all partitions."""
+    operations_max: int | None = None
+    """It stops after so many operations; None: when the faults are over."""
+
+
+@dataclass(frozen=True)
+class FaultSpec:
+    """One fault. `name` is one of `kraft.chaos.faults.FAULTS`."""
+
+    name: str
+    at_s: float
+    """Virtual seconds after the cluster was whole."""
+    stream: int
+    """Names the random stream from which target and size are drawn when it strikes."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run."""
+
+    seed: int
+    seconds: float
+    """How long faults may strike, in virtual seconds after the cluster was whole."""
+    nodes: tuple[NodeSpec, ...]
+    topics: tuple[TopicSpec, ...]
+    workloads: tuple[WorkloadSpec, ...]
+    faults: tuple[FaultSpec, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Of every node's server.properties, over those of `kraft.chaos.cluster`."""
+    format: int = FORMAT
+
+    @property
+    def controllers(self) -> tuple[int, ...]:
+        return tuple(node.node_id for node in self.nodes if "controller" in node.roles)
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        return tuple(node.node_id for node in self.nodes if "broker" in node.roles)
+
+    def to_json(self) -> str:
+        """The text from which `from_json` makes an equal scenario."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Scenario:
+        """Raises ScenarioError."""
+        try:
+            document: dict[str, Any] = json.loads(text)
+            if document.get("format") != FORMAT:
+                raise ScenarioError(f"a scenario of format {document.get('format')}; this is format {FORMAT}")
+            return cls(
+                seed=int(document["seed"]),
+                seconds=float(document["seconds"]),
+                nodes=tuple(NodeSpec(int(n["node_id"]), tuple(n["roles"])) for n in document["nodes"]),
+                topics=tuple(TopicSpec(**topic) for topic in document["topics"]),
+                workloads=tuple(WorkloadSpec(**workload) for workload in document["workloads"]),
+                faults=tuple(FaultSpec(**fault) for fault in document["faults"]),
+                properties=dict(document["properties"]),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ScenarioError(f"not a scenario: {error!r}") from error

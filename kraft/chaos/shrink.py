@@ -1,0 +1,258 @@
+"""Makes a failing scenario small: takes parts away as long as it fails the same oracle.
+
+What goes: all after the violation, faults (delta debugging, Zeller and Hildebrandt 2002), workloads,
+their operations, seconds, properties of nodes and configs of topics. Candidates of one stage are played
+side by side, and the first of their order that fails is taken, so that the result does not depend on how
+many run at once, as long as the runs suffice. Called by `kraft chaos shrink`; the function that plays a
+scenario is an argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from kraft.chaos.campaign import Finished, Run, RunPool, oracles_of, violations_of
+from kraft.chaos.run import Outcome
+from kraft.chaos.scenario import Scenario
+
+T = TypeVar("T")
+RUNS_MAX = 200
+SECTIONS = 4
+"""A range is searched by so many sections at once."""
+SECONDS_MIN = 0.5
+SECONDS_PRECISION = 0.5
+OPERATIONS_PRECISION = 0.1
+"""Of what is left: a scenario with 100 operations is as good as one with 95."""
+
+
+class NothingToShrink(Exception):
+    """The scenario does not fail, or not the oracle that was asked for; the message says which."""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """The smallest failing scenario that was found."""
+
+    scenario: Scenario
+    oracle: str
+    text: str
+    """What the oracle says of it."""
+    runs: int
+    is_minimal: bool
+    """Whether every stage came to its end within the runs."""
+
+
+def shrink(
+    scenario: Scenario,
+    run: Run,
+    *,
+    jobs: int,
+    oracle: str = "",
+    runs_max: int = RUNS_MAX,
+    on_progress: Callable[[str, int], None] = lambda stage, runs: None,
+) -> Shrunk:
+    """The smallest scenario that fails `oracle`; "": the first one that the scenario fails.
+
+    `on_progress` gets the stage and the number of runs after each of them. Raises NothingToShrink.
+    """
+    return _Shrinker(run, jobs, runs_max, on_progress).shrink(scenario, oracle)
+
+
+class _OutOfRuns(Exception):
+    """The bound is reached."""
+
+
+class _Shrinker:
+    def __init__(self, run: Run, jobs: int, runs_max: int, on_progress: Callable[[str, int], None]) -> None:
+        self._run = run
+        self._jobs = jobs
+        self._runs_max = runs_max
+        self._on_progress = on_progress
+        self._runs = 0
+        self._stage = "as it is"
+        self._oracle = ""
+        self._best: Scenario
+        self._outcome: Outcome
+
+    def shrink(self, scenario: Scenario, oracle: str) -> Shrunk:
+        self._best, self._outcome = scenario, self._first_outcome(scenario)
+        failed = oracles_of(self._outcome)
+        if not failed:
+            raise NothingToShrink("the scenario breaks no promise")
+        if oracle and oracle not in failed:
+            raise NothingToShrink(f"the scenario does not fail '{oracle}', but {', '.join(failed)}")
+        self._oracle = oracle or failed[0]
+        is_minimal = True
+        try:
+            self._all_stages()
+        except _OutOfRuns:
+            is_minimal = False
+        [text] = [one.text for one in violations_of(self._outcome) if one.oracle == self._oracle]
+        return Shrunk(self._best, self._oracle, text, self._runs, is_minimal)
+
+    def _first_outcome(self, scenario: Scenario) -> Outcome:
+        with RunPool(self._run, 1) as pool:
+            pool.begin(0, scenario)
+            while not (finished := pool.finished()):
+                pass
+        self._count()
+        return finished[0].outcome
+
+    def _all_stages(self) -> None:
+        self._stage = "what is after the violation"
+        self._cut()
+        self._stage = "faults"
+        self._remove_parts(lambda s: s.faults, lambda s, faults: replace(s, faults=tuple(faults)))
+        self._stage = "workloads"
+        self._remove_parts(lambda s: s.workloads, lambda s, kept: replace(s, workloads=tuple(kept)))
+        self._stage = "operations"
+        for position in range(len(self._best.workloads)):
+            self._fewer_operations(position)
+        self._stage = "seconds"
+        self._shorten()
+        self._stage = "settings"
+        self._default_settings()
+
+    # Stages
+
+    def _cut(self) -> None:
+        """Nothing that would strike after the violation was seen is its cause. (The violation's time
+        counts from the start of the cluster, faults from when it was whole: a little later.)
+        """
+        [seen_s] = [one.at_s for one in violations_of(self._outcome) if one.oracle == self._oracle]
+        seconds = float(math.ceil(seen_s))
+        if 0 < seconds < self._best.seconds:
+            self._take_first([_within(self._best, seconds)])
+
+    def _remove_parts(
+        self, parts_of: Callable[[Scenario], Sequence[T]], with_parts: Callable[[Scenario, list[T]], Scenario]
+    ) -> None:
+        """All, then halves, quarters, … and at last every single part."""
+        size, at, has_removed = len(parts_of(self._best)), 0, False
+        while size:
+            parts = list(parts_of(self._best))
+            starts = range(at, len(parts), size)
+            taken = self._take_first(
+                with_parts(self._best, parts[:start] + parts[start + size :]) for start in starts
+            )
+            if taken is not None:
+                at, has_removed = starts[taken], True
+            elif size == 1 and has_removed:  # what was needed before may not be needed any more
+                at, has_removed = 0, False
+            else:
+                size, at, has_removed = (size + 1) // 2 if size > 1 else 0, 0, False
+
+    def _fewer_operations(self, position: int) -> None:
+        """As few as possible of one workload."""
+        workload = self._best.workloads[position]
+        most = math.ceil(workload.per_second * self._best.seconds)
+        if workload.operations_max is not None:
+            most = min(most, workload.operations_max)
+
+        def with_at_most(operations: float) -> Scenario:
+            workloads = list(self._best.workloads)
+            workloads[position] = replace(workload, operations_max=int(operations))
+            return replace(self._best, workloads=tuple(workloads))
+
+        self._smallest(with_at_most, 0, most, lambda high: max(1.0, high * OPERATIONS_PRECISION), whole=True)
+
+    def _shorten(self) -> None:
+        """As short as possible; what strikes later goes with it."""
+        scenario = self._best
+
+        def within(seconds: float) -> Scenario:
+            return _within(scenario, seconds)
+
+        self._smallest(within, SECONDS_MIN, scenario.seconds, lambda _: SECONDS_PRECISION, whole=False)
+
+    def _default_settings(self) -> None:
+        """Topics that nobody uses, properties of nodes and configs of topics."""
+        used = {workload.topic for workload in self._best.workloads}
+        topics = tuple(topic for topic in self._best.topics if topic.name in used)
+        if topics and topics != self._best.topics:
+            self._take_first([replace(self._best, topics=topics)])
+        self._remove_parts(
+            lambda s: list(s.properties.items()), lambda s, kept: replace(s, properties=dict(kept))
+        )
+        for position in range(len(self._best.topics)):
+            self._default_configs(position)
+
+    def _default_configs(self, position: int) -> None:
+        """Those of one topic."""
+
+        def configs_of(scenario: Scenario) -> list[tuple[str, str]]:
+            return list(scenario.topics[position].configs.items())
+
+        def with_configs(scenario: Scenario, kept: list[tuple[str, str]]) -> Scenario:
+            topics = list(scenario.topics)
+            topics[position] = replace(topics[position], configs=dict(kept))
+            return replace(scenario, topics=tuple(topics))
+
+        self._remove_parts(configs_of, with_configs)
+
+    # Search
+
+    def _smallest(
+        self,
+        candidate: Callable[[float], Scenario],
+        low: float,
+        high: float,
+        precision: Callable[[float], float],
+        *,
+        whole: bool,
+    ) -> None:
+        """Takes the smallest number that fails. `high` is known to fail; failures need not be monotonic."""
+        while high - low > precision(high):
+            width = (high - low) / SECTIONS
+            points = [low + width * number for number in range(1, SECTIONS)]
+            if whole:
+                points = sorted({float(math.floor(point)) for point in points} - {low, high})
+            else:
+                points = [round(point, 2) for point in points]
+            taken = self._take_first([candidate(point) for point in points])
+            if taken is None:
+                low = points[-1] if points else high
+            else:
+                low, high = points[taken - 1] if taken else low, points[taken]
+
+    def _take_first(self, candidates: Iterable[Scenario]) -> int | None:
+        """Plays them side by side, takes the first that fails and returns its number; None: none does."""
+        waiting = list(candidates)
+        failing: dict[int, Outcome] = {}
+        begun = 0
+        with RunPool(self._run, self._jobs) as pool:
+            while True:
+                bound = min(failing, default=len(waiting))
+                for key in [key for key in pool.keys if key > bound]:
+                    pool.abandon(key)
+                while pool.free and begun < bound and self._runs + len(pool.keys) < self._runs_max:
+                    pool.begin(begun, waiting[begun])
+                    begun += 1
+                if not pool.keys:
+                    break
+                for finished in pool.finished():
+                    self._count()
+                    if self._fails(finished):
+                        failing[finished.key] = finished.outcome
+        if failing:
+            first = min(failing)
+            self._best, self._outcome = waiting[first], failing[first]
+            return first
+        if begun < len(waiting):
+            raise _OutOfRuns
+        return None
+
+    def _count(self) -> None:
+        self._runs += 1
+        self._on_progress(self._stage, self._runs)
+
+    def _fails(self, finished: Finished) -> bool:
+        return self._oracle in oracles_of(finished.outcome)
+
+
+def _within(scenario: Scenario, seconds: float) -> Scenario:
+    faults = tuple(fault for fault in scenario.faults if fault.at_s < seconds)
+    return replace(scenario, seconds=seconds, faults=faults)

@@ -1,0 +1,93 @@
+"""The clients of a run: producers, consumers, topics that come and go, and the reading at the end.
+
+Every operation goes into the history. `Workloads` is the way in; a kind of workload is a class below
+`kraft.chaos.workload.base.Workload`, each of which runs on a host of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kraft.chaos.cluster import SimulatedCluster
+from kraft.chaos.history import History
+from kraft.chaos.scenario import Scenario, WorkloadSpec
+from kraft.chaos.verdict import Verdicts
+from kraft.chaos.workload.base import Explains, OnAcknowledged, Surroundings, Workload
+from kraft.chaos.workload.batches import Decoder
+from kraft.chaos.workload.churn import TopicChurn
+from kraft.chaos.workload.consumer import Consumer
+from kraft.chaos.workload.final import FinalReader, TopicCreation
+from kraft.chaos.workload.plain_producer import PlainProducer
+from kraft.chaos.workload.producer import IdempotentProducer
+
+__all__ = ["WORKLOADS", "WorkloadFactory", "Workloads"]
+
+WorkloadFactory = Callable[[Surroundings, WorkloadSpec], Workload]
+WORKLOADS: Mapping[str, WorkloadFactory] = {
+    "idempotent-producer": IdempotentProducer,
+    "producer": PlainProducer,
+    "consumer": Consumer,
+    "topic-churn": TopicChurn,
+}
+
+
+class Workloads:
+    """All client processes of a scenario."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        scenario: Scenario,
+        history: History,
+        verdicts: Verdicts,
+        *,
+        on_acknowledged: OnAcknowledged = lambda key, base_offset, values: None,
+        explains: Explains = lambda key, offset, value: False,
+    ) -> None:
+        """`on_acknowledged` hears of every batch acknowledged with acks=-1, before anything else happens.
+
+        `explains` tells whether injected faults explain the loss of a record: then a producer takes it
+        that the log which lost it refuses the next sequence.
+        """
+        topics = {topic.name: topic for topic in scenario.topics}
+        self._around = Surroundings(cluster, topics, history, verdicts, Decoder(), on_acknowledged, explains)
+        self._creation = TopicCreation(self._around)
+        self._reader = FinalReader(self._around)
+        self._workloads = [WORKLOADS[spec.kind](self._around, spec) for spec in scenario.workloads]
+
+    def create_topics(self) -> None:
+        """Starts a client that creates the scenario's topics."""
+        self._creation.start()
+
+    @property
+    def topics_created(self) -> bool:
+        return self._creation.drained
+
+    def start(self) -> None:
+        """Starts every workload, on hosts of their own."""
+        for workload in self._workloads:
+            workload.start()
+
+    def stop(self) -> None:
+        """No client begins a new operation."""
+        for workload in self._workloads:
+            workload.stop()
+
+    @property
+    def drained(self) -> bool:
+        """Whether every client has an answer, or has given up, for all that it began."""
+        return all(workload.drained for workload in self._workloads)
+
+    def read_everything(self) -> None:
+        """The final phase: a fresh client reads all of the scenario's topics."""
+        self._reader.start()
+
+    @property
+    def read(self) -> bool:
+        """Whether the final phase is over."""
+        return self._reader.drained
+
+    @property
+    def acknowledged(self) -> Mapping[str, int]:
+        """By workload ("kind#stream"): operations that succeeded; of polls those that found something."""
+        return {workload.name: workload.acknowledged for workload in self._workloads}

@@ -1,0 +1,105 @@
+"""Topics made and deleted by simulated clients, asked for until it is certain that they are there, or gone.
+
+A broker repeats what it forwards to the controller, and so does the client. So a topic that "exists
+already" may be this one, and one that is "unknown" may have been deleted by the attempt before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from kraft.chaos.history import Operation, OperationKind, OperationStatus
+from kraft.chaos.scenario import TopicSpec
+from kraft.chaos.workload.base import Workload
+from kraft.chaos.workload.client import REQUEST_TIMEOUT_S, Client
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schema import Message
+from kraft.protocol.schemas.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION = 7, 6
+SERVER_TIMEOUT_MS = int(REQUEST_TIMEOUT_S * 1000)
+THERE = frozenset((ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS))
+GONE = frozenset((ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
+MAY_PASS = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.BROKER_NOT_AVAILABLE))
+"""There may be fewer live brokers than replicas are wanted, for a while."""
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Admin:
+    """Creates and deletes topics for one workload, each as one operation of the history."""
+
+    def __init__(self, workload: Workload, client: Client) -> None:
+        self._workload = workload
+        self._client = client
+        self.open: Operation | None = None
+
+    async def create(self, topic: TopicSpec) -> None:
+        """Returns when the topic exists."""
+        request = CreateTopicsRequest(topics=[_wanted(topic)], timeout_ms=SERVER_TIMEOUT_MS)
+        self.open = self._workload.invoke_admin(OperationKind.CREATE_TOPIC, topic.name)
+        await self._until(
+            THERE,
+            lambda answer: answer.topics[0].error_code,
+            request,
+            CREATE_TOPICS_VERSION,
+            CreateTopicsResponse,
+        )
+
+    async def delete(self, topic: str) -> None:
+        """Returns when the topic is gone."""
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=SERVER_TIMEOUT_MS)
+        self.open = self._workload.invoke_admin(OperationKind.DELETE_TOPIC, topic)
+        await self._until(
+            GONE,
+            lambda answer: answer.responses[0].error_code,
+            request,
+            DELETE_TOPICS_VERSION,
+            DeleteTopicsResponse,
+        )
+
+    async def _until(
+        self,
+        wanted: Collection[ErrorCode],
+        error_of: Callable[[Answer], int],
+        request: Message,
+        version: int,
+        answers: type[Answer],
+    ) -> None:
+        """Asks again and again, for one of the answers that end the open operation."""
+        while True:
+            broker, answer = await self._client.call_any(request, version, answers)
+            code = ErrorCode.of(error_of(answer))
+            if code in wanted:
+                break
+            if not code.retriable and code not in MAY_PASS:
+                self._client.surprise(broker, f"{type(request).__name__} was answered with {code.name}")
+            await self._client.back_off()
+        assert self.open is not None, "it was begun"
+        operation, self.open = self.open, None
+        self._workload.complete(operation, OperationStatus.OK)
+
+    def abandon(self, why: str) -> None:
+        """The client is gone: what it asked for may happen, or not."""
+        if self.open is not None:
+            operation, self.open = self.open, None
+            self._workload.complete(operation, OperationStatus.INFO, error=why)
+
+
+def _wanted(topic: TopicSpec) -> CreatableTopic:
+    configs = [CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()]
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=configs,
+    )

@@ -1,0 +1,223 @@
+"""What all workloads share: one client process on a host of its own, that may crash and come back.
+
+A life of a workload is a process incarnation: it has connections, a name in the history and, if it
+produces, identities of its own. Crashes of clients are drawn from the workload's own random stream, so
+that taking a workload or a fault away leaves the others' draws as they were.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kraft.chaos.cluster import SimulatedCluster
+from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey, Value
+from kraft.chaos.scenario import TopicSpec, WorkloadSpec
+from kraft.chaos.verdict import Verdicts
+from kraft.chaos.workload.batches import Decoder
+from kraft.chaos.workload.client import Client
+from kraft.chaos.world.host import Host, Process
+
+LIFE_S = (6.0, 30.0)
+"""How long a client process lives before it crashes, in virtual seconds."""
+DEATH_S = (0.02, 0.5)
+LOOKS_MAX, LOOK_EVERY_S = 400, 0.001
+"""Half of the crashes wait, so long at most, until something is under way."""
+PAUSE_MAX_S = 2.0
+CRASHING_SHARE = 0.7
+"""Of the workloads, those whose process crashes at all."""
+
+OnAcknowledged = Callable[[TopicKey, int, Sequence[Value]], None]
+"""Takes a partition, the base offset and the values of a batch that was acknowledged with acks=-1."""
+Explains = Callable[[TopicKey, int, Value], bool]
+"""Whether injected faults fully explain the loss of that record."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run gives all its workloads."""
+
+    cluster: SimulatedCluster
+    topics: Mapping[str, TopicSpec]
+    history: History
+    verdicts: Verdicts
+    decoder: Decoder
+    on_acknowledged: OnAcknowledged
+    explains: Explains
+
+    @property
+    def now_s(self) -> float:
+        return self.cluster.simulation.now
+
+    def surprise(self, who: str, broker: int, text: str) -> None:
+        """A broker answered what a correct client must never be told."""
+        process = self.cluster.hosts[broker].process
+        if process is None or process.incarnation.name not in self.cluster.excused:
+            self.verdicts.violated("unexpected-answer", f"{who}, by node {broker}: {text}")
+
+
+class Workload(ABC):
+    """One entry of a scenario's workloads while it runs."""
+
+    may_crash = True
+
+    def __init__(self, around: Surroundings, spec: WorkloadSpec) -> None:
+        self.around = around
+        self.spec = spec
+        self.name = f"{spec.kind}#{spec.stream}"
+        self.rng: random.Random = around.cluster.simulation.stream(f"workload/{self.name}")
+        self.topics = [spec.topic] if spec.topic else list(around.topics)
+        self.stopping = False
+        self.drained = False
+        """Nothing that it began is left open, and nothing more will be begun."""
+        self.acknowledged = 0
+        self.begun = 0
+        self.lives = 0
+        self._host: Host | None = None
+
+    # -- life
+
+    def start(self) -> None:
+        """Boots the workload's host."""
+        self._host = self.around.cluster.simulation.add_host(self.name)
+        self._begin_life()
+
+    def stop(self) -> None:
+        """No new operation; what is open is brought to its end."""
+        self.stopping = True
+
+    def _begin_life(self) -> None:
+        assert self._host is not None, "start gives it a host"
+        self.lives += 1
+        self._host.start(self._live)
+        if self.may_crash and self.rng.random() < CRASHING_SHARE:
+            looks = self.rng.choice((0, LOOKS_MAX))
+            self.around.cluster.simulation.call_later(self.rng.uniform(*LIFE_S), self._crash, looks)
+
+    async def _live(self, process: Process) -> None:
+        client = Client(self.around.cluster.addresses, self.rng, self.topics, self._on_surprise)
+        await self.run(process, client)
+        self.drained = True
+
+    def _crash(self, looks_left: int) -> None:
+        """kill -9 of the client, at once or when it has something under way, whose outcome is unknown then."""
+        assert self._host is not None, "start gives it a host"
+        if self.stopping or not self._host.alive:
+            return
+        if looks_left and not self.has_open_operations:
+            self.around.cluster.simulation.call_later(LOOK_EVERY_S, self._crash, looks_left - 1)
+            return
+        self.around.verdicts.happened("client crash", self.process_name)
+        self._host.kill()
+        self.abandon("the client crashed")
+        self.around.cluster.simulation.call_later(self.rng.uniform(*DEATH_S), self._come_back)
+
+    def _come_back(self) -> None:
+        if self.stopping:
+            self.drained = True
+        else:
+            self._begin_life()
+
+    # -- for the kinds of workloads
+
+    @abstractmethod
+    async def run(self, process: Process, client: Client) -> None:
+        """The program of one life; it returns when it is stopping and nothing is open."""
+
+    @abstractmethod
+    def abandon(self, why: str) -> None:
+        """The life is over: completes what it left open as unknown."""
+
+    @property
+    def has_open_operations(self) -> bool:
+        """Whether something that it asked for has no answer yet."""
+        return False
+
+    @property
+    def process_name(self) -> str:
+        """The name of this life in the history."""
+        return f"{self.name}.{self.lives}"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further operation may begin."""
+        most = self.spec.operations_max
+        return self.stopping or (most is not None and self.begun >= most)
+
+    def pause_s(self, operations: int) -> float:
+        """How long to wait after so many operations, to keep the workload's rate."""
+        return min(PAUSE_MAX_S, operations / self.spec.per_second * self.rng.uniform(0.2, 1.8))
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """All partitions of the workload's topics."""
+        return [(topic, n) for topic in self.topics for n in range(self.around.topics[topic].partitions)]
+
+    def invoke_send(
+        self, key: TopicKey, topic: str, values: Sequence[Value], *, acks: int = -1, idempotent: bool = False
+    ) -> Operation:
+        """Begins a send of this life."""
+        self.begun += 1
+        return self.around.history.invoke(
+            self.process_name,
+            OperationKind.SEND,
+            self.around.now_s,
+            key=key,
+            topic=topic,
+            acks=acks,
+            idempotent=idempotent,
+            values=values,
+        )
+
+    def invoke_admin(self, kind: OperationKind, topic: str) -> Operation:
+        """Begins to create or delete a topic."""
+        self.begun += 1
+        return self.around.history.invoke(self.process_name, kind, self.around.now_s, topic=topic)
+
+    def complete(
+        self, operation: Operation, status: OperationStatus, *, base_offset: int = -1, error: str = ""
+    ) -> None:
+        """Ends an operation; an acknowledged send with acks=-1 is told to the white box."""
+        self.around.history.complete(
+            operation, status, self.around.now_s, base_offset=base_offset, error=error
+        )
+        if status is not OperationStatus.OK:
+            return
+        self.acknowledged += 1
+        if operation.kind is OperationKind.SEND and operation.acks == -1 and operation.key is not None:
+            self.around.on_acknowledged(operation.key, base_offset, operation.values)
+
+    def record_poll(
+        self,
+        name: tuple[str, int],
+        topic_id: bytes,
+        began_s: float,
+        position: int,
+        records: Sequence[tuple[int, Value]],
+        next_offset: int,
+        *,
+        sought: bool = False,
+        final: bool = False,
+    ) -> None:
+        """Enters a poll that is over: when it began is told afterwards, since most find nothing to tell."""
+        self.begun += 1
+        history = self.around.history
+        operation = history.invoke(
+            self.process_name,
+            OperationKind.POLL,
+            began_s,
+            key=(topic_id, name[1]),
+            topic=name[0],
+            position=position,
+            final=final,
+            sought=sought,
+        )
+        history.complete(
+            operation, OperationStatus.OK, self.around.now_s, records=records, next_offset=next_offset
+        )
+        if records:
+            self.acknowledged += 1
+
+    def _on_surprise(self, broker: int, text: str) -> None:
+        self.around.surprise(self.process_name, broker, text)

@@ -1,0 +1,80 @@
+"""Record batches as simulated clients write and read them.
+
+The same batch is read by every consumer of a run, and once more in the final phase. It is checked and
+decoded in full the first time; bytes that are equal to those, from the CRC on, hold the same records.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from kraft.chaos.history import Value
+from partitions.records.batch import BatchHeader, decode_records, iter_batches, verify_crc
+from partitions.records.builder import build_batch
+from partitions.records.header import CRC_POSITION
+
+DECOMPRESSED_MAX_BYTES = 1 << 20
+REMEMBERED_MAX = 20_000
+PADDING_BYTES = (0, 0, 0, 10, 50, 100, 400, 2_000)
+RECORDS_MAX = 5
+
+Decoded = tuple[tuple[int, ...], tuple[Value, ...]]
+"""Offset deltas and values of a batch's records."""
+
+
+def draw_values(rng: random.Random, prefix: str, first: int) -> tuple[Value, ...]:
+    """Between one and some values `PREFIX:NUMBER` from number `first` on, padded to different sizes."""
+    padding = b"." * rng.choice(PADDING_BYTES)
+    return tuple(f"{prefix}:{first + n}".encode() + padding for n in range(rng.randint(1, RECORDS_MAX)))
+
+
+def encode_values(
+    values: Sequence[Value], now_ms: int, *, producer_id: int = -1, base_sequence: int = -1
+) -> bytes:
+    """A batch of these values; with a producer id it is an idempotent one, of producer epoch 0."""
+    return build_batch(
+        [(now_ms, None, value, ()) for value in values],
+        producer_id=producer_id,
+        producer_epoch=-1 if producer_id < 0 else 0,
+        base_sequence=base_sequence,
+    )
+
+
+class Decoder:
+    """Reads record sets. One serves all clients of a run."""
+
+    def __init__(self) -> None:
+        self._remembered: dict[bytes, Decoded] = {}
+
+    def read(self, records: memoryview, position: int) -> tuple[list[tuple[int, Value]], int]:
+        """Offset and value of all records from offset `position` on, in order, and where to read on.
+
+        Raises CorruptBatchError.
+        """
+        found: list[tuple[int, Value]] = []
+        next_offset = position
+        for start, header in iter_batches(records):
+            if header.next_offset <= position:
+                continue
+            deltas, values = self._decode(records, start, header)
+            base_offset = header.base_offset
+            read = [(base_offset + delta, value) for delta, value in zip(deltas, values, strict=True)]
+            found += read if base_offset >= position else [pair for pair in read if pair[0] >= position]
+            next_offset = header.next_offset
+        return found, next_offset
+
+    def _decode(self, records: memoryview, start: int, header: BatchHeader) -> Decoded:
+        content = bytes(records[start + CRC_POSITION : start + header.size_bytes])
+        decoded = self._remembered.get(content)
+        if decoded is None:
+            verify_crc(records, start, header)
+            opened = decode_records(records, start, header, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
+            decoded = (
+                tuple(record.offset - header.base_offset for record in opened),
+                tuple(record.value or b"" for record in opened),
+            )
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[content] = decoded
+        return decoded

@@ -1,0 +1,255 @@
+"""A Kafka client for simulated hosts: connections to brokers, and who leads what.
+
+It keeps the rules of a correct client: metadata of an older leader epoch is ignored (KIP-320), whatever
+is asked may be asked again only if that is safe, pauses between attempts. It judges nothing itself:
+callers hand answers that a correct client must never see to `Surprises`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from kraft.chaos.workload.connection import Connection, decoded
+from kraft.protocol.errors import ErrorCode, ProtocolError
+from kraft.protocol.schema import Message
+from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
+
+METADATA_VERSION, INIT_PRODUCER_ID_VERSION = 12, 4
+CONNECT_TIMEOUT_S = 1.0
+REQUEST_TIMEOUT_S = 2.0
+BACKOFF_S = (0.02, 0.1)
+METADATA_MAX_AGE_S = 2.0
+"""Metadata is refreshed at least that often, so that a leader which still answers is left when it must be."""
+
+Answer = TypeVar("Answer", bound=Message)
+PartitionName = tuple[str, int]
+
+
+class CallFailedError(ConnectionError):
+    """There was no answer: whether the request had an effect is not known, unless it `was_not_sent`."""
+
+    def __init__(self, reason: str, *, was_not_sent: bool) -> None:
+        super().__init__(reason)
+        self.was_not_sent = was_not_sent
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, in which epoch."""
+
+    broker: int
+    epoch: int
+
+
+class Client:
+    """The connections of one client process. Lives on its event loop."""
+
+    def __init__(
+        self,
+        bootstrap: Mapping[int, tuple[str, int]],
+        rng: random.Random,
+        topics: Iterable[str] = (),
+        on_surprise: Callable[[int, str], None] | None = None,
+    ) -> None:
+        """`topics` are those that metadata is asked for; `on_surprise(broker, text)` hears of bad answers."""
+        self.rng = rng
+        self.loop = asyncio.get_running_loop()
+        self.topics = dict.fromkeys(topics)
+        self.topic_ids: dict[str, bytes] = {}
+        self.on_metadata: Callable[[], None] | None = None
+        self._gone: set[bytes] = set()
+        """Ids of topics that were deleted."""
+        self._leaders: dict[PartitionName, Leader] = {}
+        self._epochs: dict[PartitionName, int] = {}
+        self._addresses = dict(bootstrap)
+        self._connections: dict[int, Connection] = {}
+        self._connecting: dict[int, asyncio.Task[Connection]] = {}
+        self._refresh: asyncio.Task[None] | None = None
+        self._refreshed_s = 0.0
+        self._on_surprise = on_surprise
+        self._background: set[asyncio.Task[Any]] = set()
+
+    async def back_off(self) -> None:
+        """The pause between two attempts."""
+        await asyncio.sleep(self.rng.uniform(*BACKOFF_S))
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that is kept until it is done."""
+        task: asyncio.Task[None] = self.loop.create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def surprise(self, broker: int, text: str) -> None:
+        """A broker answered what a correct client must never be told."""
+        if self._on_surprise is not None:
+            self._on_surprise(broker, text)
+
+    # -- connections
+
+    def connection(self, broker: int) -> Connection | None:
+        """An open connection to a broker; None, and one is being made, if there is none."""
+        found = self._connections.get(broker)
+        if found is not None:
+            if not found.closed:
+                return found
+            # With acks=0 that is how a broker says that something is wrong.
+            del self._connections[broker]
+            self.want_metadata()
+        self._connect(broker)
+        return None
+
+    def _connect(self, broker: int) -> asyncio.Task[Connection]:
+        task = self._connecting.get(broker)
+        if task is None:
+            self._connecting[broker] = task = self.loop.create_task(self._open(broker))
+            task.add_done_callback(lambda done: self._connected(broker, done))
+        return task
+
+    async def _open(self, broker: int) -> Connection:
+        host, port = self._addresses[broker]
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await self.loop.create_connection(lambda: Connection(broker), host, port)
+        return connection
+
+    def _connected(self, broker: int, done: asyncio.Task[Connection]) -> None:
+        del self._connecting[broker]
+        if not done.cancelled() and done.exception() is None:
+            self._connections[broker] = done.result()
+        else:
+            self.want_metadata()
+
+    async def call(
+        self,
+        broker: int,
+        message: Message,
+        version: int,
+        answers: type[Answer],
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Answer:
+        """One request to one broker. Raises CallFailedError."""
+        connection = self.connection(broker)
+        if connection is None:
+            try:
+                connection = await asyncio.shield(self._connect(broker))
+            except OSError as error:  # TimeoutError is one
+                raise CallFailedError(f"no connection: {type(error).__name__}", was_not_sent=True) from error
+            if connection.closed:
+                raise CallFailedError("no connection", was_not_sent=True)
+        answer: asyncio.Future[memoryview | None] = self.loop.create_future()
+        connection.request(message, version, timeout_s, lambda body: _settle(answer, body))
+        body = await answer
+        if body is None:
+            raise CallFailedError(connection.reason, was_not_sent=False)
+        try:
+            response = decoded(message.API_KEY, version, body)
+        except ProtocolError as error:
+            self.surprise(broker, f"unreadable answer to {message.API_KEY.name}: {error}")
+            raise CallFailedError("an unreadable answer", was_not_sent=False) from error
+        assert isinstance(response, answers)
+        return response
+
+    def any_broker(self) -> int:
+        """One drawn at random."""
+        return self.rng.choice(list(self._addresses))
+
+    async def call_any(self, message: Message, version: int, answers: type[Answer]) -> tuple[int, Answer]:
+        """The same to brokers drawn at random until one answers; which one, and its answer."""
+        while True:
+            broker = self.any_broker()
+            try:
+                return broker, await self.call(broker, message, version, answers)
+            except CallFailedError:
+                await self.back_off()
+
+    # -- metadata
+
+    def leader(self, name: PartitionName) -> Leader | None:
+        """The partition's leader as far as known; if it is not, metadata is asked for."""
+        found = self._leaders.get(name)
+        if found is None or self.loop.time() - self._refreshed_s > METADATA_MAX_AGE_S:
+            self.want_metadata()
+        return found
+
+    def forget_leader(self, name: PartitionName, broker: int) -> None:
+        """That broker does not lead the partition any more, or does not answer."""
+        found = self._leaders.get(name)
+        if found is not None and found.broker == broker:
+            del self._leaders[name]
+        self.want_metadata()
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is gone: one of the same name starts anew."""
+        self.topics.pop(topic, None)
+        topic_id = self.topic_ids.pop(topic, None)
+        if topic_id is not None:
+            self._gone.add(topic_id)
+        self._leaders = {name: leader for name, leader in self._leaders.items() if name[0] != topic}
+        self._epochs = {name: epoch for name, epoch in self._epochs.items() if name[0] != topic}
+
+    def want_metadata(self) -> None:
+        """Asks for metadata in the background, unless that is being done."""
+        if self._refresh is None:
+            self._refresh = self.spawn(self._refresh_soon())
+
+    async def _refresh_soon(self) -> None:
+        try:
+            await self.back_off()
+            await self.refresh()
+        finally:
+            self._refresh = None
+
+    async def refresh(self) -> None:
+        """Asks some broker who leads the partitions of `topics`."""
+        topics = [MetadataRequestTopic(name=topic) for topic in self.topics]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        _, answer = await self.call_any(request, METADATA_VERSION, MetadataResponse)
+        self._refreshed_s = self.loop.time()
+        for topic in answer.topics:
+            # A broker that is behind may still tell of the topic that had the name before.
+            if topic.error_code or topic.name not in self.topics or topic.topic_id in self._gone:
+                continue
+            if self.topic_ids.setdefault(topic.name, topic.topic_id) != topic.topic_id:
+                continue
+            for partition in topic.partitions:
+                self._learn(
+                    (topic.name, partition.partition_index), partition.leader_id, partition.leader_epoch
+                )
+        if self.on_metadata is not None:
+            self.on_metadata()
+
+    def _learn(self, name: PartitionName, broker: int, epoch: int) -> None:
+        if epoch < self._epochs.get(name, -1):
+            return
+        self._epochs[name] = epoch
+        if broker < 0:
+            self._leaders.pop(name, None)
+        else:
+            self._leaders[name] = Leader(broker, epoch)
+
+    async def wait_for_topics(self) -> None:
+        """Returns when the ids of all `topics` are known."""
+        while not all(topic in self.topic_ids for topic in self.topics):
+            await self.refresh()
+            await self.back_off()
+
+    async def new_producer_id(self) -> int:
+        """A producer id that nobody had before."""
+        while True:
+            broker, answer = await self.call_any(
+                InitProducerIdRequest(), INIT_PRODUCER_ID_VERSION, InitProducerIdResponse
+            )
+            code = ErrorCode.of(answer.error_code)
+            if code is ErrorCode.NONE:
+                return answer.producer_id
+            if not code.retriable:
+                self.surprise(broker, f"InitProducerId was answered with {code.name}")
+            await self.back_off()
+
+
+def _settle(answer: asyncio.Future[memoryview | None], body: memoryview | None) -> None:
+    if not answer.done():  # done: its caller was cancelled
+        answer.set_result(body)

@@ -1,0 +1,74 @@
+"""The final phase: a fresh client reads every partition from its start to its high watermark."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kraft.chaos.scenario import WorkloadSpec
+from kraft.chaos.workload.admin import Admin
+from kraft.chaos.workload.base import Surroundings, Workload
+from kraft.chaos.workload.client import Client
+from kraft.chaos.workload.reader import Position, Reader
+from kraft.chaos.world.host import Process
+from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+READER = WorkloadSpec("reader-final", stream=0)
+ADMIN = WorkloadSpec("admin", stream=0)
+
+
+class TopicCreation(Workload):
+    """Creates the topics of a scenario."""
+
+    may_crash = False
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around, ADMIN)
+
+    async def run(self, process: Process, client: Client) -> None:
+        admin = Admin(self, client)
+        for topic in self.around.topics.values():
+            await admin.create(topic)
+
+    def abandon(self, why: str) -> None:
+        """It does not crash."""
+
+
+class FinalReader(Workload):
+    """Reads all topics of a scenario, once, and enters where their logs start by then."""
+
+    may_crash = False
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around, READER)
+
+    async def run(self, process: Process, client: Client) -> None:
+        await client.wait_for_topics()
+        reader = Reader(self, client, final=True)
+        await asyncio.gather(*(self._read(client, reader, name) for name in self.partitions()))
+
+    def abandon(self, why: str) -> None:
+        """It does not crash."""
+
+    async def _read(self, client: Client, reader: Reader, name: tuple[str, int]) -> None:
+        """One partition. What is deleted while it reads is skipped, and then counts as deleted."""
+        position = Position(name, client.topic_ids[name[0]])
+        start = await self._ask(client, reader, position, EARLIEST_TIMESTAMP)
+        end = await self._ask(client, reader, position, LATEST_TIMESTAMP)
+        reader.seek(position, start)
+        while position.offset < end or not position.is_at_end:
+            leader = reader.leader(position)
+            if leader is None or await reader.fetch(leader.broker, [position], 0) < 0:
+                await client.back_off()
+        start = await self._ask(client, reader, position, EARLIEST_TIMESTAMP)
+        self.around.history.log_starts[position.topic_id, name[1]] = start
+
+    async def _ask(self, client: Client, reader: Reader, position: Position, timestamp: int) -> int:
+        """The partition's start or end; asks until the leader says."""
+        while True:
+            leader = reader.leader(position)
+            if leader is not None:
+                offset = await reader.offset_of(leader.broker, position, timestamp)
+                if offset is not None:
+                    return offset
+                client.forget_leader(position.name, leader.broker)
+            await client.back_off()

@@ -1,0 +1,247 @@
+"""The idempotent producer: acks=-1, several batches in flight, retries in order under one sequence.
+
+It never gives up: a batch is sent again until it is acknowledged, always behind the batches before it
+(KIP-98). A partition's first batch of a producer id goes alone, since a log that does not know the
+producer takes any sequence. If the oldest batch in line is refused for good although nothing explains
+it, that is an answer that a correct client must never see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kraft.chaos.history import Operation, OperationStatus, TopicKey
+from kraft.chaos.scenario import WorkloadSpec
+from kraft.chaos.workload.base import Surroundings, Workload
+from kraft.chaos.workload.batches import draw_values, encode_values
+from kraft.chaos.workload.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client, PartitionName
+from kraft.chaos.workload.connection import decoded
+from kraft.chaos.world.host import Process
+from kraft.protocol.errors import ErrorCode, ProtocolError
+from kraft.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+PRODUCE_VERSION = 12
+ACKS_TIMEOUT_MS = 1_500
+WINDOW_BATCHES = 4
+"""Open for one partition; brokers remember five."""
+BATCHES_AT_ONCE = (1, 3, 6, 12)
+"""Begun at one instant: what goes to one leader shares requests, and what they cause."""
+DRAIN_TICK_S = 0.05
+NEVER = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
+"""Errors that say of a sound batch that it is not, whether or not they may be tried again."""
+
+Answers = dict[PartitionName, tuple[ErrorCode, int]]
+"""Error and base offset by partition."""
+
+
+def produce_request(batches: dict[PartitionName, bytes], acks: int) -> ProduceRequest:
+    """One batch for each of some partitions."""
+    topics: dict[str, TopicProduceData] = {}
+    for (topic, partition), records in batches.items():
+        data = topics.setdefault(topic, TopicProduceData(name=topic, partition_data=[]))
+        data.partition_data.append(PartitionProduceData(index=partition, records=records))
+    return ProduceRequest(acks=acks, timeout_ms=ACKS_TIMEOUT_MS, topic_data=list(topics.values()))
+
+
+def produce_answers(body: memoryview) -> Answers:
+    """What a Produce was answered. Raises ProtocolError."""
+    response = decoded(ProduceRequest.API_KEY, PRODUCE_VERSION, body)
+    assert isinstance(response, ProduceResponse)
+    return {
+        (topic.name, answer.index): (ErrorCode.of(answer.error_code), answer.base_offset)
+        for topic in response.responses
+        for answer in topic.partition_responses
+    }
+
+
+@dataclass(slots=True)
+class Batch:
+    """Some records of one partition under one sequence."""
+
+    operation: Operation
+    records: bytes
+
+
+@dataclass(slots=True, eq=False)
+class PartitionState:
+    """What the producer has open in one partition."""
+
+    name: PartitionName
+    key: TopicKey
+    next_sequence: int = 0
+    window: deque[Batch] = field(default_factory=deque)
+    """Not acknowledged yet, in order of their sequences."""
+    unsent: deque[Batch] = field(default_factory=deque)
+    in_flight: int = 0
+    failed: bool = False
+    """The oldest batch failed: all of the window is sent again, when nothing of it is in flight any more."""
+    resume_s: float = 0.0
+    last_acknowledged: Operation | None = None
+
+    @property
+    def limit(self) -> int:
+        """How many batches may be open."""
+        return 1 if self.last_acknowledged is None else WINDOW_BATCHES
+
+
+class IdempotentProducer(Workload):
+    """One producer id after another: a life, or what follows a loss that is explained, begins a new one."""
+
+    _process: Process
+    _client: Client
+
+    def __init__(self, around: Surroundings, spec: WorkloadSpec) -> None:
+        super().__init__(around, spec)
+        self._states: list[PartitionState] = []
+        self._producer_id = -1
+        self._identities = 0
+
+    @property
+    def process_name(self) -> str:
+        """An identity is a process of its own: what follows a loss need not lie behind what came before."""
+        return f"{super().process_name}.{self._identities}"
+
+    async def run(self, process: Process, client: Client) -> None:
+        self._process, self._client = process, client
+        await client.wait_for_topics()
+        await self._new_identity()
+        while not self.is_over:
+            begun = self._begin_batches()
+            self._resume_and_send()
+            await self._sleep(self.pause_s(begun))
+        while any(state.window for state in self._states):
+            self._resume_and_send()
+            await self._sleep(DRAIN_TICK_S)
+
+    @property
+    def has_open_operations(self) -> bool:
+        return any(state.window for state in self._states)
+
+    def abandon(self, why: str) -> None:
+        for state in self._states:
+            for batch in state.window:
+                self.complete(batch.operation, OperationStatus.INFO, error=why)
+            state.window.clear()
+            state.unsent.clear()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleeps; whoever lost its identity meanwhile gets a new one."""
+        await asyncio.sleep(seconds)
+        if self._producer_id < 0:
+            await self._new_identity()
+
+    async def _new_identity(self) -> None:
+        self._producer_id = await self._client.new_producer_id()
+        self._identities += 1
+        ids = self._client.topic_ids
+        self._states = [PartitionState(name, (ids[name[0]], name[1])) for name in self.partitions()]
+
+    # -- sending
+
+    def _begin_batches(self) -> int:
+        """New batches in partitions drawn at random, a few or many; how many."""
+        begun = 0
+        for _ in range(self.rng.choice(BATCHES_AT_ONCE)):
+            state = self.rng.choice(self._states)
+            if len(state.window) < state.limit and not self.is_over:
+                self._begin_batch(state)
+                begun += 1
+        return max(1, begun)
+
+    def _begin_batch(self, state: PartitionState) -> None:
+        topic, partition = state.name
+        first = state.next_sequence
+        values = draw_values(self.rng, f"{topic}-{partition}/{self.process_name}", first)
+        state.next_sequence += len(values)
+        records = encode_values(
+            values, self._process.now_ms(), producer_id=self._producer_id, base_sequence=first
+        )
+        batch = Batch(self.invoke_send(state.key, topic, values, idempotent=True), records)
+        state.window.append(batch)
+        if not state.failed:
+            state.unsent.append(batch)
+
+    def _resume_and_send(self) -> None:
+        now_s = self._client.loop.time()
+        for state in self._states:
+            if state.failed and not state.in_flight and now_s >= state.resume_s:
+                state.failed = False
+                state.unsent = deque(state.window)
+        while self._send_round():
+            pass
+
+    def _send_round(self) -> bool:
+        """Sends the next batch of every partition that has one, one request for each leader."""
+        by_leader: dict[int, list[PartitionState]] = {}
+        for state in self._states:
+            if state.unsent and (leader := self._client.leader(state.name)) is not None:
+                by_leader.setdefault(leader.broker, []).append(state)
+        sent_any = False
+        for broker, states in by_leader.items():
+            connection = self._client.connection(broker)
+            if connection is None:
+                continue
+            sent = [(state, state.unsent.popleft()) for state in states]
+            for state in states:
+                state.in_flight += 1
+            request = produce_request({state.name: batch.records for state, batch in sent}, -1)
+            connection.request(request, PRODUCE_VERSION, REQUEST_TIMEOUT_S, self._taker(broker, sent))
+            sent_any = True
+        return sent_any
+
+    # -- answers
+
+    def _taker(
+        self, broker: int, sent: list[tuple[PartitionState, Batch]]
+    ) -> Callable[[memoryview | None], None]:
+        return lambda body: self._take(broker, sent, body)
+
+    def _take(self, broker: int, sent: list[tuple[PartitionState, Batch]], body: memoryview | None) -> None:
+        answers: Answers = {}
+        if body is not None:
+            try:
+                answers = produce_answers(body)
+            except ProtocolError as error:
+                self._client.surprise(broker, f"unreadable answer to Produce: {error}")
+        for state, batch in sent:
+            state.in_flight -= 1
+            code, offset = answers.get(state.name, (ErrorCode.NETWORK_EXCEPTION, -1))
+            if body is not None and state.name not in answers:
+                self._client.surprise(broker, f"Produce was not answered for {state.name}")
+            if state.failed or not state.window or state.window[0] is not batch:
+                continue  # one before it failed: it is sent again behind that one
+            if code is ErrorCode.NONE:
+                self._acknowledge(state, batch, offset)
+            else:
+                self._fail(state, batch, broker, code)
+
+    def _acknowledge(self, state: PartitionState, batch: Batch, offset: int) -> None:
+        state.window.popleft()
+        state.last_acknowledged = batch.operation
+        self.complete(batch.operation, OperationStatus.OK, base_offset=offset)
+
+    def _fail(self, state: PartitionState, batch: Batch, broker: int, code: ErrorCode) -> None:
+        """The oldest batch in line failed; its error must be one that can pass."""
+        state.failed = True
+        state.unsent.clear()
+        state.resume_s = self._client.loop.time() + self.rng.uniform(*BACKOFF_S)
+        self._client.forget_leader(state.name, broker)
+        if code.retriable and code not in NEVER:
+            return
+        if not self._is_explained(state, code):
+            first = state.next_sequence - sum(len(open_.operation.values) for open_ in state.window)
+            text = f"the oldest batch of {state.name} (sequence {first}) was refused with {code.name}"
+            self._client.surprise(broker, text)
+        self.abandon(f"refused with {code.name}")
+        self._producer_id = -1
+
+    def _is_explained(self, state: PartitionState, code: ErrorCode) -> bool:
+        """A log that lost the last acknowledged batch, as it may, does not take the next one."""
+        last = state.last_acknowledged
+        if code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or last is None or last.key is None:
+            return False
+        final = len(last.values) - 1
+        return self.around.explains(last.key, last.base_offset + final, last.values[final])

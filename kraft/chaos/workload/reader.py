@@ -1,0 +1,218 @@
+"""How simulated consumers fetch: all partitions of one leader by one Fetch, positions kept here.
+
+Used by the tailing consumers, by topic churn and by the final phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kraft.chaos.history import Value
+from kraft.chaos.workload.base import Workload
+from kraft.chaos.workload.client import REQUEST_TIMEOUT_S, CallFailedError, Client, Leader, PartitionName
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from kraft.protocol.schemas.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from partitions.records.batch import CorruptBatchError
+
+FETCH_VERSION, LIST_OFFSETS_VERSION = 16, 9
+FETCH_MAX_BYTES = 256 * 1024
+PARTITION_MAX_BYTES = 64 * 1024
+LOST_AFTER_S = 4.0
+"""A position that is out of range for so long will not come into range again."""
+
+
+@dataclass(slots=True, eq=False)
+class Position:
+    """Where a consumer reads in one partition."""
+
+    name: PartitionName
+    topic_id: bytes
+    offset: int = 0
+    high_watermark: int = -1
+    sought: bool = True
+    """The next poll begins where it does on purpose."""
+    busy: bool = False
+    """A Fetch for it is under way."""
+    out_of_range_since_s: float | None = None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last Fetch left nothing to read below the high watermark."""
+        return 0 <= self.high_watermark <= self.offset
+
+
+class Reader:
+    """Fetches for one workload, and enters what it read into the history."""
+
+    def __init__(self, workload: Workload, client: Client, *, final: bool = False) -> None:
+        self._workload = workload
+        self._client = client
+        self._final = final
+        self.sends_epochs = client.rng.random() < 0.5
+        """Whether requests tell the leader epoch that this consumer knows (KIP-320)."""
+
+    async def fetch(self, broker: int, positions: Sequence[Position], max_wait_ms: int) -> int:
+        """One Fetch of idle partitions from a broker; how many of them moved, -1 if it failed."""
+        for position in positions:
+            position.busy = True
+        try:
+            return await self._fetch(broker, positions, max_wait_ms)
+        except CallFailedError:
+            for position in positions:
+                self._client.forget_leader(position.name, broker)
+            return -1
+        finally:
+            for position in positions:
+                position.busy = False
+
+    async def _fetch(self, broker: int, positions: Sequence[Position], max_wait_ms: int) -> int:
+        began_s = self._workload.around.now_s
+        request = self._request(positions, max_wait_ms)
+        timeout_s = REQUEST_TIMEOUT_S + max_wait_ms / 1000
+        answer = await self._client.call(broker, request, FETCH_VERSION, FetchResponse, timeout_s)
+        moved, failed = self._take(broker, positions, answer, began_s)
+        for position, code in failed:
+            await self._fail(broker, position, code)
+        return -1 if failed and not moved else moved
+
+    def _request(self, positions: Sequence[Position], max_wait_ms: int) -> FetchRequest:
+        topics: dict[bytes, FetchTopic] = {}
+        for position in positions:
+            topic = topics.setdefault(
+                position.topic_id, FetchTopic(topic_id=position.topic_id, partitions=[])
+            )
+            leader = self._client.leader(position.name)
+            topic.partitions.append(
+                FetchPartition(
+                    partition=position.name[1],
+                    current_leader_epoch=leader.epoch if leader and self.sends_epochs else -1,
+                    fetch_offset=position.offset,
+                    partition_max_bytes=PARTITION_MAX_BYTES,
+                )
+            )
+        return FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=FETCH_MAX_BYTES, topics=list(topics.values())
+        )
+
+    def _take(
+        self, broker: int, positions: Sequence[Position], answer: FetchResponse, began_s: float
+    ) -> tuple[int, list[tuple[Position, ErrorCode]]]:
+        """Moves on; how many partitions did, and which were answered with an error."""
+        asked = {(position.topic_id, position.name[1]): position for position in positions}
+        moved, failed = 0, list[tuple[Position, ErrorCode]]()
+        for topic in answer.responses:
+            for data in topic.partitions:
+                position = asked.pop((topic.topic_id, data.partition_index), None)
+                if position is None:
+                    self._client.surprise(broker, f"Fetch was answered for {topic.topic_id.hex()}, unasked")
+                elif data.error_code:
+                    failed.append((position, ErrorCode.of(data.error_code)))
+                else:
+                    moved += self._advance(broker, position, data, began_s)
+        if asked or answer.error_code:
+            missing = [position.name for position in asked.values()]
+            self._client.surprise(
+                broker, f"Fetch was answered with error {answer.error_code}, without {missing}"
+            )
+        elif not moved and not failed and not self._final:
+            self._record(positions[0], began_s, positions[0].offset, ())
+        return moved, failed
+
+    def _advance(self, broker: int, position: Position, data: PartitionData, began_s: float) -> int:
+        """Moves on behind what was read. 1 if it moved."""
+        position.high_watermark = data.high_watermark
+        position.out_of_range_since_s = None
+        if not data.records:
+            if self._final and position.is_at_end:  # that a log is empty is worth telling, too
+                self._record(position, began_s, position.offset, ())
+            return 0
+        assert isinstance(data.records, memoryview)
+        try:
+            records, next_offset = self._workload.around.decoder.read(data.records, position.offset)
+        except CorruptBatchError as error:
+            self._client.surprise(broker, f"Fetch of {position.name} at {position.offset}: {error}")
+            return 0
+        if next_offset == position.offset:
+            return 0
+        before, position.offset = position.offset, next_offset
+        self._record(position, began_s, before, records)
+        return 1
+
+    def _record(
+        self, position: Position, began_s: float, before: int, records: Sequence[tuple[int, Value]]
+    ) -> None:
+        self._workload.record_poll(
+            position.name,
+            position.topic_id,
+            began_s,
+            before,
+            records,
+            position.offset,
+            sought=position.sought,
+            final=self._final,
+        )
+        position.sought = False
+
+    async def _fail(self, broker: int, position: Position, code: ErrorCode) -> None:
+        """A partition was answered with an error, which must be one that can pass."""
+        self._client.forget_leader(position.name, broker)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._find_range(broker, position)
+        elif not code.retriable or code is ErrorCode.CORRUPT_MESSAGE:
+            self._client.surprise(
+                broker, f"Fetch of {position.name} at {position.offset} failed: {code.name}"
+            )
+
+    async def _find_range(self, broker: int, position: Position) -> None:
+        """Goes to the log's start if that has passed the position.
+
+        A new leader may not know yet how far the one before had committed, so that its end looks too
+        low for a while. If that lasts, what this consumer has read is gone: it goes on at the end, and
+        it is for the judges to say whether that was allowed.
+        """
+        now_s = self._workload.around.now_s
+        if position.out_of_range_since_s is None:
+            position.out_of_range_since_s = now_s
+        start = await self.offset_of(broker, position, EARLIEST_TIMESTAMP)
+        if start is not None and start > position.offset:
+            self.seek(position, start)
+        elif now_s - position.out_of_range_since_s > LOST_AFTER_S:
+            end = await self.offset_of(broker, position, LATEST_TIMESTAMP)
+            if end is not None and end < position.offset:
+                self._workload.around.verdicts.happened("consumer behind the end", str(position.name))
+                self.seek(position, end)
+
+    @staticmethod
+    def seek(position: Position, offset: int) -> None:
+        """Moves there on purpose."""
+        position.offset, position.sought, position.out_of_range_since_s = offset, True, None
+
+    async def offset_of(self, broker: int, position: Position, timestamp: int) -> int | None:
+        """The log's start or end (one of ListOffsets' timestamps), by that broker; None if it does not say."""
+        topic, partition = position.name
+        wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+        try:
+            answer = await self._client.call(broker, request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
+        except CallFailedError:
+            return None
+        found = answer.topics[0].partitions[0]
+        code = ErrorCode.of(found.error_code)
+        if code is ErrorCode.NONE:
+            return found.offset
+        if not code.retriable:
+            self._client.surprise(broker, f"ListOffsets of {position.name} failed: {code.name}")
+        return None
+
+    def leader(self, position: Position) -> Leader | None:
+        """Who leads the partition, as far as known."""
+        return self._client.leader(position.name)

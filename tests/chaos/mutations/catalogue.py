@@ -1,0 +1,15 @@
+"""All mutations, by area."""
+
+from __future__ import annotations
+
+from tests.chaos.mutations import log, metadata, producer, raft, replication
+from tests.chaos.mutations.registry import Mutation, by_name
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *replication.MUTATIONS,
+    *log.MUTATIONS,
+    *producer.MUTATIONS,
+    *metadata.MUTATIONS,
+    *raft.MUTATIONS,
+)
+BY_NAME = by_name(MUTATIONS)

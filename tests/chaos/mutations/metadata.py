@@ -1,0 +1,218 @@
+"""Mutations of the controller's decisions and of the metadata that everybody applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from kraft.broker.metadata_cache import MetadataCache
+from partitions.isr import IsrState
+from partitions.leadership import Leadership
+from partitions.partition import Partition
+from quorum.controller import election, replication_control
+from quorum.controller.cluster_control import ClusterControl
+from quorum.controller.decision import Unit
+from quorum.metadata import delta
+from quorum.metadata.image import MetadataImage
+from quorum.metadata.records import NO_LEADER, BrokerChange
+from quorum.raft import metadata_state_machine
+from quorum.raft.node import RaftNode
+from tests.chaos.mutations import scenarios
+from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
+
+# -- who may be in an ISR, who may lead
+
+
+def _registered_ever(leading: Any, follower: Any) -> bool:
+    return follower.broker_epoch is not None and leading._eligibility.may_join_isr(follower.broker_id)
+
+
+def _active_in_any_registration(view: Any, member: Any) -> bool:
+    broker = view.image.brokers.get(member.broker_id)
+    return broker is not None and broker.is_active
+
+
+def _registered_even_if_fenced(view: Any, member: Any) -> bool:
+    broker = view.image.brokers.get(member.broker_id)
+    return broker is not None and broker.epoch == member.broker_epoch
+
+
+def _anybody_leads(original: Callable[..., Any]) -> Callable[..., Any]:
+    def change(key: Any, partition: Any, *, isr: Any, acceptable: Any, **rest: Any) -> Any:
+        if election.elect(partition, isr, acceptable) == NO_LEADER:
+            others = [replica for replica in partition.replicas if acceptable(replica)]
+            isr = tuple(others[:1]) or isr
+        return original(key, partition, isr=isr, acceptable=acceptable, **rest)
+
+    return change
+
+
+def _same_leader_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
+    def changed_partition(before: Any, record: Any) -> Any:
+        return replace(original(before, record), leader_epoch=before.leader_epoch)
+
+    return changed_partition
+
+
+def _any_partition_epoch(original: Callable[..., str]) -> Callable[..., str]:
+    def refusal(view: Any, broker_id: int, partition: Any, item: Any) -> str:
+        newest = max(item.partition_epoch, partition.partition_epoch)
+        return original(view, broker_id, partition, replace(item, partition_epoch=newest))
+
+    return refusal
+
+
+def _shutdown_without_leaving(control: Any, view: Any, broker: Any) -> Any:
+    def proposed(offset: int, /) -> None:
+        control._shutdown_offsets[broker.broker_id] = offset
+
+    change = BrokerChange(broker.broker_id, broker.epoch, in_controlled_shutdown=True)
+    return [Unit(change)], proposed
+
+
+# -- images
+
+
+def _any_state_is_news(partition: Any, state: Any) -> bool:
+    return partition._end is None and state.leader_epoch >= partition.leader_epoch
+
+
+def _adopt_any(isr: Any, members: Any, partition_epoch: int) -> None:
+    isr.committed = members
+    isr.partition_epoch = partition_epoch
+    isr._clear()
+
+
+def _isr_in_any_order(original: Callable[..., Any]) -> Callable[..., Any]:
+    calls = 0
+
+    def changed_partition(before: Any, record: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        after = original(before, record)
+        turn = calls % len(after.isr)
+        return replace(after, isr=after.isr[turn:] + after.isr[:turn])
+
+    return changed_partition
+
+
+def _without_configs(original: Any) -> Any:
+    def decode(data: Any) -> Any:
+        return replace(original.__func__(data), configs={})
+
+    return staticmethod(decode)
+
+
+def _any_sequence(original: Callable[..., Any]) -> Callable[..., Any]:
+    from quorum.controller.proposal import Proposal, ProposalFence
+    from quorum.errors import MalformedProposalError
+
+    def apply_proposal(image: Any, fence: Any, data: Any, offset: int, entry_term: int) -> Any:
+        try:
+            fence = ProposalFence(entry_term, Proposal.decode(data).sequence)
+        except MalformedProposalError:
+            return original(image, fence, data, offset, entry_term)
+        return original(image, fence, data, offset, entry_term)
+
+    return apply_proposal
+
+
+def _position_without_state(node: Any, clearJournal: bool) -> None:
+    snapshot = node._transfer.newest()
+    node._SyncObj__raftLog.join(snapshot.prev, snapshot.last)
+    node._SyncObj__raftLastApplied = snapshot.last[1]
+
+
+MUTATIONS = (
+    Mutation(
+        "broker-epoch-unchecked",
+        "what an earlier incarnation of a broker had copied vouches for the present one (KIP-903)",
+        ("leader-candidate-completeness",),
+        scenarios.ALL_IN_SYNC,
+        (
+            Patch(Leadership, "_is_eligible", replaced_by(_registered_ever)),
+            Patch(Leadership, "is_registered", replaced_by(lambda leading, broker, epoch: epoch >= 0)),
+            Patch(replication_control, "_is_eligible", replaced_by(_active_in_any_registration)),
+        ),
+    ),
+    Mutation(
+        "fenced-broker-joins-the-isr",
+        "a broker that the controller has fenced may join an ISR (KIP-841)",
+        ("fenced-not-in-isr",),
+        scenarios.CUT_OFF,
+        (
+            Patch(replication_control, "_is_eligible", replaced_by(_registered_even_if_fenced)),
+            Patch(MetadataCache, "may_join_isr", replaced_by(lambda cache, broker_id: True)),
+        ),
+    ),
+    Mutation(
+        "leader-elected-outside-the-isr",
+        "when no member of the ISR can lead, another replica does, and nobody is told that it is unclean",
+        ("leader-completeness",),
+        scenarios.ELECTIONS,
+        (Patch(election, "change", _anybody_leads),),
+    ),
+    Mutation(
+        "leader-epoch-not-bumped",
+        "a new leader leads in the epoch of the one before (KIP-101)",
+        ("one-leader-per-epoch",),
+        scenarios.ELECTIONS,
+        (
+            Patch(delta, "changed_partition", _same_leader_epoch),
+            Patch(replication_control, "changed_partition", _same_leader_epoch),
+        ),
+    ),
+    Mutation(
+        "partition-epoch-unchecked",
+        "the controller takes an ISR that was proposed on an older state of the partition (KIP-497)",
+        ("leader-candidate-completeness",),
+        scenarios.SLOW_CONTROL,
+        (Patch(replication_control, "_refusal", _any_partition_epoch),),
+    ),
+    Mutation(
+        "controlled-shutdown-keeps-leaders",
+        "a broker that shuts down stays leader and in sync until it is gone (KIP-631)",
+        ("fenced-not-in-isr",),
+        scenarios.ELECTIONS,
+        (Patch(ClusterControl, "_controlled_shutdown", replaced_by(_shutdown_without_leaving)),),
+    ),
+    Mutation(
+        "stale-metadata-applied",
+        "a leader goes back to an older ISR than the controller's answer has told it",
+        ("epochs-grow",),
+        scenarios.SLOW_CONTROL,
+        (
+            Patch(Partition, "_is_news", replaced_by(_any_state_is_news)),
+            Patch(IsrState, "adopt", replaced_by(_adopt_any)),
+        ),
+    ),
+    Mutation(
+        "image-depends-on-who-applies",
+        "the order of an ISR comes from how often the process has applied a change (as from a set)",
+        ("metadata-agreement",),
+        scenarios.CONTROLLERS,
+        (Patch(delta, "changed_partition", _isr_in_any_order),),
+    ),
+    Mutation(
+        "snapshot-incomplete",
+        "what is read back from an image lacks the configs (KIP-630)",
+        ("metadata-agreement",),
+        scenarios.CONTROLLERS,
+        (Patch(MetadataImage, "decode", _without_configs),),
+    ),
+    Mutation(
+        "snapshot-installed-half",
+        "a voter that gets a snapshot takes its position and not its state (KIP-630)",
+        ("metadata-agreement",),
+        scenarios.CONTROLLERS,
+        (Patch(RaftNode, "_SyncObj__loadDumpFile", replaced_by(_position_without_state)),),
+    ),
+    Mutation(
+        "proposal-sequence-ignored",
+        "a proposal is applied though one that was decided before it is missing",
+        ("metadata-agreement",),
+        scenarios.CONTROLLERS,
+        (Patch(metadata_state_machine, "apply_proposal", _any_sequence),),
+    ),
+)

@@ -1,0 +1,148 @@
+"""The narrower scenarios of the mutations: few kinds of faults, those that make the broken rule matter."""
+
+from __future__ import annotations
+
+from kraft.chaos.scenario import TopicSpec, WorkloadSpec
+from partitions.leadership import Leadership
+from tests.chaos.mutations.stages import ClusterStage, Storm, default
+
+ORDERS = "orders"
+IDEMPOTENT = WorkloadSpec("idempotent-producer", 0, ORDERS, per_second=60.0)
+ACKS_1 = WorkloadSpec("producer", 1, ORDERS, acks=1, per_second=40.0)
+CONSUMER = WorkloadSpec("consumer", 2, ORDERS, per_second=40.0)
+CHURN = WorkloadSpec("topic-churn", 3, per_second=10.0)
+
+
+def topic(**configs: str) -> tuple[TopicSpec, ...]:
+    """The one topic, of two partitions on three brokers; keys with `_` for `.`."""
+    settings = {"min.insync.replicas": "2", "segment.bytes": "65536"}
+    settings.update({key.replace("_", "."): value for key, value in configs.items()})
+    return (TopicSpec(ORDERS, 2, 3, settings),)
+
+
+FLAPPING_ISR = ClusterStage(
+    "flapping ISR",
+    Storm(
+        ("pause", "clogged-link", "high-latency", "drop", "reset", "isolate-controller", "pause-controller"),
+        topics=topic(min_insync_replicas="1"),
+        properties={"replica.lag.time.max.ms": "600"},
+    ),
+)
+ONE_CONTROLLER = ClusterStage(
+    "one controller",
+    Storm(
+        ("pause-controller", "pause-controller", "pause", "kill", "clogged-link", "high-latency"),
+        mean_s=0.5,
+        controllers=(101,),
+        topics=topic(min_insync_replicas="1"),
+        properties={"replica.lag.time.max.ms": "600"},
+    ),
+    settings=(default(Leadership, "_is_joining", lambda *_: False),),
+)
+"""What the controller is told while it is paused it hears afterwards, and nobody else decides meanwhile.
+No leader waits for followers that are only about to join: that is a kindness to them, and hides rules."""
+SLOW_CONTROL = ClusterStage(
+    "slow control",
+    Storm(
+        ("high-latency", "high-latency", "slow-disk", "reset", "drop", "pause", "clogged-link"),
+        mean_s=0.3,
+        topics=(TopicSpec(ORDERS, 6, 3, {"min.insync.replicas": "1", "segment.bytes": "65536"}),),
+        properties={"replica.lag.time.max.ms": "500", "replica.fetch.wait.max.ms": "100"},
+    ),
+    settings=(default(Leadership, "_is_joining", lambda *_: False),),
+)
+"""Proposals, answers and metadata take their time, overtake each other, and get lost; ISRs change all the time.
+"""
+ALL_IN_SYNC = ClusterStage(
+    "all in sync or nothing",
+    Storm(
+        ("power-loss", "power-loss-mid-operation", "pause", "clogged-link"),
+        topics=topic(min_insync_replicas="3"),
+        properties={"replica.lag.time.max.ms": "600"},
+    ),
+)
+"""min.insync.replicas is the replication factor: nothing is committed while anybody is missing."""
+FEW_IN_SYNC = ClusterStage("few in sync", Storm(("kill", "pause", "partition"), mean_s=0.8))
+RESTARTS = ClusterStage(
+    "restarts", Storm(("kill", "kill-leader", "kill-leader", "kill-all", "restart"), mean_s=0.9)
+)
+STALE_HIGH_WATERMARKS = ClusterStage(
+    "stale high watermarks",
+    Storm(
+        ("kill", "kill-leader", "kill-leader", "kill-all"),
+        mean_s=0.7,
+        properties={
+            "replica.high.watermark.checkpoint.interval.ms": "20000",
+            "replica.fetch.max.bytes": "1000",
+        },
+    ),
+)
+"""A restarted leader knows little of what is committed, and a follower needs many fetches to catch up."""
+ZOMBIES = ClusterStage(
+    "zombies",
+    Storm(
+        ("isolate-controller", "partition", "partition", "partition-one-way", "isolate-leader"),
+        mean_s=0.9,
+        properties={"broker.session.timeout.ms": "600"},
+    ),
+)
+"""Leaders that are deposed without hearing of it, and go on with the clients and followers they reach."""
+ELECTIONS = ClusterStage(
+    "elections",
+    Storm(("kill-leader", "isolate-leader", "pause-leader", "partition", "restart"), mean_s=0.7),
+)
+POWER = ClusterStage(
+    "power losses", Storm(("power-loss", "power-loss-mid-operation", "power-loss", "kill-leader"), mean_s=0.9)
+)
+WIPES = ClusterStage("wiped disks", Storm(("power-loss", "wipe", "wipe", "pause"), mean_s=0.9))
+CUT_OFF = ClusterStage(
+    "cut off from the controller",
+    Storm(("isolate-controller", "partition", "partition-one-way", "pause-controller"), mean_s=0.9),
+)
+CONTROLLERS = ClusterStage(
+    "controllers",
+    Storm(
+        ("kill-controller", "kill-controller", "isolate-controller", "pause-controller", "kill", "restart"),
+        properties={"metadata.log.max.record.bytes.between.snapshots": "2000"},
+        workloads=(IDEMPOTENT, CONSUMER, CHURN),
+    ),
+)
+DELETED_TOPICS = ClusterStage(
+    "deleted topics", Storm(("kill", "pause", "reset"), mean_s=2.0, workloads=(IDEMPOTENT, CHURN))
+)
+RETRIES = ClusterStage(
+    "retries",
+    Storm(
+        ("reset", "drop", "kill-leader", "isolate-leader", "clogged-link", "reset"),
+        workloads=(IDEMPOTENT, WorkloadSpec("idempotent-producer", 1, ORDERS, per_second=60.0), CONSUMER),
+    ),
+)
+PIPELINES = ClusterStage(
+    "pipelines",
+    Storm(
+        (
+            "partial-writes",
+            "partial-writes",
+            "high-latency",
+            "slow-link",
+            "pause",
+            "isolate-leader",
+            "pause-leader",
+        ),
+        topics=(TopicSpec(ORDERS, 3, 3, {"min.insync.replicas": "3", "segment.bytes": "65536"}),),
+        workloads=(
+            WorkloadSpec("idempotent-producer", 0, ORDERS, per_second=100.0),
+            WorkloadSpec("idempotent-producer", 1, ORDERS, per_second=100.0),
+        ),
+        properties={"replica.lag.time.max.ms": "600"},
+    ),
+)
+"""Batches of one producer arrive apart, and what becomes of one need not become of the next."""
+TRUNCATIONS = ClusterStage(
+    "truncations",
+    Storm(
+        ("kill-leader", "isolate-leader", "pause-leader", "partition"),
+        mean_s=0.8,
+        topics=topic(index_interval_bytes="200", segment_bytes="1048576"),
+    ),
+)

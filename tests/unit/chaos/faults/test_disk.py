@@ -1,0 +1,98 @@
+"""Slow, full, failing and rotting disks under a toy node, and what the node is excused for."""
+
+from __future__ import annotations
+
+from kraft.chaos.world.storage import DiskTiming
+from tests.unit.chaos.faults.toy_world import LOG
+
+
+def test_a_slow_disk_is_slow_for_a_while(world):
+    kinds = set()
+    for _ in range(10):
+        assert world.strike("slow-disk")
+        [timing] = [
+            h.storage.timing for h in world.cluster.hosts.values() if h.storage.timing != DiskTiming()
+        ]
+        kinds.add(timing.hiccup_odds > 0)
+        world.simulation.run_for(9.0)
+        assert all(host.storage.timing == DiskTiming() for host in world.cluster.hosts.values())
+    assert kinds == {False, True}
+
+
+def test_slow_disks_overlap(world):
+    storage = world.cluster.hosts[1].storage
+    first, second = DiskTiming((1.0, 2.0)), DiskTiming((3.0, 4.0))
+    storage.slow_down(first)
+    storage.slow_down(second)
+    storage.speed_up(first)
+    assert storage.timing == second
+    storage.speed_up(second)
+    assert storage.timing == DiskTiming()
+
+
+def test_a_full_disk_refuses_and_its_node_is_excused_and_started_anew(world):
+    world.strike_until_it_happens("disk-full")
+    [victim] = [n for n, host in world.cluster.hosts.items() if host.halts]
+    host = world.cluster.hosts[victim]
+    assert host.halts == ["disk: 28"]
+    assert world.cluster.excused == [f"{host.address}#1"]
+    assert world.damage == []
+    world.simulation.run_for(10.0)
+    assert host.alive
+    size = len(host.storage.files()[LOG])
+    world.simulation.run_for(1.0)
+    assert len(host.storage.files()[LOG]) > size + 5_000
+
+
+def test_a_disk_that_did_not_get_full_is_not_counted(world):
+    world.cluster.hosts[1].pause()
+    world.context.kill(2)
+    world.context.kill(3)
+    assert not world.strike("disk-full")
+    world.context.end_all()
+    assert world.count("disk-full") == 0
+    assert world.cluster.excused == []
+
+
+def test_after_a_failed_fsync_only_synced_data_is_left(world):
+    world.strike_until_it_happens("fsync-error")
+    [victim] = [n for n, host in world.cluster.hosts.items() if host.halts]
+    host = world.cluster.hosts[victim]
+    assert host.halts == ["disk: 5"]
+    assert world.cluster.excused == [f"{host.address}#1"]
+    assert world.damage == []
+    world.simulation.run_for(13.0)
+    assert [(node_id, kind) for _, node_id, kind in world.damage] == [(victim, "disk error")]
+    assert host.alive
+    assert world.verdicts.violations == []
+
+
+def test_a_node_that_goes_on_after_a_failed_fsync_is_reported(world):
+    world.cluster.halting = False
+    for _ in range(8):
+        world.strike_until_it_happens("fsync-error")
+        world.simulation.run_for(15.0)
+    assert len(world.verdicts.violations) > 2
+    for violation in world.verdicts.violations:
+        assert violation.oracle == "not-halted"
+        assert "goes on" in violation.text
+
+
+def test_a_bit_rots_and_is_restored(world):
+    before = {n: host.storage.files()[LOG] for n, host in world.cluster.hosts.items()}
+    assert world.strike("bit-rot")
+    [(_, victim, kind)] = world.damage
+    host = world.cluster.hosts[victim]
+    after = host.storage.files()[LOG]
+    assert kind == "bit rot"
+    [position] = [i for i, byte in enumerate(before[victim]) if byte != after[i]]
+    assert (before[victim][position] ^ after[position]).bit_count() == 1
+    assert world.cluster.excused == [f"{host.address}#1"]
+    host.kill()
+    world.context.revive(victim)
+    assert world.cluster.excused[1:] == [f"{host.address}#2"]
+    world.simulation.run_for(10.0)
+    assert host.storage.files()[LOG].startswith(before[victim])
+    assert host.alive
+    assert world.lives()[victim] == 3
+    assert len(world.cluster.excused) == 2

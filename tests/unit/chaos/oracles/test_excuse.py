@@ -1,0 +1,187 @@
+"""What injected faults explain, record by record, and what they do not."""
+
+import pytest
+
+from kraft.chaos.oracles.shadow_log import ShadowLog
+from tests.unit.chaos.oracles.model import KEY, NODES, Model
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model()
+
+
+def last_one_standing(model: Model) -> None:
+    """Three committed records; nodes 2 and 3 have left the ISR."""
+    model.committed(3)
+    model.change(isr=(1,))
+
+
+def come_back_as_leader(model: Model, node: int) -> None:
+    model.restart(node, epoch=100 + node)
+    model.change(leader=node)
+    model.replication.became_leader(KEY, node, model.state.leader_epoch, 0)
+
+
+def test_the_last_member_that_lost_its_tail_is_excused(model: Model) -> None:
+    last_one_standing(model)
+    model.lose(1, 1)
+    come_back_as_leader(model, 1)
+    assert model.oracles == []
+    assert model.replication.has_excused_loss("orders", 0)
+    assert list(model.verdicts.excuses) == [
+        "orders-0: leader 1 of epoch 1 lacks batch 1-1 of epoch 0 and 1 more up to 2,"
+        " lost by all of the ISR (1,): power loss"
+    ]
+    assert model.replication.partitions[KEY].committed.high_watermark == 1
+
+
+def test_it_is_excused_once_and_what_is_written_then_counts_again(model: Model) -> None:
+    last_one_standing(model)
+    model.lose(1, 1)
+    come_back_as_leader(model, 1)
+    model.append(1, 1, epoch=1, value=b"new")
+    model.min_isr = 1
+    model.raise_leader(2, before=1, isr=(1,), epoch=1)
+    model.replication.acknowledged(KEY, 1, [b"new"])
+    model.cut(1, 1)
+    assert model.oracles == ["leader-candidate-completeness", "no-committed-record-lost"]
+
+
+def test_another_member_that_still_has_it_is_no_excuse(model: Model) -> None:
+    model.committed(3)
+    model.change(isr=(1, 2))
+    model.lose(1, 1)
+    assert not model.replication.has_excused_loss("orders", 0)
+    come_back_as_leader(model, 1)
+    assert "leader-completeness" in model.oracles
+    assert not model.verdicts.excuses
+
+
+def test_all_members_that_lost_it_are_an_excuse(model: Model) -> None:
+    model.committed(3)
+    model.change(isr=(1, 2))
+    model.lose(1, 1)
+    model.lose(2, 2)
+    come_back_as_leader(model, 1)
+    assert model.oracles == ["leader-completeness"]
+    assert len(model.verdicts.excuses) == 1, "the last record was lost by both, the middle one by one"
+
+
+def test_what_was_copied_back_is_there_and_its_loss_is_no_excuse(model: Model) -> None:
+    model.committed(2)
+    model.change(isr=(1, 2))
+    model.lose(2, 1)
+    model.restart(2, epoch=50)
+    model.append(1, 2)
+    model.change(isr=(2,))
+    model.cut(2, 1)
+    model.verdicts.violations.clear()
+    model.change(leader=2)
+    model.replication.became_leader(KEY, 2, 1, 1)
+    assert model.oracles == ["leader-completeness"]
+
+
+def test_a_log_that_is_cut_further_than_the_damage_is_a_loss_of_the_product(model: Model) -> None:
+    last_one_standing(model)
+    model.lose(1, 2)
+    model.restart(1, end=1)
+    assert model.oracles == ["no-committed-record-lost"]
+
+
+def test_a_log_that_is_cut_where_the_damage_is_has_its_excuse(model: Model) -> None:
+    last_one_standing(model)
+    model.lose(1, 2)
+    model.restart(1, end=2)
+    assert model.oracles == []
+
+
+def test_a_killed_process_loses_nothing(model: Model) -> None:
+    last_one_standing(model)
+    model.running.pop(1)
+    model.restart(1, end=2)
+    assert model.oracles == ["no-committed-record-lost"]
+
+
+def test_a_killed_process_that_comes_back_with_everything_is_fine(model: Model) -> None:
+    last_one_standing(model)
+    model.running.pop(1)
+    come_back_as_leader(model, 1)
+    assert model.oracles == []
+
+
+def test_a_truncation_that_a_kill_cut_short_may_show_either_way(model: Model) -> None:
+    model.committed(1)
+    model.append(1, 2)
+    model.replicas.truncated(KEY, 2, 1, 2, done=False)
+    model.restart(2, end=2)
+    log = model.replication.partitions[KEY].replicas[2]
+    assert log.end == 2
+    assert [batch.base for batch in log.batches] == [0, 1]
+    assert model.oracles == []
+
+
+def test_rot_in_a_running_log_takes_that_batch_alone(model: Model) -> None:
+    model.committed(3)
+    data = bytearray(model.disks[2][1])
+    data[-1] ^= 1
+    model.disks[2][1] = bytes(data)
+    model.lose(2, 3, "bit rot", is_running=True)
+    log = model.replication.partitions[KEY].replicas[2]
+    assert [batch.base for batch in log.lost] == [1]
+    assert log.end == 3
+    assert model.verdicts.coverage["batch lost to injected damage"] == 1
+
+
+def test_damage_ends_at_the_first_torn_batch_for_a_process_that_is_gone(model: Model) -> None:
+    model.committed(3)
+    model.disks[2][1] = model.disks[2][1][:20] + bytes(len(model.disks[2][1]) - 20)
+    model.lose(2, 3)
+    log = model.replication.partitions[KEY].replicas[2]
+    assert [batch.base for batch in log.lost] == [1, 2]
+    assert log.end == 1
+
+
+def test_a_wiped_disk_has_nothing(model: Model) -> None:
+    model.committed(2)
+    model.lose(2, 0, "wipe")
+    log = model.replication.partitions[KEY].replicas[2]
+    assert len(log.lost) == 2
+    assert log.end == 0
+
+
+def test_damage_that_takes_nothing_is_none(model: Model) -> None:
+    model.committed(2)
+    model.lose(2, 2)
+    assert model.verdicts.coverage["batch lost to injected damage"] == 0
+    model.restart(2)
+    assert model.oracles == []
+
+
+def test_the_checker_is_told_which_record_is_explained(model: Model) -> None:
+    model.append(0, *NODES, value=b"a")
+    model.append(1, *NODES, value=b"b")
+    model.raise_leader(2)
+    model.replication.acknowledged(KEY, 1, [b"b"])
+    model.change(isr=(1,))
+    model.lose(1, 1)
+    come_back_as_leader(model, 1)
+    model.append(1, 1, epoch=1, value=b"c")
+    model.raise_leader(2, before=1, isr=(1, 2), maximal=(1,), epoch=1)
+    model.replication.acknowledged(KEY, 1, [b"c"])
+    explains = model.replication.explains
+    assert explains(KEY, 1, b"b")
+    assert not explains(KEY, 1, b"c"), "that one came later, to the same offset"
+    assert not explains(KEY, 0, b"a")
+
+
+def test_a_shadow_that_is_not_aligned_still_finds_its_batches() -> None:
+    log = ShadowLog("/data")
+    log.replace([], 5, 5)
+    assert log.missing([]) == []
+    model = Model()
+    batches = model.committed(4)
+    other = ShadowLog("/data")
+    other.replace(batches[2:], 2, 4)
+    assert other.missing(batches) == [], "what lies below the log start is not missing"
+    assert other.missing([*batches[:2], batches[3]]) == []

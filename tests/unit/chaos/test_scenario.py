@@ -1,0 +1,83 @@
+"""Scenarios as values: they survive being written down, and refuse what is none."""
+
+import dataclasses
+import json
+
+import pytest
+
+from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
+from kraft.chaos.scenario import Scenario, ScenarioError
+from kraft.chaos.swarm import scenario_of
+from kraft.chaos.workload import WORKLOADS
+
+SEEDS = range(1, 200)
+
+
+def test_a_scenario_survives_being_written_down():
+    for seed in SEEDS:
+        scenario = scenario_of(seed)
+        assert Scenario.from_json(scenario.to_json()) == scenario
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 99}', '{"format": 1, "seed": "x"}'])
+def test_what_is_no_scenario_is_refused(text):
+    with pytest.raises(ScenarioError, match="scenario"):
+        Scenario.from_json(text)
+
+
+def test_an_unknown_field_is_refused():
+    document = json.loads(scenario_of(1).to_json())
+    document["topics"][0]["colour"] = "red"
+    with pytest.raises(ScenarioError, match="colour"):
+        Scenario.from_json(json.dumps(document))
+
+
+def test_equal_arguments_give_equal_scenarios_and_seeds_differ():
+    assert scenario_of(7) == scenario_of(7)
+    assert len({scenario_of(seed).to_json() for seed in SEEDS}) == len(SEEDS)
+
+
+def test_every_scenario_can_be_built():
+    for seed in SEEDS:
+        scenario = scenario_of(seed)
+        brokers = len(scenario.brokers)
+        names = {topic.name for topic in scenario.topics}
+        assert scenario.controllers
+        for topic in scenario.topics:
+            assert 1 <= int(topic.configs["min.insync.replicas"]) <= topic.replication_factor <= brokers
+        for workload in scenario.workloads:
+            assert workload.kind in WORKLOADS
+            assert workload.topic in names or workload.kind == "topic-churn"
+        assert {fault.name for fault in scenario.faults} <= FAULTS.keys()
+        assert [fault.at_s for fault in scenario.faults] == sorted(fault.at_s for fault in scenario.faults)
+        assert all(fault.at_s < scenario.seconds for fault in scenario.faults)
+
+
+def test_streams_tell_parts_apart():
+    for seed in SEEDS:
+        scenario = scenario_of(seed)
+        for parts in (scenario.faults, scenario.workloads):
+            assert len({part.stream for part in parts}) == len(parts)
+
+
+def test_the_swarm_varies():
+    scenarios = [scenario_of(seed) for seed in SEEDS]
+    assert {len(scenario.nodes) for scenario in scenarios} >= {1, 3, 4, 5, 6}
+    assert {len(scenario.controllers) for scenario in scenarios} == {1, 3, 5}
+    assert {fault.name for scenario in scenarios for fault in scenario.faults} == set(DEFAULT_FAULTS)
+    assert {workload.kind for scenario in scenarios for workload in scenario.workloads} == set(WORKLOADS)
+    assert {w.acks for s in scenarios for w in s.workloads if w.kind == "producer"} == {-1, 0, 1}
+
+
+def test_faults_that_were_asked_for_all_strike():
+    for seed in SEEDS:
+        scenario = scenario_of(seed, seconds=60, faults=["kill", "wipe"])
+        assert {fault.name for fault in scenario.faults} == {"kill", "wipe"}
+    assert scenario_of(1, faults=[]).faults == ()
+
+
+def test_taking_a_fault_away_leaves_the_others_as_they_were():
+    scenario = scenario_of(3)
+    fewer = dataclasses.replace(scenario, faults=scenario.faults[1:])
+    assert fewer.faults == scenario.faults[1:]
+    assert {fault.stream for fault in fewer.faults} < {fault.stream for fault in scenario.faults}

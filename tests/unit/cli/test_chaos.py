@@ -1,0 +1,190 @@
+"""`kraft chaos`: what it prints, and its exit codes. What plays the scenarios is a rule here, no cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kraft.chaos.run
+from kraft.chaos.case import Case
+from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
+from kraft.chaos.run import Outcome
+from kraft.chaos.scenario import Scenario
+from kraft.cli.app import run
+from tests.unit.chaos import played
+
+Play = Callable[[Callable[..., Outcome]], None]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Takes a function in the place of the one that plays scenarios."""
+    return lambda function: monkeypatch.setattr(kraft.chaos.run, "run", function)
+
+
+def simulate(*arguments: str) -> int:
+    return run(["chaos", "simulate", *arguments])
+
+
+def answer(capsys: pytest.CaptureFixture[str]) -> Any:
+    """The one JSON object on standard output."""
+    [line] = capsys.readouterr().out.splitlines()
+    return json.loads(line)
+
+
+def test_a_campaign_that_held(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(played.sound)
+    assert simulate("--seeds", "3", "--first-seed", "8", "--seconds", "5", "--jobs", "2", "--json") == 0
+    document = answer(capsys)
+    assert document["seeds"] == 3
+    assert document["digests"].keys() == {"8", "9", "10"}
+    assert document["virtual_s"] == 75
+    assert document["violations"] == []
+    assert document["excused"] == 0
+    assert {f"fault: {name}" for name in DEFAULT_FAULTS} <= document["coverage"].keys()
+    assert {"commit", "wall_s", "cpu_s", "operations"} <= document.keys()
+
+
+def test_a_violation_is_told_at_once_and_at_the_end(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(played.fails_if(lambda scenario: scenario.seed == 2))
+    assert simulate("--seeds", "2", "--seconds", "5", "--faults", "kill,bit-rot") == 1
+    captured = capsys.readouterr()
+    command = "replay: kraft chaos simulate --seed 2 --seconds 5 --faults kill,bit-rot"
+    for text in captured.out, captured.err:
+        assert "seed 2 failed lost-write at step 7" in text
+        assert "29.0 step 6: kill node 1" in text
+        assert command in text
+    assert "fault: bit-rot" in captured.out
+
+
+def test_a_violation_as_json(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(played.fails_if(lambda _: True))
+    assert simulate("--seed", "7", "--json") == 1
+    document = answer(capsys)
+    assert [(row["seed"], row["oracle"], row["step"]) for row in document["violations"]] == [
+        (7, "lost-write", 7)
+    ]
+
+
+def test_what_says_nothing_is_neither_good_nor_bad(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(lambda scenario: Outcome(scenario.seed, undecided="nobody did anything"))
+    assert simulate("--seed", "1") == 3
+    assert "seed 1 shows nothing: nobody did anything" in capsys.readouterr().err
+    play(lambda scenario: Outcome(scenario.seed))
+    assert simulate("--seeds", "99", "--seconds", "1") == 0
+    assert simulate("--seeds", "100", "--seconds", "1") == 3
+    assert "the fault 'kill' was enabled and never struck" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("none", set()),
+        ("bit-rot, kill", {"bit-rot", "kill"}),
+        ("all", set(FAULTS)),
+        ("default,bit-rot", {*DEFAULT_FAULTS, "bit-rot"}),
+    ],
+)
+def test_faults_by_name(play: Play, capsys: pytest.CaptureFixture[str], text: str, names: set[str]) -> None:
+    play(played.sound)
+    assert simulate("--seeds", "1", "--faults", text, "--seconds", "300", "--json") == 0
+    coverage = answer(capsys)["coverage"]
+    assert {name.removeprefix("fault: ") for name, times in coverage.items() if times} == names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--faults", "gremlins"], "no fault 'gremlins'; choose from: kill,"),
+        (["--faults", ","], "names no fault"),
+        (["--seed", "1", "--minutes", "1"], "leave out --minutes"),
+        (["--seed", "1", "--seeds", "3"], "leave out --seeds"),
+        (["--case", "x.json", "--seconds", "3"], "leave out --seconds"),
+        (["--case", "/nowhere/x.json"], "cannot read /nowhere/x.json"),
+        (["--seeds", "3", "--trace", "x"], "--trace writes the timeline of one run"),
+        (["--seed", "3", "--trace", "/nowhere/x"], "no file that can be written"),
+    ],
+)
+def test_wrong_usage_is_a_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*arguments) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_case_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "case.json"
+    file.write_text("{}")
+    assert simulate("--case", str(file)) == 2
+    assert "a case of format None" in capsys.readouterr().err
+
+
+def test_a_minute_ends(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(played.sound)
+    assert simulate("--minutes", "0.01", "--first-seed", "70", "--jobs", "1", "--json") in (0, 3)
+    captured = capsys.readouterr()
+    assert "the first seed is 70" in captured.err
+    assert next(iter(json.loads(captured.out)["digests"])) == "70"
+
+
+def test_the_timeline_of_one_seed(play: Play, tmp_path: Path) -> None:
+    play(played.sound)
+    assert simulate("--seed", "4", "--trace", str(tmp_path / "t.txt")) == 0
+    assert (tmp_path / "t.txt").read_text() == "the story of 4\n"
+
+
+def test_verify(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(played.sound)
+    assert simulate("--seed", "4", "--verify", "--json") == 0
+    document = answer(capsys)
+    assert document == {"seed": 4, "hashes": [document["hashes"][0]] * 2, "equal": True}
+
+
+def test_verify_finds_what_is_not_deterministic(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(played.hashing)
+    assert simulate("--seeds", "1", "--verify") == 1
+    captured = capsys.readouterr()
+    assert captured.out.endswith("DIFFERENT\n")
+    assert "two processes, two histories" in captured.err
+
+
+def test_shrinking_writes_a_case_that_replays(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def has_kill(scenario: Scenario) -> bool:
+        return any(fault.name == "kill" for fault in scenario.faults)
+
+    monkeypatch.chdir(tmp_path)
+    play(played.fails_if(has_kill))
+    assert run(["chaos", "shrink", "--seed", "6", "--faults", "kill,pause", "--json"]) == 0
+    document = answer(capsys)
+    assert document["case"] == str(tmp_path / "seed-6-lost-write.json")
+    assert (document["faults"], document["workloads"]) == (["kill"], [])
+    case = Case.load(Path(document["case"]))
+    assert (case.oracle, case.text) == ("lost-write", "it is gone")
+    assert has_kill(case.scenario)
+    assert simulate("--case", document["case"], "--json") == 1
+    [row] = answer(capsys)["violations"]
+    assert row["replay"] == f"kraft chaos simulate --case {document['case']}"
+    play(played.sound)
+    assert simulate("--case", document["case"]) == 0
+    assert run(["chaos", "shrink", "--case", document["case"]]) == 3
+
+
+def test_shrinking_needs_something_to_shrink(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["chaos", "shrink"]) == 2
+    assert "with --seed or with --case" in capsys.readouterr().err
+
+
+def test_the_list_of_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["chaos", "faults", "--json"]) == 0
+    rows = answer(capsys)["faults"]
+    assert {row["name"] for row in rows} == set(FAULTS)
+    assert {row["name"] for row in rows if row["default"]} == set(DEFAULT_FAULTS)
+    assert all(row["doc"] for row in rows)
+    assert run(["chaos", "faults"]) == 0
+    assert "clock-skew" in capsys.readouterr().out
