@@ -115,7 +115,7 @@ class Workload(ABC):
         self.around.cluster.simulation.call_later(self.rng.uniform(*DEATH_S), self._come_back)
 
     def _come_back(self) -> None:
-        if self.stopping:
+        if self.stopping and not self.must_come_back:
             self.drained = True
         else:
             self._begin_life()
@@ -129,6 +129,11 @@ class Workload(ABC):
     @abstractmethod
     def abandon(self, why: str) -> None:
         """The life is over: completes what it left open as unknown."""
+
+    @property
+    def must_come_back(self) -> bool:
+        """Whether a life that crashed left something that only another life can bring to its end."""
+        return False
 
     @property
     def has_open_operations(self) -> bool:

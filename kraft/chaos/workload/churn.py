@@ -58,6 +58,11 @@ class TopicChurn(Workload):
     def has_open_operations(self) -> bool:
         return self._open is not None
 
+    @property
+    def must_come_back(self) -> bool:
+        """A topic that nobody deletes would be one that nobody reads to its end."""
+        return self._left is not None
+
     def abandon(self, why: str) -> None:
         if self._admin is not None:
             self._admin.abandon(why)

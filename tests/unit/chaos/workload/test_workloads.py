@@ -191,6 +191,17 @@ def test_clients_that_crash_come_back_as_others(crashing_often):
     assert not stage.operations(OperationKind.SEND, OperationStatus.PENDING)
 
 
+def test_a_client_that_crashed_at_the_end_comes_back_for_its_topic(without_crashes):
+    """Nobody would read a topic that is neither deleted nor part of the scenario."""
+    with staged(CHURN, nodes=ONE_NODE, topics=ONE_REPLICA) as stage:
+        churn = stage.workloads._workloads[0]
+        stage.wait(lambda: churn.must_come_back and churn.has_open_operations)
+        churn._crash(0)
+        stage.finish()
+        assert stage.cluster.image().topic_ids.keys() == {"orders"}
+    assert stage.verdicts.coverage["client crash"] == 1
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_new_consumer_begins_at_the_start_or_where_it_stored(crashing_often, monkeypatch, share):
     monkeypatch.setattr(consumer, "FROM_START_SHARE", share)
