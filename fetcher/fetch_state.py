@@ -171,6 +171,11 @@ class FetchStates:
         """Whether a partition waits that no request in flight asks for."""
         return bool(self._hungry)
 
+    @property
+    def has_truncating(self) -> bool:
+        """Whether a partition is out of its leader's range."""
+        return bool(self._truncating)
+
     def add(self, followed: FollowedPartition) -> bool:
         """Starts to copy a partition; False if it is copied in this leader epoch, or a newer one, already."""
         current = self._states.get(followed.key)

@@ -111,11 +111,20 @@ class Fetcher:
             if queries:
                 self._asking = asyncio.create_task(self._ask_offsets(queries))
         for lane, task in enumerate(self._lanes):
-            is_idle = all(other is None for other in self._lanes)
-            if task is None and (is_idle or self._states.has_hungry):
-                request = self._states.build_request(now_ms, lane)
+            if task is None:
+                request = self._next_request(lane, now_ms)
                 if request is not None:
-                    self._lanes[lane] = asyncio.create_task(self._fetch(request))
+                    self._lanes[lane] = asyncio.create_task(self._fetch(lane, request))
+
+    def _next_request(self, lane: int, now_ms: int) -> FetchRequest | None:
+        """What a lane without a request asks for now; None if the other lane does for both."""
+        if now_ms < self._unreachable_until_ms:
+            return None
+        if not self._states.has_hungry:
+            for number, task in enumerate(self._lanes):
+                if task is not None and number != lane and not task.done():
+                    return None
+        return self._states.build_request(now_ms, lane)
 
     def _next_event_ms(self, now_ms: int) -> int | None:
         """When there is something to do that no request under way will wake us for."""
@@ -141,7 +150,19 @@ class Fetcher:
         except TimeoutError:
             return
 
-    async def _fetch(self, request: FetchRequest) -> None:
+    async def _fetch(self, lane: int, first: FetchRequest) -> None:
+        """One request after the other, as long as the lane has something to ask for."""
+        request: FetchRequest | None = first
+        try:
+            while request is not None:
+                await self._fetch_once(request)
+                if self._states.has_truncating:
+                    return  # the leader's offsets are asked for first
+                request = self._next_request(lane, self._now_ms())
+        finally:
+            self._wake.set()
+
+    async def _fetch_once(self, request: FetchRequest) -> None:
         timeout_ms = request.max_wait_ms + self._settings.request_timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -156,8 +177,6 @@ class Fetcher:
             else:
                 self.leader_failures = 0
                 self._replication.apply_fetch(request, response, self._now_ms())
-        finally:
-            self._wake.set()
 
     async def _ask_offsets(self, queries: tuple[OffsetsQuery, ...]) -> None:
         try:

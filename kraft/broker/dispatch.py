@@ -18,7 +18,7 @@ from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
 from kraft.network.request import RequestContext
-from kraft.network.response import Answer, Response, Segment
+from kraft.network.response import Answer, Deferred, Response, Segment
 from kraft.protocol.api import SUPPORTED, ApiKey, api_name, is_supported
 from kraft.protocol.headers import encode_response_header
 from kraft.protocol.messages import decode_request, encode_response
@@ -30,7 +30,7 @@ from kraft.protocol.schemas.api_versions import (
 
 log = structlog.get_logger(__name__)
 
-HandlerResult = Message | None | Awaitable[Message | None]
+HandlerResult = Message | None | Deferred[Any, Message] | Awaitable[Message | None]
 Handler = Callable[[BrokerServices, Request[Any]], HandlerResult]
 """Answers one request: a message now or later, None where the request has no answer (acks=0)."""
 
@@ -77,6 +77,9 @@ class Dispatcher:
             return None
         if isinstance(result, Message):
             return _frame(result, header.api_version, header.correlation_id)
+        if isinstance(result, Deferred):
+            finish, version, correlation_id = result.finish, header.api_version, header.correlation_id
+            return Deferred(result.future, lambda outcome: _frame(finish(outcome), version, correlation_id))
         return self._later(result, header.api_version, header.correlation_id)
 
     async def _later(

@@ -157,6 +157,9 @@ class RemoteLeader:
             raise
 
     async def _connection(self, lane: int) -> BrokerConnection:
+        connection = self._connections.get(lane)
+        if connection is not None and not connection.closed:
+            return connection
         async with self._opening.setdefault(lane, asyncio.Lock()):
             connection = self._connections.get(lane)
             if connection is not None and not connection.closed:

@@ -18,12 +18,12 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from kraft.network.framing import FrameBuffer, FrameError
 from kraft.network.limits import NetworkLimits
 from kraft.network.outbox import Outbox
-from kraft.network.response import Answer, Response
+from kraft.network.response import Answer, Deferred, Response, as_it_is
 from kraft.network.sender import SenderFactory
 
 logger = logging.getLogger(__name__)
@@ -95,8 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self.get_buffer = self._frames.writable  # type: ignore[method-assign]
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None
-        # Answers owed, oldest first: a Response that waits for those before it, or a future.
-        self._owed: deque[Response | asyncio.Future[Response | None]] = deque()
+        # Answers owed, oldest first: a Response that waits for those before it, or what becomes one.
+        self._owed: deque[Response | Deferred[Any, Response | None]] = deque()
         self._read_paused = False
         self._turn_scheduled = False
         self._eof = False
@@ -262,9 +262,10 @@ class Connection(asyncio.BufferedProtocol):
                 outbox.add(answer)
         elif answer is not None:
             assert not isinstance(answer, Response), "Response is not meant to be subclassed"
-            future = asyncio.ensure_future(answer, loop=self._loop)
-            self._owed.append(future)
-            future.add_done_callback(self._on_answer)
+            if type(answer) is not Deferred:
+                answer = Deferred(asyncio.ensure_future(answer, loop=self._loop), as_it_is)
+            self._owed.append(answer)
+            answer.future.add_done_callback(self._on_answer)
         return self.state < _CLOSING
 
     def _schedule_turn(self) -> None:
@@ -279,11 +280,11 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- answers --------------------------------------------------------------------------------
 
-    def _on_answer(self, future: asyncio.Future[Response | None]) -> None:
+    def _on_answer(self, future: asyncio.Future[Any]) -> None:
         if self.state >= _CLOSING:
             if not future.cancelled() and (error := future.exception()) is not None:
                 logger.error("%s: a handler failed after its client left", self._owner.name, exc_info=error)
-        elif self._owed and self._owed[0] is future:
+        elif self._owed and isinstance(head := self._owed[0], Deferred) and head.future is future:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -300,8 +301,8 @@ class Connection(asyncio.BufferedProtocol):
         assert outbox is not None
         while owed and not outbox.blocked:
             head = owed[0]
-            if isinstance(head, asyncio.Future):
-                if not head.done():
+            if isinstance(head, Deferred):
+                if not head.future.done():
                     break
                 answer = self._result(head)
                 if self.state >= _CLOSING:
@@ -313,14 +314,18 @@ class Connection(asyncio.BufferedProtocol):
                 outbox.add(answer)
         outbox.flush()
 
-    def _result(self, future: asyncio.Future[Response | None]) -> Response | None:
-        """The answer of a finished future; closes the connection when there is none to give."""
+    def _result(self, deferred: Deferred[Any, Response | None]) -> Response | None:
+        """The answer, which is due; closes the connection when there is none to give."""
+        future = deferred.future
         if future.cancelled():
             self._reject("its request was cancelled")
             return None
         error = future.exception()
         if error is None:
-            return future.result()
+            try:
+                return deferred.finish(future.result())
+            except Exception as failure:  # noqa: BLE001 - closes the connection, as one in a task does
+                error = failure
         if isinstance(error, CloseConnectionError):
             self._reject(str(error))
         else:
@@ -355,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _waits_for_handler(self) -> bool:
-        return bool(self._owed) and isinstance(self._owed[0], asyncio.Future) and not self._owed[0].done()
+        return bool(self._owed) and isinstance(head := self._owed[0], Deferred) and not head.future.done()
 
     def _close_if_drained(self) -> None:
         drained = not self._owed and (self._outbox is None or self._outbox.empty)
@@ -384,10 +389,10 @@ class Connection(asyncio.BufferedProtocol):
     def _cancel_owed(self) -> list[asyncio.Task[Response | None]]:
         unfinished: list[asyncio.Task[Response | None]] = []
         for answer in self._owed:
-            if isinstance(answer, asyncio.Future) and not answer.done():
-                answer.cancel()
-                if isinstance(answer, asyncio.Task):
-                    unfinished.append(answer)
+            if isinstance(answer, Deferred) and not answer.future.done():
+                answer.future.cancel()
+                if isinstance(answer.future, asyncio.Task):
+                    unfinished.append(answer.future)
         self._owed.clear()
         return unfinished
 

@@ -7,11 +7,15 @@ consumed by `kraft.network.connection`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar
 
 from partitions.disk import Buffer, FileSlice
 
 Segment = Buffer | FileSlice
+Outcome = TypeVar("Outcome")
+Value = TypeVar("Value")
 
 BUFFER_TYPES = frozenset((bytes, bytearray, memoryview))
 """The types of segments that are not file slices."""
@@ -42,7 +46,29 @@ class Response:
         return cls(segments, size)
 
 
-Answer = Response | None | Awaitable[Response | None]
+class Deferred(Generic[Outcome, Value]):
+    """A value that `finish` makes of a future's result, once that is there: an answer without a task.
+
+    Whoever is handed one calls `finish` at most once. It can be awaited as well. Cancelling the future
+    gives it up.
+    """
+
+    __slots__ = ("finish", "future")
+
+    def __init__(self, future: asyncio.Future[Outcome], finish: Callable[[Outcome], Value]) -> None:
+        self.future = future
+        self.finish = finish
+
+    def __await__(self) -> Generator[Any, None, Value]:
+        return self.finish((yield from self.future.__await__()))
+
+
+def as_it_is(value: Value) -> Value:
+    """What `finish` does where the future's result is the value."""
+    return value
+
+
+Answer = Response | None | Deferred[Any, Response | None] | Awaitable[Response | None]
 """A response at once, None for a request that is not answered (acks=0), or either of them later."""
 
 

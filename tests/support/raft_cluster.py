@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
@@ -21,7 +20,7 @@ from kraft.chaos.world.scheduler import Scheduler
 from kraft.chaos.world.storage import Storage
 from kraft.chaos.world.trace import Trace
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
-from quorum.raft.config import FAST_TIMING, RaftConfig, RaftTiming
+from quorum.raft.config import RaftConfig
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import (
     NOT_COMMITTED,
@@ -40,6 +39,9 @@ from quorum.raft.events import (
 from quorum.raft.messages import decode_message
 from quorum.raft.storage import RaftStorageError, open_partition_log
 from tests.support.chain_machine import ChainMachine, Violation
+from tests.support.raft_faults import MILD, Faults, Settings
+
+__all__ = ["MILD", "Faults", "RaftCluster", "Settings", "Violation", "Voter"]
 
 
 class PowerCut(OSError):
@@ -47,48 +49,6 @@ class PowerCut(OSError):
 
 
 CHANGES = ("append", "write", "truncate", "sync", "sync_dir", "rename", "remove", "open")
-
-
-@dataclass
-class Faults:
-    """Probabilities per message or per 10 ms, and what kind of crash."""
-
-    drop: float = 0.01
-    duplicate: float = 0.02
-    reorder: float = 0.02
-    late: float = 0.3
-    cut_link: float = 0.004
-    heal_link: float = 0.05
-    crash: float = 0.004
-    crash_in_step: float = 0.004
-    power_loss: float = 0.7
-    stall: float = 0.003
-    transfer: float = 0.001
-    propose: float = 0.3
-    slow_link: float = 0.0
-    """One direction of a link takes its time for a while, in order; off unless asked for."""
-    crash_new_leader: float = 0.0
-    """Of new leaders, some do not live long enough to commit what they found."""
-    split: float = 0.0
-    """A leader and one follower are alone for a while, and the leader hears that follower much later."""
-
-
-MILD = Faults(drop=0.002, cut_link=0.001, crash=0.0008, crash_in_step=0.0008, stall=0.001)
-"""Few enough faults that the log grows long and leaders last."""
-
-
-@dataclass
-class Settings:
-    voters: int = 3
-    virtual_s: float = 12.0
-    calm_s: float = 8.0
-    snapshot_every_entries: int = 12
-    append_bytes: int = 260
-    snapshot_chunk_bytes: int = 256
-    padding_bytes: int = 700
-    segment_bytes: int = 2048
-    faults: Faults = field(default_factory=Faults)
-    timing: RaftTiming = field(default_factory=lambda: FAST_TIMING)
 
 
 class Voter:
@@ -251,7 +211,6 @@ class RaftCluster:
         self.up: dict[tuple[int, int], bool] = {}
         self._arrivals: dict[tuple[int, int, int], float] = {}
         self.slowness_s: dict[tuple[int, int], float] = {}
-        self.blocked: set[tuple[int, int]] = set()
         self.log: dict[int, tuple[int, bytes]] = {}
         self.chains: dict[int, bytes] = {}
         self.leaders: dict[int, int] = {}
@@ -290,8 +249,6 @@ class RaftCluster:
     # -- network
 
     def connect(self, a: int, b: int) -> None:
-        if (a, b) in self.blocked:
-            return
         if not self.up.get((a, b)) and self.voters[a].driver and self.voters[b].driver:
             self.up[a, b] = True
             for one, other in ((a, b), (b, a)):
@@ -363,24 +320,10 @@ class RaftCluster:
                     if slow:
                         self.slowness_s[link] = self.rng.uniform(0.2, 1.5)
 
-    def _split_soon(self) -> None:
-        leader, rng = self.leader(), self.rng
-        if self.calm or self.blocked or leader is None or rng.random() >= self.settings.faults.split:
-            return
-        camp = (leader.node_id, rng.choice([other for other in self.ids if other != leader.node_id]))
-        self.blocked = {(a, b) for a, b in self.pairs() if (a in camp) != (b in camp)}
-        for a, b in sorted(self.blocked):
-            self.disconnect(a, b)
-        self.slowness_s[camp[1], camp[0]] = rng.uniform(1.0, 4.0)
-        self.at(self.now_s + rng.uniform(0.4, 1.2), self.blocked.clear)
-        self.at(self.now_s + rng.uniform(1.0, 4.0), self.slowness_s.pop, (camp[1], camp[0]), None)
-
     def _disturb(self) -> None:
         faults, rng = self.settings.faults, self.rng
         if faults.slow_link:
             self._change_speeds()
-        if faults.split:
-            self._split_soon()
         for a, b in self.pairs():
             if not self.calm and rng.random() < faults.cut_link:
                 self.disconnect(a, b)

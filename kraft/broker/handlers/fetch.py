@@ -8,11 +8,12 @@ tells the client to name all partitions every time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 
 from kraft.broker.handlers.produce import leader_hint
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
+from kraft.network.response import Deferred
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import (
     EpochEndOffset,
@@ -43,7 +44,7 @@ FINAL_EPOCH = -1
 
 def handle_fetch(
     services: BrokerServices, request: Request[FetchRequest]
-) -> FetchResponse | Awaitable[FetchResponse]:
+) -> FetchResponse | Deferred[None, FetchResponse]:
     """Answers Fetch."""
     body = request.body
     if body.session_id != NO_SESSION and body.session_epoch != FINAL_EPOCH:
@@ -54,7 +55,7 @@ def handle_fetch(
     if failed or size_bytes >= body.min_bytes or max_wait_ms <= 0 or not body.topics:
         fetch.count(size_bytes)
         return response
-    return fetch.answer_after(fetch.wait(max_wait_ms / 1000))
+    return Deferred(fetch.wait(max_wait_ms / 1000), fetch.answer)
 
 
 class _Fetch:
@@ -74,10 +75,9 @@ class _Fetch:
             self._found, max(1, self._body.min_bytes), timeout_s, self._available_bytes
         )
 
-    async def answer_after(self, waited: asyncio.Future[None]) -> FetchResponse:
+    def answer(self, _: None) -> FetchResponse:
         """Reads again when the wait is over."""
-        await waited
-        response, size_bytes, _ = self.read(first=False)
+        response, size_bytes, _failed = self.read(first=False)
         self.count(size_bytes)
         return response
 

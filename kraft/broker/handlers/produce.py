@@ -6,13 +6,13 @@ no answer; an error then closes the connection, so that the client asks for meta
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
+from functools import partial
 
 from kraft.broker.purgatory import Outcome
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
+from kraft.network.response import Deferred
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 from kraft.protocol.produce import (
@@ -34,7 +34,7 @@ TIMEOUT_MAX_MS = 3_600_000
 
 def handle_produce(
     services: BrokerServices, request: Request[ProduceRequest]
-) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+) -> ProduceResponse | Deferred[dict[TopicPartition, Outcome], ProduceResponse] | None:
     """Answers Produce."""
     body = request.body
     refusal = _refusal(request)
@@ -61,7 +61,9 @@ def handle_produce(
     if pending:
         timeout_s = min(max(body.timeout_ms, 0), TIMEOUT_MAX_MS) / 1000
         decided = services.replicas.produce_purgatory.wait(pending, timeout_s)
-        return _when_committed(services, request.version, request.listener_name, response, decided, waiting)
+        # Holds nothing of the request: its records are views of the frame, which would stay in memory.
+        finish = partial(_when_committed, services, request.version, request.listener_name, response, waiting)
+        return Deferred(decided, finish)
     return _with_leader_hints(services, request.version, request.listener_name, response)
 
 
@@ -131,19 +133,15 @@ class SeveralBatches(PartitionError):
     code = "INVALID_RECORD"
 
 
-async def _when_committed(
+def _when_committed(
     services: BrokerServices,
     version: int,
     listener_name: str,
     response: ProduceResponse,
-    decided: asyncio.Future[dict[TopicPartition, Outcome]],
     waiting: list[tuple[TopicPartition, PartitionProduceResponse]],
+    outcomes: dict[TopicPartition, Outcome],
 ) -> ProduceResponse:
-    """Waits until every partition's records are committed, or it is known that they may not be.
-
-    Holds nothing of the request: its records are views of the frame, which would stay in memory.
-    """
-    outcomes = await decided
+    """The answer once every partition's records are committed, or it is known that they may not be."""
     for key, answer in waiting:
         code = outcomes[key]
         if code is not None:

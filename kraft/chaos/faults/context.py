@@ -53,8 +53,9 @@ class FaultContext:
         """Inflicts one fault, if the state of the cluster lets it. Raises KeyError for an unknown name."""
         kind = FAULTS[spec.name]
         self.verdicts.declare([f"fault: {kind.name}"])
-        if not self._over:
-            kind.strike(self, self.simulation.stream(f"fault/{spec.stream}"))
+        rng = self.simulation.stream(f"fault/{spec.stream}")
+        if not self._over and not (kind.disturbs and self.guard.holds_back(rng, self.topics)):
+            kind.strike(self, rng)
 
     def end_all(self) -> None:
         """Ends every fault now: links are whole, disks well, clocks run at their pace, dead nodes start."""

@@ -6,13 +6,16 @@ is only made seldom, since a run with an excuse proves less:
 
 - after a damage there is none for a while, drawn anew each time: longer than a session, so that a node
   that came back without its last records has left the ISR by then;
-- a node that is alone in the ISR of some partition (replication factor 1 and clusters of one node
-  included) is spared, except in a small part of the runs, drawn by seed, where nobody is;
-- a new, empty disk comes only into a whole cluster (every node ready, every ISR full), in every run: a
-  voter that has forgotten everything counts in the majority, and metadata knows no excuse;
-- while a disk has a rotten bit or has failed an fsync, the other nodes are spared, with the same exception.
+- a node is spared unless two other members of the ISR run, of every partition in whose ISR it is (one
+  other, where the replication factor is 2); so it is when nobody knows, while there is no controller;
+- in the aftermath of a damage, until the cluster is whole again, most faults that take another node down
+  or cut it off are held back: otherwise the damaged node is soon the last member of an ISR;
+- while a disk has a rotten bit or has failed an fsync, the other nodes are spared;
+- a new, empty disk comes only into a whole cluster: a voter that has forgotten everything counts in the
+  majority, and metadata knows no excuse.
 
-Dedicated controllers are never last copies: the quorum syncs before it answers.
+In a small part of the runs, drawn by seed, only the first and the last rule hold. Dedicated controllers
+are spared by the first, the fourth and the last only: the quorum syncs before it answers.
 """
 
 from __future__ import annotations
@@ -23,8 +26,12 @@ from collections.abc import Callable, Sequence
 from kraft.chaos.cluster import SimulatedCluster
 
 SPACING_S = (2.5, 5.0)
-RECKLESS_ODDS = 0.12
-"""Of the runs in which last copies are not spared."""
+RECKLESS_ODDS = 0.1
+"""Of the runs in which hardly anybody is spared."""
+COPIES = 2
+"""So many other running members of an ISR must there be, where that many replicas are."""
+AFTERMATH_MAX_S = 10.0
+HELD_BACK_ODDS = 0.8
 
 
 class DamageGuard:
@@ -34,6 +41,7 @@ class DamageGuard:
         self._cluster = cluster
         self._rng = rng
         self._not_before_s = 0.0
+        self._aftermath_until_s = 0.0
         self._ailing: list[int] = []
         self.reckless = rng.random() < RECKLESS_ODDS
 
@@ -43,7 +51,7 @@ class DamageGuard:
             return False
         if self.reckless:
             return True
-        return all(other == node_id for other in self._ailing) and not self.is_last_copy(node_id)
+        return all(other == node_id for other in self._ailing) and not self.is_needed(node_id)
 
     def allows_wipe(self, node_id: int, topics: Sequence[str]) -> bool:
         """Whether the node may lose everything now."""
@@ -53,16 +61,30 @@ class DamageGuard:
         """Whether the last damage is long enough ago."""
         return self._cluster.simulation.now >= self._not_before_s
 
-    def is_last_copy(self, node_id: int) -> bool:
-        """Whether the node is alone in the ISR of some partition, by the newest metadata."""
-        image = self._cluster.image()
-        if image is None:
+    def is_needed(self, node_id: int) -> bool:
+        """Whether too few others hold what the node holds, by the newest metadata."""
+        cluster = self._cluster
+        image = cluster.image()
+        if node_id not in cluster.broker_ids:
+            return False
+        if image is None or cluster.active_controller() is None:
             return True
+        others = [n for n in cluster.running if n != node_id and not cluster.hosts[n].paused]
         return any(
-            state.isr and all(member == node_id for member in state.isr)
+            node_id in state.isr
+            and sum(other in state.isr for other in others) < max(1, min(COPIES, len(state.replicas) - 1))
             for topic in image.topics.values()
             for state in topic.partitions
         )
+
+    def holds_back(self, rng: random.Random, topics: Sequence[str]) -> bool:
+        """Whether a fault that takes a node down or cuts it off shall not strike now."""
+        if self.reckless or self._cluster.simulation.now >= self._aftermath_until_s:
+            return False
+        if not self._cluster.ailments(topics):
+            self._aftermath_until_s = 0.0
+            return False
+        return rng.random() < HELD_BACK_ODDS
 
     def ails(self, node_id: int) -> Callable[[], None]:
         """The data of the node is in doubt, until the returned function is called."""
@@ -71,4 +93,6 @@ class DamageGuard:
 
     def damaged(self) -> None:
         """A node was damaged now."""
-        self._not_before_s = self._cluster.simulation.now + self._rng.uniform(*SPACING_S)
+        now_s = self._cluster.simulation.now
+        self._not_before_s = now_s + self._rng.uniform(*SPACING_S)
+        self._aftermath_until_s = now_s + AFTERMATH_MAX_S

@@ -25,11 +25,15 @@ class FaultKind:
     by_default: bool
     """Whether it belongs to the default swarm: the defence against it is built."""
     strike: Strike
+    disturbs: bool = False
+    """It takes a node down, or cuts it off, so that ISRs shrink and leaders change."""
 
 
-def fault(name: str, doc: str, *, by_default: bool = True) -> Callable[[Strike], FaultKind]:
+def fault(
+    name: str, doc: str, *, by_default: bool = True, disturbs: bool = False
+) -> Callable[[Strike], FaultKind]:
     """Makes a fault of a function."""
-    return lambda strike: FaultKind(name, doc, by_default, strike)
+    return lambda strike: FaultKind(name, doc, by_default, strike, disturbs)
 
 
 def draw_duration_s(rng: random.Random, min_s: float, max_s: float, *, long_max_s: float) -> float:

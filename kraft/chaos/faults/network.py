@@ -72,7 +72,7 @@ def _between(left: list[str], right: list[str]) -> Links:
     return [(a, b) for a in left for b in right]
 
 
-@fault("partition", "machines cannot reach each other, in both directions")
+@fault("partition", "machines cannot reach each other, in both directions", disturbs=True)
 def partition(context: FaultContext, rng: random.Random) -> None:
     """A node or half of the world against the rest, or a part of it."""
     left, right = _sides(context, rng)
@@ -80,7 +80,7 @@ def partition(context: FaultContext, rng: random.Random) -> None:
     _block(context, "partition", links, f"{left} | {right}", _cut_s(rng))
 
 
-@fault("partition-one-way", "machines cannot be reached from others, though they reach those")
+@fault("partition-one-way", "machines cannot be reached from others, though they reach those", disturbs=True)
 def partition_one_way(context: FaultContext, rng: random.Random) -> None:
     """As a partition, but the way back is open."""
     left, right = _sides(context, rng)
@@ -102,13 +102,13 @@ def _isolate(context: FaultContext, rng: random.Random, name: str, node_id: int 
     _block(context, name, links, f"node {node_id} and {others}, {way}", cut_s)
 
 
-@fault("isolate-leader", "a partition's leader is cut off from the other nodes")
+@fault("isolate-leader", "a partition's leader is cut off from the other nodes", disturbs=True)
 def isolate_leader(context: FaultContext, rng: random.Random) -> None:
     """Nothing happens while the drawn partition has no running leader."""
     _isolate(context, rng, "isolate-leader", context.leader(rng))
 
 
-@fault("isolate-controller", "the active controller is cut off from the other nodes")
+@fault("isolate-controller", "the active controller is cut off from the other nodes", disturbs=True)
 def isolate_controller(context: FaultContext, rng: random.Random) -> None:
     """Nothing happens while there is none."""
     _isolate(context, rng, "isolate-controller", context.cluster.active_controller())

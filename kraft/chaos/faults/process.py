@@ -43,25 +43,25 @@ def _kill(context: FaultContext, rng: random.Random, name: str, node_id: int | N
     context.keep_down(node_id, down_s)
 
 
-@fault("kill", "kill -9 of a node: its memory is gone, its disk is not")
+@fault("kill", "kill -9 of a node: its memory is gone, its disk is not", disturbs=True)
 def kill(context: FaultContext, rng: random.Random) -> None:
     """Any running node."""
     _kill(context, rng, "kill", context.node(rng))
 
 
-@fault("kill-leader", "kill -9 of a partition's leader")
+@fault("kill-leader", "kill -9 of a partition's leader", disturbs=True)
 def kill_leader(context: FaultContext, rng: random.Random) -> None:
     """Nothing happens while the drawn partition has no running leader."""
     _kill(context, rng, "kill-leader", context.leader(rng))
 
 
-@fault("kill-controller", "kill -9 of the active controller")
+@fault("kill-controller", "kill -9 of the active controller", disturbs=True)
 def kill_controller(context: FaultContext, rng: random.Random) -> None:
     """Nothing happens while there is none."""
     _kill(context, rng, "kill-controller", context.cluster.active_controller())
 
 
-@fault("kill-all", "kill -9 of every node at once")
+@fault("kill-all", "kill -9 of every node at once", disturbs=True)
 def kill_all(context: FaultContext, rng: random.Random) -> None:
     """They come back one by one."""
     running = context.cluster.running
@@ -72,7 +72,11 @@ def kill_all(context: FaultContext, rng: random.Random) -> None:
         context.keep_down(node_id, _down_s(rng))
 
 
-@fault("kill-mid-operation", "kill -9 in the middle of a disk operation; of a write, a part is done")
+@fault(
+    "kill-mid-operation",
+    "kill -9 in the middle of a disk operation; of a write, a part is done",
+    disturbs=True,
+)
 def kill_mid_operation(context: FaultContext, rng: random.Random) -> None:
     """One of the next operations of the node."""
     _at_operation(context, rng, "kill-mid-operation", lambda node_id: True, context.kill)
@@ -184,25 +188,27 @@ def _pause(context: FaultContext, rng: random.Random, name: str, node_id: int | 
     context.until(pause_s, resume)
 
 
-@fault("pause", "a node does nothing for a while (SIGSTOP), and does not know it")
+@fault("pause", "a node does nothing for a while (SIGSTOP), and does not know it", disturbs=True)
 def pause(context: FaultContext, rng: random.Random) -> None:
     """Any running node that is not paused."""
     _pause(context, rng, "pause", context.node(rng))
 
 
-@fault("pause-leader", "a partition's leader does nothing for a while, and does not know it")
+@fault("pause-leader", "a partition's leader does nothing for a while, and does not know it", disturbs=True)
 def pause_leader(context: FaultContext, rng: random.Random) -> None:
     """Nothing happens while the drawn partition has no running leader."""
     _pause(context, rng, "pause-leader", context.leader(rng))
 
 
-@fault("pause-controller", "the active controller does nothing for a while, and does not know it")
+@fault(
+    "pause-controller", "the active controller does nothing for a while, and does not know it", disturbs=True
+)
 def pause_controller(context: FaultContext, rng: random.Random) -> None:
     """Nothing happens while there is none."""
     _pause(context, rng, "pause-controller", context.cluster.active_controller())
 
 
-@fault("restart", "a controlled shutdown of a node, and a start")
+@fault("restart", "a controlled shutdown of a node, and a start", disturbs=True)
 def restart(context: FaultContext, rng: random.Random) -> None:
     """A paused node does not hear the signal, and one that stops has heard it."""
     node_id, down_s = context.node(rng), _down_s(rng)

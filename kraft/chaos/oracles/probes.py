@@ -125,6 +125,7 @@ class LogProbes:
             original(log)
             key, node = key_of(log), self._whose.node()
             if key is not None and node is not None:
+                self._verdicts.happened(events.LOG_DELETED, f"node {node} {log.topic_partition}")
                 self._replicas.deleted(key, node)
 
         return probe

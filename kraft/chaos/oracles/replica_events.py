@@ -121,7 +121,6 @@ class ReplicaEvents:
         log = None if model is None else model.replicas.pop(node, None)
         if model is None or log is None:
             return
-        self._verdicts.happened(events.LOG_DELETED, f"node {node} {self._replication.name(key)}")
         self._replication.gave_up(model, node, log.batches, "deleted its log")
 
     def damaged(

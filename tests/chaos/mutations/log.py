@@ -73,7 +73,7 @@ MUTATIONS = (
     Mutation(
         "index-not-truncated-with-the-log",
         "the entries of what was cut stay in a segment's indexes",
-        ("unexpected-answer",),
+        ("liveness",),
         scenarios.TRUNCATIONS,
         (
             Patch(OffsetIndex, "truncate", replaced_by(lambda index, relative_offset: None)),
@@ -97,7 +97,7 @@ MUTATIONS = (
     Mutation(
         "deleted-topic-keeps-its-log",
         "a new topic of the same name gets the deleted one's log",
-        ("aborted-read",),
+        ("log-matching",),
         scenarios.DELETED_TOPICS,
         (
             Patch(LogManager, "delete", replaced_by(_delete_nothing)),

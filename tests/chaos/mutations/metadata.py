@@ -13,6 +13,8 @@ from partitions.partition import Partition
 from quorum.controller import election, replication_control
 from quorum.controller.cluster_control import ClusterControl
 from quorum.controller.decision import Unit
+from quorum.controller.proposal import Proposal, ProposalFence
+from quorum.errors import MalformedProposalError
 from quorum.metadata import delta
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import NO_LEADER, BrokerChange
@@ -53,14 +55,6 @@ def _same_leader_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
         return replace(original(before, record), leader_epoch=before.leader_epoch)
 
     return changed_partition
-
-
-def _any_partition_epoch(original: Callable[..., str]) -> Callable[..., str]:
-    def refusal(view: Any, broker_id: int, partition: Any, item: Any) -> str:
-        newest = max(item.partition_epoch, partition.partition_epoch)
-        return original(view, broker_id, partition, replace(item, partition_epoch=newest))
-
-    return refusal
 
 
 def _shutdown_without_leaving(control: Any, view: Any, broker: Any) -> Any:
@@ -105,9 +99,6 @@ def _without_configs(original: Any) -> Any:
 
 
 def _any_sequence(original: Callable[..., Any]) -> Callable[..., Any]:
-    from quorum.controller.proposal import Proposal, ProposalFence
-    from quorum.errors import MalformedProposalError
-
     def apply_proposal(image: Any, fence: Any, data: Any, offset: int, entry_term: int) -> Any:
         try:
             fence = ProposalFence(entry_term, Proposal.decode(data).sequence)
@@ -164,13 +155,6 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "partition-epoch-unchecked",
-        "the controller takes an ISR that was proposed on an older state of the partition (KIP-497)",
-        ("leader-candidate-completeness",),
-        scenarios.SLOW_CONTROL,
-        (Patch(replication_control, "_refusal", _any_partition_epoch),),
-    ),
-    Mutation(
         "controlled-shutdown-keeps-leaders",
         "a broker that shuts down stays leader and in sync until it is gone (KIP-631)",
         ("fenced-not-in-isr",),
@@ -210,9 +194,9 @@ MUTATIONS = (
     ),
     Mutation(
         "proposal-sequence-ignored",
-        "a proposal is applied though one that was decided before it is missing",
-        ("metadata-agreement",),
-        scenarios.CONTROLLERS,
+        "a proposal is applied though one before it is missing, such as the one that unfences a broker",
+        ("fenced-not-in-isr",),
+        scenarios.OVERLOADED_QUORUM,
         (Patch(metadata_state_machine, "apply_proposal", _any_sequence),),
     ),
 )

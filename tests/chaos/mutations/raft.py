@@ -18,9 +18,14 @@ from quorum.raft.node import RaftNode
 from quorum.raft.transport import QuorumTransport
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 from tests.chaos.mutations.stages import RaftStage
+from tests.chaos.mutations.stale_ack import StaleAckStage
 from tests.support.raft_cluster import Faults, Settings
 
 QUORUM = RaftStage("quorum")
+SLOW_LINKS = RaftStage(
+    "quorum with slow links",
+    lambda: Settings(virtual_s=30.0, faults=Faults(slow_link=0.005, crash_new_leader=0.5, crash=0.002)),
+)
 SHORT_LIVED_LEADERS = RaftStage(
     "quorum of short-lived leaders",
     lambda: Settings(
@@ -104,17 +109,6 @@ def _counts_entries_of_any_term(original: Callable[[Any], None]) -> Callable[[An
     return tick
 
 
-def _unchecked_session(original: Callable[..., None]) -> Callable[..., None]:
-    def receive(transport: Any, peer_id: int, session: int, data: bytes) -> None:
-        link = transport._links.get(peer_id)
-        if link is not None:
-            link.received = -1
-            session = link.session
-        original(transport, peer_id, session, data)
-
-    return receive
-
-
 MUTATIONS = (
     Mutation(
         "vote-not-fsynced",
@@ -158,15 +152,8 @@ MUTATIONS = (
         "stale-ack-accepted",
         "an acknowledgement of an older term counts for entries of this one",
         ("metadata-agreement",),
-        QUORUM,
+        StaleAckStage(),
         (Patch(QuorumTransport, "_on_next_node_idx", _any_term_acknowledges),),
-    ),
-    Mutation(
-        "stale-session-accepted",
-        "messages of an older connection, duplicates and stragglers are taken for news",
-        ("metadata-agreement",),
-        QUORUM,
-        (Patch(QuorumTransport, "receive", _unchecked_session),),
     ),
     Mutation(
         "commits-older-terms-by-counting",

@@ -155,6 +155,15 @@ ACKNOWLEDGED = "an acknowledged record that is gone is seen inside (no-committed
 LOST = ("no-committed-record-lost", "lost-write", "unseen")
 READ = "what was read and then changed is seen inside (consistent-read) and in the history"
 
+LEADER_FENCE = (
+    "What a fetch of another epoch could make a leader believe is judged a second time, by LastFetchedEpoch:"
+    " a follower whose log parts from the leader's gets the diverging epoch, and nothing is learnt from it. A"
+    " follower that knows a newer epoch asks another broker, unless the same one leads again; that one left the"
+    " ISR with its office, and is elected only after it has copied, as a follower, what the others wrote, so it"
+    " does not lead in the older epoch any more. And a claim of an older epoch that the leader's log bears out is"
+    " true of the follower's log, too, since nobody led in between whom the leader did not copy."
+)
+
 MUTATIONS = (
     Mutation(
         "hw-over-the-current-isr",
@@ -242,6 +251,7 @@ MUTATIONS = (
             Patch(LocalReplica, "check_epoch", _in_any_epoch),
             Patch(LocalReplica, "_assigned_follower", replaced_by(_follower_of_any_epoch)),
         ),
+        equivalent=LEADER_FENCE,
     ),
     Mutation(
         "consumer-reads-above-hw",

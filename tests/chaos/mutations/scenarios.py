@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
 from kraft.chaos.scenario import TopicSpec, WorkloadSpec
 from partitions.leadership import Leadership
+from quorum.raft.driver import RaftDriver
+from quorum.raft.events import NOT_COMMITTED, ProposalOutcome
+from tests.chaos.mutations.registry import Patch
 from tests.chaos.mutations.stages import ClusterStage, Storm, default
 
 ORDERS = "orders"
+REFUSED_ONE_IN = 6
 IDEMPOTENT = WorkloadSpec("idempotent-producer", 0, ORDERS, per_second=60.0)
 ACKS_1 = WorkloadSpec("producer", 1, ORDERS, acks=1, per_second=40.0)
 CONSUMER = WorkloadSpec("consumer", 2, ORDERS, per_second=40.0)
@@ -18,6 +26,20 @@ def topic(**configs: str) -> tuple[TopicSpec, ...]:
     settings = {"min.insync.replicas": "2", "segment.bytes": "65536"}
     settings.update({key.replace("_", "."): value for key, value in configs.items()})
     return (TopicSpec(ORDERS, 2, 3, settings),)
+
+
+def _refusing_some(original: Callable[..., None]) -> Callable[..., None]:
+    """As a driver does that has too many proposals pending."""
+    proposals: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+    def propose(driver: Any, event: Any) -> None:
+        proposals[driver] = proposals.get(driver, 0) + 1
+        if proposals[driver] % REFUSED_ONE_IN:
+            original(driver, event)
+        else:
+            driver._effects.append(ProposalOutcome(event.request_id, None, NOT_COMMITTED))
+
+    return propose
 
 
 FLAPPING_ISR = ClusterStage(
@@ -107,6 +129,16 @@ CONTROLLERS = ClusterStage(
         workloads=(IDEMPOTENT, CONSUMER, CHURN),
     ),
 )
+OVERLOADED_QUORUM = ClusterStage(
+    "overloaded quorum",
+    Storm(
+        ("slow-disk", "slow-disk", "restart", "kill", "pause"),
+        mean_s=0.5,
+        workloads=(IDEMPOTENT, CHURN, WorkloadSpec("topic-churn", 4, per_second=20.0)),
+    ),
+    settings=(Patch(RaftDriver, "_propose", _refusing_some),),
+)
+"""The Raft lane has no room for some proposals, and may have it again for the next one."""
 DELETED_TOPICS = ClusterStage(
     "deleted topics", Storm(("kill", "pause", "reset"), mean_s=2.0, workloads=(IDEMPOTENT, CHURN))
 )

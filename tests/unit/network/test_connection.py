@@ -11,7 +11,7 @@ import pytest
 
 from kraft.network.connection import CloseConnectionError, Connection
 from kraft.network.limits import NetworkLimits
-from kraft.network.response import Answer, Response
+from kraft.network.response import Answer, Deferred, Response
 
 if TYPE_CHECKING:
     from tests.unit.network.conftest import Dial, Listen, Until
@@ -24,7 +24,10 @@ def echo(frame: memoryview, connection: Connection) -> Answer:
 
 
 class Controlled:
-    """A handler whose answers the test gives: `s…` at once, `n…` never, `f…` a future, `c…` a coroutine."""
+    """A handler whose answers the test gives.
+
+    `s…` at once, `n…` never, `f…` a future, `c…` a coroutine, `d…` a deferred answer.
+    """
 
     def __init__(self) -> None:
         self.futures: dict[str, asyncio.Future[Response | None]] = {}
@@ -40,7 +43,12 @@ class Controlled:
             return None
         future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
         self.futures[name] = future
+        if name.startswith("d"):
+            return Deferred(future, self._finish)
         return future if name.startswith("f") else self._coroutine(future)
+
+    def _finish(self, answer: Response | None) -> Response | None:
+        return answer
 
     async def _coroutine(self, future: asyncio.Future[Response | None]) -> Response | None:
         return await future
@@ -75,14 +83,14 @@ async def test_answers_keep_the_order_of_requests_however_they_are_made(
 ) -> None:
     handler = Controlled()
     peer = await dial(await listen(handler, limits=SMALL))
-    names = ["s0", "f1", "s2", "c3", "n4", "s5", "f6", "s7"]
+    names = ["s0", "f1", "s2", "c3", "n4", "s5", "d6", "s7"]
     peer.send(*[name.encode() for name in names])
     assert await peer.frame() == b"s0"
     await until(lambda: len(handler.order) == len(names))
-    for name in ("f6", "c3", "f1"):  # answered in the reverse order
+    for name in ("d6", "c3", "f1"):  # answered in the reverse order
         handler.answer(name)
         await asyncio.sleep(0)
-    assert [await peer.frame() for _ in range(6)] == [b"f1", b"s2", b"c3", b"s5", b"f6", b"s7"]
+    assert [await peer.frame() for _ in range(6)] == [b"f1", b"s2", b"c3", b"s5", b"d6", b"s7"]
 
 
 async def test_a_later_answer_of_none_is_no_answer(listen: Listen, dial: Dial, until: Until) -> None:
@@ -212,19 +220,59 @@ async def test_a_handler_may_close_its_connection(
     assert "it said a bad word" in caplog.text
 
 
-@pytest.mark.parametrize("later", [False, True])
-async def test_a_bug_in_a_handler_is_logged_and_closes_one_connection(
-    listen: Listen, dial: Dial, caplog: pytest.LogCaptureFixture, later: bool
+async def test_a_deferred_answer_is_made_when_its_turn_comes(
+    listen: Listen, dial: Dial, until: Until
 ) -> None:
-    async def fail_later() -> Response:
+    ready: dict[str, asyncio.Future[str]] = {}
+    made: list[str] = []
+
+    def finish(value: str) -> Response:
+        made.append(value)
+        return Response.of(value.encode())
+
+    def handler(frame: memoryview, connection: Connection) -> Answer:
+        future = ready[bytes(frame).decode()] = asyncio.get_running_loop().create_future()
+        return Deferred(future, finish)
+
+    peer = await dial(await listen(handler, limits=SMALL))
+    peer.send(b"first", b"second")
+    await until(lambda: len(ready) == 2)
+    ready["second"].set_result("2")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert made == []
+    ready["first"].set_result("1")
+    assert [await peer.frame(), await peer.frame()] == [b"1", b"2"]
+    assert made == ["1", "2"]
+
+
+async def test_a_deferred_answer_can_be_awaited() -> None:
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    deferred = Deferred(future, str)
+    asyncio.get_running_loop().call_soon(future.set_result, 5)
+    assert await deferred == "5"
+
+
+@pytest.mark.parametrize("later", ["at once", "in a coroutine", "deferred"])
+async def test_a_bug_in_a_handler_is_logged_and_closes_one_connection(
+    listen: Listen, dial: Dial, caplog: pytest.LogCaptureFixture, later: str
+) -> None:
+    def fail(_: None = None) -> Response:
         raise ZeroDivisionError("a bug")
+
+    async def fail_later() -> Response:
+        return fail()
 
     def handler(frame: memoryview, connection: Connection) -> Answer:
         if bytes(frame) != b"bug":
             return echo(frame, connection)
-        if later:
+        if later == "in a coroutine":
             return fail_later()
-        raise ZeroDivisionError("a bug")
+        if later == "deferred":
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future.set_result(None)
+            return Deferred(future, fail)
+        return fail()
 
     server = await listen(handler, limits=SMALL)
     unlucky, other = await dial(server), await dial(server)
@@ -277,8 +325,8 @@ async def test_pending_work_is_cancelled_when_the_client_leaves(
     handler = Controlled()
     server = await listen(handler, limits=SMALL)
     peer = await dial(server)
-    peer.send(b"f1", b"c2")
-    await until(lambda: len(handler.futures) == 2)
+    peer.send(b"f1", b"c2", b"d3")
+    await until(lambda: len(handler.futures) == 3)
     peer.reset()
     await until(lambda: all(future.cancelled() for future in handler.futures.values()))
     assert server.connection_count == 0

@@ -15,7 +15,7 @@ import pytest
 
 from kraft.network.connection import Connection
 from kraft.network.limits import NetworkLimits
-from kraft.network.response import Answer, Response
+from kraft.network.response import JOIN_BYTES, Answer, Response
 from kraft.network.sender import SenderFactory, TransportSender, transport_sender
 from kraft.runtime import sendfile
 from kraft.runtime.disk import RealDisk
@@ -77,6 +77,38 @@ async def test_slices_of_every_size_arrive_in_order(
     peer.send(*[bytes([index]) for index in range(len(ranges))])
     for index in range(len(ranges)):
         assert await peer.frame() == expected(content, ranges, index)
+
+
+async def test_small_segments_and_slices_leave_in_one_write(file: File, content: bytes) -> None:
+    written: list[bytes] = []
+
+    class Recorder(asyncio.Transport):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            written.append(bytes(data))
+
+    sender = transport_sender(Recorder(), lambda: None, lambda error: None)
+    large = JOIN_BYTES + 1
+    assert sender.send([b"<", file.slice(0, 100), b">", file.slice(100, large), b"<", file.slice(7, 0), b">"])
+    assert written == [b"<" + content[:100] + b">", content[100 : 100 + large], b"<>"]
+    assert sender.sent_bytes == sum(map(len, written))
+
+
+async def test_a_pause_between_two_writes_loses_nothing(file: File, content: bytes) -> None:
+    written: list[bytes] = []
+    sent: list[bool] = []
+
+    class Pausing(asyncio.Transport):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            written.append(bytes(data))
+            sender.pause_writing()
+
+    sender = transport_sender(Pausing(), lambda: sent.append(True), lambda error: None)
+    assert not sender.send([file.slice(0, JOIN_BYTES), file.slice(JOIN_BYTES, 10), file.slice(0, 3)])
+    assert written == [content[:JOIN_BYTES]]
+    assert not sent
+    sender.resume_writing()
+    assert written[1:] == [content[JOIN_BYTES : JOIN_BYTES + 10] + content[:3]]
+    assert sent
 
 
 @pytest.mark.parametrize("factory", SENDERS)

@@ -34,6 +34,7 @@ class ToyCluster:
         self.excused: list[str] = []
         self.leader = self.controller = 1
         self.isr = list(self.hosts)
+        self.dedicated: set[int] = set()
         self.stops: dict[int, asyncio.Event] = {}
         self.stopping: set[str] = set()
         self.answered = 0
@@ -47,6 +48,10 @@ class ToyCluster:
     @property
     def running(self) -> list[int]:
         return [node_id for node_id, host in self.hosts.items() if host.alive]
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        return tuple(n for n in self.hosts if n not in self.dedicated)
 
     def start_node(self, node_id: int) -> None:
         self.hosts[node_id].start(lambda process: self.serve(node_id, process))
@@ -68,7 +73,7 @@ class ToyCluster:
         return self.controller if self.controller in self.running else None
 
     def image(self) -> Any:
-        topic = SimpleNamespace(partitions=[SimpleNamespace(isr=self.isr)])
+        topic = SimpleNamespace(partitions=[SimpleNamespace(isr=self.isr, replicas=list(self.hosts))])
         return SimpleNamespace(topics={b"t": topic})
 
     def ailments(self, topics: list[str]) -> list[str]:
