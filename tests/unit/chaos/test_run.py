@@ -1,0 +1,85 @@
+"""Whole runs: a quiet one, one with a fault, and runs that must fail."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from kraft.chaos.run import run
+from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
+from kraft.chaos.world.isolation import run_isolated
+from partitions.leadership import Leadership
+
+QUIET = Scenario(
+    seed=5,
+    seconds=5.0,
+    nodes=(NodeSpec(1), NodeSpec(2), NodeSpec(3)),
+    topics=(TopicSpec("orders", 6, 3, {"min.insync.replicas": "2"}),),
+    workloads=(
+        WorkloadSpec("idempotent-producer", 0, "orders", per_second=120.0),
+        WorkloadSpec("consumer", 1, "orders", per_second=120.0),
+        WorkloadSpec("producer", 2, "orders", 1, per_second=20.0),
+    ),
+)
+
+
+def test_nothing_happens_without_a_reason():
+    outcome = run_isolated(lambda: run(QUIET))
+    assert not outcome.violations
+    assert not outcome.excused
+    assert not outcome.error
+    assert not outcome.undecided
+    happened = outcome.coverage
+    assert happened["controller election"] == 1
+    for never in ("ISR shrink", "truncation", "broker fenced", "partition without leader", "duplicate batch"):
+        assert happened[never] == 0, never
+    assert outcome.operations > 200 * QUIET.seconds
+    assert min(outcome.acknowledged.values()) > 50
+
+
+def test_equal_scenarios_give_equal_runs_and_others_do_not():
+    scenario = dataclasses.replace(QUIET, seconds=2.0, faults=(FaultSpec("kill-leader", 0.5, 0),))
+    first, second = (run_isolated(lambda: run(scenario)) for _ in range(2))
+    other = run_isolated(lambda: run(dataclasses.replace(scenario, seed=6)))
+    assert first.coverage["fault: kill-leader"] == 1
+    assert (first.digest, first.steps, first.coverage) == (second.digest, second.steps, second.coverage)
+    assert other.digest != first.digest
+
+
+def test_a_cluster_that_does_not_recover_breaks_liveness(monkeypatch):
+    monkeypatch.setattr("kraft.chaos.faults.context.FaultContext.revive", lambda context, node_id: None)
+    scenario = dataclasses.replace(QUIET, seconds=2.0, faults=(FaultSpec("kill", 0.5, 0),))
+    outcome = run_isolated(lambda: run(scenario))
+    assert [violation.oracle for violation in outcome.violations] == ["liveness"]
+    assert "is not running" in outcome.violations[0].text
+
+
+def test_a_broken_rule_is_seen_by_its_oracle_with_the_events_before_it(monkeypatch):
+    monkeypatch.setattr(
+        Leadership, "committed_offset", lambda leading, leader_end_offset, *_: leader_end_offset
+    )
+    outcome = run_isolated(lambda: run(dataclasses.replace(QUIET, seconds=1.0)))
+    assert "strong-isr" in {violation.oracle for violation in outcome.violations}
+    assert outcome.violations[0].step > 0
+    assert outcome.last_events
+
+
+def test_code_that_reaches_for_the_real_world_fails_the_run(monkeypatch):
+    def careless(leading, leader_end_offset, *_):
+        with open("/tmp/kraft-reaches-out", "w"):
+            return leader_end_offset
+
+    monkeypatch.setattr(Leadership, "committed_offset", careless)
+    outcome = run_isolated(lambda: run(dataclasses.replace(QUIET, seconds=1.0)))
+    assert "the real file '/tmp/kraft-reaches-out'" in outcome.error
+
+
+@pytest.mark.parametrize("shape", [(("broker", "controller"),), (("controller",), ("broker",))])
+def test_small_clusters(shape):
+    nodes = tuple(NodeSpec(number, roles) for number, roles in enumerate(shape, start=1))
+    topics = (TopicSpec("orders", 2, 1),)
+    scenario = dataclasses.replace(QUIET, seconds=2.0, nodes=nodes, topics=topics)
+    outcome = run_isolated(lambda: run(scenario))
+    assert not outcome.violations
+    assert min(outcome.acknowledged.values()) > 10
