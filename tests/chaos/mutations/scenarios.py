@@ -50,19 +50,6 @@ FLAPPING_ISR = ClusterStage(
         properties={"replica.lag.time.max.ms": "600"},
     ),
 )
-ONE_CONTROLLER = ClusterStage(
-    "one controller",
-    Storm(
-        ("pause-controller", "pause-controller", "pause", "kill", "clogged-link", "high-latency"),
-        mean_s=0.5,
-        controllers=(101,),
-        topics=topic(min_insync_replicas="1"),
-        properties={"replica.lag.time.max.ms": "600"},
-    ),
-    settings=(default(Leadership, "_is_joining", lambda *_: False),),
-)
-"""What the controller is told while it is paused it hears afterwards, and nobody else decides meanwhile.
-No leader waits for followers that are only about to join: that is a kindness to them, and hides rules."""
 SLOW_CONTROL = ClusterStage(
     "slow control",
     Storm(
@@ -74,13 +61,15 @@ SLOW_CONTROL = ClusterStage(
     settings=(default(Leadership, "_is_joining", lambda *_: False),),
 )
 """Proposals, answers and metadata take their time, overtake each other, and get lost; ISRs change all the time.
+
+No leader waits for followers that are only about to join: that is a kindness to them, and hides rules.
 """
 ALL_IN_SYNC = ClusterStage(
     "all in sync or nothing",
     Storm(
-        ("power-loss", "power-loss-mid-operation", "pause", "clogged-link"),
+        ("power-loss", "power-loss", "power-loss-mid-operation", "pause"),
         topics=topic(min_insync_replicas="3"),
-        properties={"replica.lag.time.max.ms": "600"},
+        properties={"replica.lag.time.max.ms": "600", "replica.fetch.max.bytes": "1000"},
     ),
 )
 """min.insync.replicas is the replication factor: nothing is committed while anybody is missing."""
@@ -116,7 +105,6 @@ ELECTIONS = ClusterStage(
 POWER = ClusterStage(
     "power losses", Storm(("power-loss", "power-loss-mid-operation", "power-loss", "kill-leader"), mean_s=0.9)
 )
-WIPES = ClusterStage("wiped disks", Storm(("power-loss", "wipe", "wipe", "pause"), mean_s=0.9))
 CUT_OFF = ClusterStage(
     "cut off from the controller",
     Storm(("isolate-controller", "partition", "partition-one-way", "pause-controller"), mean_s=0.9),

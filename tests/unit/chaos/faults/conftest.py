@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,19 +14,18 @@ from tests.unit.chaos.faults.toy_world import World
 
 @pytest.fixture
 def build() -> Iterator[Callable[..., World]]:
-    """Makes a world of so many nodes."""
-    simulations = []
+    """Makes a world of so many nodes; the one before it has ended then."""
+    stack = ExitStack()
+    simulations: list[Simulation] = []
 
     def make(nodes: int = 3, seed: int = 1) -> World:
-        simulation = Simulation(seed)
-        simulation.__enter__()
-        simulations.append(simulation)
-        return World(simulation, nodes)
+        stack.close()
+        simulations.append(Simulation(seed))
+        return World(stack.enter_context(simulations[-1]), nodes)
 
-    yield make
-    for simulation in simulations:
-        simulation.__exit__(None, None, None)
-        assert simulation.errors == []
+    with stack:
+        yield make
+    assert [simulation.errors for simulation in simulations if simulation.errors] == []
 
 
 @pytest.fixture
