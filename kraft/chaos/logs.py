@@ -42,23 +42,30 @@ class NodeLogs:
         self._timeline = timeline
         self.counts: Counter[str] = Counter()
         """How often which text was logged."""
+        self._last: dict[str, str] = {}
+        """By lane: its last text."""
 
     def __call__(self, _logger: object, level: str, event: structlog.typing.EventDict) -> str:
         """The last processor of structlog."""
         self.take(level, str(event.pop("event")), event)
         raise structlog.DropEvent
 
-    def take(self, level: str, text: str, values: Mapping[str, Any]) -> None:
-        """One line, logged by whoever runs now."""
+    def take(self, level: str, text: str, values: Mapping[str, Any], *, unformatted: bool = False) -> None:
+        """One line, logged by whoever runs now.
+
+        Among the last events before a violation are no library's warnings, and no line that a node repeats.
+        """
         simulation = self._simulation
         lane = simulation.scheduler.current
         who = lane.name if lane else "-"
         self.counts[text] += 1
         simulation.note("log", who, level, text)
         shown = " ".join(f"{key}={value}" for key, value in values.items())[:VALUES_MAX_CHARACTERS]
-        self._verdicts.recent.append(
-            f"{simulation.now:.6f} step {simulation.scheduler.steps}: {who} {level} {text} {shown}"
-        )
+        if level in ERRORS or (not unformatted and self._last.get(who) != text):
+            self._verdicts.recent.append(
+                f"{simulation.now:.6f} step {simulation.scheduler.steps}: {who} {level} {text} {shown}"
+            )
+        self._last[who] = text
         if self._timeline is not None:
             self._timeline.write(f"{simulation.now:.9f} LOG {who} {level} {text} {shown}\n")
         is_over = lane is not None and not lane.alive
@@ -96,7 +103,7 @@ class _LibraryHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         values = {} if error is None else {"exception": "".join(traceback.format_exception(error))}
-        self._log.take(record.levelname.lower(), f"{record.name}: {record.msg}", values)
+        self._log.take(record.levelname.lower(), f"{record.name}: {record.msg}", values, unformatted=True)
 
 
 def judge_processes(cluster: SimulatedCluster, verdicts: Verdicts) -> None:

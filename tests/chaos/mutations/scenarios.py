@@ -67,12 +67,15 @@ No leader waits for followers that are only about to join: that is a kindness to
 ALL_IN_SYNC = ClusterStage(
     "all in sync or nothing",
     Storm(
-        ("power-loss", "power-loss", "power-loss-mid-operation", "pause"),
+        ("power-loss", "power-loss", "partition", "partition-one-way", "clogged-link", "clogged-link"),
         topics=topic(min_insync_replicas="3"),
+        mean_s=0.4,
         properties={"replica.lag.time.max.ms": "600", "replica.fetch.max.bytes": "1000"},
     ),
 )
-"""min.insync.replicas is the replication factor: nothing is committed while anybody is missing."""
+"""min.insync.replicas is the replication factor: nothing is committed while anybody is missing, so what a
+leader knows of a broker that lost its power would still be enough. Cut links keep it from knowing better.
+"""
 FEW_IN_SYNC = ClusterStage("few in sync", Storm(("kill", "pause", "partition"), mean_s=0.8))
 RESTARTS = ClusterStage(
     "restarts", Storm(("kill", "kill-leader", "kill-leader", "kill-all", "restart"), mean_s=0.9)
