@@ -61,11 +61,13 @@ class NodeLogs:
         self.counts[text] += 1
         simulation.note("log", who, level, text)
         shown = " ".join(f"{key}={value}" for key, value in values.items())[:VALUES_MAX_CHARACTERS]
-        if level in ERRORS or (not unformatted and self._last.get(who) != text):
+        is_chatter = unformatted or self._last.get(who) == text
+        if level in ERRORS or not is_chatter:
             self._verdicts.recent.append(
                 f"{simulation.now:.6f} step {simulation.scheduler.steps}: {who} {level} {text} {shown}"
             )
-        self._last[who] = text
+        if not unformatted:
+            self._last[who] = text
         if self._timeline is not None:
             self._timeline.write(f"{simulation.now:.9f} LOG {who} {level} {text} {shown}\n")
         is_over = lane is not None and not lane.alive

@@ -211,6 +211,7 @@ class RaftCluster:
         self.up: dict[tuple[int, int], bool] = {}
         self._arrivals: dict[tuple[int, int, int], float] = {}
         self.slowness_s: dict[tuple[int, int], float] = {}
+        """What a direction of a link takes longer, by (from, to); in order all the same."""
         self.log: dict[int, tuple[int, bytes]] = {}
         self.chains: dict[int, bytes] = {}
         self.leaders: dict[int, int] = {}
@@ -311,19 +312,8 @@ class RaftCluster:
         if voter.driver is None:
             voter.start()
 
-    def _change_speeds(self) -> None:
-        for a, b in self.pairs():
-            for link in ((a, b), (b, a)):
-                if self.calm or self.rng.random() < self.settings.faults.slow_link:
-                    slow = not self.calm and link not in self.slowness_s
-                    self.slowness_s.pop(link, None)
-                    if slow:
-                        self.slowness_s[link] = self.rng.uniform(0.2, 1.5)
-
     def _disturb(self) -> None:
         faults, rng = self.settings.faults, self.rng
-        if faults.slow_link:
-            self._change_speeds()
         for a, b in self.pairs():
             if not self.calm and rng.random() < faults.cut_link:
                 self.disconnect(a, b)

@@ -23,8 +23,6 @@ class Faults:
     stall: float = 0.003
     transfer: float = 0.001
     propose: float = 0.3
-    slow_link: float = 0.0
-    """One direction of a link takes its time for a while, in order; off unless asked for."""
     crash_new_leader: float = 0.0
     """Of new leaders, some do not live long enough to commit what they found."""
 

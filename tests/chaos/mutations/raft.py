@@ -22,10 +22,6 @@ from tests.chaos.mutations.stale_ack import StaleAckStage
 from tests.support.raft_cluster import Faults, Settings
 
 QUORUM = RaftStage("quorum")
-SLOW_LINKS = RaftStage(
-    "quorum with slow links",
-    lambda: Settings(virtual_s=30.0, faults=Faults(slow_link=0.005, crash_new_leader=0.5, crash=0.002)),
-)
 SHORT_LIVED_LEADERS = RaftStage(
     "quorum of short-lived leaders",
     lambda: Settings(

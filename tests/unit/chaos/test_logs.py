@@ -41,14 +41,27 @@ def run(stage, program, timeline=None) -> NodeLogs:
 
 def test_lines_are_counted_and_kept_with_their_values(stage):
     timeline = io.StringIO()
-    logs = run(stage, lambda _: [log.info("hello", n=1), log.info("hello", n=2)], timeline)
-    assert logs.counts == {"hello": 2}
-    assert [line.split(": ", 1)[1] for line in stage[1].recent] == [
-        "10.0.0.1#1 info hello n=1",
-        "10.0.0.1#1 info hello n=2",
-    ]
+    logs = run(stage, lambda _: [log.info("hello", n=1), log.info("hello", n=2), log.info("bye")], timeline)
+    assert logs.counts == {"hello": 2, "bye": 1}
     assert timeline.getvalue().count("LOG 10.0.0.1#1 info hello") == 2
     assert not stage[1].violations
+
+
+def test_the_last_events_hold_no_repetition_and_no_chatter_of_libraries(stage):
+    def program(_: Process) -> None:
+        for number in (1, 2):
+            log.info("hello", n=number)
+            logging.getLogger("a.library").warning("%s goes on", number)
+        log.info("hello", n=3)
+        log.error("it broke")
+        log.error("it broke")
+
+    run(stage, program)
+    assert [line.split(": ", 1)[1].rstrip() for line in stage[1].recent] == [
+        "10.0.0.1#1 info hello n=1",
+        "10.0.0.1#1 error it broke",
+        "10.0.0.1#1 error it broke",
+    ]
 
 
 def test_debug_lines_are_dropped(stage):
