@@ -39,16 +39,9 @@ from quorum.raft.events import (
 from quorum.raft.messages import decode_message
 from quorum.raft.storage import RaftStorageError, open_partition_log
 from tests.support.chain_machine import ChainMachine, Violation
-from tests.support.raft_faults import MILD, Faults, Settings
+from tests.support.raft_faults import CHANGES, MILD, Faults, PowerCut, Settings
 
 __all__ = ["MILD", "Faults", "RaftCluster", "Settings", "Violation", "Voter"]
-
-
-class PowerCut(OSError):
-    """The disk of a voter that is about to lose power, in the middle of a step."""
-
-
-CHANGES = ("append", "write", "truncate", "sync", "sync_dir", "rename", "remove", "open")
 
 
 class Voter:
@@ -211,7 +204,6 @@ class RaftCluster:
         self.up: dict[tuple[int, int], bool] = {}
         self._arrivals: dict[tuple[int, int, int], float] = {}
         self.slowness_s: dict[tuple[int, int], float] = {}
-        """What a direction of a link takes longer, by (from, to); in order all the same."""
         self.log: dict[int, tuple[int, bytes]] = {}
         self.chains: dict[int, bytes] = {}
         self.leaders: dict[int, int] = {}
@@ -299,7 +291,6 @@ class RaftCluster:
         self.at(self.now_s + self.rng.random() * 1.5, self._restart, voter)
 
     def perhaps_crash_soon(self, voter: Voter) -> None:
-        """A leader was elected."""
         odds, rng = self.settings.faults.crash_new_leader, self.rng
         if odds and not self.calm and rng.random() < odds:
             self.at(self.now_s + rng.uniform(0.002, 0.1), self._crash_if, voter, voter.incarnation)

@@ -7,6 +7,13 @@ from dataclasses import dataclass, field
 from quorum.raft.config import FAST_TIMING, RaftTiming
 
 
+class PowerCut(OSError):
+    """The disk of a voter that is about to lose power, in the middle of a step."""
+
+
+CHANGES = ("append", "write", "truncate", "sync", "sync_dir", "rename", "remove", "open")
+
+
 @dataclass
 class Faults:
     """Probabilities per message or per 10 ms, and what kind of crash."""
