@@ -186,7 +186,7 @@ class ProducePurgatory:
 class FetchWait:
     """One fetch request that has not found its minimum of bytes yet."""
 
-    __slots__ = ("available", "done", "keys", "measure", "min_bytes", "on_done", "timer", "total")
+    __slots__ = ("available", "done", "is_follower", "measure", "min_bytes", "on_done", "timer", "total")
 
     def __init__(
         self,
@@ -194,7 +194,9 @@ class FetchWait:
         available: dict[TopicPartition, int],
         min_bytes: int,
         measure: Callable[[TopicPartition], int | None],
+        is_follower: bool,
     ) -> None:
+        self.is_follower = is_follower
         self.done = done
         self.available = available
         self.total = sum(available.values())
@@ -235,12 +237,16 @@ class FetchPurgatory:
         min_bytes: int,
         timeout_s: float,
         measure: Callable[[TopicPartition], int | None],
+        *,
+        is_follower: bool = False,
     ) -> asyncio.Future[None]:
         """Done when the bytes available reach `min_bytes`, when `measure` finds an error, or after
         `timeout_s` seconds; cancelling it ends the wait too. `available` holds the bytes that each
-        partition has now, `measure` gives those of one partition later, None on error.
+        partition has now, `measure` gives those of one partition later, None on error. A follower reads
+        to the log's end and a consumer to the high watermark: what moves only one of them concerns only
+        those.
         """
-        operation = FetchWait(self._loop.create_future(), available, min_bytes, measure)
+        operation = FetchWait(self._loop.create_future(), available, min_bytes, measure, is_follower)
         if self.count >= WAITING_MAX:
             operation.finish()
             return operation.done
@@ -268,4 +274,21 @@ class FetchPurgatory:
         waiting = self._waiting.get(partition)
         if waiting:
             for operation in list(waiting):
+                operation.on_progress(partition)
+
+    def on_append(self, partition: TopicPartition) -> None:
+        """Records were appended: that is a byte at least for every follower that waits for one."""
+        waiting = self._waiting.get(partition)
+        if waiting:
+            for operation in [waits for waits in waiting if waits.is_follower]:
+                if operation.min_bytes <= 1:
+                    operation.finish()
+                else:
+                    operation.on_progress(partition)
+
+    def on_high_watermark(self, partition: TopicPartition) -> None:
+        """The high watermark rose: consumers may read on."""
+        waiting = self._waiting.get(partition)
+        if waiting:
+            for operation in [waits for waits in waiting if not waits.is_follower]:
                 operation.on_progress(partition)

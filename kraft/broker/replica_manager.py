@@ -314,7 +314,7 @@ class ReplicaManager:
     # -- PartitionListener
 
     def on_append(self, partition: Partition, log_end_offset: int) -> None:
-        self.fetch_purgatory.on_progress(partition.topic_partition)
+        self.fetch_purgatory.on_append(partition.topic_partition)
 
     def on_high_watermark(self, partition: Partition, high_watermark: int) -> None:
         key = partition.topic_partition
@@ -323,7 +323,7 @@ class ReplicaManager:
         self.produce_purgatory.on_high_watermark(
             key, high_watermark, None if status is AckStatus.OK else status.value
         )
-        self.fetch_purgatory.on_progress(key)
+        self.fetch_purgatory.on_high_watermark(key)
 
     def on_state_change(self, partition: Partition) -> None:
         key = partition.topic_partition

@@ -185,9 +185,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._frames.advance(nbytes)
         try:
-            while self._lost is None and (frames := self._frames.take(len(self._in_flight) + 1)):
+            more = True
+            while more and self._lost is None:
+                limit = len(self._in_flight) + 1
+                frames = self._frames.take(limit)
                 for frame in frames:
                     self._settle(frame)
+                more = len(frames) == limit or self._frames.broken
         except FrameError as error:
             self._lose(ConnectionLostError(f"{self.name} sent {error}"))
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from kraft.network.response import JOIN_BYTES, Segment
+from kraft.network.response import BUFFER_TYPES, JOIN_BYTES, Segment
 from partitions.disk import Buffer, FileSlice
 
 OnSent = Callable[[], None]
@@ -81,8 +81,13 @@ class TransportSender:
         self.sent_bytes = 0
 
     def send(self, segments: Sequence[Segment]) -> bool:
-        self._segments.extend(segments)
         try:
+            whole = self._join(segments)
+            if whole is not None:
+                self.sent_bytes += len(whole)
+                self._transport.write(whole)
+                return True
+            self._segments.extend(segments)
             return self._run()
         except (OSError, EOFError) as error:
             self._segments.clear()
@@ -113,6 +118,21 @@ class TransportSender:
         if not self._closed:
             self.close()
             self._on_failed(error)
+
+    def _join(self, segments: Sequence[Segment]) -> bytes | None:
+        """All of it as one buffer if it is small, as most answers are."""
+        size_bytes = 0
+        for segment in segments:
+            size_bytes += len(segment) if type(segment) in BUFFER_TYPES else segment.length  # type: ignore[arg-type,union-attr]
+        if size_bytes > JOIN_BYTES:
+            return None
+        pieces: list[Buffer] = []
+        for segment in segments:
+            if isinstance(segment, bytes | bytearray | memoryview):
+                pieces.append(segment)
+            else:
+                pieces += self._reader(segment)
+        return b"".join(pieces)
 
     def _run(self) -> bool:
         """Writes until the transport pauses or nothing is left; True when nothing is left."""

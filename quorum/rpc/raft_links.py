@@ -128,27 +128,42 @@ class RaftLinks:
     # -- connecting
 
     async def _dial(self, peer_id: int) -> None:
-        assert self._client is not None
-        url = f"http://{self._voters[peer_id]}/raft"
         pause_s = REDIAL_FIRST_S
         while not self._closed:
             try:
-                async with self._client.ws_connect(
-                    url,
-                    max_msg_size=MESSAGE_MAX_BYTES,
-                    heartbeat=HEARTBEAT_S,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=HANDSHAKE_TIMEOUT_S),
-                ) as socket:
-                    async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-                        await self._prove_as_dialer(socket, peer_id)
-                    pause_s = REDIAL_FIRST_S
+                socket = await self._open(peer_id)
+                pause_s = REDIAL_FIRST_S
+                try:
                     await self._run(socket, peer_id)
+                finally:
+                    await socket.close()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 log.debug("a voter cannot be reached", peer=peer_id, reason=str(error))
             except HandshakeError as error:
                 log.warning("a voter was refused", peer=peer_id, reason=str(error))
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
             pause_s = min(pause_s * 2, REDIAL_MAX_S)
+
+    async def _open(self, peer_id: int) -> aiohttp.ClientWebSocketResponse:
+        """A link to a voter that has proved itself.
+
+        All of it has one deadline: the kernel of a process that stands still accepts connections, and
+        then nobody answers. Raises TimeoutError, aiohttp.ClientError, OSError, HandshakeError.
+        """
+        assert self._client is not None
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+            socket = await self._client.ws_connect(
+                f"http://{self._voters[peer_id]}/raft",
+                max_msg_size=MESSAGE_MAX_BYTES,
+                heartbeat=HEARTBEAT_S,
+                timeout=aiohttp.ClientWSTimeout(ws_close=HANDSHAKE_TIMEOUT_S),
+            )
+            try:
+                await self._prove_as_dialer(socket, peer_id)
+            except BaseException:
+                await socket.close()
+                raise
+        return socket
 
     async def accept(self, request: web.Request) -> web.StreamResponse:
         """The route `/raft`: proves itself to the dialer, has it prove itself, then serves the link."""

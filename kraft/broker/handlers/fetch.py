@@ -72,7 +72,11 @@ class _Fetch:
     def wait(self, timeout_s: float) -> asyncio.Future[None]:
         """Waits, from this moment on, for the minimum of bytes, an error, or the time to pass."""
         return self._services.replicas.fetch_purgatory.wait(
-            self._found, max(1, self._body.min_bytes), timeout_s, self._available_bytes
+            self._found,
+            max(1, self._body.min_bytes),
+            timeout_s,
+            self._available_bytes,
+            is_follower=self._is_follower,
         )
 
     def answer(self, _: None) -> FetchResponse:

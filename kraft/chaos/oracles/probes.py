@@ -68,10 +68,15 @@ class LogProbes:
 
     def _claim(self, original: Method) -> Method:
         def probe(log: PartitionLog, topic_id: bytes) -> None:
-            had_none = log.topic_id is None
+            before = log.topic_id
             original(log, topic_id)
-            if had_none:
+            if before is None:
                 self._opened(log)
+            elif log.topic_id != before:
+                self._verdicts.violated(
+                    "log-matching",
+                    f"node {self._whose.node()} took the log of a topic that is gone for {log.topic_partition}",
+                )
 
         return probe
 
@@ -317,10 +322,10 @@ class PartitionProbes:
 
 
 def _view(leading: Leadership, min_insync_replicas: int) -> LeaderView:
+    """The rule for the ISR's size is spelled out here: a judge does not ask the code that it judges."""
     isr = leading.isr
-    return LeaderView(
-        leading.epoch, isr.committed, isr.maximal, leading.effective_min_isr(min_insync_replicas)
-    )
+    min_isr = min(min_insync_replicas, len(leading.replicas))
+    return LeaderView(leading.epoch, isr.committed, isr.maximal, min_isr)
 
 
 def key_of(log: DurableLog) -> TopicKey | None:

@@ -259,8 +259,9 @@ class Endpoint:
         read_bytes, self._unacknowledged_reads = self._unacknowledged_reads, 0
         peer = self.peer
         if read_bytes and peer is not None:
+            was_full = peer.in_flight_bytes >= WINDOW_BYTES  # otherwise nothing waits for room
             peer.in_flight_bytes -= read_bytes
-            if peer.owner is not None:
+            if was_full and peer.owner is not None:
                 peer.owner.writable()
 
     # -- the end

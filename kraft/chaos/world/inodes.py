@@ -202,6 +202,15 @@ class Folder:
     durable: dict[str, Inode | Folder] = field(default_factory=dict)
     sync_failed: bool = False
     """As of a file."""
+    is_gone: bool = False
+    """Its removal is durable: nothing brings it back."""
+
+    def vanish(self) -> None:
+        """Its last name is gone from the platter."""
+        self.is_gone = True
+        for node in self.durable.values():
+            if isinstance(node, Folder):
+                node.vanish()
 
 
 Node = Inode | Folder
@@ -219,8 +228,15 @@ class NameChange(NamedTuple):
         """The names that it touches; changes of one name keep their order."""
         return [(place[0].serial, place[1]) for place in (self.source, self.target) if place is not None]
 
+    @property
+    def is_void(self) -> bool:
+        """Whether it touches only folders that are gone for good."""
+        return all(place is None or place[0].is_gone for place in (self.source, self.target))
+
     def make_durable(self) -> None:
         """Applies the change to the names on the platter."""
+        if self.target is None and isinstance(self.node, Folder):
+            self.node.vanish()
         if self.source is not None:
             self.source[0].durable.pop(self.source[1], None)
         if self.target is not None:

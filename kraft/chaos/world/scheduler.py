@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import sys
 from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from contextvars import copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -117,7 +119,7 @@ class LaneHandle(asyncio.Handle):
         self.lane = lane
         self._callback = callback
         self._args = args
-        self._context = contextvars.copy_context() if context is None else context
+        self._context = copy_context() if context is None else context
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -149,7 +151,7 @@ class LaneTimer(asyncio.TimerHandle):
         self.lane = lane
         self._callback = callback
         self._args = args
-        self._context = contextvars.copy_context() if context is None else context
+        self._context = copy_context() if context is None else context
         self._cancelled = False
         self._when = when_s
         self._scheduled = True
@@ -270,49 +272,58 @@ class Scheduler:
             raise SimulationFailed(self.failure)
 
     def _run(self, until_s: float) -> None:
+        """The loop. `now` and `steps` are local here: nothing but this loop changes them."""
         ready, heap, step_cost_s = self.ready, self._heap, self._step_cost_s
         trace_step = self.trace.step if self.trace.enabled else None
         current: Lane | None = None
-        while not self._stopped:
-            if heap and heap[0][0] <= self.now:
-                self._release_due()
-            if not ready:
-                if not heap or heap[0][0] > until_s:
-                    self.now = max(self.now, until_s)
-                    return
-                if heap[0][0] > self.now:
-                    self.now = heap[0][0]
-                continue
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            lane = handle.lane
-            if not lane.runnable:
-                if lane.alive:
-                    lane.deferred.append(handle)
-                continue
-            if lane is not current:
-                current = self.current = lane
-                _set_running_loop(lane.running_loop)
-            self.steps += 1
-            if trace_step is not None:
-                trace_step(self.now, lane, handle._callback)
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # noqa: BLE001 - as asyncio's own loop does
-                lane.on_error(error, handle)
-            self.now += step_cost_s
+        now, steps = self.now, self.steps
+        try:
+            while not self._stopped:
+                if heap and heap[0][0] <= now:
+                    self._release_due(now)
+                if not ready:
+                    instant_s = heap[0][0] if heap else math.inf
+                    if instant_s > until_s:
+                        self.now = max(now, until_s)
+                        return
+                    if instant_s > now:
+                        now = self.now = instant_s
+                    continue
+                handle = ready.popleft()
+                lane = handle.lane
+                if handle._cancelled:
+                    continue
+                if not lane.runnable:
+                    if lane.alive:
+                        lane.deferred.append(handle)
+                    continue
+                if lane is not current:
+                    current = self.current = lane
+                    _set_running_loop(lane.running_loop)
+                steps += 1
+                callback = handle._callback
+                if trace_step is not None:
+                    trace_step(now, lane, callback)
+                try:
+                    handle._context.run(callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as asyncio's own loop does
+                    lane.on_error(error, handle)
+                now += step_cost_s
+                self.now = now
+        finally:
+            self.steps = steps
 
-    def _release_due(self) -> None:
-        heap, ready, now = self._heap, self.ready, self.now
-        while heap and heap[0][0] <= now:
+    def _release_due(self, now_s: float) -> None:
+        heap, ready = self._heap, self.ready
+        while heap and heap[0][0] <= now_s:
             _, _, event, args = heappop(heap)
             if args is not None:
                 event(*args)
             elif event._cancelled:
-                self._cancelled_timers = max(0, self._cancelled_timers - 1)
+                if self._cancelled_timers:
+                    self._cancelled_timers -= 1
             elif type(event) is KernelEvent:
                 event.callback(*event.args)
             else:

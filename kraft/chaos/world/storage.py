@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NoReturn
 
 from kraft.chaos.world.inodes import Covered, Folder, Inode, NameChange, Node
@@ -308,7 +309,8 @@ class Storage:
                 change.make_durable()
             else:
                 remaining.append(change)
-        self._changes = remaining
+        # What happened in a folder that is gone for good needs no fsync any more, and would pile up.
+        self._changes = [change for change in remaining if not change.is_void]
 
     def _restore(self, folder: Folder) -> None:
         folder.names = dict(folder.durable)
@@ -381,7 +383,8 @@ class Storage:
         return len(self._changes)
 
 
-def _parts(path: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
     if not path.startswith("/"):
         raise ValueError(f"paths of a simulated disk are absolute, not {path!r}")
-    return [part for part in path.split("/") if part]
+    return tuple(part for part in path.split("/") if part)

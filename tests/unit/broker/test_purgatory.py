@@ -109,6 +109,38 @@ async def test_progress_after_the_end_measures_nothing(fetch: FetchPurgatory) ->
     assert len(measured) == 1
 
 
+async def test_each_kind_of_reader_waits_for_what_it_can_read(fetch: FetchPurgatory) -> None:
+    """A follower reads what was appended, a consumer what was committed; min_bytes 1 needs no look."""
+
+    def never(_: TopicPartition) -> int:
+        raise AssertionError("nothing has to be measured")
+
+    consumer = fetch.wait({A: 0}, 1, LONG_S, lambda _: 1)
+    follower = fetch.wait({A: 0}, 1, LONG_S, never, is_follower=True)
+    fetch.on_high_watermark(B)
+    fetch.on_append(B)
+    assert not consumer.done()
+    assert not follower.done()
+    fetch.on_append(A)
+    assert follower.done()
+    assert not consumer.done()
+    fetch.on_high_watermark(A)
+    assert consumer.done()
+    assert fetch.count == 0
+
+
+async def test_a_follower_that_wants_more_is_measured(fetch: FetchPurgatory) -> None:
+    sizes: dict[TopicPartition, int | None] = {A: 0}
+    follower = fetch.wait({A: 0}, 10, LONG_S, sizes.get, is_follower=True)
+    sizes[A] = 9
+    fetch.on_append(A)
+    fetch.on_high_watermark(A)
+    assert not follower.done()
+    sizes[A] = 10
+    fetch.on_append(A)
+    assert follower.done()
+
+
 async def test_a_retried_batch_does_not_wait_behind_younger_ones(produce: ProducePurgatory) -> None:
     younger, retried = produce.wait({A: 20}, LONG_S), produce.wait({A: 10}, LONG_S)
     produce.on_high_watermark(A, 10)

@@ -224,6 +224,26 @@ def test_a_removed_file_may_come_back_until_the_folder_is_synced():
     assert {tuple(files) for files in outcomes(remove_durably)} == {()}
 
 
+def test_what_happened_in_a_folder_that_is_gone_for_good_is_forgotten():
+    machine = Machine()
+    disk = machine.disk
+    disk.make_dirs("/t-0/inner")
+    for path in ("/t-0/log", "/t-0/inner/log"):
+        disk.open(path, create=True)
+    disk.sync_dir("/")
+    disk.sync_dir("/t-0")
+    disk.remove_tree("/t-0")
+    assert machine.storage.unsynced_names() > 1
+    disk.sync_dir("/")
+    assert machine.storage.unsynced_names() == 0
+    disk.make_dirs("/t-0")  # another folder of that name
+    assert machine.storage.unsynced_names() == 1
+    disk.sync_dir("/")
+    machine.storage.lose_power()
+    assert machine.storage.files() == {}
+    assert machine.storage.find("/t-0") is not None
+
+
 def test_unsynced_names_are_independent_of_each_other():
     def scenario(disk):
         for name in "abc":

@@ -128,3 +128,23 @@ async def test_a_stranger_gets_no_link(addresses: dict[int, str], secret: bytes,
     finally:
         for voter in (one, two, stranger):
             await voter.close()
+
+
+async def test_a_peer_that_accepts_and_says_nothing_is_dialled_again(
+    addresses: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel of a process that stands still: the handshake of TCP is all there is."""
+    monkeypatch.setattr("quorum.rpc.raft_links.HANDSHAKE_TIMEOUT_S", 0.05)
+    dialled: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    host, _, port = addresses[2].rpartition(":")
+    silent = await asyncio.start_server(lambda _, writer: dialled.put_nowait(writer), host, int(port))
+    one = Voter(1)
+    await one.start(addresses)
+    try:
+        async with asyncio.timeout(10):
+            writers = [await dialled.get(), await dialled.get()]
+        for writer in writers:
+            writer.close()
+    finally:
+        silent.close()
+        await one.close()
