@@ -46,16 +46,17 @@ class Figures:
 
 
 def loaded(seed: int, seconds: float) -> Scenario:
-    """Three combined nodes, a replicated topic, and clients that begin more than 200 operations a second."""
+    """Three combined nodes and a replicated topic; more than 200 operations a second, half of them polls."""
     return Scenario(
         seed=seed,
         seconds=seconds,
         nodes=tuple(NodeSpec(node_id) for node_id in (1, 2, 3)),
         topics=(TopicSpec("orders", 3, 3, {"min.insync.replicas": "2", "segment.bytes": "65536"}),),
         workloads=(
-            WorkloadSpec("idempotent-producer", 0, "orders", -1, 120.0),
-            WorkloadSpec("producer", 1, "orders", 1, 40.0),
-            WorkloadSpec("consumer", 2, "orders", -1, 90.0),
+            WorkloadSpec("idempotent-producer", 0, "orders", -1, 85.0),
+            WorkloadSpec("producer", 1, "orders", 1, 30.0),
+            WorkloadSpec("consumer", 2, "orders", -1, 80.0),
+            WorkloadSpec("consumer", 3, "orders", -1, 80.0),
         ),
     )
 

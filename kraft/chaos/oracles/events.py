@@ -47,8 +47,8 @@ COUNTERS: Final = tuple(
     sorted(
         value
         for name, value in globals().items()
-        if name.isupper() and isinstance(value, str) and value != UNCLEAN_ELECTION
+        if name.isupper() and isinstance(value, str) and value not in (UNCLEAN_ELECTION, PROPOSAL_REFUSED)
     )
 )
-"""Every counter of this package that any scenario may raise, in order. An unclean election needs a topic
-that allows it."""
+"""Every counter of this package that the default swarm raises, in order. An unclean election needs a topic
+that allows it, a refused proposal a queue so full that the one before it was dropped."""
