@@ -236,6 +236,13 @@ class ContentsJudge:
             elif all(batch.is_failed for batch in writers):
                 sends = [send for batch in writers for send in batch.attempts]
                 self._add_read("aborted-read", value, "though its send failed", sends)
+            else:
+                # Produce goes by name: what was under way may arrive in the next topic of the name. What was
+                # answered before the first deletion began is in the first one, and nowhere else.
+                ended = [batch for batch in writers if len(batch.claims) == len(batch.attempts)]
+                if ended:
+                    why = "which was acknowledged in a topic of that name that was deleted"
+                    self._add_read("unsent-read", value, why, ended[0].attempts)
 
     def _add_read(self, oracle: str, value: Value, why: str, sends: list[Operation]) -> None:
         def describe() -> tuple[str, list[Operation]]:

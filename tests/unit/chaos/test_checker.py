@@ -799,6 +799,21 @@ class TestDeletedTopics:
         story.poll("b", by="later", key=(MADE_ANEW, 0))
         assert story.report().anomalies == []
 
+    def test_one_that_was_answered_before_may_not(self, story: Story) -> None:
+        story.send("a", 0)
+        story.delete()
+        story.poll("a", by="later", key=(MADE_ANEW, 0))
+        [anomaly] = story.report().anomalies
+        assert anomaly.oracle == "unsent-read"
+        assert "topic of that name that was deleted" in anomaly.text
+
+    def test_an_earlier_attempt_of_it_may(self, story: Story) -> None:
+        story.send("a", status=INFO, idempotent=False)
+        story.send("a", 0, idempotent=False)
+        story.delete()
+        story.poll("a", by="later", key=(MADE_ANEW, 0))
+        assert story.report().anomalies == []
+
     def test_a_failed_send_may_not(self, story: Story) -> None:
         story.send("b", status=FAIL)
         story.delete()
