@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import resource
 import selectors
@@ -189,6 +190,9 @@ def dump_stack_at_cpu_limit(descriptor: int) -> None:
 def _become(work: Work, writable: int, limits: Limits) -> None:
     """The life of the forked process; it leaves without cleaning up, as nothing in it is its own."""
     code = 1
+    # A run collects no garbage; looking among what was there before the fork would copy its pages.
+    gc.disable()
+    gc.freeze()
     try:
         # Ctrl-C at a terminal reaches every process of the group; it is the pool that ends this one.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
