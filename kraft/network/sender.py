@@ -82,7 +82,7 @@ class TransportSender:
 
     def send(self, segments: Sequence[Segment]) -> bool:
         try:
-            whole = self._join(segments)
+            whole = None if self._paused or not self._is_empty() else self._join(segments)
             if whole is not None:
                 self.sent_bytes += len(whole)
                 self._transport.write(whole)
