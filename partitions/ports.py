@@ -16,7 +16,7 @@ incarnation under simulation. It may return (in simulation); callers raise or re
 
 
 class Executor(Protocol):
-    """Runs blocking or CPU-heavy jobs beside the event loop (DESIGN D8).
+    """Runs blocking or CPU-heavy jobs beside the event loop.
 
     A job takes immutable input, returns values and shares nothing; other events run between its
     submission and its completion. An fsync job covers only writes made before it was submitted.

@@ -177,6 +177,8 @@ class Tally:
     """Of the campaign; its owner sets it."""
     operations: int = 0
     coverage: Counter[str] = field(default_factory=Counter)
+    history: Counter[str] = field(default_factory=Counter)
+    """What the histories held."""
     acknowledged: Counter[str] = field(default_factory=Counter)
     """By kind of workload."""
     unacknowledged: Counter[str] = field(default_factory=Counter)
@@ -200,6 +202,7 @@ class Tally:
         self.cpu_s += outcome.cpu_s
         self.operations += outcome.operations
         self.coverage.update(outcome.coverage)
+        self.history.update(outcome.history)
         for workload, times in outcome.acknowledged.items():
             kind = workload.partition("#")[0]
             self.acknowledged[kind] += times

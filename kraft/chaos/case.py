@@ -44,8 +44,10 @@ class Case:
         """Raises ScenarioError."""
         try:
             document = json.loads(text)
-            if document.get("format") != FORMAT:
-                raise ScenarioError(f"a case of format {document.get('format')}; this is format {FORMAT}")
+            if not isinstance(document, dict) or "format" not in document:
+                raise ScenarioError("this is no case: a case is a JSON object with a format")
+            if document["format"] != FORMAT:
+                raise ScenarioError(f"a case of format {document['format']}; this is format {FORMAT}")
             return cls(
                 Scenario.from_json(json.dumps(document["scenario"])),
                 str(document["oracle"]),
@@ -55,7 +57,7 @@ class Case:
         except ScenarioError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ScenarioError(f"not a case: {error!r}") from error
+            raise ScenarioError(f"this is no case; {type(error).__name__}: {error}") from error
 
     @classmethod
     def load(cls, path: Path) -> Case:

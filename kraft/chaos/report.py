@@ -74,7 +74,12 @@ def counters(asked: Asked) -> list[str]:
 
 
 def shortcomings(tally: Tally, asked: Asked) -> list[str]:
-    """Why a campaign without violations would say too little; [] if it can be believed."""
+    """Why a campaign without violations would say too little; [] if it can be believed.
+
+    A case asks one question, whether its oracle still fails; it may be so small that no client gets through.
+    """
+    if asked.case and tally.seeds and not tally.interrupted:
+        return []
     found = [f"seed {seed} shows nothing: {why}" for seed, why in list(tally.undecided.items())[:SHOWN_MAX]]
     if len(tally.undecided) > SHOWN_MAX:
         found.append(f"so do {len(tally.undecided) - SHOWN_MAX} other seeds")
@@ -125,6 +130,7 @@ def document(tally: Tally, asked: Asked) -> dict[str, Any]:
         "undecided": {str(seed): why for seed, why in tally.undecided.items()},
         "shortcomings": shortcomings(tally, asked),
         "coverage": dict(sorted(tally.coverage.items())),
+        "history": dict(sorted(tally.history.items())),
         "acknowledged": dict(sorted(tally.acknowledged.items())),
         "unacknowledged": {kind: n for kind, n in sorted(tally.unacknowledged.items()) if n},
         "digests": {str(seed): digest for seed, digest in sorted(tally.digests.items())},

@@ -50,6 +50,8 @@ class Outcome:
     undecided: str = ""
     """Why the history says nothing, if it does not."""
     coverage: dict[str, int] = field(default_factory=dict)
+    history: dict[str, int] = field(default_factory=dict)
+    """What the history held: sends by acks and outcome, what was judged, what nobody promised to keep and was lost."""
     acknowledged: dict[str, int] = field(default_factory=dict)
     """By workload: acknowledged operations."""
     operations: int = 0
@@ -92,8 +94,8 @@ class _Run:
     def topics(self) -> list[str]:
         return [topic.name for topic in self.scenario.topics]
 
-    def play(self) -> str:
-        """All phases. Returns why the history says nothing, if so."""
+    def play(self, outcome: Outcome) -> None:
+        """All phases; tells the outcome what the history held, and why it says nothing, if so."""
         try:
             self._start()
             self._storm()
@@ -101,7 +103,7 @@ class _Run:
         except _NotWhole as error:
             self.verdicts.violated("liveness", str(error))
             judge_processes(self.cluster, self.verdicts)
-            return ""
+            return
         self.white_box.finish()
         judge_processes(self.cluster, self.verdicts)
         report = check_history(self.history, is_excused=self.white_box.explains)
@@ -109,7 +111,8 @@ class _Run:
             self.verdicts.violated(anomaly.oracle, anomaly.text)
         for text in report.excused:
             self.verdicts.excused(text)
-        return report.undecided
+        outcome.undecided = report.undecided
+        outcome.history = dict(sorted(report.counts.items()))
 
     def _start(self) -> None:
         self.cluster.start()
@@ -154,7 +157,7 @@ def run(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
         stack.enter_context(NodeLogs(parts.cluster, parts.verdicts, timeline).installed())
         stack.enter_context(parts.white_box.installed())
         try:
-            outcome.undecided = parts.play()
+            parts.play(outcome)
         except SimulationFailed as error:
             outcome.error = str(error)
         verdicts, operations = parts.verdicts, parts.history.operations

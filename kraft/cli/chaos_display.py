@@ -114,6 +114,8 @@ def _coverage_table(tally: Tally) -> Table:
     table.add_column("times", justify="right")
     for name, times in sorted(tally.coverage.items()):
         table.add_row(escape(name), str(times) if times else "[yellow]0[/yellow]")
+    for name, times in sorted(tally.history.items()):
+        table.add_row(escape(f"history: {name}"), str(times))
     for kind, times in sorted(tally.acknowledged.items()):
         table.add_row(escape(f"acknowledged: {kind}"), str(times) if times else "[yellow]0[/yellow]")
     return table

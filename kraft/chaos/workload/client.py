@@ -112,7 +112,9 @@ class Client:
     async def _open(self, broker: int) -> Connection:
         host, port = self._addresses[broker]
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await self.loop.create_connection(lambda: Connection(broker), host, port)
+            _, connection = await self.loop.create_connection(
+                lambda: Connection(broker, self.surprise), host, port
+            )
         return connection
 
     def _connected(self, broker: int, done: asyncio.Task[Connection]) -> None:

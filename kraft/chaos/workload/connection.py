@@ -47,8 +47,10 @@ def _header_parts(api_key: ApiKey, version: int) -> tuple[bytes, bytes]:
 class Connection(asyncio.Protocol):
     """A connection from the moment it stands; finished for good once `closed`."""
 
-    def __init__(self, broker: int) -> None:
+    def __init__(self, broker: int, on_surprise: Callable[[int, str], None] | None = None) -> None:
+        """`on_surprise(broker, text)` hears of frames that no broker may send."""
         self.broker = broker
+        self._on_surprise = on_surprise
         self.closed = False
         self.reason = ""
         """Why it closed."""
@@ -101,7 +103,7 @@ class Connection(asyncio.Protocol):
         while not self.closed and len(received) >= _LENGTH_BYTES:
             size = int.from_bytes(received[:_LENGTH_BYTES], "big", signed=True)
             if not _CORRELATION_ID_BYTES <= size <= FRAME_MAX_BYTES:
-                self.close(f"a frame of {size} bytes came")
+                self._surprise(f"a frame of {size} bytes came")
                 return
             end = _LENGTH_BYTES + size
             if len(received) < end:
@@ -118,10 +120,15 @@ class Connection(asyncio.Protocol):
     def _settle(self, frame: bytes) -> None:
         correlation_id = int.from_bytes(frame[:_CORRELATION_ID_BYTES], "big", signed=True)
         if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
-            self.close(f"an answer to no request came ({correlation_id})")
+            self._surprise(f"an answer to no request came ({correlation_id})")
             return
         sent = self._in_flight.popleft()
         sent.on_answer(memoryview(frame)[sent.body_position :])
+
+    def _surprise(self, text: str) -> None:
+        if self._on_surprise is not None:
+            self._on_surprise(self.broker, text)
+        self.close(text)
 
     def _arm(self, deadline_s: float) -> None:
         if self._timer is not None:

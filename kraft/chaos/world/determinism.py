@@ -3,9 +3,10 @@
 `Determinism.installed()` replaces the process's clocks, its entropy, the orders that depend on memory
 addresses, and the garbage collector's timing; it puts all of it back afterwards. Inside `guarding()`,
 that is while simulated code runs, reaching for a thread, a real socket, a subprocess, a real sleep or a
-file opened for writing raises GuardError and fails the run, whether or not the code catches it.
+file or folder, also one only read, raises GuardError and fails the run, whether or not the code catches it;
+only the import system may look for modules.
 
-What cannot be replaced is banned by the project's rules instead: `datetime.now()`, and functions of
+What cannot be replaced is banned by the linter instead: `datetime.now()` and its like, and functions of
 `time` that a module copied at import, other than the known ones listed here.
 """
 
@@ -21,6 +22,7 @@ import socket
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
@@ -35,17 +37,20 @@ EPOCH_S = 1_700_000_000.0
 """Wall-clock time at virtual instant 0."""
 
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_ENTROPY_FILES = ("/dev/random", "/dev/urandom")
+_CODE_SUFFIXES = (".py", ".pyc", ".so")
+_IMPORT_SYSTEM = frozenset(("importlib._bootstrap_external", "_frozen_importlib_external", "zipimport"))
 _FORBIDDEN_EVENTS = frozenset(
     (
         "os.exec",
         "os.fork",
         "os.forkpty",
+        "os.listdir",
         "os.mkdir",
         "os.posix_spawn",
         "os.remove",
         "os.rename",
         "os.rmdir",
+        "os.scandir",
         "os.system",
         "os.truncate",
         "shutil.rmtree",
@@ -132,11 +137,13 @@ class Determinism:
 
     def audit(self, event: str, args: tuple[Any, ...]) -> None:
         """Called for every audited event while guarding."""
-        if event != "open":
+        if event == "open":
+            path, _, flags = args
+            is_code = isinstance(path, str) and path.endswith(_CODE_SUFFIXES)  # also read for tracebacks
+            if flags & _WRITE_FLAGS or not is_code:
+                self.violation(f"the real file {path!r}")
+        elif event != "os.listdir" or not _is_import(sys._getframe(2)):
             self.violation(f"{event}{args[:1]!r}")
-        path, _, flags = args
-        if flags & _WRITE_FLAGS or path in _ENTROPY_FILES:
-            self.violation(f"the real file {path!r}")
 
     # -- patches
 
@@ -165,6 +172,14 @@ class Determinism:
         for name in ("monotonic", "perf_counter"):
             self._patch(time, name, now)
             self._patch(time, f"{name}_ns", lambda: int(now() * 1e9))
+        for name in ("process_time", "thread_time"):
+            self._patch(time, name, now)
+            self._patch(time, f"{name}_ns", lambda: int(now() * 1e9))
+        localtime, gmtime = time.localtime, time.gmtime
+        self._patch(time, "localtime", lambda at_s=None: localtime(EPOCH_S + now() if at_s is None else at_s))
+        self._patch(time, "gmtime", lambda at_s=None: gmtime(EPOCH_S + now() if at_s is None else at_s))
+        self._patch(time, "clock_gettime", lambda _: self.violation("time.clock_gettime"))
+        self._patch(time, "clock_gettime_ns", lambda _: self.violation("time.clock_gettime_ns"))
         self._patch(time, "time", lambda: EPOCH_S + now())
         self._patch(time, "time_ns", lambda: int((EPOCH_S + now()) * 1e9))
         self._patch(time, "sleep", lambda _: self.violation("time.sleep"))
@@ -197,6 +212,10 @@ class Determinism:
         self._patch(socket, "socket", bind_socket_class(self.violation))
         self._patch(threading.Thread, "start", lambda _: self.violation("threading.Thread"))
         self._patch(_thread, "start_new_thread", lambda *_: self.violation("a thread"))
+
+
+def _is_import(frame: types.FrameType) -> bool:
+    return frame.f_globals.get("__name__") in _IMPORT_SYSTEM
 
 
 def _default_generators(function: Any) -> list[random.Random]:

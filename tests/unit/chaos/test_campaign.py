@@ -112,7 +112,15 @@ def test_a_run_that_takes_all_memory_is_a_failed_seed():
     assert "MemoryError" in tally.failed[0].outcome.error
 
 
-def test_ctrl_c_ends_all_runs_and_keeps_what_was_found():
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As in a foreground process: in the background of a shell without job control SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_all_runs_and_keeps_what_was_found(interruptible):
     pids: set[int] = set()
 
     def interrupt(tally: Tally) -> None:
@@ -244,3 +252,9 @@ def test_a_history_that_says_nothing_always_counts():
     assert reasons[0] == "seed 0 shows nothing: no operation"
     assert reasons[-1] == "so do 2 other seeds"
     assert shortcomings(Tally(), ASKED) == ["no seed was played to its end"]
+
+
+def test_a_case_holds_when_nothing_fails_however_small_it_is():
+    case = Asked(None, (), case="seed-1-liveness.json")
+    assert shortcomings(tally_of(1, undecided="no operation"), case) == []
+    assert shortcomings(Tally(), case) == ["no seed was played to its end"]

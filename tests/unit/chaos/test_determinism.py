@@ -129,6 +129,10 @@ VIOLATIONS = {
     "thread": lambda tmp_path: threading.Thread(target=print).start(),
     "sleep": lambda tmp_path: time.sleep(0.001),
     "file": write_a_file,
+    "file to read": lambda tmp_path: open("/proc/self/stat").close(),
+    "listdir": lambda tmp_path: os.listdir(tmp_path),
+    "scandir": lambda tmp_path: list(os.scandir(tmp_path)),
+    "clock_gettime": lambda tmp_path: time.clock_gettime(time.CLOCK_REALTIME),
     "os.open": lambda tmp_path: os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT),
     "entropy": lambda tmp_path: open("/dev/urandom", "rb").close(),
     "rename": lambda tmp_path: os.rename(tmp_path / "a", tmp_path / "b"),
@@ -163,7 +167,36 @@ def test_reaching_for_the_real_world_fails_the_run_even_if_it_is_swallowed(name,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reading_files_and_unrelated_work_outside_of_a_step_are_allowed(tmp_path):
+def test_every_clock_is_virtual():
+    told = []
+
+    async def asker(process):
+        await asyncio.sleep(2)
+        told.extend((time.process_time(), time.thread_time(), time.mktime(time.localtime()), time.gmtime()))
+
+    with Simulation(1) as simulation:
+        simulation.add_host().start(asker)
+        simulation.run_until(5)
+    process_s, thread_s, local_s, utc = told
+    assert process_s == thread_s == pytest.approx(2.0, abs=0.01)
+    assert local_s == pytest.approx(EPOCH_S + 2, abs=1)
+    assert utc == time.gmtime(EPOCH_S + 2)
+
+
+def test_modules_may_be_imported_in_mid_run():
+    async def importer(process):
+        sys.modules.pop("colorsys", None)
+        import colorsys
+
+        process.host.note(colorsys.__name__)
+
+    with Simulation(1) as simulation:
+        simulation.add_host().start(importer)
+        simulation.run_until(1)
+        assert simulation.errors == []
+
+
+def test_reading_code_and_unrelated_work_outside_of_a_step_are_allowed(tmp_path):
     def read() -> str:
         return Path(__file__).read_text()[:10]
 

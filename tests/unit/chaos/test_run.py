@@ -34,6 +34,8 @@ def test_nothing_happens_without_a_reason():
     assert happened["controller election"] == 1
     for never in ("ISR shrink", "truncation", "broker fenced", "partition without leader", "duplicate batch"):
         assert happened[never] == 0, never
+    assert outcome.history["sends acks=1 ok"] > 50
+    assert outcome.history["sends acks=all ok"] == outcome.history["idempotent sends judged"] > 200
     assert outcome.operations > 200 * QUIET.seconds
     assert min(outcome.acknowledged.values()) > 50
 

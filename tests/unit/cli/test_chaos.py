@@ -120,7 +120,7 @@ def test_a_file_that_is_no_case_is_a_sentence(tmp_path: Path, capsys: pytest.Cap
     file = tmp_path / "case.json"
     file.write_text("{}")
     assert simulate("--case", str(file)) == 2
-    assert "a case of format None" in capsys.readouterr().err
+    assert "this is no case" in capsys.readouterr().err
 
 
 def test_a_minute_ends(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
