@@ -57,7 +57,8 @@ def simulate(
 ) -> None:
     """Play clusters under faults and judge every promise.
 
-    Exit code 0: all held; 1: a promise was broken, or a run was not deterministic; 3: it could not be told.
+    Exit code 0: all held; 1: a promise was broken, or a run was not deterministic; 2: wrong usage;
+    3: it could not be told.
     """
     if trace is not None and ((seed is None and case is None) or verify):
         fail("--trace writes the timeline of one run: name it with --seed or --case", EXIT_USAGE)
@@ -94,7 +95,7 @@ def shrink(
 ) -> None:
     """Take away faults, operations, time and settings while the same oracle fails; write what is left.
 
-    Exit code 0: the case is written; 3: nothing fails, so that there is nothing to shrink.
+    Exit code 0: the case is written; 2: wrong usage; 3: nothing fails, so that there is nothing to shrink.
     """
     if (seed is None) == (case is None):
         fail("name what is to be shrunk, with --seed or with --case", EXIT_USAGE)

@@ -29,7 +29,7 @@ JOBS_MAX = 256
 FRESH_SEEDS = 10**10
 """Seeds from the wall clock stay short enough to be typed."""
 
-Seed = Annotated[int | None, typer.Option(min=0, help="Play this seed alone.", show_default=False)]
+Seed = Annotated[int | None, typer.Option(min=0, help="This seed alone.", show_default=False)]
 Seconds = Annotated[
     float | None,
     typer.Option(min=0.1, max=86_400, help="Virtual seconds of faults per seed; 60 if not given."),
@@ -58,7 +58,7 @@ Seeds = Annotated[
 ]
 FirstSeed = Annotated[
     int | None,
-    typer.Option(min=0, help="The first of --seeds (1 if not given) or of --minutes.", show_default=False),
+    typer.Option(min=0, help="The first seed; if not given 1, and with --minutes one from the clock.", show_default=False),
 ]
 Minutes = Annotated[
     float | None,

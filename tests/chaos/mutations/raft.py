@@ -175,6 +175,8 @@ MUTATIONS = (
     Mutation(
         "snapshot-before-fsync",
         "the log is cut behind a snapshot that is not durable yet (KIP-630)",
+        # Not a crash of the mutated code: what breaks the promise is the voter that refuses, rightly, to start
+        # from a snapshot that is not there, while the log that it stood for has been cut.
         ("halted",),
         QUORUM,
         (Patch(snapshot, "write_atomically", replaced_by(_write_without_sync)),),
