@@ -57,8 +57,7 @@ def simulate(
 ) -> None:
     """Play clusters under faults and judge every promise.
 
-    Exit code 0: all held; 1: a promise was broken, or a run was not deterministic; 2: wrong usage;
-    3: it could not be told.
+    Exit code 0: all held; 1: a promise or determinism was broken; 2: wrong usage; 3: it could not be told.
     """
     if trace is not None and ((seed is None and case is None) or verify):
         fail("--trace writes the timeline of one run: name it with --seed or --case", EXIT_USAGE)

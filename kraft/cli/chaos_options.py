@@ -58,7 +58,11 @@ Seeds = Annotated[
 ]
 FirstSeed = Annotated[
     int | None,
-    typer.Option(min=0, help="The first seed; if not given 1, and with --minutes one from the clock.", show_default=False),
+    typer.Option(
+        min=0,
+        help="The first seed; if not given 1, and with --minutes one from the clock.",
+        show_default=False,
+    ),
 ]
 Minutes = Annotated[
     float | None,
