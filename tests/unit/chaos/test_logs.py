@@ -51,7 +51,7 @@ def test_the_last_events_hold_no_repetition_and_no_chatter_of_libraries(stage):
     def program(_: Process) -> None:
         for number in (1, 2):
             log.info("hello", n=number)
-            logging.getLogger("a.library").warning("%s goes on", number)
+            logging.getLogger("some_library").warning("%s goes on", number)
         log.info("hello", n=3)
         log.error("it broke")
         log.error("it broke")
