@@ -76,7 +76,8 @@ class Segment(NamedTuple):
     args: tuple[Any, ...]
     size_bytes: int
     gap_s: float = 0.0
-    """It arrives so much later than what the stream carried before."""
+    """It arrives so much later than it would have by itself. Never counted from what the stream carried before:
+    many writes would add up to a delay without bounds, which outlives the impairment."""
 
 
 class Link:
@@ -213,8 +214,9 @@ class Network:
         data = args[0] if args and isinstance(args[0], bytes) else b""
         if len(data) > 1 and link.cut_odds and self._random() < link.cut_odds:
             cuts = sorted({self._rng.randrange(1, len(data)) for _ in range(self._rng.randint(1, CUTS_MAX))})
+            gap_s = 0.0
             for start, end in itertools.pairwise([0, *cuts, len(data)]):
-                gap_s = link.cut_gap_s * self._random() if start else 0.0
+                gap_s += link.cut_gap_s * self._random() if start else 0.0
                 link.held.append(Segment(stream, callback, (data[start:end],), end - start, gap_s))
         else:
             link.held.append(Segment(stream, callback, args, len(data)))
@@ -233,12 +235,12 @@ class Network:
             stream, callback, args, size_bytes, gap_s = link.held.popleft()
             if size_bytes > SEGMENT_MAX_BYTES and link.bytes_per_s < math.inf:
                 rest = args[0][SEGMENT_MAX_BYTES:]
-                link.held.appendleft(Segment(stream, callback, (rest,), len(rest)))
+                link.held.appendleft(Segment(stream, callback, (rest,), len(rest), gap_s))
                 args, size_bytes = (args[0][:SEGMENT_MAX_BYTES],), SEGMENT_MAX_BYTES
             link.free_at_s = now_s + (HEADER_BYTES + size_bytes) / link.bytes_per_s
-            arrival_s = link.free_at_s + link.min_s + link.span_s * self._random()
+            arrival_s = link.free_at_s + link.min_s + link.span_s * self._random() + gap_s
             if stream is not None:
-                arrival_s = stream.last_arrival_s = max(arrival_s, stream.last_arrival_s + gap_s)
+                arrival_s = stream.last_arrival_s = max(arrival_s, stream.last_arrival_s)
             scheduler.deliver(arrival_s, callback, args)
 
     def _pump_again(self, link: Link) -> None:
