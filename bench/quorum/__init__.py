@@ -1,0 +1,1 @@
+"""`python -m bench.quorum`: what the controller quorum does in a second, and how soon it is back."""
