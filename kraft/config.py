@@ -18,6 +18,7 @@ from kraft.listeners import (
     Endpoint,
     advertised,
     check_ports,
+    is_loopback,
     parse_listeners,
     parse_protocols,
     parse_voters,
@@ -61,6 +62,8 @@ class ServerConfig:
     advertised: tuple[Endpoint, ...]
     """One for each broker listener; an empty host stands for the name of this host."""
     controller_listener: Endpoint | None
+    controller_protocol: str
+    """How the quorum's controller listeners are secured, as this node's file says it."""
     log_defaults: LogConfig
     unknown_keys: tuple[str, ...]
     warnings: tuple[str, ...] = ()
@@ -125,6 +128,9 @@ def load_config(text: str) -> ServerConfig:
         broker_listeners=broker_listeners,
         advertised=_parse("advertised.listeners", advertised, named, broker_listeners),
         controller_listener=controller_listeners[0] if controller_listeners else None,
+        controller_protocol=protocols.get(controller_names[0], "PLAINTEXT")
+        if controller_names
+        else "PLAINTEXT",
         log_defaults=_log_defaults(properties),
         unknown_keys=_unknown_keys(properties),
         warnings=_warnings(parsed),
@@ -267,6 +273,33 @@ def _check_together(config: ServerConfig) -> None:
         raise ConfigError(
             f"ssl.keystore.location is not set, and the listener {secured[0].name} is SSL: "
             + CONFIG_KEYS["ssl.keystore.location"].doc
+        )
+    _check_controller_security(config)
+
+
+def is_unauthenticated(config: ServerConfig) -> bool:
+    """Whether nothing tells the cluster's nodes from strangers on the controller listener."""
+    has_certificates = config.controller_protocol == "SSL" and config.get("ssl.client.auth") == "required"
+    return config.get("controller.listener.secret") is None and not has_certificates
+
+
+def is_quorum_on_this_host(config: ServerConfig) -> bool:
+    """Whether all voters are reached over loopback, so that nothing else has to be able to."""
+    return all(is_loopback(address.rpartition(":")[0]) for address in config.voters.values())
+
+
+def _check_controller_security(config: ServerConfig) -> None:
+    if config.controller_protocol == "SSL" and config.get("ssl.keystore.location") is None:
+        raise ConfigError(
+            "ssl.keystore.location is not set, and the controller listener is SSL: "
+            + CONFIG_KEYS["ssl.keystore.location"].doc
+        )
+    stands_alone = config.is_broker and tuple(config.voters) == (config.node_id,)
+    if is_unauthenticated(config) and not is_quorum_on_this_host(config) and not stands_alone:
+        raise ConfigError(
+            "controller.listener.secret is not set, and controller.quorum.voters can be reached from other hosts,"
+            " where everybody could change this cluster. Set the same secret on every node, or make the"
+            " controller listener SSL with ssl.client.auth=required"
         )
 
 

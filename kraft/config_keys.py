@@ -96,7 +96,8 @@ _KEYS: Final = (
     ConfigKey("controller.listener.names", "list", None, _list, "Names of the controller's listeners."),
     ConfigKey(
         "controller.listener.secret", "password", None, _string,
-        "Shared secret that the quorum's nodes authenticate each other with (a key of kraft's own).", True,
+        "Shared secret that the cluster's nodes authenticate each other with (a key of kraft's own). Needed unless all"
+        " are on one host, or the controller listener is SSL with ssl.client.auth=required.", True,
     ),
     ConfigKey(
         "listeners", "list", "PLAINTEXT://:9092", _list,

@@ -5,6 +5,7 @@ Pure parsing; every error is a ValueError whose text is the end of a sentence th
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -23,6 +24,16 @@ class Endpoint(NamedTuple):
     host: str
     port: int
     protocol: str
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host reaches it; an empty host is every interface."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def split_host_port(text: str) -> tuple[str, int]:

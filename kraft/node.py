@@ -16,9 +16,11 @@ import structlog
 
 from kraft.broker.lifecycle import BrokerState, RegistrationRefused
 from kraft.broker.server import BrokerServer, Identity
-from kraft.config import ConfigError, ServerConfig
+from kraft.broker.tls import controller_client_context, controller_server_context
+from kraft.config import ConfigError, ServerConfig, is_quorum_on_this_host, is_unauthenticated
 from kraft.environment import Environment
 from kraft.http.server import HttpServer
+from kraft.listeners import WILDCARD_HOSTS, Endpoint
 from partitions.disk import DirLock
 from partitions.log.data_directory import LOCK_FILE
 from partitions.log.errors import DataDirectoryError, LogError
@@ -32,6 +34,8 @@ from quorum.raft.storage import RaftStorageError
 log = structlog.get_logger(__name__)
 
 UNFENCED_TIMEOUT_S = 60.0
+SECRET_BYTES = 32
+LOOPBACK = "localhost"
 
 
 class NotReadyError(Exception):
@@ -83,7 +87,7 @@ class Node:
         for warning in config.warnings:
             log.warning(warning)
         identities = self._identify()
-        secret = (config.get("controller.listener.secret") or self.cluster_id).encode()
+        secret = self._secret()
         if config.is_broker:
             directories = tuple(_uuid_bytes(identity.directory_id) for identity in identities)
             self.broker = BrokerServer(
@@ -227,6 +231,29 @@ class Node:
                 f"another process uses {folder}; stop it, or give this node another metadata.log.dir"
             ) from error
 
+    def _secret(self) -> bytes:
+        """What the nodes of the cluster authenticate each other with. Without one, the controllers are for
+        this host alone; a node that is its own quorum, and can be reached from elsewhere, tells nobody."""
+        configured: str | None = self.config.get("controller.listener.secret")
+        if configured is not None:
+            return configured.encode()
+        if is_unauthenticated(self.config) and not is_quorum_on_this_host(self.config):
+            return self._environment.rng.randbytes(SECRET_BYTES)
+        return self.cluster_id.encode()
+
+    def _controller_host(self, listener: Endpoint) -> str:
+        """Where the controller listener binds: on every interface only if strangers are told apart."""
+        if (
+            is_unauthenticated(self.config)
+            and listener.host in WILDCARD_HOSTS
+            and is_quorum_on_this_host(self.config)
+        ):
+            log.warning(
+                "the controller listener is open to this host only: controller.listener.secret is not set"
+            )
+            return LOOPBACK
+        return listener.host
+
     def _make_controller(self, secret: bytes) -> ControllerServer:
         config, environment = self.config, self._environment
         listener = config.controller_listener
@@ -247,9 +274,11 @@ class Node:
                     default_replication_factor=config.get("default.replication.factor"),
                     session_timeout_ms=config.get("broker.session.timeout.ms"),
                 ),
-                host=listener.host,
+                host=self._controller_host(listener),
                 port=listener.port,
                 secret=secret,
+                server_tls=controller_server_context(config),
+                client_tls=controller_client_context(config),
             ),
             lane=environment.raft_lane_factory(),
             disk=environment.disk,

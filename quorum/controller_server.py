@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,9 @@ class ControllerServerConfig:
     host: str
     port: int
     secret: bytes
+    server_tls: ssl.SSLContext | None = None
+    client_tls: ssl.SSLContext | None = None
+    """For a controller listener that speaks TLS."""
 
 
 class ControllerServer:
@@ -105,8 +109,11 @@ class ControllerServer:
                 received=lambda peer, session, data: lane.post(PeerMessage(peer, session, data)),
             ),
             connector,
+            config.client_tls,
         )
-        self._listener = ControllerListener(self._serve, config.secret, self._links.accept)
+        self._listener = ControllerListener(
+            self._serve, config.secret, self._links.accept, rng=rng, tls=config.server_tls
+        )
         self._log = MetadataLog()
         self._leadership = LeaderChanged(None, -1, False)
         self._next_sequence: tuple[int, int] = (-1, 0)  # epoch, and the sequence its fence expects

@@ -30,7 +30,7 @@ from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.services import BrokerServices
-from kraft.broker.tls import follower_context, server_context
+from kraft.broker.tls import controller_client_context, follower_context, server_context
 from kraft.broker.vital_task import start_vital_task
 from kraft.config import Endpoint, ServerConfig
 from kraft.environment import Environment
@@ -74,7 +74,9 @@ class BrokerServer:
         self._listeners: list[SocketServer] = []
         self._follower_tls: ssl.SSLContext | None = None
         rng, halt = environment.rng, environment.halt
-        self._rpc = RpcClient(secret, environment.connector_factory)
+        self._rpc = RpcClient(
+            secret, environment.connector_factory, rng=rng, tls=controller_client_context(config)
+        )
         self.controller = ControllerClient(ControllerChannel(self._rpc, config.voters, rng))
         self.metadata = MetadataCache()
         self.metrics = BrokerMetrics()

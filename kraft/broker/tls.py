@@ -1,4 +1,4 @@
-"""TLS from PEM files (KIP-651): for client listeners, and for followers where leaders listen with it."""
+"""TLS from PEM files (KIP-651): for listeners of clients and of controllers, and for who connects there."""
 
 from __future__ import annotations
 
@@ -23,6 +23,21 @@ def follower_context(config: ServerConfig) -> ssl.SSLContext | None:
     """
     name = config.inter_broker_listener_name
     if all(endpoint.protocol != "SSL" for endpoint in config.broker_listeners if endpoint.name == name):
+        return None
+    return _with_files(ssl.create_default_context(ssl.Purpose.SERVER_AUTH), config)
+
+
+def controller_server_context(config: ServerConfig) -> ssl.SSLContext | None:
+    """The context of the controller listener; None where it is plain. Raises as `server_context` does."""
+    return server_context(config) if config.controller_protocol == "SSL" else None
+
+
+def controller_client_context(config: ServerConfig) -> ssl.SSLContext | None:
+    """The context that brokers and voters connect to controllers with; None where these are plain.
+
+    Certificates are verified as those of leaders are, and ours is shown. Raises as `server_context` does.
+    """
+    if config.controller_protocol != "SSL":
         return None
     return _with_files(ssl.create_default_context(ssl.Purpose.SERVER_AUTH), config)
 

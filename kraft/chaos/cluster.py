@@ -30,6 +30,7 @@ CLUSTER_ID = "kraftChaosClusterIdAAA"
 DIRECTORY_ID_BYTES = 16
 PROPERTIES: Mapping[str, str] = {
     "controller.listener.names": "CONTROLLER",
+    "controller.listener.secret": "known to every node",
     "controller.listener.secret": "of the simulation",
     "log.dirs": DATA,
     "auto.create.topics.enable": "false",

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Callable, Mapping
 
 import aiohttp
 
+from quorum.rpc.authentication import (
+    CHALLENGE_BYTES,
+    SIGNATURE_HEADER,
+    CallerSession,
+    is_response_to,
+)
 from quorum.rpc.envelope import (
     MAX_RESPONSE_BYTES,
-    SIGNATURE_HEADER,
     Body,
     EnvelopeError,
     RpcError,
     RpcUnavailable,
     decode,
     encode,
-    sign,
     unwrap,
-    verify,
 )
 
 BACKOFF_FIRST_S = 0.02
@@ -42,14 +46,52 @@ def default_connector() -> aiohttp.BaseConnector:
     return aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
 
 
+class _Refused(Exception):
+    """The listener does not know our session, or our secret."""
+
+
+async def request_session(
+    http: aiohttp.ClientSession,
+    address: str,
+    secret: bytes,
+    rng: random.Random,
+    tls: ssl.SSLContext | None = None,
+) -> CallerSession:
+    """A session with the controller listener at `host:port`; the caller brings the timeout.
+
+    Raises RpcUnavailable if it answers something else, aiohttp.ClientError.
+    """
+    async with http.get(f"{url_of(address, tls)}/session", ssl=tls or True) as response:
+        challenge = (await response.content.read(2 * CHALLENGE_BYTES + 1)).decode("ascii", "replace")
+        if response.status != 200 or len(challenge) != 2 * CHALLENGE_BYTES:
+            raise RpcUnavailable(f"{address} is no controller listener: it gives no challenge")
+    return CallerSession(secret, challenge, rng)
+
+
+def url_of(address: str, tls: ssl.SSLContext | None) -> str:
+    """The root of a controller listener."""
+    return f"{'http' if tls is None else 'https'}://{address}"
+
+
 class RpcClient:
     """One pooled HTTP client. Create and close it on the loop that uses it."""
 
-    def __init__(self, secret: bytes, connector: ConnectorFactory = default_connector) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        connector: ConnectorFactory = default_connector,
+        *,
+        rng: random.Random | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`rng` makes session ids that nobody can guess (the system's randomness by default)."""
         self._secret = secret
+        self._rng = random.SystemRandom() if rng is None else rng
+        self._tls = tls
         self._session = aiohttp.ClientSession(
             connector=connector(), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
         )
+        self._sessions: dict[str, CallerSession] = {}
 
     async def call(self, address: str, method: str, body: Mapping[str, object], timeout_s: float) -> Body:
         """Posts one call to `host:port`.
@@ -58,30 +100,55 @@ class RpcClient:
         RpcError if the call was refused.
         """
         data = encode(body)
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
         try:
-            async with self._session.post(
-                f"http://{address}/rpc/{method}",
-                data=data,
-                headers={SIGNATURE_HEADER: sign(self._secret, method, data)},
-                timeout=timeout,
-            ) as response:
-                return await self._read(method, address, response)
+            async with asyncio.timeout(timeout_s):
+                return await self._call(address, method, data, timeout_s)
         except TimeoutError as error:
             raise RpcUnavailable(f"{address} did not answer {method} in {timeout_s:g} s") from error
         except aiohttp.ClientError as error:
             raise RpcUnavailable(f"{address}: {error}") from error
 
-    async def _read(self, method: str, address: str, response: aiohttp.ClientResponse) -> Body:
-        if response.status == 401:
+    async def _call(self, address: str, method: str, data: bytes, timeout_s: float) -> Body:
+        """A session that a restarted listener does not know any more is opened anew, once."""
+        session = self._sessions.get(address)
+        if session is not None:
+            try:
+                return await self._post(address, session, method, data, timeout_s)
+            except _Refused:
+                del self._sessions[address]
+        session = await request_session(self._session, address, self._secret, self._rng, self._tls)
+        try:
+            answer = await self._post(address, session, method, data, timeout_s)
+        except _Refused as refusal:
             raise RpcError(
                 "CLUSTER_AUTHORIZATION_FAILED", f"{address} refused our signature; check the secret"
-            )
+            ) from refusal
+        self._sessions[address] = session
+        return answer
+
+    async def _post(
+        self, address: str, session: CallerSession, method: str, data: bytes, timeout_s: float
+    ) -> Body:
+        headers = session.sign(method, data)
+        async with self._session.post(
+            f"{url_of(address, self._tls)}/rpc/{method}",
+            data=data,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S)),
+            ssl=self._tls or True,
+        ) as response:
+            if response.status == 401:
+                raise _Refused
+            return await self._read(method, address, headers[SIGNATURE_HEADER], response)
+
+    async def _read(
+        self, method: str, address: str, signature: str, response: aiohttp.ClientResponse
+    ) -> Body:
         if (response.content_length or 0) > MAX_RESPONSE_BYTES:
             raise RpcUnavailable(f"{address} answered {method} with {response.content_length} bytes")
         data = await response.read()
-        if response.status != 200 or not verify(
-            self._secret, method, data, response.headers.get(SIGNATURE_HEADER)
+        if response.status != 200 or not is_response_to(
+            self._secret, signature, data, response.headers.get(SIGNATURE_HEADER)
         ):
             raise RpcUnavailable(
                 f"{address} answered {method} with status {response.status}, not signed by our quorum"

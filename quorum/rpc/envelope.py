@@ -1,21 +1,18 @@
-"""What travels on the controller listener: msgpack envelopes, signed with the quorum's shared secret.
+"""What travels on the controller listener: msgpack envelopes.
 
 A request is one POST to `/rpc/<method>` whose body is a msgpack map; the answer is a msgpack map
-with either a `body` or an `error`. Both carry an HMAC-SHA256 of method and body in the header
-`X-Kraft-Signature`, so that a stranger's bytes are refused before they are decoded. The decoder
-accepts only plain values (no extension types) and bounds every length by the bytes received.
-Used by `quorum.rpc.server` and `quorum.rpc.client`.
+with either a `body` or an `error`. Both are signed (`quorum.rpc.authentication`), so that a stranger's
+bytes are refused before they are decoded. The decoder accepts only plain values (no extension types)
+and bounds every length by the bytes received. Used by `quorum.rpc.server` and `quorum.rpc.client`.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from typing import Any
 
 import msgpack
 
-SIGNATURE_HEADER = "X-Kraft-Signature"
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
@@ -41,16 +38,6 @@ class RpcUnavailable(RpcError):
 
     def __init__(self, message: str) -> None:
         super().__init__("BROKER_NOT_AVAILABLE", message)
-
-
-def sign(secret: bytes, method: str, body: bytes) -> str:
-    """The signature (hex) of a request or response body under the shared secret."""
-    return hmac.new(secret, method.encode() + b"\n" + body, "sha256").hexdigest()
-
-
-def verify(secret: bytes, method: str, body: bytes, signature: str | None) -> bool:
-    """Whether the signature is the one of this body; takes the same time for every wrong one."""
-    return signature is not None and hmac.compare_digest(sign(secret, method, body), signature)
 
 
 def encode(value: Mapping[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import random
+import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ import aiohttp
 import structlog
 from aiohttp import web
 
-from quorum.rpc.client import ConnectorFactory, default_connector
+from quorum.rpc.client import ConnectorFactory, default_connector, request_session, url_of
+from quorum.rpc.envelope import RpcUnavailable
+from quorum.rpc.server import RAFT_METHOD
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +80,9 @@ class RaftLinks:
         rng: random.Random,
         listener: LinkListener,
         connector: ConnectorFactory = default_connector,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._node_id = node_id
         self._voters = dict(voters)
         self._cluster_id = cluster_id
@@ -137,7 +142,7 @@ class RaftLinks:
                     await self._run(socket, peer_id)
                 finally:
                     await socket.close()
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (aiohttp.ClientError, RpcUnavailable, TimeoutError, OSError) as error:
                 log.debug("a voter cannot be reached", peer=peer_id, reason=str(error))
             except HandshakeError as error:
                 log.warning("a voter was refused", peer=peer_id, reason=str(error))
@@ -148,12 +153,16 @@ class RaftLinks:
         """A link to a voter that has proved itself.
 
         All of it has one deadline: the kernel of a process that stands still accepts connections, and
-        then nobody answers. Raises TimeoutError, aiohttp.ClientError, OSError, HandshakeError.
+        then nobody answers. Raises TimeoutError, aiohttp.ClientError, RpcUnavailable, OSError, HandshakeError.
         """
         assert self._client is not None
+        address = self._voters[peer_id]
         async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+            session = await request_session(self._client, address, self._secret, self._rng, self._tls)
             socket = await self._client.ws_connect(
-                f"http://{self._voters[peer_id]}/raft",
+                f"{url_of(address, self._tls)}/raft",
+                headers=session.sign(RAFT_METHOD, b""),
+                ssl=self._tls or True,
                 max_msg_size=MESSAGE_MAX_BYTES,
                 heartbeat=HEARTBEAT_S,
                 timeout=aiohttp.ClientWSTimeout(ws_close=HANDSHAKE_TIMEOUT_S),

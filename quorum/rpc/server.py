@@ -1,30 +1,40 @@
 """The controller listener: `serve(handler)` over aiohttp, for brokers' calls and voters' Raft links.
 
-Every request is authenticated before it is decoded, bounded in size, and answered with an envelope
-of `quorum.rpc.envelope`. The handler's typed errors become refusals; a bug in it becomes
-UNKNOWN_SERVER_ERROR and a log line, and harms no other request. Started by `kraft.node` on nodes
-with the controller role; the WebSocket route belongs to `quorum.rpc.raft_links`.
+Every request is authenticated before its body is read, bounded in size and time, and answered with an
+envelope of `quorum.rpc.envelope`; connections of strangers are few and short-lived. The handler's typed
+errors become refusals; a bug in it becomes UNKNOWN_SERVER_ERROR and a log line, and harms no other
+request. Started by `kraft.node` on nodes with the controller role; the WebSocket route belongs to
+`quorum.rpc.raft_links`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import random
+import ssl
 from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
 
+from quorum.rpc.authentication import (
+    BODY_HEADER,
+    SIGNATURE_HEADER,
+    AuthenticationError,
+    RequestGuard,
+    body_hash,
+    response_signature,
+)
+from quorum.rpc.connection_gate import ConnectionGate
 from quorum.rpc.envelope import (
     MAX_REQUEST_BYTES,
-    SIGNATURE_HEADER,
     Body,
     EnvelopeError,
     RpcError,
     decode,
     encode,
     failure,
-    sign,
     success,
-    verify,
 )
 
 log = structlog.get_logger(__name__)
@@ -35,46 +45,109 @@ RpcHandler = Callable[[str, Body], Awaitable[Body]]
 WebSocketHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 SHUTDOWN_GRACE_S = 0.5
+LINGERING_S = 1.0
+"""So long the rest of a refused request is thrown away before the connection is closed."""
+BODY_TIMEOUT_S = 10.0
+RAFT_METHOD = "raft"
+"""What the request for a Raft link is signed as."""
 
 
 class ControllerListener:
-    """One listening address that serves `/rpc/<method>` and, for voters, `/raft`."""
+    """One listening address that serves `/session`, `/rpc/<method>` and, for voters, `/raft`."""
 
     def __init__(
-        self, handler: RpcHandler, secret: bytes, raft_links: WebSocketHandler | None = None
+        self,
+        handler: RpcHandler,
+        secret: bytes,
+        raft_links: WebSocketHandler | None = None,
+        *,
+        rng: random.Random | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`rng` makes challenges that nobody can guess (the system's randomness by default)."""
         self._handler = handler
         self._secret = secret
+        self._tls = tls
+        self._raft_links = raft_links
+        self._guard = RequestGuard(secret, random.SystemRandom() if rng is None else rng)
+        self._gate: ConnectionGate | None = None
+        self._server: asyncio.AbstractServer | None = None
         application = web.Application(client_max_size=MAX_REQUEST_BYTES)
+        application.router.add_get("/session", self._serve_challenge)
         application.router.add_post("/rpc/{method}", self._serve_call)
         if raft_links is not None:
-            application.router.add_get("/raft", raft_links)
+            application.router.add_get("/raft", self._serve_raft_link)
         self._runner = web.AppRunner(
-            application, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_GRACE_S
+            application,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=SHUTDOWN_GRACE_S,
+            lingering_time=LINGERING_S,
         )
 
     async def start(self, host: str, port: int) -> None:
         """Listens. Raises OSError if the address is in use or not this host's."""
+        loop = asyncio.get_running_loop()
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        server = self._runner.server
+        assert server is not None
+        self._gate = ConnectionGate(server, loop)
+        self._server = await loop.create_server(self._gate, host, port, ssl=self._tls, backlog=128)
 
     async def close(self) -> None:
         """Stops listening and ends what is open after a short grace."""
+        if self._server is not None:
+            self._server.close()
+        if self._gate is not None:
+            self._gate.close()
         await self._runner.cleanup()
+
+    async def _serve_challenge(self, request: web.Request) -> web.Response:
+        return web.Response(text=self._guard.challenge(self._now_s()))
+
+    async def _serve_raft_link(self, request: web.Request) -> web.StreamResponse:
+        assert self._raft_links is not None
+        try:
+            self._admit(RAFT_METHOD, request)
+        except AuthenticationError as error:
+            return self._refused(RAFT_METHOD, request, error)
+        return await self._raft_links(request)
 
     async def _serve_call(self, request: web.Request) -> web.Response:
         method = request.match_info["method"]
-        data = await request.read()
-        if not verify(self._secret, method, data, request.headers.get(SIGNATURE_HEADER)):
-            log.warning("refused an unauthenticated call", method=method, peer=request.remote)
-            return web.Response(
-                status=401, text="the signature is missing or wrong; check the shared secret\n"
-            )
+        try:
+            signature = self._admit(method, request)
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                data = await request.read()
+            if body_hash(data) != request.headers[BODY_HEADER]:
+                raise AuthenticationError("the body is not the one that was signed")
+        except AuthenticationError as error:
+            return self._refused(method, request, error)
+        except TimeoutError:
+            return web.Response(status=408, text=f"the body did not come within {BODY_TIMEOUT_S:g} s\n")
         try:
             body = decode(data)
         except EnvelopeError as error:
             return web.Response(status=400, text=f"{error}\n")
-        return self._answer(method, await self._handle(method, body))
+        answer = encode(await self._handle(method, body))
+        return web.Response(
+            body=answer,
+            content_type="application/msgpack",
+            headers={SIGNATURE_HEADER: response_signature(self._secret, signature, answer)},
+        )
+
+    def _admit(self, method: str, request: web.Request) -> str:
+        signature = self._guard.admit(method, request.headers, self._now_s())
+        if self._gate is not None:
+            self._gate.known(request.protocol)
+        return signature
+
+    def _refused(self, method: str, request: web.Request, error: AuthenticationError) -> web.Response:
+        log.warning("refused an unauthenticated call", method=method, peer=request.remote, reason=str(error))
+        return web.Response(status=401, text=f"{error}\n")
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def _handle(self, method: str, body: Body) -> Body:
         try:
@@ -84,11 +157,3 @@ class ControllerListener:
         except Exception as error:
             log.exception("a call failed inside the controller", method=method)
             return failure(RpcError("UNKNOWN_SERVER_ERROR", f"{type(error).__name__} in {method}"))
-
-    def _answer(self, method: str, envelope: Body) -> web.Response:
-        data = encode(envelope)
-        return web.Response(
-            body=data,
-            content_type="application/msgpack",
-            headers={SIGNATURE_HEADER: sign(self._secret, method, data)},
-        )

@@ -19,6 +19,7 @@ BROKER = {
     "node.id": "7",
     "controller.quorum.voters": "1@a:9093,2@b:9093,3@c:9093",
     "controller.listener.names": "CONTROLLER",
+    "controller.listener.secret": "s",
 }
 CONTROLLER = {
     "process.roles": "controller",
@@ -236,3 +237,30 @@ def test_every_default_of_the_table_passes_its_own_check() -> None:
         if key.default is not None:
             key.parse(key.default)
         assert key.doc.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"controller.listener.secret": "s"},
+        {"listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT", "ssl.client.auth": "required",
+         "ssl.keystore.location": "/k.pem"},
+        {"controller.quorum.voters": "1@localhost:9093,2@127.0.0.2:9093,3@[::1]:9093"},
+    ],
+    ids=["secret", "certificates", "one host"],
+)  # fmt: skip
+def test_a_quorum_tells_strangers_from_its_nodes(changes: dict[str, str]) -> None:
+    assert load({**BROKER, "controller.listener.secret": None, **changes}).node_id == 7
+
+
+@pytest.mark.parametrize("client_auth", [None, "none"])
+def test_a_quorum_open_to_everybody_is_refused(client_auth: str | None) -> None:
+    open_to_all = {**BROKER, "ssl.client.auth": client_auth, "controller.listener.secret": None}
+    with pytest.raises(ConfigError, match=r"controller\.listener\.secret is not set"):
+        load(open_to_all)
+
+
+def test_a_controller_listener_with_tls_needs_a_certificate() -> None:
+    protocols = "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT"
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location is not set, and the controller listener"):
+        load({**BROKER, "listener.security.protocol.map": protocols})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,8 +11,10 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
-from quorum.rpc.client import ControllerChannel, RpcClient
-from quorum.rpc.envelope import SIGNATURE_HEADER, Body, RpcError, RpcUnavailable, encode, sign
+from quorum.rpc import connection_gate
+from quorum.rpc.client import ControllerChannel, RpcClient, request_session
+from quorum.rpc.connection_gate import STRANGERS_MAX
+from quorum.rpc.envelope import Body, RpcError, RpcUnavailable, encode
 from quorum.rpc.server import ControllerListener
 
 SECRET = b"the quorum's secret"
@@ -111,12 +114,11 @@ async def test_a_wrong_secret_is_refused_before_anything_is_decoded(serve) -> No
 )
 async def test_malformed_bodies_are_refused_and_harm_nothing(serve, client: RpcClient, data: bytes) -> None:
     address = await serve(echo)
-    headers = {SIGNATURE_HEADER: sign(SECRET, "m", data)}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"http://{address}/rpc/m", data=data, headers=headers) as response,
-    ):
-        assert response.status == 400
+    async with aiohttp.ClientSession() as http:
+        session = await request_session(http, address, SECRET, random.Random(1))
+        headers = session.sign("m", data)
+        async with http.post(f"http://{address}/rpc/m", data=data, headers=headers) as response:
+            assert response.status == 400
     assert await client.call(address, "m", {}, 5) == {"method": "m"}
 
 
@@ -184,3 +186,90 @@ async def test_two_voters_that_point_at_each_other_are_not_asked_in_a_loop(
     with pytest.raises(RpcUnavailable):
         await channel.call("m", {}, timeout_s=0.1)
     assert len(calls) <= 12
+
+
+async def test_what_was_recorded_from_the_wire_is_served_once(serve) -> None:
+    calls: list[str] = []
+
+    async def note(method: str, body: Body) -> Body:
+        calls.append(method)
+        return {}
+
+    address = await serve(note)
+    async with aiohttp.ClientSession() as http:
+        session = await request_session(http, address, SECRET, random.Random(1))
+        headers = session.sign("m", encode({}))
+        statuses = []
+        for _ in range(2):
+            async with http.post(f"http://{address}/rpc/m", data=encode({}), headers=headers) as response:
+                statuses.append(response.status)
+    assert statuses == [200, 401]
+    assert calls == ["m"]
+
+
+async def test_a_signed_request_carries_the_body_that_was_signed(serve) -> None:
+    address = await serve(echo)
+    async with aiohttp.ClientSession() as http:
+        session = await request_session(http, address, SECRET, random.Random(1))
+        headers = session.sign("m", encode({"name": "a"}))
+        body = encode({"name": "b"})
+        async with http.post(f"http://{address}/rpc/m", data=body, headers=headers) as response:
+            assert response.status == 401
+
+
+async def test_a_stranger_is_refused_before_its_body_is_read(serve) -> None:
+    host, port = (await serve(echo)).split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /rpc/m HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\nbegun")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+    writer.close()
+
+
+async def test_a_restarted_controller_is_called_again_without_anybody_noticing(client: RpcClient) -> None:
+    """The new process does not know the old one's sessions."""
+    port = free_port()
+    for _ in range(2):
+        listener = ControllerListener(echo, SECRET)
+        await listener.start("127.0.0.1", port)
+        assert await client.call(f"127.0.0.1:{port}", "m", {}, 5) == {"method": "m"}
+        await listener.close()
+
+
+async def test_a_flood_of_silent_strangers_keeps_nobody_out(serve, client: RpcClient) -> None:
+    address = await serve(echo)
+    host, port = address.split(":")
+    strangers = [await asyncio.open_connection(host, int(port)) for _ in range(STRANGERS_MAX + 20)]
+    assert await client.call(address, "m", {}, 5) == {"method": "m"}
+    first_reader, _ = strangers[0]
+    assert await first_reader.read() == b""  # the oldest had to make room
+    for _, writer in strangers:
+        writer.close()
+
+
+async def test_a_stranger_has_little_time(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_gate, "STRANGER_MAX_S", 0.05)
+    host, port = (await serve(echo)).split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /session HTTP/1.1\r\n")
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_whoever_is_known_stays_connected(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_gate, "STRANGER_MAX_S", 0.05)
+    connectors: list[aiohttp.TCPConnector] = []
+
+    def one_connection() -> aiohttp.TCPConnector:
+        connectors.append(aiohttp.TCPConnector(limit=1))
+        return connectors[0]
+
+    over = asyncio.Event()
+
+    async def wait(method: str, body: Body) -> Body:
+        asyncio.get_running_loop().call_later(0.2, over.set)
+        await over.wait()
+        return {}
+
+    client = RpcClient(SECRET, one_connection)
+    assert await client.call(await serve(wait), "m", {}, 5) == {}
+    await client.close()
