@@ -30,7 +30,6 @@ CLUSTER_ID = "kraftChaosClusterIdAAA"
 DIRECTORY_ID_BYTES = 16
 PROPERTIES: Mapping[str, str] = {
     "controller.listener.names": "CONTROLLER",
-    "controller.listener.secret": "known to every node",
     "controller.listener.secret": "of the simulation",
     "log.dirs": DATA,
     "auto.create.topics.enable": "false",
@@ -47,6 +46,8 @@ PROPERTIES: Mapping[str, str] = {
     "log.retention.check.interval.ms": "1000",
 }
 """Short timers, so that much happens in a virtual minute; a scenario's properties go over them."""
+METADATA_LAG_MAX = 8
+"""Entries that a node may lack and still be whole: while topics come and go, some always are on their way."""
 
 
 class Halt(NamedTuple):
@@ -241,8 +242,8 @@ class SimulatedCluster:
     def ailments(self, topics: Sequence[str]) -> list[str]:
         """What keeps the cluster from being whole; empty when nothing does.
 
-        Whole: every node runs and is ready, brokers are unfenced, the topics are there, and each of
-        their partitions has a leader and all its replicas in the ISR.
+        Whole: every node runs, is ready and has about all metadata, brokers are unfenced, the topics are
+        there, and each of their partitions has a leader and all its replicas in the ISR.
         """
         found = [f"node {n} is not running" for n, host in self.hosts.items() if not host.alive]
         found += [f"node {n} is paused" for n, host in self.hosts.items() if host.paused]
@@ -251,7 +252,7 @@ class SimulatedCluster:
             return found or ["nobody knows any metadata"]
         for node_id in self.specs:
             node = self.nodes.get(node_id)
-            reasons = ["not started"] if node is None else node.unready_reasons()
+            reasons = ["not started"] if node is None else [*node.unready_reasons(), *_behind(node, image)]
             found += [f"node {node_id}: {reason}" for reason in reasons]
         for node_id in self.broker_ids:
             broker = image.brokers.get(node_id)
@@ -260,6 +261,22 @@ class SimulatedCluster:
         for topic in topics:
             found += _ailments_of(image, topic)
         return found
+
+
+def _behind(node: Node, newest: MetadataImage) -> list[str]:
+    """What a node has not yet applied of the metadata, if it is more than what is always on its way."""
+    if node.config.is_controller and node.controller is None:
+        return ["its controller has not started"]
+    held = {}
+    if node.controller is not None:
+        held["controller"] = node.controller.image.offset
+    if node.broker is not None:
+        held["broker"] = node.broker.loader.image.offset
+    return [
+        f"its {role} has metadata up to {offset} of {newest.offset}"
+        for role, offset in held.items()
+        if newest.offset - offset > METADATA_LAG_MAX or (offset < 0 <= newest.offset)
+    ]
 
 
 def _ailments_of(image: MetadataImage, topic: str) -> list[str]:

@@ -25,6 +25,8 @@ class OperationKind(StrEnum):
     and process."""
     POLL = "poll"
     """One Fetch of one partition that moved the consumer's position, or found nothing."""
+    LIST_OFFSETS = "list offsets"
+    """One answer to one partition's ListOffsets: `position` is the timestamp, `next_offset` the answer."""
     CREATE_TOPIC = "create topic"
     DELETE_TOPIC = "delete topic"
 

@@ -1,8 +1,9 @@
 """Plays one scenario from its first step to the last judgement.
 
-The cluster starts and becomes whole; workloads begin; faults strike; then everything heals, and within
-a bounded time the cluster must be whole again and every write answered (liveness). A fresh client reads
-everything back, and the judges look at what is left. Equal scenarios give equal digests in every
+The cluster starts and becomes whole; workloads begin; faults strike; then everything heals. Under load the
+cluster must be whole again within a bounded time, and then take writes to every partition; when the
+workloads have ended, every write must be answered (liveness). A fresh client reads everything back, and
+the judges look at what is left. Equal scenarios give equal digests in every
 process. Callers isolate runs with `kraft.chaos.world.isolation`.
 """
 
@@ -29,6 +30,8 @@ from kraft.chaos.world.simulation import Simulation
 START_WITHIN_S = 30.0
 WHOLE_WITHIN_S = 60.0
 """After the last fault: longer than every timeout of nodes and clients, retries included."""
+SERVED_WITHIN_S = 10.0
+"""Longer than any request, its retry and the restart of a client take."""
 DRAIN_WITHIN_S = 60.0
 READ_WITHIN_S = 60.0
 SETTLE_S = 2.0
@@ -85,6 +88,7 @@ class _Run:
             self.verdicts,
             on_acknowledged=self.white_box.acknowledged,
             explains=self.white_box.explains,
+            on_list_offsets=self.white_box.list_offsets,
         )
         self.faults = FaultContext(
             self.cluster, self.verdicts, scenario.topics, self.white_box.storage_damaged
@@ -130,8 +134,10 @@ class _Run:
 
     def _calm(self) -> None:
         self.faults.end_all()
-        self.workloads.stop()
+        healed_s = self.simulation.now
         self._wait_whole(WHOLE_WITHIN_S)
+        self._wait_served(healed_s)
+        self.workloads.stop()
         self._wait(lambda: self.workloads.drained, DRAIN_WITHIN_S, "a write was never answered")
         self._wait_whole(WHOLE_WITHIN_S)
         self.simulation.run_for(SETTLE_S)
@@ -140,6 +146,15 @@ class _Run:
 
     def _wait_whole(self, within_s: float) -> None:
         self._wait(lambda: not self.cluster.ailments(self.topics), within_s, "the cluster did not recover")
+
+    def _wait_served(self, since_s: float) -> None:
+        """A cluster that is whole takes writes: of every producer with acks=-1, to every partition."""
+        unserved = self.workloads.unserved_since
+        if not self.simulation.run_until_true(lambda: not unserved(since_s), SERVED_WITHIN_S, LOOK_EVERY_S):
+            raise _NotWhole(
+                f"within {SERVED_WITHIN_S:g} s of a whole cluster nothing was acknowledged of what was sent after"
+                f" the faults: {', '.join(unserved(since_s))}"
+            )
 
     def _wait(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
         if not self.simulation.run_until_true(condition, within_s, LOOK_EVERY_S):

@@ -68,10 +68,19 @@ def _topics(rng: Random, brokers: int) -> tuple[TopicSpec, ...]:
             "min.insync.replicas": str(rng.choice((1, 2, 2, 2, 2)) if factor > 1 else 1),
             "segment.bytes": str(rng.choice((16_384, 65_536, 65_536, 1_048_576))),
         }
-        if rng.random() < 0.15:
-            configs["retention.bytes"] = str(rng.choice((32_768, 131_072)))
+        configs.update(_retention(rng))
         topics.append(TopicSpec(name, rng.choice((1, 2, 3, 4, 6)), factor, configs))
     return tuple(topics)
+
+
+def _retention(rng: Random) -> dict[str, str]:
+    """Mostly none. By time, wall clocks that are wrong by minutes delete everything, as they would."""
+    way = rng.random()
+    if way < 0.12:
+        return {"retention.bytes": str(rng.choice((32_768, 131_072)))}
+    if way < 0.2:
+        return {"retention.ms": str(rng.choice((8_000, 30_000)))}
+    return {}
 
 
 def _workloads(rng: Random, topics: Sequence[TopicSpec]) -> tuple[WorkloadSpec, ...]:
@@ -87,7 +96,9 @@ def _workloads(rng: Random, topics: Sequence[TopicSpec]) -> tuple[WorkloadSpec, 
         add("idempotent-producer", rng.choice((80.0, 110.0, 140.0)) / len(names), topic)
         add("consumer", rng.choice((80.0, 110.0)) / len(names), topic)
     for _ in range(rng.choice((1, 1, 2))):
-        add("producer", rng.choice((30.0, 60.0)), rng.choice(names), rng.choice((-1, 0, 1)))
+        add("producer", rng.choice((30.0, 60.0)), rng.choice(names), rng.choice((-1, -1, 0, 1)))
+    if rng.random() < 0.5:
+        add("list-offsets", rng.choice((4.0, 8.0)), rng.choice(names))
     if rng.random() < 0.5:
         add("topic-churn", rng.choice((5.0, 20.0)))
     return tuple(workloads)

@@ -115,7 +115,9 @@ class RpcClient:
             try:
                 return await self._post(address, session, method, data, timeout_s)
             except _Refused:
-                del self._sessions[address]
+                # Of several calls under way, the first one forgets it, and may have a new one by now.
+                if self._sessions.get(address) is session:
+                    del self._sessions[address]
         session = await request_session(self._session, address, self._secret, self._rng, self._tls)
         try:
             answer = await self._post(address, session, method, data, timeout_s)
@@ -144,9 +146,14 @@ class RpcClient:
     async def _read(
         self, method: str, address: str, signature: str, response: aiohttp.ClientResponse
     ) -> Body:
-        if (response.content_length or 0) > MAX_RESPONSE_BYTES:
-            raise RpcUnavailable(f"{address} answered {method} with {response.content_length} bytes")
-        data = await response.read()
+        received = bytearray()
+        async for chunk in response.content.iter_any():
+            received += chunk
+            if max(response.content_length or 0, len(received)) > MAX_RESPONSE_BYTES:
+                raise RpcUnavailable(
+                    f"{address} answered {method} with more than {MAX_RESPONSE_BYTES} bytes, the limit"
+                )
+        data = bytes(received)
         if response.status != 200 or not is_response_to(
             self._secret, signature, data, response.headers.get(SIGNATURE_HEADER)
         ):

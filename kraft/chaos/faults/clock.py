@@ -21,7 +21,7 @@ DRIFTS_MAX = (0.001, 0.05, 0.3)
 
 @fault("clock-jump", "the wall clock of a machine is set, forwards or backwards")
 def clock_jump(context: FaultContext, rng: random.Random) -> None:
-    """It stays wrong for the rest of the run, unless it jumps again."""
+    """It stays wrong until the faults are over, unless it jumps again."""
     node_id = rng.choice(list(context.cluster.hosts))
     most_ms = rng.choice(JUMPS_MAX_MS)
     jump_ms = rng.randint(-most_ms, most_ms)

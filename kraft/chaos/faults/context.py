@@ -58,12 +58,13 @@ class FaultContext:
             kind.strike(self, rng)
 
     def end_all(self) -> None:
-        """Ends every fault now: links are whole, disks well, clocks run at their pace, dead nodes start."""
+        """Ends every fault now: links are whole, disks well, clocks right, dead nodes start."""
         self._over = True
         while self._ends:
             self._end(next(iter(self._ends)))
         for host in self.cluster.hosts.values():
             host.resume()
+            host.clock.set_right()
         for node_id in self.cluster.hosts:
             self.revive(node_id)
 

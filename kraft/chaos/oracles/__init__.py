@@ -3,8 +3,8 @@
 A run installs one `WhiteBox`, which wraps methods of product classes from outside and feeds pure models:
 `shadow_log` and `committed` (what each replica holds, what is committed), `replication` and `replica_events`
 (the oracles of data), `metadata` and `raft` (those of the quorum), `durability` (what must be on the
-platter), `excuse` (what injected faults explain), `convergence` (the end). All of it is incremental: work
-is done when something changes.
+platter), `listed_offsets` (what clients are told of a log's ends), `excuse` (what injected faults explain),
+`convergence` (the end). All of it is incremental: work is done when something changes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kraft.chaos.history import TopicKey, Value
 from kraft.chaos.oracles.convergence import Convergence
 from kraft.chaos.oracles.durability import Durability
 from kraft.chaos.oracles.events import COUNTERS
+from kraft.chaos.oracles.listed_offsets import Judge, ListedOffsets
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
 from kraft.chaos.oracles.probes_quorum import QuorumProbes
@@ -46,6 +47,7 @@ class WhiteBox:
         self.metadata = CommittedMetadata(verdicts, unclean_default=_unclean_default(cluster))
         self.replication = Replication(verdicts, self.metadata, self._running_epoch)
         self.quorum = Quorum(verdicts, self.metadata)
+        self._listed_offsets = ListedOffsets(verdicts, self.replication)
         self._replicas = ReplicaEvents(verdicts, self.replication)
         self._log_probes = LogProbes(verdicts, whose, self._replicas, self._segments_in)
         self._partition_probes = PartitionProbes(verdicts, whose, self.replication)
@@ -83,6 +85,10 @@ class WhiteBox:
     def acknowledged(self, key: TopicKey, base_offset: int, values: Sequence[Value]) -> None:
         """An acks=-1 send of these values was acknowledged to a client, at this offset."""
         self.replication.acknowledged(key, base_offset, values)
+
+    def list_offsets(self, key: TopicKey, timestamp: int) -> Judge:
+        """A client is about to ask ListOffsets; the returned function takes the answer."""
+        return self._listed_offsets.asked(key, timestamp)
 
     # -- what it is asked
 

@@ -16,9 +16,6 @@ from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.inodes import Inode
 from kraft.chaos.world.storage import Storage
 
-ENTRY_EVERY = 4
-"""Entries are looked for on disks at offsets that this divides."""
-
 _QUORUM_STATE = "quorum-state"
 _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
@@ -37,14 +34,15 @@ class Durability:
         self._damaged: dict[int, None] = {}
 
     def damaged(self, node: int) -> None:
-        """An injected fault destroyed what was durable there: its disk is no witness any more."""
+        """An injected fault destroyed what was durable there: what this voter promises is not judged any more."""
         self._damaged[node] = None
 
     def vote(self, voter: int, term: int, candidate: int, directory: str) -> None:
         """A voter is about to say, or says by standing itself, that it votes for a candidate."""
         if voter in self._damaged:
             return
-        content = self._durable_files(voter, directory).get(_QUORUM_STATE, b"")
+        inode = self._durable_inodes(voter, directory).get(_QUORUM_STATE)
+        content = b"" if inode is None else bytes(_durable(inode))
         try:
             fields = json.loads(content.partition(b"\n")[0])
             remembered = (int(fields["leaderEpoch"]), int(fields["votedId"]))
@@ -58,40 +56,50 @@ class Durability:
             )
 
     def committed(self, offset: int, epoch: int, directory: str) -> None:
-        """An entry is committed: more than half of the voters would have it after a power loss."""
-        if offset % ENTRY_EVERY or self._damaged:
-            return
-        holders = [voter for voter in self._voters if self._holds(voter, offset, epoch, directory)]
+        """An entry is committed: more than half of the voters would have it after a power loss.
+
+        A voter whose disk was damaged may have had it: it counts as if it did, and the others must make up
+        the rest of the majority.
+        """
+        holders = [
+            voter
+            for voter in self._voters
+            if voter in self._damaged or self._holds(voter, offset, epoch, directory)
+        ]
         if 2 * len(holders) <= len(self._voters):
+            sound = [voter for voter in holders if voter not in self._damaged]
+            damaged = f", and perhaps at {list(self._damaged)}, which were damaged" if self._damaged else ""
             self._verdicts.violated(
                 "metadata-agreement",
-                f"the entry of epoch {epoch} at offset {offset} is committed, and durable only at {holders} of"
-                f" the voters {list(self._voters)}",
+                f"the entry of epoch {epoch} at offset {offset} is committed, and durable only at {sound} of"
+                f" the voters {list(self._voters)}{damaged}",
             )
 
     def _holds(self, voter: int, offset: int, epoch: int, directory: str) -> bool:
-        key = _OFFSET.pack(offset)
-        files = self._durable_files(voter, directory)
+        """Whether a voter's journal has the entry, or a snapshot covers it."""
+        key, stamp = _OFFSET.pack(offset), _EPOCH.pack(epoch)
+        files = self._durable_inodes(voter, directory)
         for name in sorted(files, reverse=True):
-            content = files[name]
             if name.endswith(".log"):
-                position = content.find(key)
+                content = _durable(files[name])
+                position = content.rfind(key)  # a new entry is near the end
                 while position >= 0:
-                    if content[position + _EPOCH_AT : position + _EPOCH_AT + 4] == _EPOCH.pack(epoch):
+                    if content[position + _EPOCH_AT : position + _EPOCH_AT + 4] == stamp:
                         return True
-                    position = content.find(key, position + 1)
+                    position = content.rfind(key, 0, position + len(key) - 1)
             elif name.endswith(".checkpoint") and int(name.partition("-")[0]) > offset:
                 return True
         return False
 
-    def _durable_files(self, voter: int, directory: str) -> dict[str, bytes]:
-        """What a power loss leaves of a voter's files, at worst."""
+    def _durable_inodes(self, voter: int, directory: str) -> dict[str, Inode]:
+        """The files that a power loss leaves of a voter's, at worst."""
         try:
             folder = self._storage_of(voter).folder(directory)
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        return {
-            name: bytes(node.durable_content() if node.pending else node.data)
-            for name, node in folder.durable.items()
-            if isinstance(node, Inode)
-        }
+        return {name: node for name, node in folder.durable.items() if isinstance(node, Inode)}
+
+
+def _durable(inode: Inode) -> bytearray:
+    """What a power loss leaves in a file, at worst; not to be changed."""
+    return inode.durable_content() if inode.pending else inode.data

@@ -29,9 +29,6 @@ from quorum.metadata.records import (
     UnregisterBroker,
 )
 
-IMAGE_EVERY = 8
-"""Images are compared byte by byte at offsets that this divides (a difference does not heal by itself)."""
-
 
 class Entry(NamedTuple):
     """One committed entry of the metadata log."""
@@ -122,7 +119,7 @@ class CommittedMetadata:
                     self._verdicts.happened(events.PROPOSAL_REFUSED, entry.rejection)
                 for record in entry.records:
                     self._note(record, touched, brokers)
-        self._compare_image(f"node {node}", image, always=not entries)
+        self._compare_image(f"node {node}", image)
         if image.offset > known:
             if skipped:
                 touched.update(dict.fromkeys(_keys(image)))
@@ -139,7 +136,7 @@ class CommittedMetadata:
                     "metadata-agreement",
                     f"broker {broker} applied an entry at offset {entry.offset} that no controller committed",
                 )
-        self._compare_image(f"broker {broker}", image, always=not entries)
+        self._compare_image(f"broker {broker}", image)
 
     def went_back(self, broker: int, before: int, after: int) -> None:
         """A broker's published metadata moved from offset `before` to an older one."""
@@ -158,8 +155,8 @@ class CommittedMetadata:
                 f" epoch {first[0]} that was committed there first",
             )
 
-    def _compare_image(self, who: str, image: MetadataImage, *, always: bool = False) -> None:
-        if (image.offset % IMAGE_EVERY == 0 or always) and image.offset >= 0:
+    def _compare_image(self, who: str, image: MetadataImage) -> None:
+        if image.offset >= 0:
             self.compare_state(who, image.offset, image.encode())
 
     def compare_state(self, who: str, offset: int, encoded: bytes) -> None:

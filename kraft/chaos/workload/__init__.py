@@ -12,11 +12,19 @@ from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.history import History
 from kraft.chaos.scenario import Scenario, WorkloadSpec
 from kraft.chaos.verdict import Verdicts
-from kraft.chaos.workload.base import Explains, OnAcknowledged, Surroundings, Workload
+from kraft.chaos.workload.base import (
+    Explains,
+    OnAcknowledged,
+    OnListOffsets,
+    Surroundings,
+    Workload,
+    unjudged,
+)
 from kraft.chaos.workload.batches import Decoder
 from kraft.chaos.workload.churn import TopicChurn
 from kraft.chaos.workload.consumer import Consumer
 from kraft.chaos.workload.final import FinalReader, TopicCreation
+from kraft.chaos.workload.offset_lister import OffsetLister
 from kraft.chaos.workload.plain_producer import PlainProducer
 from kraft.chaos.workload.producer import IdempotentProducer
 
@@ -27,6 +35,7 @@ WORKLOADS: Mapping[str, WorkloadFactory] = {
     "idempotent-producer": IdempotentProducer,
     "producer": PlainProducer,
     "consumer": Consumer,
+    "list-offsets": OffsetLister,
     "topic-churn": TopicChurn,
 }
 
@@ -43,14 +52,18 @@ class Workloads:
         *,
         on_acknowledged: OnAcknowledged = lambda key, base_offset, values: None,
         explains: Explains = lambda key, offset, value: False,
+        on_list_offsets: OnListOffsets = unjudged,
     ) -> None:
         """`on_acknowledged` hears of every batch acknowledged with acks=-1, before anything else happens.
 
         `explains` tells whether injected faults explain the loss of a record: then a producer takes it
-        that the log which lost it refuses the next sequence.
+        that the log which lost it refuses the next sequence. `on_list_offsets` hears of every ListOffsets
+        before it is sent, and returns who judges the answer.
         """
         topics = {topic.name: topic for topic in scenario.topics}
-        self._around = Surroundings(cluster, topics, history, verdicts, Decoder(), on_acknowledged, explains)
+        self._around = Surroundings(
+            cluster, topics, history, verdicts, Decoder(), on_acknowledged, explains, on_list_offsets
+        )
         self._creation = TopicCreation(self._around)
         self._reader = FinalReader(self._around)
         self._workloads = [WORKLOADS[spec.kind](self._around, spec) for spec in scenario.workloads]
@@ -67,6 +80,14 @@ class Workloads:
         """Starts every workload, on hosts of their own."""
         for workload in self._workloads:
             workload.start()
+
+    def unserved_since(self, since_s: float) -> list[str]:
+        """Every producer with acks=-1, and partition, of which nothing begun after `since_s` is acknowledged."""
+        return [
+            f"{workload.name} to {topic}-{partition}"
+            for workload in self._workloads
+            for topic, partition in workload.unserved_since(since_s)
+        ]
 
     def stop(self) -> None:
         """No client begins a new operation."""

@@ -17,7 +17,7 @@ from kraft.chaos.history import History, Operation, OperationKind, OperationStat
 from kraft.chaos.scenario import TopicSpec, WorkloadSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.workload.batches import Decoder
-from kraft.chaos.workload.client import Client
+from kraft.chaos.workload.client import Client, PartitionName
 from kraft.chaos.world.host import Host, Process
 
 LIFE_S = (6.0, 30.0)
@@ -34,6 +34,16 @@ OnAcknowledged = Callable[[TopicKey, int, Sequence[Value]], None]
 Explains = Callable[[TopicKey, int, Value], bool]
 """Whether injected faults fully explain the loss of that record."""
 
+JudgeListed = Callable[[int, int, int], None]
+"""Takes offset, leader epoch and timestamp that ListOffsets answered."""
+OnListOffsets = Callable[[TopicKey, int], JudgeListed]
+"""Takes a partition and the timestamp that is about to be asked for."""
+
+
+def unjudged(key: TopicKey, timestamp: int) -> JudgeListed:
+    """An `OnListOffsets` for runs without a white box."""
+    return lambda offset, leader_epoch, found_timestamp: None
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -46,6 +56,7 @@ class Surroundings:
     decoder: Decoder
     on_acknowledged: OnAcknowledged
     explains: Explains
+    on_list_offsets: OnListOffsets = unjudged
 
     @property
     def now_s(self) -> float:
@@ -62,6 +73,8 @@ class Workload(ABC):
     """One entry of a scenario's workloads while it runs."""
 
     may_crash = True
+    keeps_writing = False
+    """Whether it sends to all its partitions again and again."""
 
     def __init__(self, around: Surroundings, spec: WorkloadSpec) -> None:
         self.around = around
@@ -73,6 +86,8 @@ class Workload(ABC):
         self.drained = False
         """Nothing that it began is left open, and nothing more will be begun."""
         self.acknowledged = 0
+        self.newest_write_s: dict[PartitionName, float] = {}
+        """By partition: when the newest acks=-1 send that was acknowledged was begun."""
         self.begun = 0
         self.lives = 0
         self._host: Host | None = None
@@ -119,6 +134,12 @@ class Workload(ABC):
             self.drained = True
         else:
             self._begin_life()
+
+    def unserved_since(self, since_s: float) -> list[PartitionName]:
+        """Where it writes with acks=-1, and nothing that it began after `since_s` has been acknowledged."""
+        if not self.keeps_writing or self.spec.acks != -1 or self.is_over:
+            return []
+        return [name for name in self.partitions() if self.newest_write_s.get(name, -1.0) <= since_s]
 
     # -- for the kinds of workloads
 
@@ -191,6 +212,8 @@ class Workload(ABC):
             return
         self.acknowledged += 1
         if operation.kind is OperationKind.SEND and operation.acks == -1 and operation.key is not None:
+            name = operation.topic, operation.key[1]
+            self.newest_write_s[name] = max(operation.invoked_s, self.newest_write_s.get(name, -1.0))
             self.around.on_acknowledged(operation.key, base_offset, operation.values)
 
     def record_poll(

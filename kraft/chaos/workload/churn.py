@@ -15,7 +15,7 @@ from kraft.chaos.workload.admin import Admin
 from kraft.chaos.workload.base import Surroundings, Workload
 from kraft.chaos.workload.batches import draw_values, encode_values
 from kraft.chaos.workload.client import CallFailedError, Client, PartitionName
-from kraft.chaos.workload.producer import PRODUCE_VERSION, produce_request
+from kraft.chaos.workload.produce import PRODUCE_VERSION, produce_request
 from kraft.chaos.workload.reader import Position, Reader
 from kraft.chaos.world.host import Process
 from kraft.protocol.errors import ErrorCode

@@ -16,16 +16,10 @@ from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings, Workload
 from kraft.chaos.workload.batches import draw_values, encode_values
 from kraft.chaos.workload.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client, PartitionName
-from kraft.chaos.workload.producer import (
-    DRAIN_TICK_S,
-    NEVER,
-    PRODUCE_VERSION,
-    Answers,
-    produce_answers,
-    produce_request,
-)
+from kraft.chaos.workload.produce import NEVER, PRODUCE_VERSION, produce_answers, produce_request
+from kraft.chaos.workload.producer import DRAIN_TICK_S
 from kraft.chaos.world.host import Process
-from kraft.protocol.errors import ErrorCode, ProtocolError
+from kraft.protocol.errors import ErrorCode
 
 DELIVERY_TIMEOUT_S = 6.0
 ATTEMPTS_MAX = 5
@@ -66,6 +60,7 @@ class PartitionState:
 class PlainProducer(Workload):
     """A producer with the acks of its spec."""
 
+    keeps_writing = True
     _process: Process
     _client: Client
 
@@ -156,14 +151,9 @@ class PlainProducer(Workload):
         return lambda body: self._take(broker, sent, body)
 
     def _take(self, broker: int, sent: list[tuple[PartitionState, Send]], body: memoryview | None) -> None:
-        answers: Answers = {}
-        if body is not None:
-            try:
-                answers = produce_answers(body)
-            except ProtocolError as error:
-                self._client.surprise(broker, f"unreadable answer to Produce: {error}")
+        answers = produce_answers(self._client, broker, body, [state.name for state, _ in sent])
         for state, send in sent:
-            code, offset = answers.get(state.name, (ErrorCode.NETWORK_EXCEPTION, -1))
+            code, offset = answers[state.name]
             if state.open is not send:
                 continue
             send.in_flight = False

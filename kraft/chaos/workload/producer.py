@@ -18,43 +18,15 @@ from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings, Workload
 from kraft.chaos.workload.batches import draw_values, encode_values
 from kraft.chaos.workload.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client, PartitionName
-from kraft.chaos.workload.connection import decoded
+from kraft.chaos.workload.produce import NEVER, PRODUCE_VERSION, produce_answers, produce_request
 from kraft.chaos.world.host import Process
-from kraft.protocol.errors import ErrorCode, ProtocolError
-from kraft.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kraft.protocol.errors import ErrorCode
 
-PRODUCE_VERSION = 12
-ACKS_TIMEOUT_MS = 1_500
 WINDOW_BATCHES = 4
 """Open for one partition; brokers remember five."""
 BATCHES_AT_ONCE = (1, 3, 6, 12)
 """Begun at one instant: what goes to one leader shares requests, and what they cause."""
 DRAIN_TICK_S = 0.05
-NEVER = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
-"""Errors that say of a sound batch that it is not, whether or not they may be tried again."""
-
-Answers = dict[PartitionName, tuple[ErrorCode, int]]
-"""Error and base offset by partition."""
-
-
-def produce_request(batches: dict[PartitionName, bytes], acks: int) -> ProduceRequest:
-    """One batch for each of some partitions."""
-    topics: dict[str, TopicProduceData] = {}
-    for (topic, partition), records in batches.items():
-        data = topics.setdefault(topic, TopicProduceData(name=topic, partition_data=[]))
-        data.partition_data.append(PartitionProduceData(index=partition, records=records))
-    return ProduceRequest(acks=acks, timeout_ms=ACKS_TIMEOUT_MS, topic_data=list(topics.values()))
-
-
-def produce_answers(body: memoryview) -> Answers:
-    """What a Produce was answered. Raises ProtocolError."""
-    response = decoded(ProduceRequest.API_KEY, PRODUCE_VERSION, body)
-    assert isinstance(response, ProduceResponse)
-    return {
-        (topic.name, answer.index): (ErrorCode.of(answer.error_code), answer.base_offset)
-        for topic in response.responses
-        for answer in topic.partition_responses
-    }
 
 
 @dataclass(slots=True)
@@ -90,6 +62,7 @@ class PartitionState:
 class IdempotentProducer(Workload):
     """One producer id after another: a life, or what follows a loss that is explained, begins a new one."""
 
+    keeps_writing = True
     _process: Process
     _client: Client
 
@@ -200,17 +173,10 @@ class IdempotentProducer(Workload):
         return lambda body: self._take(broker, sent, body)
 
     def _take(self, broker: int, sent: list[tuple[PartitionState, Batch]], body: memoryview | None) -> None:
-        answers: Answers = {}
-        if body is not None:
-            try:
-                answers = produce_answers(body)
-            except ProtocolError as error:
-                self._client.surprise(broker, f"unreadable answer to Produce: {error}")
+        answers = produce_answers(self._client, broker, body, [state.name for state, _ in sent])
         for state, batch in sent:
             state.in_flight -= 1
-            code, offset = answers.get(state.name, (ErrorCode.NETWORK_EXCEPTION, -1))
-            if body is not None and state.name not in answers:
-                self._client.surprise(broker, f"Produce was not answered for {state.name}")
+            code, offset = answers[state.name]
             if state.failed or not state.window or state.window[0] is not batch:
                 continue  # one before it failed: it is sent again behind that one
             if code is ErrorCode.NONE:

@@ -82,6 +82,12 @@ class Clock:
         self._drift = drift
         self._drifts_since_s = self._scheduler.now
 
+    def set_right(self) -> None:
+        """It shows true time from now on, and keeps it."""
+        self.offset_ms = 0
+        self.set_drift(0.0)
+        self._gained_s = 0.0
+
     def now_ms(self) -> int:
         """Milliseconds since the epoch, as this host believes."""
         return int((EPOCH_S + self._scheduler.now + self._gain_s()) * 1000) + self.offset_ms

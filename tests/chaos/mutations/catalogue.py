@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.chaos.mutations import log, metadata, producer, raft, replication
+from tests.chaos.mutations import clients, log, metadata, producer, raft, replication
 from tests.chaos.mutations.registry import Mutation, by_name
 
 MUTATIONS: tuple[Mutation, ...] = (
     *replication.MUTATIONS,
     *log.MUTATIONS,
     *producer.MUTATIONS,
+    *clients.MUTATIONS,
     *metadata.MUTATIONS,
     *raft.MUTATIONS,
 )

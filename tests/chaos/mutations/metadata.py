@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from kraft.broker.metadata_cache import MetadataCache
 from partitions.isr import IsrState
 from partitions.leadership import Leadership
@@ -20,6 +22,7 @@ from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import NO_LEADER, BrokerChange
 from quorum.raft import metadata_state_machine
 from quorum.raft.node import RaftNode
+from quorum.raft.transport import QuorumTransport
 from tests.chaos.mutations import scenarios
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
@@ -115,6 +118,24 @@ def _position_without_state(node: Any, clearJournal: bool) -> None:
     node._SyncObj__raftLastApplied = snapshot.last[1]
 
 
+# -- who acts for the cluster
+
+
+def _every_vote_counts_twice(original: Callable[..., None]) -> Callable[..., None]:
+    def on_response_vote(transport: Any, peer: Any, message: dict[str, Any]) -> None:
+        original(transport, peer, message)
+        if message["term"] == transport.node.term() and not transport.node.is_leader():
+            transport.node.deliver(peer, message)
+
+    return on_response_vote
+
+
+async def _heartbeats_until_one_fails(lifecycle: Any) -> None:
+    while lifecycle.state is not BrokerState.SHUTTING_DOWN:
+        await lifecycle._heartbeat()
+        await asyncio.sleep(lifecycle._pause_s())
+
+
 MUTATIONS = (
     Mutation(
         "broker-epoch-unchecked",
@@ -198,5 +219,19 @@ MUTATIONS = (
         ("fenced-not-in-isr",),
         scenarios.OVERLOADED_QUORUM,
         (Patch(metadata_state_machine, "apply_proposal", _any_sequence),),
+    ),
+    Mutation(
+        "vote-counts-twice",
+        "a candidate counts every vote twice, and so leads with less than a majority (Raft 5.2)",
+        ("one-controller-per-epoch",),
+        scenarios.FIVE_VOTERS,
+        (Patch(QuorumTransport, "_on_response_vote", _every_vote_counts_twice),),
+    ),
+    Mutation(
+        "heartbeat-failure-is-final",
+        "the first heartbeat that no controller answers ends the heartbeats, and with them the node",
+        ("halted",),
+        scenarios.CONTROLLERS,
+        (Patch(BrokerLifecycle, "_heartbeats", replaced_by(_heartbeats_until_one_fails)),),
     ),
 )

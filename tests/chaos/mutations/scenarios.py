@@ -169,3 +169,43 @@ TRUNCATIONS = ClusterStage(
         topics=topic(index_interval_bytes="200", segment_bytes="1048576"),
     ),
 )
+FEW_FOR_PLAIN_PRODUCERS = ClusterStage(
+    "few in sync, plain producers",
+    Storm(
+        ("kill", "pause", "partition"),
+        mean_s=0.8,
+        workloads=(WorkloadSpec("producer", 0, ORDERS, acks=-1, per_second=80.0), CONSUMER),
+    ),
+)
+"""Only a producer that gives up can be told that what it sent has failed."""
+LISTED_OFFSETS = ClusterStage(
+    "offsets asked for",
+    Storm(
+        ("kill-leader", "kill-leader", "kill-all", "isolate-leader"),
+        mean_s=0.9,
+        workloads=(IDEMPOTENT, WorkloadSpec("list-offsets", 1, ORDERS, per_second=20.0)),
+        properties={
+            "replica.high.watermark.checkpoint.interval.ms": "20000",
+            "replica.fetch.max.bytes": "1000",
+        },
+    ),
+)
+"""A new leader knows little of what is committed, and is asked at once."""
+FIVE_VOTERS = ClusterStage(
+    "five voters",
+    Storm(
+        (
+            "kill-controller",
+            "kill-controller",
+            "isolate-controller",
+            "pause-controller",
+            "high-latency",
+            "high-latency",
+        ),
+        mean_s=0.5,
+        brokers=5,
+        workloads=(IDEMPOTENT,),
+        properties={"controller.quorum.election.timeout.ms": "150"},
+    ),
+)
+"""Two candidates of one term find voters each, and no majority."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from kraft.chaos.cluster import DATA, SimulatedCluster
+from kraft.chaos.cluster import DATA, METADATA_LAG_MAX, SimulatedCluster
 from kraft.chaos.logs import NodeLogs, judge_processes
 from kraft.chaos.scenario import NodeSpec
 from kraft.chaos.verdict import Verdicts
@@ -162,6 +164,27 @@ def test_ailments_tell_what_is_wrong(boot, world):
     assert world.run_until_true(lambda: not cluster.ailments([]), 10.0)
     cluster.hosts[3].kill()
     assert cluster.ailments([]) == ["node 3 is not running"]
+
+
+def test_a_node_without_the_metadata_of_the_others_is_an_ailment(boot, world, monkeypatch):
+    cluster = boot(SEPARATE)
+    newest = cluster.image()
+    assert newest is not None
+    ahead = dataclasses.replace(newest, offset=newest.offset + METADATA_LAG_MAX + 1)
+    monkeypatch.setattr(cluster, "image", lambda: ahead)
+    [first, second, voter] = cluster.ailments([])
+    assert first.startswith("node 1: its broker has metadata up to")
+    assert second.startswith("node 7: its broker has metadata up to")
+    assert voter.startswith("node 101: its controller has metadata up to")
+    little = dataclasses.replace(newest, offset=newest.offset + METADATA_LAG_MAX - 1)
+    monkeypatch.setattr(cluster, "image", lambda: little)
+    assert cluster.ailments([]) == []
+
+
+def test_a_controller_that_has_not_started_is_an_ailment(boot):
+    cluster = boot(SEPARATE)
+    cluster.nodes[101].controller = None
+    assert "node 101: its controller has not started" in cluster.ailments([])
 
 
 def test_a_controlled_shutdown_ends_the_process(boot, world):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.chaos.world.network import Impairment, Latency
+from kraft.chaos.world.network import CUTS_MAX, LAN_LATENCY, Impairment, Latency
 from kraft.chaos.world.simulation import Simulation
 
 
@@ -335,6 +335,52 @@ def test_writes_arrive_in_pieces_cut_anywhere():
         assert len(arrivals) > 1
         sizes.update(len(data) for _, data in arrivals)
     assert len(sizes) > 20
+
+
+def test_the_gaps_of_many_cut_writes_do_not_add_up():
+    gap_s, writes = 0.2, 200
+    arrivals = transfer(Impairment(cut_odds=1.0, cut_gap_s=gap_s), [100] * writes)
+    assert b"".join(data for _, data in arrivals) == b"".join(bytes([n]) * 100 for n in range(writes))
+    assert len(arrivals) > CUTS_MAX
+    assert gap_s < arrivals[-1][0] <= CUTS_MAX * gap_s + LAN_LATENCY.max_s
+
+
+def test_what_is_written_after_the_relief_only_waits_for_what_is_in_flight():
+    arrivals = []
+
+    class Collect(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            arrivals.append((asyncio.get_running_loop().time(), data))
+
+    async def collect(process):
+        await asyncio.get_running_loop().create_server(Collect, "0.0.0.0", 9)
+        await asyncio.Event().wait()
+
+    async def send(process):
+        network, loop = process.host.simulation.network, process.loop
+        transport, _ = await loop.create_connection(asyncio.Protocol, "10.0.0.1", 9)
+        cut = Impairment(cut_odds=1.0, cut_gap_s=0.2)
+        network.impair("10.0.0.2", "10.0.0.1", cut)
+        for _ in range(50):
+            transport.write(b"x" * 100)
+        network.relieve("10.0.0.2", "10.0.0.1", cut)
+        transport.write(b"y" * 100)
+        await asyncio.sleep(2.0)
+        written.append(loop.time())
+        transport.write(b"z" * 100)
+        await asyncio.Event().wait()
+
+    written: list[float] = []
+    with Simulation(3) as simulation:
+        simulation.add_host().start(collect)
+        simulation.add_host().start(send)
+        simulation.run_until(10)
+    assert simulation.errors == []
+    at_s = {data[-1:]: at for at, data in arrivals}
+    assert b"".join(data for _, data in arrivals) == b"x" * 5000 + b"y" * 100 + b"z" * 100
+    usual_s = 2 * LAN_LATENCY.max_s  # latency, and what the processes take
+    assert at_s[b"y"] - at_s[b"x"] <= usual_s, "right behind what was cut before"
+    assert at_s[b"z"] - written[0] <= usual_s, "and later on as ever"
 
 
 def test_the_worst_of_several_impairments_counts():

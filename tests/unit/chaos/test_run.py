@@ -6,10 +6,13 @@ import dataclasses
 
 import pytest
 
+from kraft.chaos.faults import FaultContext
 from kraft.chaos.run import run
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.world.isolation import run_isolated
+from partitions.errors import NotEnoughReplicas
 from partitions.leadership import Leadership
+from partitions.partition import Partition
 
 QUIET = Scenario(
     seed=5,
@@ -55,6 +58,25 @@ def test_a_cluster_that_does_not_recover_breaks_liveness(monkeypatch):
     outcome = run_isolated(lambda: run(scenario))
     assert [violation.oracle for violation in outcome.violations] == ["liveness"]
     assert "is not running" in outcome.violations[0].text
+
+
+def test_a_whole_cluster_that_takes_no_writes_breaks_liveness(monkeypatch):
+    """Whole, and every write answered: but with an error."""
+    ended = FaultContext.end_all
+
+    def refuse(partition, records, *, acks, now_ms, **rest):
+        raise NotEnoughReplicas("as it likes")
+
+    def end_all(context):
+        ended(context)
+        monkeypatch.setattr(Partition, "append_records", refuse)
+
+    monkeypatch.setattr(FaultContext, "end_all", end_all)
+    outcome = run_isolated(lambda: run(dataclasses.replace(QUIET, seconds=2.0)))
+    assert [violation.oracle for violation in outcome.violations] == ["liveness"]
+    assert "nothing was acknowledged" in outcome.violations[0].text
+    assert "idempotent-producer#0 to orders-5" in outcome.violations[0].text
+    assert "producer#2" not in outcome.violations[0].text, "it has acks=1"
 
 
 def test_a_broken_rule_is_seen_by_its_oracle_with_the_events_before_it(monkeypatch):

@@ -235,6 +235,17 @@ async def test_a_restarted_controller_is_called_again_without_anybody_noticing(c
         await listener.close()
 
 
+async def test_many_calls_at_once_to_a_restarted_controller_all_get_through(client: RpcClient) -> None:
+    port = free_port()
+    for _ in range(2):
+        listener = ControllerListener(echo, SECRET)
+        await listener.start("127.0.0.1", port)
+        address = f"127.0.0.1:{port}"
+        calls = [client.call(address, "echo", {"n": n}, 5) for n in range(8)]
+        assert await asyncio.gather(*calls) == [{"method": "echo", "n": n} for n in range(8)]
+        await listener.close()
+
+
 async def test_a_flood_of_silent_strangers_keeps_nobody_out(serve, client: RpcClient) -> None:
     address = await serve(echo)
     host, port = address.split(":")

@@ -10,14 +10,23 @@ def offsets_ms(world):
     return [host.clock.now_ms() - true_ms for host in world.cluster.hosts.values()]
 
 
-def test_a_jump_stays(world):
+def test_a_jump_stays_until_the_faults_are_over(world):
     assert offsets_ms(world) == [0, 0, 0]
     assert world.strike("clock-jump")
     after = offsets_ms(world)
     assert sorted(map(bool, after)) == [False, False, True]
-    world.context.end_all()
     world.simulation.run_for(1.0)
     assert offsets_ms(world) == after
+    world.context.end_all()
+    assert offsets_ms(world) == [0, 0, 0]
+
+
+def test_what_a_clock_gained_is_gone_when_the_faults_are_over(world):
+    assert world.strike("clock-skew")
+    world.simulation.run_for(1.0)
+    world.context.end_all()
+    world.simulation.run_for(1.0)
+    assert offsets_ms(world) == [0, 0, 0]
 
 
 def test_jumps_stay_within_bounds(world):

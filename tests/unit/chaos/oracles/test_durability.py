@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kraft.chaos.oracles.durability import ENTRY_EVERY, Durability
+from kraft.chaos.oracles.durability import Durability
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.inodes import Covered
 from kraft.chaos.world.simulation import Simulation
@@ -14,6 +14,7 @@ from tests.unit.chaos.oracles.model import batch_bytes
 
 VOTERS = (1, 2, 3)
 JOURNAL = "/data/journal"
+OFFSET = 5
 SEGMENT = f"{JOURNAL}/00000000000000000001.log"
 
 
@@ -84,43 +85,76 @@ def test_a_vote_whose_file_has_no_durable_name_is_no_vote(voters: Voters) -> Non
     assert voters.oracles == ["vote-once"]
 
 
-def test_a_disk_that_was_damaged_on_purpose_is_no_witness(voters: Voters) -> None:
+def test_what_a_damaged_voter_promises_is_not_judged(voters: Voters) -> None:
     voters.durability.damaged(1)
     voters.durability.vote(1, 4, 2, JOURNAL)
-    voters.durability.committed(ENTRY_EVERY, 1, JOURNAL)
+    assert voters.oracles == []
+
+
+def test_the_promises_of_the_other_voters_stay(voters: Voters) -> None:
+    voters.durability.damaged(1)
+    voters.durability.vote(2, 4, 2, JOURNAL)
+    assert voters.oracles == ["vote-once"]
+
+
+def test_a_damaged_voter_may_have_had_an_entry(voters: Voters) -> None:
+    voters.write(SEGMENT, batch_bytes(OFFSET, epoch=1), (3,))
+    voters.durability.damaged(1)
+    voters.durability.committed(OFFSET, 1, JOURNAL)
+    assert voters.oracles == []
+
+
+def test_the_others_make_up_the_rest_of_the_majority(voters: Voters) -> None:
+    voters.durability.damaged(1)
+    voters.durability.committed(OFFSET, 1, JOURNAL)
+    assert voters.oracles == ["metadata-agreement"]
+    assert "perhaps at [1]" in voters.verdicts.violations[0].text
+
+
+@pytest.mark.parametrize("offset", range(8))
+def test_every_entry_is_looked_for(voters: Voters, offset: int) -> None:
+    voters.durability.committed(offset, 1, JOURNAL)
+    assert voters.oracles == ["metadata-agreement"]
+
+
+def test_an_entry_is_found_among_others(voters: Voters) -> None:
+    journal = b"".join(batch_bytes(offset, epoch=1) for offset in range(2 * OFFSET))
+    voters.write(SEGMENT, journal)
+    for offset in range(2 * OFFSET):
+        voters.durability.committed(offset, 1, JOURNAL)
     assert voters.oracles == []
 
 
 def test_a_majority_has_a_committed_entry(voters: Voters) -> None:
-    voters.write(SEGMENT, batch_bytes(ENTRY_EVERY, epoch=1), (1, 3))
-    voters.durability.committed(ENTRY_EVERY, 1, JOURNAL)
+    voters.write(SEGMENT, batch_bytes(OFFSET, epoch=1), (1, 3))
+    voters.durability.committed(OFFSET, 1, JOURNAL)
     assert voters.oracles == []
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_one_voter_of_three_is_no_majority(voters: Voters, epoch: int) -> None:
-    voters.write(SEGMENT, batch_bytes(ENTRY_EVERY, epoch=epoch), (1,))
-    voters.write(SEGMENT, batch_bytes(ENTRY_EVERY, epoch=3 - epoch), (2, 3) if epoch == 1 else ())
-    voters.durability.committed(ENTRY_EVERY, epoch, JOURNAL)
+    voters.write(SEGMENT, batch_bytes(OFFSET, epoch=epoch), (1,))
+    voters.write(SEGMENT, batch_bytes(OFFSET, epoch=3 - epoch), (2, 3) if epoch == 1 else ())
+    voters.durability.committed(OFFSET, epoch, JOURNAL)
     assert voters.oracles == ["metadata-agreement"]
 
 
 def test_an_entry_in_the_page_cache_does_not_count(voters: Voters) -> None:
-    voters.write(SEGMENT, batch_bytes(ENTRY_EVERY, epoch=1), (1,))
-    voters.write(SEGMENT, batch_bytes(ENTRY_EVERY, epoch=1), (2, 3), sync=False)
-    voters.durability.committed(ENTRY_EVERY, 1, JOURNAL)
+    voters.write(SEGMENT, batch_bytes(OFFSET, epoch=1), (1,))
+    voters.write(SEGMENT, batch_bytes(OFFSET, epoch=1), (2, 3), sync=False)
+    voters.durability.committed(OFFSET, 1, JOURNAL)
     assert voters.oracles == ["metadata-agreement"]
 
 
 def test_a_snapshot_covers_an_entry(voters: Voters) -> None:
-    voters.write(SEGMENT, batch_bytes(ENTRY_EVERY, epoch=1), (1,))
-    voters.write(f"{JOURNAL}/{ENTRY_EVERY + 1:020d}-0000000001.checkpoint", b"", (2,))
-    voters.durability.committed(ENTRY_EVERY, 1, JOURNAL)
+    voters.write(SEGMENT, batch_bytes(OFFSET, epoch=1), (1,))
+    voters.write(f"{JOURNAL}/{OFFSET + 1:020d}-0000000001.checkpoint", b"", (2,))
+    voters.durability.committed(OFFSET, 1, JOURNAL)
     assert voters.oracles == []
 
 
 def test_a_snapshot_covers_nothing_behind_its_end(voters: Voters) -> None:
-    voters.write(SEGMENT, batch_bytes(ENTRY_EVERY, epoch=1), (1,))
-    voters.write(f"{JOURNAL}/{ENTRY_EVERY:020d}-0000000001.checkpoint", b"", (2, 3))
-    voters.durability.committed(ENTRY_EVERY, 1, JOURNAL)
+    voters.write(SEGMENT, batch_bytes(OFFSET, epoch=1), (1,))
+    voters.write(f"{JOURNAL}/{OFFSET:020d}-0000000001.checkpoint", b"", (2, 3))
+    voters.durability.committed(OFFSET, 1, JOURNAL)
     assert voters.oracles == ["metadata-agreement"]

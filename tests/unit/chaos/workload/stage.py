@@ -12,6 +12,7 @@ from kraft.chaos.logs import NodeLogs, judge_processes
 from kraft.chaos.scenario import NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.workload import Workloads
+from kraft.chaos.workload.base import OnListOffsets, unjudged
 from kraft.chaos.world.simulation import Simulation
 from partitions.records.batch import decode_records, iter_batches
 
@@ -110,6 +111,7 @@ def staged(
     topics: Sequence[TopicSpec] = (TOPIC,),
     properties: Mapping[str, str] | None = None,
     explains: Callable[[TopicKey, int, bytes], bool] = lambda key, offset, value: False,
+    on_list_offsets: OnListOffsets = unjudged,
 ) -> Iterator[Stage]:
     """A whole cluster on which the workloads have just started."""
     scenario = Scenario(seed, 10.0, tuple(nodes), tuple(topics), workloads, properties=properties or {})
@@ -124,6 +126,7 @@ def staged(
             verdicts,
             on_acknowledged=lambda key, base, values: told.append((key, base, values)),
             explains=explains,
+            on_list_offsets=on_list_offsets,
         )
         logs = NodeLogs(cluster, verdicts)
         stage = Stage(simulation, cluster, verdicts, history, clients, logs, topics, told)

@@ -98,6 +98,41 @@ def test_without_acks_there_are_no_offsets_and_everything_arrives(without_crashe
     assert not stage.told
 
 
+def test_a_client_asks_for_offsets_and_takes_the_answers_to_the_judge(without_crashes):
+    asked: list[tuple[str, int]] = []
+    told: list[tuple[int, int, int]] = []
+
+    def judge(key, timestamp):
+        asked.append((TOPIC.name, key[1]))
+        return lambda offset, epoch, found: told.append((offset, epoch, found))
+
+    lister = WorkloadSpec("list-offsets", 1, TOPIC.name, per_second=30.0)
+    with staged(IDEMPOTENT, lister, on_list_offsets=judge) as stage:
+        stage.simulation.run_for(4.0)
+        stage.finish()
+        assert_sound(stage)
+    answers = stage.operations(OperationKind.LIST_OFFSETS, OperationStatus.OK)
+    assert len(answers) == len(told) == len(asked) > 60
+    assert set(asked) == {(TOPIC.name, number) for number in range(TOPIC.partitions)}
+    by_timestamp = {-1: 0, -2: 0, 0: 0}
+    for answer in answers:
+        by_timestamp[min(answer.position, 0)] += 1
+    assert min(by_timestamp.values()) > 10
+    assert max(answer.next_offset for answer in answers) > 30
+    assert {answer.next_offset for answer in answers if answer.position == -2} == {0}
+
+
+def test_producers_tell_where_they_got_nothing_through_since(without_crashes):
+    with staged(IDEMPOTENT, plain(1)) as stage:
+        began_s = stage.simulation.now
+        partitions = [f"idempotent-producer#0 to {TOPIC.name}-{n}" for n in range(TOPIC.partitions)]
+        assert stage.workloads.unserved_since(began_s) == partitions
+        stage.wait(lambda: not stage.workloads.unserved_since(began_s))
+        assert stage.workloads.unserved_since(stage.simulation.now) == partitions
+        stage.finish()
+        assert stage.workloads.unserved_since(stage.simulation.now) == [], "they have stopped"
+
+
 def test_a_consumer_reads_everything_in_order(without_crashes):
     with staged(IDEMPOTENT, CONSUMER) as stage:
         stage.simulation.run_for(2.0)

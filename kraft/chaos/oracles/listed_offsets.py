@@ -1,0 +1,61 @@
+"""What ListOffsets answers to clients, against what is committed.
+
+Judges latest-below-committed: a leader never says that a partition ends below a high watermark that was
+reached, when the client asked, in the leader's own epoch or an earlier one. Until it knows better it has to
+put the client off (KIP-207). A deposed leader that has not heard of it yet may know less than its successor:
+epochs are compared, not only times. Judges listed-not-committed: no answer lies behind the committed end.
+Silent about a partition that has lost committed records with an excuse. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kraft.chaos.history import TopicKey
+from kraft.chaos.oracles.replication import Replication
+from kraft.chaos.verdict import Verdicts
+from kraft.protocol.schemas.offsets import LATEST_TIMESTAMP
+
+Judge = Callable[[int, int, int], None]
+"""Takes offset, leader epoch and timestamp of an answer; offset -1: no record is that young."""
+
+
+class ListedOffsets:
+    """Judges answers; each with what was so when it was asked for."""
+
+    def __init__(self, verdicts: Verdicts, replication: Replication) -> None:
+        self._verdicts = verdicts
+        self._replication = replication
+
+    def asked(self, key: TopicKey, timestamp: int) -> Judge:
+        """A client asks now, by one of ListOffsets' timestamps or in ms; returns who judges the answer."""
+        model = self._replication.partitions.get(key)
+        seen = {} if model is None else dict(model.seen)
+
+        def judge(offset: int, leader_epoch: int, found_timestamp: int) -> None:
+            if model is None or model.committed.excused or offset < 0:
+                return
+            name, end = self._replication.name(key), model.committed.high_watermark
+            if offset > end or (offset == end and timestamp >= 0):
+                self._verdicts.violated(
+                    "listed-not-committed",
+                    f"{name}: asked for {timestamp}, its leader said offset {offset}; committed is"
+                    f" what lies below {end}",
+                )
+            if timestamp >= 0 and found_timestamp < timestamp:
+                self._verdicts.violated(
+                    "listed-not-committed",
+                    f"{name}: asked for {timestamp}, its leader said offset {offset}, which has the older"
+                    f" timestamp {found_timestamp}",
+                )
+            if timestamp != LATEST_TIMESTAMP:
+                return
+            reached = max((mark for epoch, mark in seen.items() if epoch <= leader_epoch), default=0)
+            if offset < reached:
+                self._verdicts.violated(
+                    "latest-below-committed",
+                    f"{name}: in epoch {leader_epoch} its leader said that it ends at {offset}; the high"
+                    f" watermark had been {reached} before the client asked",
+                )
+
+        return judge

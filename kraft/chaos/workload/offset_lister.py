@@ -1,0 +1,137 @@
+"""The client that asks where logs begin and end, and which offset a time has (ListOffsets), during storms.
+
+It asks a new leader at once and repeatedly, since that one may not know yet how far the one before had
+committed: then it must say OFFSET_NOT_AVAILABLE, and never a LATEST below what somebody was told before
+(KIP-207). Each answer goes to the judge with what was so when it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kraft.chaos.history import OperationKind, OperationStatus
+from kraft.chaos.scenario import WorkloadSpec
+from kraft.chaos.workload.base import Surroundings, Workload
+from kraft.chaos.workload.client import CallFailedError, Client, Leader, PartitionName
+from kraft.chaos.workload.reader import LIST_OFFSETS_VERSION
+from kraft.chaos.world.host import Process
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+NOT_AVAILABLE_YET = "LATEST not available yet"
+"""The counter of answers that a new leader put off."""
+ASKS_NEW_LEADER = 4
+LOOKS_BACK_MAX_MS = 20_000
+
+
+class OffsetLister(Workload):
+    """Asks one question after another, about one partition of its topic each."""
+
+    def __init__(self, around: Surroundings, spec: WorkloadSpec) -> None:
+        super().__init__(around, spec)
+        around.verdicts.declare((NOT_AVAILABLE_YET,))
+        self._asked_of: dict[PartitionName, tuple[Leader, int]] = {}
+        """The leader of each partition that was asked last, and how often LATEST was."""
+
+    async def run(self, process: Process, client: Client) -> None:
+        await client.wait_for_topics()
+        while not self.is_over:
+            name, leader = self._next(client)
+            if leader is None:
+                await client.back_off()
+                continue
+            is_new = self._asked_of[name][1] <= ASKS_NEW_LEADER
+            await self._ask(client, name, leader, self._timestamp(process, is_new))
+            await (client.back_off() if is_new else asyncio.sleep(self.pause_s(1)))
+
+    def abandon(self, why: str) -> None:
+        """A question that is not answered leaves no trace in the history."""
+
+    @property
+    def has_open_operations(self) -> bool:
+        return True  # a question, mostly
+
+    def _next(self, client: Client) -> tuple[PartitionName, Leader | None]:
+        """A partition whose leader is new, or else any."""
+        names = self.partitions()
+        for name in names:
+            leader = client.leader(name)
+            if leader is not None:
+                known, asked = self._asked_of.get(name, (None, 0))
+                if known != leader or asked < ASKS_NEW_LEADER:
+                    self._asked_of[name] = leader, asked + 1 if known == leader else 1
+                    return name, leader
+        name = self.rng.choice(names)
+        leader = client.leader(name)
+        if leader is not None:
+            self._asked_of[name] = leader, ASKS_NEW_LEADER + 1
+        return name, leader
+
+    def _timestamp(self, process: Process, is_new: bool) -> int:
+        if is_new:
+            return LATEST_TIMESTAMP
+        recent = process.now_ms() - self.rng.randint(0, LOOKS_BACK_MAX_MS)
+        return self.rng.choice((LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, recent))
+
+    async def _ask(self, client: Client, name: PartitionName, leader: Leader, timestamp: int) -> None:
+        (topic, partition), around = name, self.around
+        key, began_s = (client.topic_ids[topic], partition), around.now_s
+        epoch = leader.epoch if self.rng.random() < 0.5 else -1
+        wanted = ListOffsetsPartition(
+            partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+        judge = around.on_list_offsets(key, timestamp)
+        try:
+            answer = await client.call(leader.broker, request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
+        except CallFailedError:
+            client.forget_leader(name, leader.broker)
+            return
+        found = answer.topics[0].partitions[0]
+        code = ErrorCode.of(found.error_code)
+        if code is not ErrorCode.NONE:
+            self._failed(client, name, leader, code)
+            return
+        judge(found.offset, found.leader_epoch, found.timestamp)
+        self._enter(key, topic, began_s, timestamp, found)
+
+    def _failed(self, client: Client, name: PartitionName, leader: Leader, code: ErrorCode) -> None:
+        """An error, which must be one that can pass."""
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE:
+            self.around.verdicts.happened(NOT_AVAILABLE_YET, f"{name} at node {leader.broker}")
+            known, asked = self._asked_of[name]
+            self._asked_of[name] = known, min(asked, ASKS_NEW_LEADER - 1)
+            return
+        client.forget_leader(name, leader.broker)
+        if not code.retriable:
+            client.surprise(leader.broker, f"ListOffsets of {name} failed: {code.name}")
+
+    def _enter(
+        self,
+        key: tuple[bytes, int],
+        topic: str,
+        began_s: float,
+        timestamp: int,
+        found: ListOffsetsPartitionResponse,
+    ) -> None:
+        """Into the history: `position` is the timestamp that was asked for."""
+        self.begun += 1
+        history = self.around.history
+        operation = history.invoke(
+            self.process_name,
+            OperationKind.LIST_OFFSETS,
+            began_s,
+            key=key,
+            topic=topic,
+            position=timestamp,
+        )
+        history.complete(operation, OperationStatus.OK, self.around.now_s, next_offset=found.offset)
+        self.acknowledged += 1

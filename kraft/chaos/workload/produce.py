@@ -1,0 +1,62 @@
+"""Produce as simulated producers send it, and how they take its answers: one batch for each partition.
+
+Shared by the idempotent and the plain producer, which differ in what they make of an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kraft.chaos.workload.client import Client, PartitionName
+from kraft.chaos.workload.connection import decoded
+from kraft.protocol.errors import ErrorCode, ProtocolError
+from kraft.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+PRODUCE_VERSION = 12
+ACKS_TIMEOUT_MS = 1_500
+NEVER = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
+"""Errors that say of a sound batch that it is not, whether or not they may be tried again."""
+
+Answers = dict[PartitionName, tuple[ErrorCode, int]]
+"""Error and base offset by partition."""
+
+
+def produce_request(batches: dict[PartitionName, bytes], acks: int) -> ProduceRequest:
+    """One batch for each of some partitions."""
+    topics: dict[str, TopicProduceData] = {}
+    for (topic, partition), records in batches.items():
+        data = topics.setdefault(topic, TopicProduceData(name=topic, partition_data=[]))
+        data.partition_data.append(PartitionProduceData(index=partition, records=records))
+    return ProduceRequest(acks=acks, timeout_ms=ACKS_TIMEOUT_MS, topic_data=list(topics.values()))
+
+
+def produce_answers(
+    client: Client, broker: int, body: memoryview | None, sent: Iterable[PartitionName]
+) -> Answers:
+    """What a broker answered for each partition that was sent to.
+
+    NETWORK_EXCEPTION where nothing came, so that nobody knows; an answer that cannot be read, or that is
+    silent on a partition, is a surprise.
+    """
+    answers: Answers = {}
+    if body is not None:
+        try:
+            answers = _decoded(body)
+        except ProtocolError as error:
+            client.surprise(broker, f"unreadable answer to Produce: {error}")
+    taken: Answers = {}
+    for name in sent:
+        if body is not None and name not in answers:
+            client.surprise(broker, f"Produce was not answered for {name}")
+        taken[name] = answers.get(name, (ErrorCode.NETWORK_EXCEPTION, -1))
+    return taken
+
+
+def _decoded(body: memoryview) -> Answers:
+    response = decoded(ProduceRequest.API_KEY, PRODUCE_VERSION, body)
+    assert isinstance(response, ProduceResponse)
+    return {
+        (topic.name, answer.index): (ErrorCode.of(answer.error_code), answer.base_offset)
+        for topic in response.responses
+        for answer in topic.partition_responses
+    }

@@ -1,0 +1,194 @@
+"""Mutations of what brokers do for clients: where Produce goes, what Fetch returns, what ListOffsets says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kraft.broker.handlers import produce
+from kraft.protocol.errors import ErrorCode
+from partitions.errors import NotEnoughReplicas
+from partitions.local_replica import LocalReplica
+from partitions.log.log import PartitionLog
+from partitions.partition import Partition
+from partitions.reads import list_offset
+from partitions.records.batch import decode_records, parse_header
+from partitions.records.builder import build_batch
+from partitions.topic_partition import TopicPartition
+from tests.chaos.mutations import scenarios
+from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
+
+ACKS_ALL, ACKS_LEADER = -1, 1
+ONE_IN = 20
+"""How many requests of the kind in question there are for each that the broken rule spoils."""
+DECOMPRESSED_MAX_BYTES = 1 << 20
+
+
+# -- Produce
+
+
+def _refused_after_the_append(original: Callable[..., Any]) -> Callable[..., Any]:
+    def append_records(partition: Any, records: Any, *, acks: int, now_ms: int, **rest: Any) -> Any:
+        info = original(partition, records, acks=ACKS_LEADER, now_ms=now_ms, **rest)
+        if acks == ACKS_ALL and partition.is_under_min_isr:
+            raise NotEnoughReplicas(f"the ISR of {partition.topic_partition} is too small")
+        return info
+
+    return append_records
+
+
+def _next_door(original: Callable[..., Any]) -> Callable[..., Any]:
+    calls = 0
+
+    def append(services: Any, key: Any, records: Any, acks: int) -> Any:
+        nonlocal calls
+        calls += acks == ACKS_LEADER
+        if acks != ACKS_LEADER or calls % ONE_IN:
+            return original(services, key, records, acks)
+        answer, required_offset = original(
+            services, TopicPartition(key.topic, 1 - key.partition), records, acks
+        )
+        answer.index = key.partition
+        return answer, required_offset
+
+    return append
+
+
+def _refusals_are_defects(original: Callable[..., Any]) -> Callable[..., Any]:
+    def append(services: Any, key: Any, records: Any, acks: int) -> Any:
+        answer, required_offset = original(services, key, records, acks)
+        if answer.error_code:
+            raise RuntimeError(f"{key} cannot be appended to: {ErrorCode(answer.error_code).name}")
+        return answer, required_offset
+
+    return append
+
+
+def _last_record_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    def append_as_leader(log: Any, records: Any, **options: Any) -> Any:
+        header = parse_header(records)
+        if log.topic_id is not None and header.record_count > 1:
+            opened = list(decode_records(records, 0, header, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES))
+            records = build_batch(
+                [(one.timestamp, one.key, one.value, one.headers) for one in reversed(opened)],
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+            )
+        return original(log, records, **options)
+
+    return append_as_leader
+
+
+# -- Fetch
+
+
+def _from_the_next_batch(original: Callable[..., Any]) -> Callable[..., Any]:
+    calls = 0
+
+    def read_for_consumer(replica: Any, fetch_offset: int, **options: Any) -> Any:
+        nonlocal calls
+        if fetch_offset + 1 < replica.high_watermark:
+            calls += 1
+            fetch_offset += calls % ONE_IN == 0
+        return original(replica, fetch_offset, **options)
+
+    return read_for_consumer
+
+
+def _everything_twice(original: Callable[..., Any]) -> Callable[..., Any]:
+    calls = 0
+
+    def read_for_consumer(replica: Any, fetch_offset: int, **options: Any) -> Any:
+        nonlocal calls
+        answer = original(replica, fetch_offset, **options)
+        found = answer.records
+        if found is None or not found.slices:
+            return answer
+        calls += 1
+        if calls % ONE_IN:
+            return answer
+        twice = found._replace(slices=found.slices * 2, size_bytes=found.size_bytes * 2)
+        return answer._replace(records=twice)
+
+    return read_for_consumer
+
+
+# -- ListOffsets
+
+
+def _end_known_at_once(
+    replica: Any, timestamp: int, *, for_client: bool, current_leader_epoch: int | None = None
+) -> Any:
+    replica.check_epoch(current_leader_epoch)
+    end = replica.high_watermark if for_client else replica.log.log_end_offset
+    return list_offset(
+        replica.log, timestamp, up_to_offset=end, leader_epoch=replica.leader_epoch, lagging=False
+    )
+
+
+def _end_of_the_log(original: Callable[..., Any]) -> Callable[..., Any]:
+    def answer(replica: Any, timestamp: int, *, for_client: bool, **options: Any) -> Any:
+        return original(replica, timestamp, for_client=False, **options)
+
+    return answer
+
+
+MUTATIONS = (
+    Mutation(
+        "refused-after-the-append",
+        "NOT_ENOUGH_REPLICAS is answered when the record is in the log already",
+        ("aborted-read",),
+        scenarios.FEW_FOR_PLAIN_PRODUCERS,
+        (Patch(Partition, "append_records", _refused_after_the_append),),
+    ),
+    Mutation(
+        "batch-in-another-partition",
+        "now and then a batch is appended to the partition beside the one that it was sent to",
+        ("unsent-read",),
+        scenarios.RESTARTS,
+        (Patch(produce, "_append", _next_door),),
+    ),
+    Mutation(
+        "refusal-is-a-defect",
+        "what a partition refuses, as after an election, ends the handler by an exception",
+        ("unexpected-error",),
+        scenarios.ELECTIONS,
+        (Patch(produce, "_append", _refusals_are_defects),),
+    ),
+    Mutation(
+        "batch-written-in-another-order",
+        "a leader writes the records of a batch the other way round",
+        ("torn-batch",),
+        scenarios.RESTARTS,
+        (Patch(PartitionLog, "append_as_leader", _last_record_first),),
+    ),
+    Mutation(
+        "fetch-begins-a-batch-late",
+        "now and then a read begins with the batch of the offset behind the one asked for",
+        ("poll-skip",),
+        scenarios.RESTARTS,
+        (Patch(LocalReplica, "read_for_consumer", _from_the_next_batch),),
+    ),
+    Mutation(
+        "fetch-returns-batches-twice",
+        "now and then an answer has the same ranges of the log twice",
+        ("non-monotonic-poll",),
+        scenarios.RESTARTS,
+        (Patch(LocalReplica, "read_for_consumer", _everything_twice),),
+    ),
+    Mutation(
+        "latest-before-the-epoch-start",
+        "a new leader answers LATEST before its high watermark has reached the start of its epoch (KIP-207)",
+        ("latest-below-committed",),
+        scenarios.LISTED_OFFSETS,
+        (Patch(LocalReplica, "list_offset", replaced_by(_end_known_at_once)),),
+    ),
+    Mutation(
+        "latest-is-the-end-of-the-log",
+        "clients are told the log's end instead of the high watermark",
+        ("listed-not-committed",),
+        scenarios.LISTED_OFFSETS,
+        (Patch(LocalReplica, "list_offset", _end_of_the_log),),
+    ),
+)
