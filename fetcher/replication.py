@@ -156,7 +156,7 @@ class Replication:
         code = getattr(error, "code", None)
         if not isinstance(code, str):
             self._stop(state, UNKNOWN_ERROR, error)
-        elif code == STORAGE_ERROR:
+        elif code == STORAGE_ERROR and not getattr(error, "is_transient", False):
             self._stop(state, code, error)
         elif code in _ROLE_CHANGED:
             # The replica moved on to another epoch or role; the subscription follows with the metadata.

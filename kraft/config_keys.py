@@ -15,6 +15,7 @@ from kraft.listeners import split_host_port
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+MAX_DOUBLE: Final = 1.7976931348623157e308
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,19 @@ def _integer(minimum: int, maximum: int = INT_MAX) -> Callable[[str], int]:
             raise ValueError(f"{text!r} is not a whole number") from None
         if not minimum <= value <= maximum:
             raise ValueError(f"{value} is not between {minimum} and {maximum}")
+        return value
+
+    return parse
+
+
+def _number(above: float, maximum: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number") from None
+        if not above < value <= maximum:
+            raise ValueError(f"{text} is not above {above:g} and at most {maximum:g}")
         return value
 
     return parse
@@ -125,11 +139,35 @@ _KEYS: Final = (
         "metadata.log.max.record.bytes.between.snapshots", "long", "20971520", _integer(1, LONG_MAX),
         "Bytes of metadata records after which the quorum's voters write a snapshot.",
     ),
+    ConfigKey(
+        "metadata.log.max.snapshot.interval.ms", "long", "3600000", _integer(0, LONG_MAX),
+        "The longest time between two snapshots while metadata changes; 0: never by time.",
+    ),
+    ConfigKey(
+        "metadata.log.segment.bytes", "int", "33554432", _integer(8 * 1024 * 1024),
+        "Size of a segment of the metadata log; whole segments behind the newest snapshot are deleted.",
+    ),
+    ConfigKey(
+        "metadata.log.segment.ms", "long", "604800000", _integer(1, LONG_MAX),
+        "Age at which the metadata log begins a new segment, though the last one is not full.",
+    ),
     ConfigKey("broker.rack", "string", None, _string, "The broker's rack; replicas are spread over racks."),
     ConfigKey("num.partitions", "int", "1", _integer(1), "Partitions of a topic created without a number."),
     ConfigKey("default.replication.factor", "int", "1", _integer(1, 2**15 - 1), "Replicas of such a topic."),
     ConfigKey("auto.create.topics.enable", "boolean", "true", _boolean, "Whether asking for a topic may create it."),
     ConfigKey("delete.topic.enable", "boolean", "true", _boolean, "Whether topics can be deleted."),
+    ConfigKey(
+        "auto.leader.rebalance.enable", "boolean", "true", _boolean,
+        "Whether the controller gives leaderships back to preferred leaders from time to time.",
+    ),
+    ConfigKey(
+        "leader.imbalance.check.interval.seconds", "long", "300", _integer(1, LONG_MAX // 1000),
+        "How often it looks for brokers that lead too little of what they should.",
+    ),
+    ConfigKey(
+        "leader.imbalance.per.broker.percentage", "int", "10", _integer(0),
+        "How much of a broker's preferred leaderships, in percent, may be elsewhere before they are given back.",
+    ),
     ConfigKey(
         "replica.lag.time.max.ms", "long", "30000", _integer(1, LONG_MAX),
         "How long a follower may not be caught up before it leaves the ISR.",
@@ -167,6 +205,27 @@ _KEYS: Final = (
     ConfigKey(
         "log.flush.offset.checkpoint.interval.ms", "int", "60000", _integer(1), "How often recovery points are written."
     ),
+    ConfigKey("log.cleaner.enable", "boolean", "true", _boolean, "Whether compacted topics are compacted at all."),
+    ConfigKey("log.cleaner.threads", "int", "1", _integer(1, 64), "How many logs are compacted at a time."),
+    ConfigKey(
+        "log.cleaner.dedupe.buffer.size", "long", "134217728", _integer(1024 * 1024, LONG_MAX),
+        "Memory for the keys of the logs being compacted, of all threads together: 24 bytes a key.",
+    ),
+    ConfigKey(
+        "log.cleaner.io.buffer.load.factor", "double", "0.9", _number(0.0, 1.0),
+        "How full that memory may get; the fuller, the more keys at a time and the slower each.",
+    ),
+    ConfigKey(
+        "log.cleaner.io.buffer.size", "int", "524288", _integer(1024),
+        "What a compaction reads at a time, unless a batch is larger.",
+    ),
+    ConfigKey(
+        "log.cleaner.io.max.bytes.per.second", "double", "1.7976931348623157E308", _number(0.0, MAX_DOUBLE),
+        "How much compactions read and write at most, all threads together.",
+    ),
+    ConfigKey(
+        "log.cleaner.backoff.ms", "long", "15000", _integer(1, LONG_MAX), "How often to look for logs to compact."
+    ),
     ConfigKey("log.retention.check.interval.ms", "long", "300000", _integer(1, LONG_MAX), "How often old segments go."),
 )  # fmt: skip
 
@@ -179,7 +238,6 @@ WITHOUT_EFFECT: Final = frozenset(
     (
         "background.threads",
         "group.initial.rebalance.delay.ms",
-        "log.cleaner.enable",
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",

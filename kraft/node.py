@@ -8,7 +8,6 @@ in a process of its own, by `kraft.testing` many in one process, and by the simu
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 from typing import Any
 
@@ -17,7 +16,9 @@ import structlog
 from kraft.broker.lifecycle import BrokerState, RegistrationRefused
 from kraft.broker.server import BrokerServer, Identity
 from kraft.broker.tls import controller_client_context, controller_server_context
+from kraft.cluster_document import cluster_document
 from kraft.config import ConfigError, ServerConfig, is_quorum_on_this_host, is_unauthenticated
+from kraft.dynamic_configs import DynamicBrokerConfigs
 from kraft.environment import Environment
 from kraft.http.server import HttpServer
 from kraft.listeners import WILDCARD_HOSTS, Endpoint
@@ -27,8 +28,11 @@ from partitions.log.errors import DataDirectoryError, LogError
 from partitions.log.meta_properties import MetaProperties, check_meta_properties, read_meta_properties
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.topic_configs import LogTopicConfigs
-from quorum.controller_server import ControllerServer, ControllerServerConfig
+from quorum.controller_server import ControllerServer
+from quorum.controller_server_config import ControllerServerConfig
+from quorum.metadata.image import EMPTY
 from quorum.raft.config import RaftConfig, RaftConfigError, RaftTiming
+from quorum.raft.membership import directory_id_bytes
 from quorum.raft.storage import RaftStorageError
 
 log = structlog.get_logger(__name__)
@@ -65,6 +69,7 @@ class Node:
         self._metadata_lock: DirLock | None = None
         self._stopping = False
         self.cluster_id = ""
+        self._metadata_directory_id = b""
         self.controller: ControllerServer | None = None
         self.broker: BrokerServer | None = None
         self.http: HttpServer | None = None
@@ -89,7 +94,7 @@ class Node:
         identities = self._identify()
         secret = self._secret()
         if config.is_broker:
-            directories = tuple(_uuid_bytes(identity.directory_id) for identity in identities)
+            directories = tuple(directory_id_bytes(identity.directory_id) for identity in identities)
             self.broker = BrokerServer(
                 config, self._environment, Identity(self.cluster_id, directories), secret
             )
@@ -156,8 +161,8 @@ class Node:
     def unready_reasons(self) -> list[str]:
         """Why the node does not serve now; empty when it does."""
         reasons = []
-        if self.controller is not None and self.controller.leader_id is None:
-            reasons.append("the quorum has no leader")
+        if self.controller is not None:
+            reasons += self.controller.unready_reasons()
         if self.config.is_broker:
             lifecycle = None if self.broker is None else self.broker.lifecycle
             if self._stopping:
@@ -175,31 +180,18 @@ class Node:
     def describe(self) -> dict[str, Any]:
         """The document of `/api/cluster`, as this node knows the cluster."""
         image = (
-            self.broker.metadata.image if self.broker else self.controller.image if self.controller else None
+            self.broker.metadata.image if self.broker else self.controller.image if self.controller else EMPTY
         )
         leader = self.controller.leader_id if self.controller else None
         if leader is None and self.broker is not None:
             leader = self.broker.controller.leader_id
-        brokers = [] if image is None else [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
         return {
             "cluster_id": self.cluster_id,
             "node_id": self.config.node_id,
             "roles": list(self.config.roles),
             "controller_id": leader,
-            "metadata_offset": -1 if image is None else image.offset,
             "quorum": None if self.controller is None else dict(self.controller.status()),
-            "brokers": [
-                {
-                    "id": broker.broker_id,
-                    "epoch": broker.epoch,
-                    "fenced": broker.fenced,
-                    "in_controlled_shutdown": broker.in_controlled_shutdown,
-                    "rack": broker.rack,
-                    "listeners": [f"{e.name}://{e.host}:{e.port}" for e in broker.listeners],
-                }
-                for broker in brokers
-            ],
-            "topics": 0 if image is None else len(image.topics),
+            **cluster_document(image),
         }
 
     # -- parts
@@ -214,6 +206,7 @@ class Node:
                 " with this node's configuration first"
             )
         self.cluster_id = first.cluster_id
+        self._metadata_directory_id = directory_id_bytes(first.directory_id)
         folders = config.log_dirs if config.is_broker else (config.metadata_log_dir,)
         return [
             check_meta_properties(disk, folder, cluster_id=first.cluster_id, node_id=config.node_id)
@@ -265,14 +258,24 @@ class Node:
                     voters=dict(config.voters),
                     cluster_id=self.cluster_id,
                     directory=config.metadata_log_dir,
+                    directory_id=self._metadata_directory_id,
                     timing=raft_timing(config),
                     snapshot_every_bytes=config.get("metadata.log.max.record.bytes.between.snapshots"),
+                    snapshot_interval_s=config.get("metadata.log.max.snapshot.interval.ms") / 1000,
+                    segment_bytes=config.get("metadata.log.segment.bytes"),
+                    segment_ms=config.get("metadata.log.segment.ms"),
                 ),
                 controller=ControllerConfig(
                     cluster_id=self.cluster_id,
                     default_partitions=config.get("num.partitions"),
                     default_replication_factor=config.get("default.replication.factor"),
                     session_timeout_ms=config.get("broker.session.timeout.ms"),
+                    auto_leader_rebalance=config.get("auto.leader.rebalance.enable"),
+                    leader_imbalance_check_interval_ms=1000
+                    * config.get("leader.imbalance.check.interval.seconds"),
+                    leader_imbalance_per_broker_percentage=config.get(
+                        "leader.imbalance.per.broker.percentage"
+                    ),
                 ),
                 host=self._controller_host(listener),
                 port=listener.port,
@@ -287,6 +290,7 @@ class Node:
             rng=environment.rng,
             halt=environment.halt,
             topic_configs=LogTopicConfigs(config.log_defaults),
+            broker_configs=DynamicBrokerConfigs(config.log_defaults),
             connector=environment.connector_factory,
         )
 
@@ -300,8 +304,3 @@ def raft_timing(config: ServerConfig) -> RaftTiming:
         heartbeat_s=election_s / 5,
         leader_fallback_s=min(2 * election_s, config.get("controller.quorum.fetch.timeout.ms") / 1000),
     )
-
-
-def _uuid_bytes(text: str) -> bytes:
-    """16 bytes from Kafka's 22 characters of base64."""
-    return base64.urlsafe_b64decode(text + "==")

@@ -38,6 +38,12 @@ class NotEnoughReplicas(PartitionError):
     code = "NOT_ENOUGH_REPLICAS"
 
 
+class PolicyViolation(PartitionError):
+    """DeleteRecords on a topic whose old records are compacted and never deleted."""
+
+    code = "POLICY_VIOLATION"
+
+
 class OffsetNotAvailable(PartitionError):
     """A new leader does not know yet how far records are committed (KIP-207); the client retries."""
 

@@ -77,6 +77,7 @@ class IsrCommitted(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
 
 
 class AlterPartitionFailed(NamedTuple):
@@ -107,16 +108,23 @@ class Resolution(NamedTuple):
 
 
 class IsrState:
-    """The committed ISR, its partition epoch, and the proposal in flight."""
+    """The committed ISR and ELR, their partition epoch, and the proposal in flight."""
 
-    __slots__ = ("_epoch_of", "_leader_epoch", "_sequence", "_uncertain", "committed", "in_flight", "maximal",
-                 "partition_epoch")  # fmt: skip
+    __slots__ = ("_epoch_of", "_leader_epoch", "_sequence", "_uncertain", "committed", "elr", "in_flight",
+                 "maximal", "partition_epoch")  # fmt: skip
 
     def __init__(
-        self, *, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int, epoch_of: Callable[[int], int]
+        self,
+        *,
+        isr: tuple[int, ...],
+        elr: tuple[int, ...] = (),
+        leader_epoch: int,
+        partition_epoch: int,
+        epoch_of: Callable[[int], int],
     ) -> None:
         """`epoch_of` gives the broker epoch that vouches for a member, -1 where none is known."""
         self.committed = isr
+        self.elr = elr
         self.maximal = isr
         self.partition_epoch = partition_epoch
         self.in_flight: AlterPartitionProposal | None = None
@@ -125,10 +133,11 @@ class IsrState:
         self._sequence = 0
         self._uncertain = False
 
-    def adopt(self, isr: tuple[int, ...], partition_epoch: int) -> None:
+    def adopt(self, isr: tuple[int, ...], elr: tuple[int, ...], partition_epoch: int) -> None:
         """Takes over a newer committed state; it settles whatever is in flight, since that is fenced now."""
         assert partition_epoch >= self.partition_epoch, "a partition epoch never goes back"
         self.committed = isr
+        self.elr = elr
         self.partition_epoch = partition_epoch
         self._clear()
 
@@ -152,7 +161,7 @@ class IsrState:
         if isinstance(result, IsrCommitted):
             if result.leader_epoch != self._leader_epoch or result.partition_epoch < self.partition_epoch:
                 return Resolution(Outcome.AWAITS_METADATA)
-            self.adopt(result.isr, result.partition_epoch)
+            self.adopt(result.isr, result.elr, result.partition_epoch)
             return Resolution(Outcome.COMMITTED)
         if result.code in _NOT_APPLIED:
             return self._not_applied(proposal)

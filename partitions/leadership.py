@@ -1,10 +1,11 @@
 """One leader epoch of one partition at its leader: followers, ISR, and what is committed.
 
-Guarantees (KIP-497, KIP-841, KIP-903): the high watermark it computes is covered by the leader, by every
-member of the maximal ISR and by every follower that is about to join; it moves only while the ISR is
-large enough. A follower joins only when it is eligible, has fetched in this epoch and has everything
-below the high watermark and below the start of the epoch. `Partition` makes one in `make_leader` and
-drops it when the epoch ends. Times are monotonic milliseconds.
+Guarantees (KIP-497, KIP-841, KIP-903, KIP-966): the high watermark it computes is covered by the leader,
+by every member of the maximal ISR and by every follower that is about to join; it moves only while the
+ISR is large enough and nobody outside it is an eligible leader replica. A follower joins only when it is
+eligible, has fetched in this epoch and has everything below the high watermark and below the start of
+the epoch. `Partition` makes one in `make_leader` and drops it when the epoch ends. Times are monotonic
+milliseconds.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Leadership:
         start_offset: int,
         replicas: tuple[int, ...],
         isr: tuple[int, ...],
+        elr: tuple[int, ...] = (),
         partition_epoch: int,
         eligibility: BrokerEligibility,
         max_lag_ms: int,
@@ -61,7 +63,11 @@ class Leadership:
         self._max_lag_ms = max_lag_ms
         self._followers: dict[int, Replica] = {}
         self.isr = IsrState(
-            isr=isr, leader_epoch=epoch, partition_epoch=partition_epoch, epoch_of=self._vouching_epoch
+            isr=isr,
+            elr=elr,
+            leader_epoch=epoch,
+            partition_epoch=partition_epoch,
+            epoch_of=self._vouching_epoch,
         )
         self.update_assignment(replicas, now_ms)
 
@@ -94,8 +100,13 @@ class Leadership:
         return min(min_insync_replicas, len(self.replicas))
 
     def is_under_min_isr(self, min_insync_replicas: int) -> bool:
-        """Whether the committed ISR is too small for acks=-1."""
-        return len(self.isr.committed) < self.effective_min_isr(min_insync_replicas)
+        """Whether the committed ISR is too small for acks=-1, and for the high watermark to move.
+
+        While there are eligible leader replicas it is, whatever this broker takes min.insync.replicas to
+        be: the controller counts on them to have everything below the high watermark (KIP-966), and it
+        learns of a new value of the config before this broker does.
+        """
+        return bool(self.isr.elr) or len(self.isr.committed) < self.effective_min_isr(min_insync_replicas)
 
     def committed_offset(self, leader_end_offset: int, min_insync_replicas: int, now_ms: int) -> int | None:
         """Below which offset everything is committed, as far as known; None while the ISR is too small.
@@ -111,6 +122,14 @@ class Leadership:
                 follower.broker_id in maximal_isr or self._is_joining(follower, leader_end_offset, now_ms)
             ):
                 offset = follower.log_end_offset
+        return offset
+
+    def low_watermark(self, leader_start_offset: int) -> int:
+        """Below which offset no live replica has a record; -1 while one of them has not fetched yet."""
+        offset = leader_start_offset
+        for follower in self._followers.values():
+            if follower.log_start_offset < offset and self._eligibility.may_join_isr(follower.broker_id):
+                offset = follower.log_start_offset
         return offset
 
     def propose_expand(self, follower: Replica, high_watermark: int) -> AlterPartitionProposal | None:

@@ -93,6 +93,12 @@ class LocalReplica:
         return self.log.log_start_offset
 
     @property
+    def low_watermark(self) -> int:
+        """Below which offset no live replica has a record, as the leader knows it; else this log's start."""
+        start = self.log.log_start_offset
+        return start if self._leading is None else self._leading.low_watermark(start)
+
+    @property
     def log_end_offset(self) -> int:
         return self.log.log_end_offset
 

@@ -9,14 +9,18 @@ recovery points and log start offsets every 60 s, retention every 5 min).
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from partitions.disk import Disk, write_atomically
+from partitions.disk import Disk
+from partitions.log.checkpointing import CheckpointWriter
+from partitions.log.cleaner.cleaner import CleanerPorts
+from partitions.log.cleaner.config import CleanerConfig
+from partitions.log.cleaner.schedule import LogCleaner
 from partitions.log.config import LogConfig
 from partitions.log.data_directory import (
     CHECKPOINTS,
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -26,14 +30,16 @@ from partitions.log.data_directory import (
 from partitions.log.errors import LogError, LogStorageError
 from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog
-from partitions.log.offset_checkpoint import encode_offset_checkpoint
-from partitions.log.partition_files import TruncationCheckpoint
+from partitions.log.opening import stored_topic_id
+from partitions.log.removal import DelayedRemovals
+from partitions.log.retention import Retention
 from partitions.log.start_report import StartReport
 from partitions.log.storage import DEFAULT_MAX_OPEN_FILES, LogStorage
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
+KAFKAS_CLEANER = CleanerConfig()
 
 
 class LogManager:
@@ -51,6 +57,7 @@ class LogManager:
         rng: random.Random,
         max_open_files: int = DEFAULT_MAX_OPEN_FILES,
         producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+        cleaner: CleanerConfig = KAFKAS_CLEANER,
     ) -> None:
         if not directories:
             raise ValueError("a node needs at least one data directory (log.dirs)")
@@ -61,15 +68,27 @@ class LogManager:
         self._now_ms = now_ms
         self._halt = halt
         self._rng = rng
-        self._producer_expiration_ms = producer_expiration_ms
         self._storage = LogStorage(disk, halt, max_open_files=max_open_files)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._home: dict[TopicPartition, DataDirectory] = {}
         self._failed: dict[TopicPartition, LogError] = {}
         self._deleting: set[TopicPartition] = set()
-        self._removals: list[str] = []
-        self._checkpoint_lock = asyncio.Lock()
-        self._retention_queue: list[TopicPartition] = []
+        self._removals = DelayedRemovals(disk, executor, now_ms)
+        self._checkpoints = CheckpointWriter(
+            disk, executor, self._storage, self._directories, self._logs, self._home
+        )
+        ports = CleanerPorts(disk, executor, self._storage, cleaner, now_ms)
+        self.cleaner = LogCleaner(ports, self._logs, self._flush, self._checkpoints.write_clean_offset)
+        """Compacts logs, when it is told to."""
+        self._retention = Retention(
+            self._logs,
+            self._storage,
+            executor,
+            self._removals,
+            flush=self._flush,
+            now_ms=now_ms,
+            producer_expiration_ms=producer_expiration_ms,
+        )
         self._started = False
         self._closed = False
 
@@ -88,7 +107,8 @@ class LogManager:
                 directory.check_identity(cluster_id=cluster_id, node_id=node_id)
             for directory in self._directories:
                 directory.load()
-                self._removals += directory.deleted_folders()
+                for folder in directory.deleted_folders():
+                    self._removals.add_folder(folder, 0)
                 self._open_logs(directory)
         except BaseException:
             self._release_directories()
@@ -98,7 +118,7 @@ class LogManager:
         clean = all(directory.clean_shutdown for directory in self._directories)
         return StartReport(
             clean_shutdown=clean,
-            previous_broker_epoch=min(epochs) if clean else UNKNOWN_BROKER_EPOCH,
+            previous_broker_epoch=min(epochs) if clean and not self._failed else UNKNOWN_BROKER_EPOCH,
             logs=len(self._logs),
             recovered={
                 partition: log.recovery
@@ -123,8 +143,17 @@ class LogManager:
         for name in CHECKPOINTS:
             known = directory.checkpoints[name]
             live = {partition: offset for partition, offset in known.items() if partition in self._home}
-            if live != known:  # left from partitions deleted just before a crash
+            if name == CLEANER_OFFSETS:
+                live = {
+                    partition: self._clean_offset(partition, offset) for partition, offset in live.items()
+                }
+            if live != known:  # left from partitions deleted just before a crash, or from lost files
                 directory.write_checkpoint(name, live)
+
+    def _clean_offset(self, partition: TopicPartition, checkpointed: int) -> int:
+        """How far a log found at start is compacted: not beyond what is left of it."""
+        log = self._logs.get(partition)
+        return checkpointed if log is None else log.clean_offset
 
     def _open(
         self,
@@ -143,12 +172,18 @@ class LogManager:
             halt=self._halt,
             recovery_point=directory.checkpoints[RECOVERY_POINTS].get(partition, 0),
             log_start_offset=directory.checkpoints[LOG_START_OFFSETS].get(partition, 0),
+            clean_offset=directory.checkpoints[CLEANER_OFFSETS].get(partition, 0),
             clean_shutdown=directory.clean_shutdown,
             topic_id=topic_id,
             storage=self._storage,
         )
 
     # ---- the logs
+
+    @property
+    def executor(self) -> Executor:
+        """Where jobs of these logs run that must not hold up the event loop."""
+        return self._executor
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -159,6 +194,10 @@ class LogManager:
     def failed(self) -> Mapping[TopicPartition, LogError]:
         """The logs that could not be opened at start, with the reason; not to be changed by the caller."""
         return self._failed
+
+    def failed_topic_id(self, partition: TopicPartition) -> bytes | None:
+        """The topic id in the folder of a log that could not be opened; None if nobody can tell."""
+        return stored_topic_id(self._storage, self._home[partition].folder(partition))
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
         return self._logs.get(partition)
@@ -205,22 +244,26 @@ class LogManager:
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
         """Deletes these logs. Their names are free for new ones when this returns.
 
-        The folders are renamed at once and removed by the executor; `remove_deleted` finishes what a
-        crash or an error interrupts. Raises LogStorageError.
+        The folders are renamed at once, and removed by `remove_deleted` after `file.delete.delay.ms`.
+        Raises LogStorageError.
         """
-        gone = [partition for partition in partitions if partition in self._home]
+        gone = [p for p in partitions if p in self._home and p not in self._deleting]
+        self._deleting.update(gone)
         touched: dict[str, DataDirectory] = {}
-        for partition in gone:
-            touched[self._home[partition].path] = self._home[partition]
-            self._set_aside(partition)
         try:
+            for partition in gone:
+                await self.cleaner.abort(partition)
+            for partition in gone:
+                touched[self._home[partition].path] = self._home[partition]
+                self._set_aside(partition)
             for directory in touched.values():
-                self._storage.sync_dir(directory.path)
+                await self._storage.sync_dir_beside(self._executor, directory.path)
                 for name in CHECKPOINTS:
-                    await self._write_checkpoint(directory, name, {})
+                    await self._checkpoints.write(directory, name, {})
         finally:
             self._deleting.difference_update(gone)
-        await self.remove_deleted()
+            for partition in gone:
+                self.cleaner.allow(partition)
 
     def _set_aside(self, partition: TopicPartition) -> None:
         """Closes the log and renames its folder, so that no start takes it for a partition's."""
@@ -237,21 +280,14 @@ class LogManager:
         except OSError as error:
             self._storage.fail(f"renaming the folder of {partition} for deletion failed: {error}", error)
         del self._home[partition]
-        self._deleting.add(partition)
         if target:
-            self._removals.append(target)
+            config = self._default_config if log is None else log.config
+            self._removals.add_folder(target, config.file_delete_delay_ms)
 
     async def remove_deleted(self) -> None:
-        """Removes folders set aside now or before a restart. Raises LogStorageError; the next call tries again."""
-        while self._removals:
-            path = self._removals.pop()
-            try:
-                await self._executor.run(self._disk.remove_tree, path)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                self._removals.append(path)
-                raise LogStorageError(f"removing {path} failed: {error}") from error
+        """Removes folders and segments that have been set aside long enough, and what an earlier process
+        left of folders. Raises LogStorageError; the next call tries again."""
+        await self._removals.remove_due()
 
     # ---- flushing and checkpoints
 
@@ -274,11 +310,11 @@ class LogManager:
     async def checkpoint_recovery_points(self) -> None:
         """Flushes all logs, then writes `recovery-point-offset-checkpoint`."""
         await self.flush()
-        await self._checkpoint_logs(RECOVERY_POINTS)
+        await self._checkpoints.write_recovery_points()
 
     async def checkpoint_log_start_offsets(self) -> None:
         """Writes `log-start-offset-checkpoint`."""
-        await self._checkpoint_logs(LOG_START_OFFSETS)
+        await self._checkpoints.write_log_start_offsets()
 
     async def checkpoint_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
         """Writes `replication-offset-checkpoint`: these values, and for other logs those it holds."""
@@ -289,74 +325,24 @@ class LogManager:
                 if self._home.get(partition) is directory
             }
             if mine:
-                await self._write_checkpoint(directory, HIGH_WATERMARKS, mine)
-
-    async def _checkpoint_logs(self, name: str) -> None:
-        for directory in self._directories:
-            begun: dict[TopicPartition, tuple[PartitionLog, TruncationCheckpoint]] = {}
-            for partition, log in self._logs.items():
-                if self._home[partition] is directory:
-                    begun[partition] = (log, log.begin_checkpoint())
-            values = {
-                partition: state.recovery_point if name == RECOVERY_POINTS else state.log_start_offset
-                for partition, (_, state) in begun.items()
-            }
-            await self._write_checkpoint(directory, name, values)
-            for partition, (log, state) in begun.items():
-                if self._logs.get(partition) is not log:
-                    continue
-                if name == RECOVERY_POINTS:
-                    log.complete_checkpoint(recovery_point=state.recovery_point)
-                else:
-                    log.complete_checkpoint(log_start_offset=state.log_start_offset)
-
-    async def _write_checkpoint(
-        self, directory: DataDirectory, name: str, changed: Mapping[TopicPartition, int]
-    ) -> None:
-        """Replaces a checkpoint file through the executor, one at a time, if it changes.
-
-        Raises LogStorageError when the disk is full; any other failure halts the node.
-        """
-        async with self._checkpoint_lock:
-            known = directory.checkpoints[name]
-            offsets = {p: o for p, o in {**known, **changed}.items() if self._home.get(p) is directory}
-            if offsets == known:
-                return
-            path = directory.checkpoint_path(name)
-            try:
-                await self._executor.run(
-                    write_atomically, self._disk, path, encode_offset_checkpoint(offsets)
-                )
-            except OSError as error:
-                self._storage.replace_failed(path, error)
-            directory.checkpoints[name] = offsets
+                await self._checkpoints.write(directory, HIGH_WATERMARKS, mine)
 
     # ---- retention
 
-    def delete_old_segments(
+    async def delete_old_segments(
         self, high_watermark_of: Callable[[TopicPartition], int], *, max_logs: int
     ) -> int:
-        """Retention on up to `max_logs` logs, going on where the last call stopped.
+        """Retention on up to `max_logs` logs (`Retention.step`); call again while `retention_pending`.
 
-        Also forgets producers that have been idle too long. `high_watermark_of` answers for any open
-        log. Returns the number of segments deleted; call again while `retention_pending`.
+        `high_watermark_of` answers for any open log. Returns the number of segments that went; their
+        files go when `remove_deleted` finds them due. Raises LogStorageError.
         """
-        if not self._retention_queue:
-            self._retention_queue = list(reversed(self._logs))
-        deleted = 0
-        now_ms = self._now_ms()
-        for _ in range(min(max_logs, len(self._retention_queue))):
-            partition = self._retention_queue.pop()
-            log = self._logs.get(partition)
-            if log is not None and not log.is_closed:
-                deleted += log.delete_old_segments(now_ms, high_watermark_of(partition))
-                log.producer_state.expire(now_ms, self._producer_expiration_ms)
-        return deleted
+        return await self._retention.step(high_watermark_of, max_logs=max_logs)
 
     @property
     def retention_pending(self) -> bool:
         """Whether the round over all logs that `delete_old_segments` began is unfinished."""
-        return bool(self._retention_queue)
+        return self._retention.is_pending
 
     # ---- end
 
@@ -370,12 +356,13 @@ class LogManager:
             return
         self._closed = True
         try:
+            await self.cleaner.close()
             await self.flush()
             for log in self._logs.values():
                 log.close()
             await self.checkpoint_high_watermarks(high_watermarks)
-            await self._checkpoint_logs(RECOVERY_POINTS)
-            await self._checkpoint_logs(LOG_START_OFFSETS)
+            await self._checkpoints.write_recovery_points()
+            await self._checkpoints.write_log_start_offsets()
             for directory in self._directories:
                 try:
                     await self._executor.run(directory.write_clean_shutdown, broker_epoch)

@@ -13,11 +13,12 @@ goes out through the one `PartitionListener`, after the state has changed.
 from __future__ import annotations
 
 from partitions.disk import Buffer
-from partitions.errors import NotEnoughReplicas, NotLeaderOrFollower
+from partitions.errors import NotEnoughReplicas, NotLeaderOrFollower, PolicyViolation
 from partitions.isr import AlterPartitionProposal, AlterPartitionResult, Outcome
 from partitions.leadership import Leadership
 from partitions.local_replica import LocalReplica
-from partitions.log.errors import UnexpectedAppendOffset
+from partitions.log.errors import OffsetOutOfRange, UnexpectedAppendOffset
+from partitions.log.validation import CheckedBatches
 from partitions.partition_types import (
     ACKS_ALL,
     NO_EPOCH,
@@ -71,7 +72,7 @@ class Partition(LocalReplica):
             return self._take_assignment(state, now_ms)
         if self._leading is not None and state.leader_epoch == self.leader_epoch:
             self._take_over(state)
-            self._leading.isr.adopt(state.isr, state.partition_epoch)
+            self._leading.isr.adopt(state.isr, state.elr, state.partition_epoch)
             self._leading.update_assignment(state.replicas, now_ms)
             self._settle(self._leading, now_ms)
             return Transition.UPDATED
@@ -86,6 +87,7 @@ class Partition(LocalReplica):
             start_offset=start_offset,
             replicas=state.replicas,
             isr=state.isr,
+            elr=state.elr,
             partition_epoch=state.partition_epoch,
             eligibility=self._context.eligibility,
             max_lag_ms=self._context.replica_lag_time_max_ms,
@@ -151,7 +153,7 @@ class Partition(LocalReplica):
 
     def append_records(
         self,
-        records: Buffer,
+        records: Buffer | CheckedBatches,
         *,
         acks: int,
         now_ms: int,
@@ -165,16 +167,37 @@ class Partition(LocalReplica):
         leading = self.check_epoch(leader_epoch_expected)
         min_isr = self.log.config.min_insync_replicas
         if acks == ACKS_ALL and leading.is_under_min_isr(min_isr):
-            raise NotEnoughReplicas(
-                f"the ISR {list(leading.isr.committed)} of {self.topic_partition} is smaller than"
-                f" min.insync.replicas={min_isr}"
-            )
+            raise NotEnoughReplicas(self._too_small(leading, min_isr))
         info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
         if not info.duplicate:
             self._advance_high_watermark(leading, now_ms)
             self._watch_lag(leading, now_ms)
             self._context.listener.on_append(self, self.log.log_end_offset)
         return info
+
+    def _too_small(self, leading: Leadership, min_isr: int) -> str:
+        isr = leading.isr
+        if len(isr.committed) < leading.effective_min_isr(min_isr):
+            problem = f"smaller than min.insync.replicas={min_isr}"
+        else:
+            problem = f"too small for the controller: {list(isr.elr)} may be elected in its place"
+        return f"the ISR {list(isr.committed)} of {self.topic_partition} is {problem}"
+
+    def delete_records(self, offset: int | None) -> int:
+        """Gives up, as leader, the records below `offset`, or below the high watermark if it is None.
+
+        Returns that offset; all live replicas have done so once `low_watermark` has reached it (KIP-107).
+        Raises PolicyViolation, OffsetOutOfRange, and what `check_epoch` raises.
+        """
+        self.check_epoch(None)
+        if not self.log.config.deletes:
+            raise PolicyViolation(f"the records of {self.topic_partition} are compacted and never deleted")
+        wanted = self.high_watermark if offset is None else offset
+        if not 0 <= wanted <= self.high_watermark:
+            raise OffsetOutOfRange(wanted, self.log.log_start_offset, self.high_watermark)
+        if self.log.raise_log_start_offset(wanted):
+            self._context.listener.on_low_watermark(self)
+        return wanted
 
     # Fetches by followers, and the ISR, at the leader
 
@@ -212,6 +235,7 @@ class Partition(LocalReplica):
         """Learns from a fetch of this leader epoch; `leader_end_offset` is the log's end when it arrived."""
         leading, follower = self._assigned_follower(replica_id, broker_epoch, self.leader_epoch)
         has_moved = fetch_offset != follower.log_end_offset
+        starts_later = log_start_offset > follower.log_start_offset
         follower.record_fetch(
             broker_epoch=broker_epoch,
             fetch_offset=fetch_offset,
@@ -220,6 +244,8 @@ class Partition(LocalReplica):
             now_ms=now_ms,
         )
         self._maybe_expand(leading, follower)
+        if starts_later:
+            self._context.listener.on_low_watermark(self)
         if has_moved:
             self._advance_high_watermark(leading, now_ms)
             self._watch_lag(leading, now_ms)
@@ -242,6 +268,7 @@ class Partition(LocalReplica):
             return
         for follower in leading.followers:
             self._maybe_expand(leading, follower)
+        self._context.listener.on_low_watermark(self)
         self._advance_high_watermark(leading, now_ms)
         self._watch_lag(leading, now_ms)
 
@@ -310,7 +337,7 @@ class Partition(LocalReplica):
             self._raise_high_watermark(committed)
         start_offset = min(leader_log_start_offset, self.high_watermark)
         if start_offset > self.log.log_start_offset:
-            self.log.delete_segments_before(start_offset)
+            self.log.raise_log_start_offset(start_offset)
 
     def truncate_to(self, offset: int, *, leader_epoch: int) -> None:
         """Cuts the log at `offset`, also the epochs that start there or later without a record."""

@@ -36,6 +36,9 @@ class MetadataState(Protocol):
     def replicas(self) -> tuple[int, ...]: ...
     @property
     def isr(self) -> tuple[int, ...]: ...
+    @property
+    def elr(self) -> tuple[int, ...]:
+        """Eligible leader replicas: those outside the ISR that have everything committed (KIP-966)."""
 
 
 class LeaderState(NamedTuple):
@@ -46,6 +49,7 @@ class LeaderState(NamedTuple):
     partition_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
 
 
 class Transition(Enum):
@@ -90,6 +94,9 @@ class PartitionListener(Protocol):
 
     def on_high_watermark(self, partition: Partition, high_watermark: int) -> None:
         """It rose: delayed produces and consumers' delayed fetches may go on."""
+
+    def on_low_watermark(self, partition: Partition) -> None:
+        """It may have risen: a log of the partition starts later, or one less counts."""
 
     def on_state_change(self, partition: Partition) -> None:
         """Role, leader epoch, ISR or assignment changed, or the replica came to its end."""

@@ -1,16 +1,17 @@
 """What a replica needs of its log: a port.
 
 `partitions.log.log.PartitionLog` fits it; tests use a log in memory. Nothing here blocks on the
-network; `assign_epoch_start`, the truncations and `delete_segments_before` touch the disk before returning.
+network; `assign_epoch_start` and the truncations touch the disk before returning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Buffer, FileSlice
+from partitions.log.validation import CheckedBatches
 
 AppendOrigin = Literal["client", "coordinator", "raft"]
 
@@ -45,6 +46,9 @@ class ReplicationConfig(Protocol):
 
     @property
     def min_insync_replicas(self) -> int: ...
+    @property
+    def deletes(self) -> bool:
+        """Whether cleanup.policy lets old records go, whatever their keys."""
 
 
 class TimestampedOffset(Protocol):
@@ -66,9 +70,12 @@ class ReplicaLog(Protocol):
     def epochs(self) -> EpochCache: ...
 
     def append_as_leader(
-        self, records: Buffer, *, leader_epoch: int, origin: AppendOrigin = ...
+        self, records: Buffer | CheckedBatches, *, leader_epoch: int, origin: AppendOrigin = ...
     ) -> AppendInfo:
         """Validates, assigns offsets and the epoch, appends. Raises LogError; then nothing was appended."""
+
+    def check_beside(self, records: Buffer) -> Callable[[], CheckedBatches] | None:
+        """The check of a client's records as a job for an executor, where it takes long. Raises LogError."""
 
     def append_as_follower(self, records: Buffer) -> object:
         """Appends batches as they are, at or after the log end, and notes their epochs. Raises LogError."""
@@ -84,8 +91,8 @@ class ReplicaLog(Protocol):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops everything; the log starts and ends at `offset`."""
 
-    def delete_segments_before(self, offset: int) -> object:
-        """Raises the log start offset to `offset`; segments wholly below it go."""
+    def raise_log_start_offset(self, offset: int) -> object:
+        """Gives up the records below `offset`; their files go later. Raises LogError."""
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch <= `epoch` and where it ends; (-1, -1) when undefined (KIP-279)."""

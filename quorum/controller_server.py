@@ -11,23 +11,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from partitions.disk import Disk
 from partitions.ports import Halt, NowMs
-from quorum.controller.decision import ControllerConfig
 from quorum.controller.state import Complete, ControllerState, Effect, Renounced
 from quorum.controller.state import Propose as ProposeEffect
-from quorum.controller.topic_configs import TopicConfigSchema
+from quorum.controller.topic_configs import BrokerConfigSchema, TopicConfigSchema
+from quorum.controller_server_config import ControllerServerConfig
 from quorum.errors import ControllerError, MalformedMessageError
 from quorum.metadata.image import MetadataImage
 from quorum.metadata_log import MetadataLog
-from quorum.raft.config import RaftConfig
+from quorum.quorum_status import QuorumStatus
+from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import (
     Committed,
@@ -37,6 +36,7 @@ from quorum.raft.events import (
     PeerMessage,
     ProposalOutcome,
     Propose,
+    QuorumReport,
     RaftEffect,
     SendToPeer,
     TransferLeadership,
@@ -44,11 +44,14 @@ from quorum.raft.events import (
 from quorum.raft.lane import RaftLane
 from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.rpc import message_codec
+from quorum.rpc.admin_messages import DescribeQuorumRequest
 from quorum.rpc.client import ConnectorFactory, default_connector
 from quorum.rpc.envelope import Body, RpcError
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
 from quorum.rpc.raft_links import LinkListener, RaftLinks
 from quorum.rpc.server import ControllerListener
+from quorum.unclean_elections import UncleanElections
+from quorum.voter_status import VoterStatus
 
 log = structlog.get_logger(__name__)
 
@@ -56,20 +59,6 @@ REQUEST_TIMEOUT_S = 30.0
 FETCH_METADATA_MAX_WAIT_MS = 10_000
 FETCH_METADATA_MAX_BYTES = 8 * 1024 * 1024
 HANDOVER_TIMEOUT_S = 1.0
-
-
-@dataclass(frozen=True)
-class ControllerServerConfig:
-    """What a voter needs to know. `host` and `port` are where its controller listener binds."""
-
-    raft: RaftConfig
-    controller: ControllerConfig
-    host: str
-    port: int
-    secret: bytes
-    server_tls: ssl.SSLContext | None = None
-    client_tls: ssl.SSLContext | None = None
-    """For a controller listener that speaks TLS."""
 
 
 class ControllerServer:
@@ -86,6 +75,7 @@ class ControllerServer:
         rng: random.Random,
         halt: Halt,
         topic_configs: TopicConfigSchema,
+        broker_configs: BrokerConfigSchema | None = None,
         connector: ConnectorFactory = default_connector,
     ) -> None:
         self._config = config
@@ -95,16 +85,17 @@ class ControllerServer:
         self._now_ms = now_ms
         self._rng = rng
         self._halt = halt
-        self._state = ControllerState(config.controller, topic_configs, rng)
+        self._state = ControllerState(config.controller, topic_configs, rng, broker_configs)
         raft = config.raft
         self._links = RaftLinks(
             raft.node_id,
             raft.voters,
             raft.cluster_id,
+            raft.directory_id or bytes(DIRECTORY_ID_BYTES),
             config.secret,
             rng,
             LinkListener(
-                connected=lambda peer, session: lane.post(PeerConnected(peer, session)),
+                connected=lambda peer, session, directory: lane.post(PeerConnected(peer, session, directory)),
                 disconnected=lambda peer, session: lane.post(PeerDisconnected(peer, session)),
                 received=lambda peer, session, data: lane.post(PeerMessage(peer, session, data)),
             ),
@@ -115,6 +106,9 @@ class ControllerServer:
             self._serve, config.secret, self._links.accept, rng=rng, tls=config.server_tls
         )
         self._log = MetadataLog()
+        self._quorum = QuorumStatus(raft.node_id, raft.voters, lane.post, now_ms)
+        self._voters = VoterStatus()
+        self.unclean_elections = UncleanElections()
         self._leadership = LeaderChanged(None, -1, False)
         self._next_sequence: tuple[int, int] = (-1, 0)  # epoch, and the sequence its fence expects
         self._accepted: dict[int, bool] = {}  # by offset, of the commits whose outcomes come next
@@ -155,11 +149,7 @@ class ControllerServer:
         if not self._leadership.active or len(self._config.raft.voters) == 1:
             return
         self._lane.post(TransferLeadership())
-        try:
-            async with asyncio.timeout(HANDOVER_TIMEOUT_S):
-                while self._leadership.active:
-                    await self._log.changed()
-        except TimeoutError:
+        if not await self._log.wait_until(lambda: not self._leadership.active, HANDOVER_TIMEOUT_S):
             log.info("no other voter took over; stopping all the same")
 
     async def close(self) -> None:
@@ -202,7 +192,12 @@ class ControllerServer:
             "active": self.is_active,
             "committed_offset": self.image.offset,
             "pending_proposals": self._state.pending_proposals,
+            **self._voters.describe(),
         }
+
+    def unready_reasons(self) -> list[str]:
+        """Why this controller is not a whole member of a whole quorum; empty when it is."""
+        return self._voters.unready_reasons(self.leader_id)
 
     # -- from the Raft lane
 
@@ -222,10 +217,16 @@ class ControllerServer:
                 self._on_committed(effect)
             elif isinstance(effect, ProposalOutcome):
                 self._on_outcome(effect)
-            else:
+            elif isinstance(effect, QuorumReport):
+                self._quorum.on_report(effect)
+            elif isinstance(effect, LeaderChanged):
                 self._on_leader_changed(effect)
+            else:
+                self._voters.take(effect)
         self._accepted.clear()
         self._activate_if_leader()
+        if self._state.is_active:
+            self._run(self._state.record_voters(self._voters.wanted(self._state.epoch)))
 
     def _on_committed(self, committed: Committed) -> None:
         for entry in committed.entries:
@@ -234,6 +235,8 @@ class ControllerServer:
                 self._next_sequence = (entry.epoch, entry.sequence + 1)
             elif entry.rejection is not None:
                 log.warning("a proposal was refused at apply", offset=entry.offset, reason=entry.rejection)
+            if self._state.is_active:
+                self.unclean_elections.committed(self.image, entry.records)
         self._log.append(
             [MetadataEntry(entry.offset, entry.epoch, entry.encoded_records) for entry in committed.entries],
             committed.image,
@@ -332,13 +335,17 @@ class ControllerServer:
             raise RpcError(error.code, str(error)) from error
         if isinstance(request, FetchMetadataRequest):
             return message_codec.encode(await self._fetch_metadata(request))
+        if isinstance(request, DescribeQuorumRequest):
+            self._check_active()
+            return message_codec.encode(await self._quorum.describe(self.image.voters))
         request_id = self._new_id()
         future: asyncio.Future[Any] = self._loop.create_future()
         self._requests[request_id] = future
         before = self._state.next_tick_ms()
         try:
             self._decide(request_id, request)
-            if before is None or self._state.next_tick_ms() is None:
+            after = self._state.next_tick_ms()
+            if before is None or after is None or after < before:
                 self._schedule_tick()
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return message_codec.encode(await future)
@@ -364,21 +371,22 @@ class ControllerServer:
 
     async def _fetch_metadata(self, request: FetchMetadataRequest) -> FetchMetadataResponse:
         """Waits until there is something after the requested offset, the time is over, or another leads."""
+        if self._state.is_active:
+            self._quorum.observed(
+                request.node_id, request.offset + 1, epoch=self.epoch, committed_end=self.image.offset + 1
+            )
         wait_s = min(request.max_wait_ms, FETCH_METADATA_MAX_WAIT_MS) / 1000
         max_bytes = min(request.max_bytes, FETCH_METADATA_MAX_BYTES)
-        try:
-            async with asyncio.timeout(wait_s):
-                while self._state.is_active and self.image.offset <= request.offset:
-                    await self._log.changed()
-        except TimeoutError:
-            pass
-        if not self._state.is_active:
-            raise self._as_rpc_error(
-                ControllerError(
-                    "NOT_CONTROLLER", f"node {self._config.raft.node_id} is not the active controller"
-                )
-            )
+        await self._log.wait_until(
+            lambda: self.image.offset > request.offset or not self._state.is_active, wait_s
+        )
+        self._check_active()
         return self._log.read(request.offset, request.epoch, max_bytes, leader_id=self._leadership.leader_id)
+
+    def _check_active(self) -> None:
+        if not self._state.is_active:
+            text = f"node {self._config.raft.node_id} is not the active controller"
+            raise self._as_rpc_error(ControllerError("NOT_CONTROLLER", text))
 
     def _as_rpc_error(self, error: ControllerError) -> RpcError:
         hint = self.leader_id if self.leader_id != self._config.raft.node_id else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from quorum.metadata.image import EMPTY, MetadataImage
@@ -47,6 +47,16 @@ class MetadataLog:
             self._epoch_before = dropped.epoch
         self.image = image
         self.wake()
+
+    async def wait_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
+        """Returns as soon as `done` says so, looking again after each change; false if the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not done():
+                    await self.changed()
+        except TimeoutError:
+            return False
+        return True
 
     async def changed(self) -> None:
         """Returns after the next `append` or `wake`; the caller brings the timeout."""

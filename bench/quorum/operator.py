@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.quorum.voters import Voters
+from quorum.metadata.features import supported_ranges
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import Listener
 from quorum.rpc import message_codec
@@ -82,6 +83,7 @@ class Operator:
                 incarnation_id=bytes([broker_id]) * 16,
                 cluster_id=self._cluster_id,
                 listeners=(Listener("PLAINTEXT", "127.0.0.1", 9000 + broker_id, "PLAINTEXT"),),
+                features=supported_ranges(),
             )
             self._epochs[broker_id] = (await self.call(request)).broker_epoch
             if (await self._heartbeat(broker_id)).is_fenced:

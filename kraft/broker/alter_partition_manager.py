@@ -142,4 +142,4 @@ class AlterPartitionManager:
 def _result(result: WireResult) -> AlterPartitionResult:
     if result.error != NO_ERROR:
         return AlterPartitionFailed(result.error)
-    return IsrCommitted(result.leader_epoch, result.partition_epoch, result.isr)
+    return IsrCommitted(result.leader_epoch, result.partition_epoch, result.isr, result.elr)

@@ -13,7 +13,23 @@ from typing import Any, cast
 
 import structlog
 
-from kraft.broker.handlers import api_versions, configs, fetch, metadata, offsets, produce, producers, topics
+from kraft.broker.handlers import (
+    alter_configs,
+    api_versions,
+    cluster,
+    configs,
+    delete_records,
+    elections,
+    features,
+    fetch,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    quorum,
+    reassignments,
+    topics,
+)
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
@@ -42,11 +58,20 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.API_VERSIONS: api_versions.handle_api_versions,
     ApiKey.CREATE_TOPICS: topics.handle_create_topics,
     ApiKey.DELETE_TOPICS: topics.handle_delete_topics,
+    ApiKey.DELETE_RECORDS: delete_records.handle_delete_records,
     ApiKey.INIT_PRODUCER_ID: producers.handle_init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.handle_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: configs.handle_describe_configs,
     ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
-    ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
+    ApiKey.ALTER_CONFIGS: alter_configs.handle_alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.handle_incremental_alter_configs,
+    ApiKey.ELECT_LEADERS: elections.handle_elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignments.handle_alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.handle_list_partition_reassignments,
+    ApiKey.DESCRIBE_QUORUM: quorum.handle_describe_quorum,
+    ApiKey.UPDATE_FEATURES: features.handle_update_features,
+    ApiKey.UNREGISTER_BROKER: cluster.handle_unregister_broker,
+    ApiKey.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
 }
 assert HANDLERS.keys() == SUPPORTED.keys(), "every advertised API needs a handler, and no other has one"

@@ -19,6 +19,7 @@ import structlog
 from kraft.broker.controller_client import ControllerClient
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.ports import Halt
+from quorum.metadata.features import supported_ranges
 from quorum.metadata.records import Listener
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.messages import (
@@ -65,6 +66,8 @@ class Registration:
     listeners: tuple[Listener, ...]
     rack: str | None
     log_dirs: tuple[bytes, ...]
+    previous_broker_epoch: int = -1
+    """Under which the logs were closed cleanly; -1 when they were not."""
 
 
 class BrokerLifecycle:
@@ -144,7 +147,15 @@ class BrokerLifecycle:
     async def _register(self) -> None:
         me = self._registration
         request = RegisterBrokerRequest(
-            me.broker_id, me.incarnation_id, me.cluster_id, me.listeners, me.rack, me.log_dirs
+            me.broker_id,
+            me.incarnation_id,
+            me.cluster_id,
+            me.listeners,
+            me.rack,
+            me.log_dirs,
+            # A process that registers again has lost nothing since it was last registered.
+            previous_broker_epoch=me.previous_broker_epoch if self.epoch < 0 else self.epoch,
+            features=supported_ranges(),
         )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + REGISTRATION_TIMEOUT_S

@@ -3,7 +3,8 @@
 A waiting operation costs a timer and an entry at each partition it waits for; nothing is polled, so
 thousands of them cost nothing while nothing happens. A high watermark that moves touches only the
 operations it completes; an append touches only the fetches that wait for that partition. Owned by
-the replica manager, on the event loop. (Kafka's DelayedProduce and DelayedFetch.)
+the replica manager, on the event loop. (Kafka's DelayedProduce, DelayedDeleteRecords and
+DelayedFetch.)
 
 `wait` of both registers at once and returns a future. Between a handler's look at the partition and
 the first step of a task of its own, other requests run; whoever registered only then would miss what
@@ -181,6 +182,14 @@ class ProducePurgatory:
                 queue.forget_ended()
                 if not queue:
                     del self._waiting[partition]
+
+
+class DeleteRecordsPurgatory(ProducePurgatory):
+    """DeleteRecords requests that wait until every live replica's log starts at the offset asked for."""
+
+    def on_low_watermark(self, partition: TopicPartition, low_watermark: int) -> None:
+        """Settles what waited for an offset up to the new low watermark."""
+        self.on_high_watermark(partition, low_watermark)
 
 
 class FetchWait:

@@ -19,8 +19,10 @@ from fetcher.leader_endpoint import PartitionKey
 from kraft.broker.alter_partition_manager import AlterPartitionManager
 from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
-from kraft.broker.purgatory import FetchPurgatory, ProducePurgatory
+from kraft.broker.purgatory import DeleteRecordsPurgatory, FetchPurgatory, ProducePurgatory
+from kraft.broker.record_check_lanes import RecordCheckLanes
 from kraft.broker.vital_task import end_task, start_vital_task
+from kraft.dynamic_configs import dynamic_log_defaults
 from partitions.errors import NotLeaderOrFollower, PartitionError, ReplicaOffline
 from partitions.isr import AlterPartitionProposal, IsrChange
 from partitions.lag_schedule import LagSchedule
@@ -32,9 +34,12 @@ from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.image import MetadataImage, PartitionImage, TopicImage
-from quorum.metadata.records import TOPIC_RESOURCE
+from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 
 log = structlog.get_logger(__name__)
+
+ROOM_CHECK_S = 1.0
+"""How often a replica that met a full disk is tried again."""
 
 
 class UnknownTopicOrPartition(PartitionError):
@@ -62,6 +67,7 @@ class ReplicaManager:
         self._broker_id = broker_id
         self._logs = logs
         self._default_config = default_config
+        self._topic_defaults = default_config
         self._metadata = metadata
         self._alter_partitions = alter_partitions
         self._loop = loop
@@ -77,10 +83,13 @@ class ReplicaManager:
         self._knows_strays = False
         self._deleting: dict[TopicPartition, None] = {}
         self._deletions: dict[asyncio.Task[None], None] = {}
+        self._without_room: dict[tuple[bytes, int], None] = {}
         self._closing = False
         self.metrics = metrics
         self.produce_purgatory = ProducePurgatory(loop)
+        self.delete_records_purgatory = DeleteRecordsPurgatory(loop)
         self.fetch_purgatory = FetchPurgatory(loop)
+        self.record_checks = RecordCheckLanes(logs.executor, loop, halt)
 
     # -- life
 
@@ -92,6 +101,7 @@ class ReplicaManager:
     async def close(self) -> None:
         """Stops copying and watching. The logs are closed by their manager."""
         self._closing = True
+        await self.record_checks.close()
         await end_task(self._lag_task)
         if self._fetchers is not None:
             await self._fetchers.close()
@@ -190,7 +200,11 @@ class ReplicaManager:
         partition = self._partitions.get(key) or self._create(key, topic.topic_id)
         if partition is None:
             return
-        transition = partition.apply_state(state, self.monotonic_ms())
+        try:
+            transition = partition.apply_state(state, self.monotonic_ms())
+        except LogError as error:
+            self._wait_for_room(key, topic.topic_id, error)
+            return
         if transition is Transition.BECAME_LEADER:
             self.metrics.leader_elections += 1
             log.info(
@@ -216,6 +230,8 @@ class ReplicaManager:
         except LogError as error:
             log.error("a replica is offline", partition=str(key), reason=str(error))
             self._offline[key] = error
+            if error.is_transient:
+                self._wait_for_room(key, topic_id, error)
             return None
         self._offline.pop(key, None)
         partition = Partition(
@@ -227,6 +243,19 @@ class ReplicaManager:
         )
         self._partitions[key] = partition
         return partition
+
+    def _wait_for_room(self, key: TopicPartition, topic_id: bytes, error: LogError) -> None:
+        """The disk was full when a replica should have begun or led: nothing changed, it is tried again."""
+        if not error.is_transient:
+            raise error
+        log.error("a replica waits for room on the disk", partition=str(key), reason=str(error))
+        self._without_room[topic_id, key.partition] = None
+
+    def _try_again(self) -> None:
+        """Applies what the metadata says now of the replicas that had no room."""
+        waiting, self._without_room = self._without_room, {}
+        image = self._metadata.image
+        self._apply_all(image, [key for key in waiting if image.partition(*key) is not None])
 
     def _remove(self, key: TopicPartition, topic_id: bytes, removed: list[TopicPartition]) -> None:
         """Ends a replica that is not assigned here any more; its log is to be deleted."""
@@ -245,19 +274,22 @@ class ReplicaManager:
         """Logs of topics that were deleted, made anew, or moved elsewhere, while this broker was away."""
         strays = []
         for key, replica_log in self._logs.logs.items():
-            topic = image.topic(key.topic)
-            state = None if topic is None else image.partition(topic.topic_id, key.partition)
-            is_ours = topic is not None and state is not None and self._broker_id in state.replicas
-            if not is_ours or replica_log.topic_id not in (None, topic.topic_id if topic else None):
+            if not self._is_assigned(image, key, replica_log.topic_id):
                 log.info("a log is not assigned here any more", partition=str(key))
                 strays.append(key)
         for key in self._logs.failed:
-            topic = image.topic(key.topic)
-            state = None if topic is None else image.partition(topic.topic_id, key.partition)
-            if state is None or self._broker_id not in state.replicas:
+            if not self._is_assigned(image, key, self._logs.failed_topic_id(key)):
                 log.info("a log that cannot be used is not assigned here any more", partition=str(key))
                 strays.append(key)
         return strays
+
+    def _is_assigned(self, image: MetadataImage, key: TopicPartition, topic_id: bytes | None) -> bool:
+        """Whether this broker has a replica of the partition, and a folder with this topic id is its."""
+        topic = image.topic(key.topic)
+        state = None if topic is None else image.partition(topic.topic_id, key.partition)
+        if topic is None or state is None or self._broker_id not in state.replicas:
+            return False
+        return topic_id is None or topic_id == topic.topic_id
 
     def _delete_logs(self, keys: list[TopicPartition]) -> None:
         """Deletes logs beside the loop; a new replica of the same name is created when that is done."""
@@ -289,12 +321,19 @@ class ReplicaManager:
             self._fetchers.remove_partitions([key])
 
     def _topic_config(self, topic: str) -> LogConfig:
-        return self._default_config.with_overrides(self._metadata.image.config(TOPIC_RESOURCE, topic))
+        return self._topic_defaults.with_overrides(self._metadata.image.config(TOPIC_RESOURCE, topic))
 
     def _update_configs(self, changes: MetadataChanges, image: MetadataImage) -> None:
-        for resource_type, name in changes.changed_configs:
+        """Gives logs their new configs: those of changed topics, or all if this broker's defaults changed."""
+        defaults = self._topic_defaults
+        if any(resource_type == BROKER_RESOURCE for resource_type, _ in changes.changed_configs):
+            self._topic_defaults = dynamic_log_defaults(self._default_config, image, self._broker_id)
+        names: Iterable[str] = (name for kind, name in changes.changed_configs if kind == TOPIC_RESOURCE)
+        if self._topic_defaults != defaults:
+            names = dict.fromkeys(key.topic for key in self._partitions)
+        for name in names:
             topic = image.topic(name)
-            if resource_type != TOPIC_RESOURCE or topic is None:
+            if topic is None:
                 continue
             config = self._topic_config(name)
             for number in range(len(topic.partitions)):
@@ -325,10 +364,16 @@ class ReplicaManager:
         )
         self.fetch_purgatory.on_high_watermark(key)
 
+    def on_low_watermark(self, partition: Partition) -> None:
+        key = partition.topic_partition
+        if self.delete_records_purgatory.entries_of(key):
+            self.delete_records_purgatory.on_low_watermark(key, partition.low_watermark)
+
     def on_state_change(self, partition: Partition) -> None:
         key = partition.topic_partition
         if not partition.is_leader:
             self.produce_purgatory.fail(key, "NOT_LEADER_OR_FOLLOWER")
+            self.delete_records_purgatory.fail(key, "NOT_LEADER_OR_FOLLOWER")
         self.fetch_purgatory.on_progress(key)
 
     def on_alter_partition(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
@@ -379,7 +424,11 @@ class ReplicaManager:
             wait_s = self._lag_check_s
             if deadline_ms is not None:
                 wait_s = min(wait_s, max(0.0, (deadline_ms - self.monotonic_ms()) / 1000))
+            if self._without_room:
+                wait_s = min(wait_s, ROOM_CHECK_S)
             await asyncio.sleep(wait_s + 0.001)
+            if self._without_room:
+                self._try_again()
             now_ms = self.monotonic_ms()
             for partition in self._lag_schedule.pop_due(now_ms):
                 partition.maybe_shrink(now_ms)

@@ -39,6 +39,8 @@ from kraft.network.limits import NetworkLimits
 from kraft.network.request import decoding
 from kraft.network.response import Answer
 from kraft.network.server import SocketServer
+from partitions.log.cleaner.config import CleanerConfig
+from partitions.log.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log.errors import LogStorageError
 from partitions.log_manager import LogManager
 from quorum.metadata.records import Listener
@@ -49,6 +51,8 @@ log = structlog.get_logger(__name__)
 INCARNATION_ID_BYTES = 16
 LISTENER_GRACE_S = 2.0
 RETENTION_LOGS_PER_STEP = 100
+DELETED_FILES_CHECK_MS = 5_000
+"""How often files that were set aside are looked at: they stay at most so much longer than they have to."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class BrokerServer:
             now_ms=environment.now_ms,
             halt=halt,
             rng=rng,
+            cleaner=_cleaner_config(config),
         )
         self._alter_partitions = AlterPartitionManager(
             config.node_id, self._epoch, self.controller, self._monotonic_ms, rng, halt
@@ -107,12 +112,14 @@ class BrokerServer:
         self.loader.add_publisher(self.metadata)
         self.loader.add_publisher(self.replicas)
         self.lifecycle: BrokerLifecycle | None = None
+        self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
 
     # -- life
 
     def open_logs(self) -> None:
         """Takes the data directories and opens all logs. Blocks. Raises DataDirectoryError."""
         report = self.logs.start(cluster_id=self._identity.cluster_id, node_id=self._config.node_id)
+        self._previous_broker_epoch = report.previous_broker_epoch
         log.info("logs opened", logs=report.logs, clean=report.clean_shutdown)
         for partition, recovery in report.recovered.items():
             log.warning("a log was recovered", partition=str(partition), recovery=str(recovery))
@@ -213,6 +220,7 @@ class BrokerServer:
             listeners=self._advertised(),
             rack=config.get("broker.rack"),
             log_dirs=self._identity.directory_ids,
+            previous_broker_epoch=self._previous_broker_epoch,
         )
         return BrokerLifecycle(
             registration,
@@ -280,10 +288,16 @@ class BrokerServer:
                 self._checkpoint_recovery_points,
             ),
             ("retention", get("log.retention.check.interval.ms"), self._apply_retention),
+            ("delete-files", DELETED_FILES_CHECK_MS, self.logs.remove_deleted),
+            *self._cleaning(),
         ):
             self._tasks.append(
                 start_vital_task(self._every(interval_ms / 1000, action), name, self._environment.halt)
             )
+
+    def _cleaning(self) -> tuple[tuple[str, int, Callable[[], Coroutine[Any, Any, None]]], ...]:
+        cleaner = self.logs.cleaner.config
+        return (("cleaner", cleaner.backoff_ms, self._clean_logs),) if cleaner.enable else ()
 
     async def _every(self, interval_s: float, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Until the broker stops. An action is never cancelled: its job, half done, would run on and
@@ -303,6 +317,7 @@ class BrokerServer:
 
     async def _end_periodic(self) -> None:
         self._stopping.set()
+        self.logs.cleaner.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _checkpoint_high_watermarks(self) -> None:
@@ -319,13 +334,29 @@ class BrokerServer:
         await self.logs.checkpoint_log_start_offsets()
 
     async def _apply_retention(self) -> None:
-        """A round over all logs, in steps with other events between them; first, what is left of deleted ones."""
-        await self.logs.remove_deleted()
+        """A round over all logs, in steps with other events between them."""
         while True:
-            self.logs.delete_old_segments(self.replicas.high_watermark, max_logs=RETENTION_LOGS_PER_STEP)
+            await self.logs.delete_old_segments(
+                self.replicas.high_watermark, max_logs=RETENTION_LOGS_PER_STEP
+            )
             if not self.logs.retention_pending:
                 return
             await asyncio.sleep(0)
+
+    async def _clean_logs(self) -> None:
+        await self.logs.cleaner.clean_dirty_logs(self.replicas.high_watermark)
+
+
+def _cleaner_config(config: ServerConfig) -> CleanerConfig:
+    return CleanerConfig(
+        enable=config.get("log.cleaner.enable"),
+        threads=config.get("log.cleaner.threads"),
+        dedupe_buffer_bytes=config.get("log.cleaner.dedupe.buffer.size"),
+        load_factor=config.get("log.cleaner.io.buffer.load.factor"),
+        io_buffer_bytes=config.get("log.cleaner.io.buffer.size"),
+        io_max_bytes_per_s=config.get("log.cleaner.io.max.bytes.per.second"),
+        backoff_ms=config.get("log.cleaner.backoff.ms"),
+    )
 
 
 def _not_ready(_frame: memoryview, _connection: Connection) -> Answer:

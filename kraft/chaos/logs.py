@@ -23,9 +23,10 @@ from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.verdict import Verdicts
 
 ERRORS = frozenset(("error", "exception", "critical"))
-JUDGED_ELSEWHERE = frozenset(("truncated",))
-"""A replica that is cut below its high watermark says so as an error. Whether the records were allowed to go
-is judged one by one, with the excuse, by the oracles of replication."""
+JUDGED_ELSEWHERE = frozenset(("truncated", "unclean leader election"))
+"""A replica that is cut below its high watermark says so as an error, and so does the controller of a leader
+that may lack records. Whether that leader was right is judged by the oracle of elections, whether the records
+were allowed to go, one by one and with the excuse, by those of replication."""
 VALUES_MAX_CHARACTERS = 2_000
 
 

@@ -6,10 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
+from kraft.protocol.schemas.cluster import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
     DescribeConfigsRequest,
@@ -51,15 +57,30 @@ def run_admin(bootstrap_servers: str, work: Callable[[AdminClient], Awaitable[T]
     return asyncio.run(main())
 
 
-def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+def parse_bootstrap(text: str, option: str = "--bootstrap-server") -> list[tuple[str, int]]:
     """`HOST:PORT[,…]`. Raises UserError for anything else."""
     addresses = []
     for part in text.split(","):
         host, separator, port = part.strip().rpartition(":")
         if not separator or not host or not port.isdecimal():
-            raise UserError(f"--bootstrap-server takes HOST:PORT[,…], not {text!r}", EXIT_USAGE)
+            raise UserError(f"{option} takes HOST:PORT[,…], not {text!r}", EXIT_USAGE)
         addresses.append((host, int(port)))
     return addresses
+
+
+def raise_for(code: int, message: str | None, what: str) -> None:
+    """Raises UserError if the code is an error's: `what` is what is not so, or (for a request that timed
+    out) may or may not be so."""
+    if code:
+        error = ErrorCode(code)
+        text = message or error.message
+        if error is ErrorCode.REQUEST_TIMED_OUT:
+            raise UserError(f"it cannot be told whether {what}: {text} ({error.name})", EXIT_UNDECIDED)
+        raise UserError(f"{what}: {text} ({error.name})")
+
+
+def _resource_text(resource_type: ConfigResourceType, name: str) -> str:
+    return f"{resource_type.name.lower()} {name}" if name else f"all {resource_type.name.lower()}s"
 
 
 class AdminClient:
@@ -101,19 +122,51 @@ class AdminClient:
         self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         return answer
 
+    async def request_of(self, broker_id: int, message: Message, *, version: int) -> Message:
+        """Asks one broker of the cluster, for what only it answers. Raises UserError."""
+        if broker_id not in self._addresses:
+            await self.metadata([])
+        connection = await self._connection_to(broker_id)
+        if connection is None:
+            raise UserError(
+                f"broker {broker_id} is not there: it is not registered, fenced, or does not answer"
+            )
+        return await connection.request(message, version, timeout_s=REQUEST_TIMEOUT_S)
+
     async def describe_configs(
         self, resource_type: ConfigResourceType, name: str
     ) -> list[DescribeConfigsResourceResult]:
-        """All configs of one resource. Raises UserError."""
+        """All configs of one resource; those of a broker are asked of it. Raises UserError."""
         resource = DescribeConfigsResource(resource_type=resource_type, resource_name=name)
+        request = DescribeConfigsRequest(resources=[resource])
         answer = cast(
             "DescribeConfigsResponse",
-            await self.request(DescribeConfigsRequest(resources=[resource]), version=CONFIGS_VERSION),
+            await self.request_for(resource_type, name, request, version=CONFIGS_VERSION),
         )
         result = answer.results[0]
-        if result.error_code:
-            raise UserError(f"{name}: {result.error_message or ErrorCode(result.error_code).message}")
+        raise_for(result.error_code, result.error_message, _resource_text(resource_type, name))
         return result.configs
+
+    async def request_for(
+        self, resource_type: ConfigResourceType, name: str, message: Message, *, version: int
+    ) -> Message:
+        """Asks the broker that the resource is, or any if it is none."""
+        if resource_type is ConfigResourceType.BROKER and name:
+            return await self.request_of(int(name), message, version=version)
+        return await self.request(message, version=version)
+
+    async def eligible_leaders(self, topic: str) -> dict[int, list[int]]:
+        """The eligible leader replicas of each partition of a topic (KIP-966)."""
+        found: dict[int, list[int]] = {}
+        cursor: Cursor | None = None
+        while True:
+            request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=topic)], cursor=cursor)
+            answer = cast("DescribeTopicPartitionsResponse", await self.request(request, version=0))
+            partitions = [partition for result in answer.topics for partition in result.partitions]
+            found |= {p.partition_index: p.eligible_leader_replicas or [] for p in partitions}
+            cursor = answer.next_cursor
+            if cursor is None or not partitions:
+                return found
 
     async def end_offsets(
         self, broker_id: int, topic: str, partitions: list[int], replica_id: int

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kraft.cli import chaos, cluster, storage, topics
+from kraft.cli import chaos, cluster, configs, log, metadata, quorum, storage, topics
 from kraft.cli.consume import consume
 from kraft.cli.demo.run import demo
 from kraft.cli.errors import EXIT_DONE, UserError
@@ -23,6 +23,10 @@ app = typer.Typer(
 )
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
+app.add_typer(configs.app, name="configs")
+app.add_typer(quorum.app, name="quorum")
+app.add_typer(metadata.app, name="metadata")
+app.add_typer(log.app, name="log")
 app.add_typer(storage.app, name="storage")
 app.add_typer(chaos.app, name="chaos")
 app.command()(produce)
@@ -43,9 +47,28 @@ def server(
 @app.command()
 def version() -> None:
     """Print the version."""
+    _print_version()
+
+
+def _print_version() -> None:
     from importlib.metadata import version as installed
 
     print_line(installed("kraft"))
+
+
+def _version_option(wanted: bool) -> None:
+    if wanted:
+        _print_version()
+        raise typer.Exit
+
+
+@app.callback()
+def kraft(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version_option, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A self-managed, replicated log that speaks Kafka's protocol."""
 
 
 def run(arguments: list[str]) -> int:

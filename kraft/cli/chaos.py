@@ -29,6 +29,7 @@ from kraft.cli.chaos_options import (
     jobs_or_cores,
     select,
 )
+from kraft.cli.chaos_quorum import quorum
 from kraft.cli.demo.run import ends_like_ctrl_c
 from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import Json
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from kraft.chaos.report import Asked
 
 app = typer.Typer(help="Whole clusters under deterministic simulation: one seed decides everything.")
+app.command()(quorum)
 
 
 @app.command()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
+
+from kraft.cli.errors import EXIT_USAGE, UserError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 Bootstrap = Annotated[
     str,
@@ -13,5 +20,31 @@ Bootstrap = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+ControllerConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A node's server.properties: ask the controllers that it names, with the secret in it.",
+    ),
+]
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+def parse_pairs(texts: list[str], option: str) -> list[tuple[str, str]]:
+    """The key=value of an option that may be given more than once. Raises UserError for anything else."""
+    pairs = []
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise UserError(f"{option} takes key=value, not {text!r}", EXIT_USAGE)
+        pairs.append((key, value))
+    return pairs
+
+
+def reflowed(command: Command) -> Command:
+    """A command whose help is broken into lines by the terminal's width, not by the source's."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return command

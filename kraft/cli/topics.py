@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from kraft.cli.admin import AdminClient, run_admin
-from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
-from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from kraft.cli.admin import AdminClient, raise_for, run_admin
+from kraft.cli.delete_records import delete_records
+from kraft.cli.elections import elect_leaders
+from kraft.cli.ids import uuid_text
+from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
 from kraft.cli.output import print_json, print_line, print_table
-from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.configs import ConfigResourceType, ConfigSource
 from kraft.protocol.schemas.metadata import MetadataResponseTopic
 from kraft.protocol.schemas.offsets import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
@@ -39,41 +39,34 @@ def create(
     replication_factor: Annotated[int, typer.Option(min=1, help="Replicas of each partition.")] = 1,
     config: Annotated[list[str] | None, typer.Option(help="A topic config, key=value.")] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
 ) -> None:
     """Create a topic; returns when it is committed."""
-    configs = [CreatableTopicConfig(name=key, value=value) for key, value in _parse_configs(config or [])]
+    configs = [
+        CreatableTopicConfig(name=key, value=value) for key, value in parse_pairs(config or [], "--config")
+    ]
     topic = CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
     )
 
-    async def work(admin: AdminClient) -> None:
+    async def work(admin: AdminClient) -> Any:
         answer: Any = await admin.request(
             CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), version=7
         )
-        _raise_for(
-            answer.topics[0].error_code, answer.topics[0].error_message, f"topic {name} was not created"
+        result = answer.topics[0]
+        raise_for(result.error_code, result.error_message, f"topic {name} was not created")
+        return result
+
+    created = run_admin(bootstrap_server, work)
+    if as_json:
+        print_json(
+            {
+                "name": name,
+                "topic_id": uuid_text(created.topic_id),
+                "partitions": created.num_partitions,
+                "replication_factor": created.replication_factor,
+            }
         )
-
-    run_admin(bootstrap_server, work)
-
-
-def _parse_configs(pairs: list[str]) -> list[tuple[str, str]]:
-    parsed = []
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not separator or not key:
-            raise UserError(f"--config takes key=value, not {pair!r}", EXIT_USAGE)
-        parsed.append((key, value))
-    return parsed
-
-
-def _raise_for(code: int, message: str | None, what: str) -> None:
-    if code:
-        error = ErrorCode(code)
-        text = message or error.message
-        if error is ErrorCode.REQUEST_TIMED_OUT:
-            raise UserError(f"it cannot be told whether {what}: {text} ({error.name})", EXIT_UNDECIDED)
-        raise UserError(f"{what}: {text} ({error.name})")
 
 
 @app.command("list")
@@ -95,17 +88,13 @@ def list_(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False
 def _listed(topic: MetadataResponseTopic) -> dict[str, Any]:
     return {
         "name": topic.name,
-        "topic_id": _uuid_text(topic.topic_id),
+        "topic_id": uuid_text(topic.topic_id),
         "partitions": len(topic.partitions),
         "replication_factor": max(
             (len(partition.replica_nodes) for partition in topic.partitions), default=0
         ),
         "internal": topic.is_internal,
     }
-
-
-def _uuid_text(topic_id: bytes) -> str:
-    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 @app.command()
@@ -124,8 +113,9 @@ def describe(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_jso
 
 async def _describe(admin: AdminClient, name: str) -> dict[str, Any]:
     topic = (await admin.metadata([name])).topics[0]
-    _raise_for(topic.error_code, None, f"topic {name}")
+    raise_for(topic.error_code, None, f"topic {name}")
     configs = await admin.describe_configs(ConfigResourceType.TOPIC, name)
+    eligible = await admin.eligible_leaders(name)
     partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
     by_leader: dict[int, list[int]] = {}
     by_replica: dict[int, list[int]] = {}
@@ -143,7 +133,7 @@ async def _describe(admin: AdminClient, name: str) -> dict[str, Any]:
             log_ends.setdefault(number, {})[str(replica)] = offset
     return {
         "name": name,
-        "topic_id": _uuid_text(topic.topic_id),
+        "topic_id": uuid_text(topic.topic_id),
         "configs": {
             config.name: config.value
             for config in configs
@@ -156,7 +146,7 @@ async def _describe(admin: AdminClient, name: str) -> dict[str, Any]:
                 "leader_epoch": partition.leader_epoch,
                 "replicas": partition.replica_nodes,
                 "isr": partition.isr_nodes,
-                "elr": [],
+                "elr": eligible.get(partition.partition_index, []),
                 "hw": high_watermarks.get(partition.partition_index, -1),
                 "leo": log_ends.get(partition.partition_index, {}),
             }
@@ -168,7 +158,7 @@ async def _describe(admin: AdminClient, name: str) -> dict[str, Any]:
 def _table(document: dict[str, Any]) -> Table:
     configs = ", ".join(f"{key}={value}" for key, value in document["configs"].items()) or "defaults"
     table = Table(title=f"{document['name']} ({document['topic_id']}): {configs}")
-    for column in ("partition", "leader", "epoch", "replicas", "isr", "high watermark", "log ends"):
+    for column in ("partition", "leader", "epoch", "replicas", "isr", "elr", "high watermark", "log ends"):
         table.add_column(column)
     for partition in document["partitions"]:
         missing = set(partition["replicas"]) - set(partition["isr"])
@@ -179,6 +169,7 @@ def _table(document: dict[str, Any]) -> Table:
             str(partition["leader_epoch"]),
             ",".join(map(str, partition["replicas"])),
             f"[{colour}]{','.join(map(str, partition['isr']))}[/{colour}]",
+            ",".join(map(str, partition["elr"])),
             str(partition["hw"]),
             " ".join(f"{replica}:{offset}" for replica, offset in partition["leo"].items()),
         )
@@ -190,6 +181,7 @@ def alter(
     name: Name,
     partitions: Annotated[int, typer.Option(min=1, help="The new number of partitions, all counted.")],
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
 ) -> None:
     """Add partitions to a topic."""
     topic = CreatePartitionsTopic(name=name, count=partitions)
@@ -198,23 +190,32 @@ def alter(
         answer: Any = await admin.request(
             CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), version=3
         )
-        _raise_for(
+        raise_for(
             answer.results[0].error_code, answer.results[0].error_message, f"topic {name} was not altered"
         )
 
     run_admin(bootstrap_server, work)
+    if as_json:
+        print_json({"name": name, "partitions": partitions})
 
 
 @app.command()
-def delete(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+def delete(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
     """Delete a topic and its data."""
     topic = DeleteTopicState(name=name)
 
-    async def work(admin: AdminClient) -> None:
+    async def work(admin: AdminClient) -> Any:
         answer: Any = await admin.request(
             DeleteTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), version=6
         )
         result = answer.responses[0]
-        _raise_for(result.error_code, result.error_message, f"topic {name} was not deleted")
+        raise_for(result.error_code, result.error_message, f"topic {name} was not deleted")
+        return result
 
-    run_admin(bootstrap_server, work)
+    deleted = run_admin(bootstrap_server, work)
+    if as_json:
+        print_json({"name": name, "topic_id": uuid_text(deleted.topic_id)})
+
+
+app.command("delete-records")(reflowed(delete_records))
+app.command("elect-leaders")(reflowed(elect_leaders))

@@ -41,6 +41,7 @@ class ControllerSnapshot:
     epoch: int
     pending_proposals: int
     image: MetadataImage
+    unclean_elections: int = 0
 
 
 class MetricsSource(Protocol):
@@ -174,6 +175,11 @@ def controller_families(controller: ControllerSnapshot) -> Iterator[Metric]:
         ("pendingproposals", "Proposals that are not committed yet.", controller.pending_proposals),
     ):
         yield _gauge(f"kafka_controller_kafkacontroller_{name}", text, value)
+    yield CounterMetricFamily(
+        "kafka_controller_controllerstats_uncleanleaderelections",
+        "Leaders elected although they may lack acknowledged records.",
+        value=controller.unclean_elections,
+    )
     yield _gauge(
         "kafka_server_raft_metrics_current_leader", "The quorum's leader, or -1.", controller.leader_id
     )

@@ -53,4 +53,5 @@ class NodeMetricsSource:
             epoch=controller.epoch,
             pending_proposals=controller.pending_proposals,
             image=controller.image,
+            unclean_elections=controller.unclean_elections.count,
         )

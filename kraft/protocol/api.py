@@ -138,10 +138,25 @@ APIS: Mapping[ApiKey, Api] = MappingProxyType(
         ApiKey.API_VERSIONS: Api(_versions(0, 4), 3, "schemas.api_versions", "ApiVersions"),
         ApiKey.CREATE_TOPICS: Api(_versions(2, 7), 5, "schemas.topics", "CreateTopics"),
         ApiKey.DELETE_TOPICS: Api(_versions(1, 6), 4, "schemas.topics", "DeleteTopics"),
+        ApiKey.DELETE_RECORDS: Api(_versions(0, 2), 2, "schemas.delete_records", "DeleteRecords"),
         ApiKey.INIT_PRODUCER_ID: Api(_versions(0, 5), 2, "schemas.producers", "InitProducerId"),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Api(_versions(2, 4), 4, "schemas.offsets", "OffsetForLeaderEpoch"),
         ApiKey.DESCRIBE_CONFIGS: Api(_versions(1, 4), 4, "schemas.configs", "DescribeConfigs"),
         ApiKey.CREATE_PARTITIONS: Api(_versions(0, 3), 2, "schemas.topics", "CreatePartitions"),
+        ApiKey.ALTER_CONFIGS: Api(_versions(0, 2), 2, "schemas.alter_configs", "AlterConfigs"),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: Api(
+            _versions(0, 1), 1, "schemas.incremental_alter_configs", "IncrementalAlterConfigs"
+        ),
+        ApiKey.ELECT_LEADERS: Api(_versions(0, 2), 2, "schemas.elections", "ElectLeaders"),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api(
+            _versions(0, 1), 0, "schemas.reassignments", "AlterPartitionReassignments"
+        ),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: Api(
+            _versions(0, 0), 0, "schemas.reassignments", "ListPartitionReassignments"
+        ),
+        ApiKey.DESCRIBE_QUORUM: Api(_versions(0, 2), 0, "schemas.quorum", "DescribeQuorum"),
+        ApiKey.UPDATE_FEATURES: Api(_versions(0, 2), 0, "schemas.features", "UpdateFeatures"),
+        ApiKey.UNREGISTER_BROKER: Api(_versions(0, 0), 0, "schemas.cluster", "UnregisterBroker"),
         ApiKey.DESCRIBE_CLUSTER: Api(_versions(0, 2), 0, "schemas.cluster", "DescribeCluster"),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api(
             _versions(0, 0), 0, "schemas.cluster", "DescribeTopicPartitions"

@@ -9,18 +9,24 @@ overrides. Names, units, defaults and ranges are Kafka's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from partitions.log.errors import InvalidConfig
 
 INT_MAX: Final = 2**31 - 1
+LONG_MIN: Final = -(2**63)
 LONG_MAX: Final = 2**63 - 1
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 CREATE_TIME: Final = "CreateTime"
+COMPACT: Final = "compact"
+DELETE: Final = "delete"
+PRODUCER_CODEC: Final = "producer"
+"""`compression.type` of a topic whose batches stay as their producer compressed them."""
+UNCOMPRESSED: Final = "uncompressed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +39,49 @@ class LogConfig:
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1024 * 1024 + 12
     message_timestamp_type: str = CREATE_TIME
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = _HOUR_MS
+    compression_type: str = PRODUCER_CODEC
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    file_delete_delay_ms: int = _MINUTE_MS
     retention_ms: int = 168 * _HOUR_MS
     retention_bytes: int = -1
     cleanup_policy: str = "delete"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    delete_retention_ms: int = 24 * _HOUR_MS
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
+
+    # What follows from the above is asked at every append, so it is worked out once.
+
+    is_compacted: bool = field(init=False, repr=False, compare=False)
+    """Whether only the last record of each key has to be kept: every record needs a key then."""
+    deletes: bool = field(init=False, repr=False, compare=False)
+    """Whether old segments go by age and size, and DeleteRecords may move the log's start."""
+    max_segment_ms: int = field(init=False, repr=False, compare=False)
+    """The age at which a segment is closed: what is active is not compacted."""
+    opens_every_batch: bool = field(init=False, repr=False, compare=False)
+    """Whether a leader looks into every batch (each that is not in the topic's codec)."""
+
+    def __post_init__(self) -> None:
+        policies = self.cleanup_policy.split(",")
+        is_compacted = "compact" in policies
+        derived: dict[str, object] = {
+            "is_compacted": is_compacted,
+            "deletes": "delete" in policies,
+            "max_segment_ms": min(self.segment_ms, self.max_compaction_lag_ms)
+            if is_compacted
+            else self.segment_ms,
+            "opens_every_batch": is_compacted
+            or self.compression_type != PRODUCER_CODEC
+            or self.message_timestamp_before_max_ms != LONG_MAX,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def with_overrides(self, overrides: Mapping[str, str]) -> LogConfig:
         """This configuration with a topic's own values. Raises InvalidConfig."""
@@ -52,7 +96,7 @@ class LogConfig:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-ConfigValue = int | str | bool
+ConfigValue = int | float | str | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +144,31 @@ def _choice(*choices: str) -> Callable[[str], ConfigValue]:
     return parse
 
 
+def _gzip_level(text: str) -> ConfigValue:
+    value = _integer(-1, 9)(text)
+    if value == 0:
+        raise ValueError("0 is neither between 1 and 9 nor -1")
+    return value
+
+
+def _fraction(text: str) -> ConfigValue:
+    try:
+        value = float(text.strip())
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{value} is not between 0 and 1")
+    return value
+
+
+def _cleanup_policy(text: str) -> ConfigValue:
+    policies = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for policy in policies:
+        if policy not in (COMPACT, DELETE):
+            raise ValueError(f"{policy!r} is not supported; use {COMPACT}, {DELETE} or {COMPACT},{DELETE}")
+    return ",".join(policies)
+
+
 def _boolean(text: str) -> ConfigValue:
     value = text.strip().lower()
     if value not in ("true", "false"):
@@ -110,8 +179,39 @@ def _boolean(text: str) -> ConfigValue:
 _KEYS: Final = (
     TopicConfigKey(
         "cleanup.policy", "list", "cleanup_policy", "log.cleanup.policy",
-        "How old segments are discarded: delete removes them by age and size.",
-        _choice("delete"),
+        "What becomes of old records: delete removes segments by age and size, compact keeps the last value of each"
+        " key; both may be set.",
+        _cleanup_policy,
+    ),
+    TopicConfigKey(
+        "compression.gzip.level", "int", "compression_gzip_level", "compression.gzip.level",
+        "The level at which the broker compresses where compression.type is gzip; -1 for the library's own.",
+        _gzip_level,
+    ),
+    TopicConfigKey(
+        "compression.lz4.level", "int", "compression_lz4_level", "compression.lz4.level",
+        "The level at which the broker compresses where compression.type is lz4; 9 is the fast compressor.",
+        _integer(1, 17),
+    ),
+    TopicConfigKey(
+        "compression.type", "string", "compression_type", "compression.type",
+        "The codec that batches are stored in; producer leaves them as they come.",
+        _choice("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCER_CODEC),
+    ),
+    TopicConfigKey(
+        "compression.zstd.level", "int", "compression_zstd_level", "compression.zstd.level",
+        "The level at which the broker compresses where compression.type is zstd.",
+        _integer(-131072, 22),
+    ),
+    TopicConfigKey(
+        "delete.retention.ms", "long", "delete_retention_ms", "log.cleaner.delete.retention.ms",
+        "How long a compacted topic keeps a record without a value, which deletes its key, once it has been cleaned.",
+        _integer(0, LONG_MAX),
+    ),
+    TopicConfigKey(
+        "file.delete.delay.ms", "long", "file_delete_delay_ms", "log.segment.delete.delay.ms",
+        "How long a file that was given up stays, renamed, before it is removed.",
+        _integer(0, LONG_MAX),
     ),
     TopicConfigKey(
         "index.interval.bytes", "int", "index_interval_bytes", "log.index.interval.bytes",
@@ -119,14 +219,41 @@ _KEYS: Final = (
         _integer(0, INT_MAX),
     ),
     TopicConfigKey(
+        "max.compaction.lag.ms", "long", "max_compaction_lag_ms", "log.cleaner.max.compaction.lag.ms",
+        "The longest time that a record of a compacted topic waits for its cleaning.",
+        _integer(1, LONG_MAX),
+    ),
+    TopicConfigKey(
         "max.message.bytes", "int", "max_message_bytes", "message.max.bytes",
         "The largest record batch that is accepted.",
         _integer(0, INT_MAX),
     ),
     TopicConfigKey(
+        "message.timestamp.after.max.ms", "long", "message_timestamp_after_max_ms",
+        "log.message.timestamp.after.max.ms",
+        "How far a record's timestamp may lie after the broker's clock, unless it is that of the append.",
+        _integer(0, LONG_MAX),
+    ),
+    TopicConfigKey(
+        "message.timestamp.before.max.ms", "long", "message_timestamp_before_max_ms",
+        "log.message.timestamp.before.max.ms",
+        "How far a record's timestamp may lie before the broker's clock, unless it is that of the append.",
+        _integer(0, LONG_MAX),
+    ),
+    TopicConfigKey(
         "message.timestamp.type", "string", "message_timestamp_type", "log.message.timestamp.type",
         "Whether a record carries the time of its creation or that of its append.",
         _choice(CREATE_TIME, LOG_APPEND_TIME),
+    ),
+    TopicConfigKey(
+        "min.cleanable.dirty.ratio", "double", "min_cleanable_dirty_ratio", "log.cleaner.min.cleanable.ratio",
+        "How much of a compacted log must be new since its last cleaning for the next one.",
+        _fraction,
+    ),
+    TopicConfigKey(
+        "min.compaction.lag.ms", "long", "min_compaction_lag_ms", "log.cleaner.min.compaction.lag.ms",
+        "The shortest time that a record of a compacted topic stays even if a newer one has its key.",
+        _integer(0, LONG_MAX),
     ),
     TopicConfigKey(
         "min.insync.replicas", "int", "min_insync_replicas", "min.insync.replicas",
@@ -195,8 +322,13 @@ def parse_topic_config(name: str, text: str) -> ConfigValue:
 
 def validate_topic_configs(overrides: Mapping[str, str]) -> None:
     """Checks a topic's configuration before it is created or altered. Raises InvalidConfig."""
-    for name, text in overrides.items():
-        parse_topic_config(name, text)
+    config = LogConfig().with_overrides(overrides)
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise InvalidConfig(
+            "max.compaction.lag.ms",
+            f"min.compaction.lag.ms of {config.min_compaction_lag_ms} is above"
+            f" max.compaction.lag.ms of {config.max_compaction_lag_ms}",
+        )
 
 
 def server_log_config(properties: Mapping[str, str]) -> LogConfig:
@@ -222,6 +354,11 @@ def server_log_config_keys() -> tuple[str, ...]:
     for coarser in _COARSER_SYNONYMS.values():
         names.extend(name for name, _ in coarser)
     return tuple(sorted(names))
+
+
+def server_synonyms(name: str) -> tuple[str, ...]:
+    """A server's key and those in coarser units that count where it is not set, in that order."""
+    return (name, *(coarser for coarser, _ in _COARSER_SYNONYMS.get(name, ())))
 
 
 def _server_value(synonym: str, properties: Mapping[str, str]) -> tuple[str, str | None]:

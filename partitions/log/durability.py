@@ -9,6 +9,7 @@ flushes through its executor.
 from __future__ import annotations
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, encode_checkpoint
+from partitions.log.cleaner.swap import SegmentSwap
 from partitions.log.errors import LogStorageError
 from partitions.log.flush import FlushJob
 from partitions.log.opening import OpenedLog, OpenRequest
@@ -30,6 +31,7 @@ class DurableLog:
 
     __slots__ = (
         "_checkpointed",
+        "_clean_checkpointed",
         "_closed",
         "_epochs_dirty",
         "_generation",
@@ -42,7 +44,9 @@ class DurableLog:
         "_segments",
         "_snapshot_offset",
         "_storage",
+        "_swap",
         "_unsynced_sealed",
+        "clean_offset",
         "config",
         "directory",
         "epochs",
@@ -93,6 +97,11 @@ class DurableLog:
         if not opened.report.clean:
             self._unsynced_sealed = opened.segments.from_offset(opened.recovery_point)[:-1]
         self._closed = False
+        self._swap: SegmentSwap | None = None
+        self._clean_checkpointed = request.clean_offset
+        limit = opened.log_end_offset if opened.limits is None else opened.limits.recovery_point
+        self.clean_offset = min(request.clean_offset, limit, opened.log_end_offset)
+        """Up to here the log was compacted; not above the recovery point."""
 
     def _ensure_open(self) -> None:
         if self._closed:
@@ -283,10 +292,25 @@ class DurableLog:
         self._checkpointed = TruncationCheckpoint(*map(max, self._checkpointed, now))
         return now
 
+    def begin_clean_checkpoint(self) -> int:
+        """The clean offset for its checkpoint file, which is about to be written."""
+        self._clean_checkpointed = max(self._clean_checkpointed, self.clean_offset)
+        return self.clean_offset
+
     def complete_checkpoint(
-        self, *, recovery_point: int | None = None, log_start_offset: int | None = None
+        self,
+        *,
+        recovery_point: int | None = None,
+        log_start_offset: int | None = None,
+        clean_offset: int | None = None,
     ) -> None:
-        """A checkpoint file holds this value, which `begin_checkpoint` gave, durably."""
+        """A checkpoint file holds this value, which `begin_checkpoint` gave, durably.
+
+        The clean offset is written after a recovery point that is not below it, so that whatever caps
+        the one caps the other.
+        """
+        if clean_offset is not None:
+            self._clean_checkpointed = clean_offset
         known = self._checkpointed
         self._checkpointed = TruncationCheckpoint(
             known.recovery_point if recovery_point is None else recovery_point,
@@ -300,6 +324,7 @@ class DurableLog:
             self._limits is not None
             and self._checkpointed.recovery_point <= self.recovery_point
             and self._checkpointed.log_start_offset <= self.log_start_offset
+            and self._clean_checkpointed <= self.clean_offset
         ):
             self._storage.remove(f"{self.directory}/{TRUNCATION_CHECKPOINT}")
             self._limits = None
@@ -317,6 +342,13 @@ class DurableLog:
         )
         self._limits = limits
 
+    # ---- compaction
+
+    def _settle_swap(self) -> None:
+        """Ends a swap of segments that is under way, before the segments change otherwise."""
+        if self._swap is not None:
+            self._swap.settle()
+
     # ---- closing
 
     def close(self) -> None:
@@ -324,6 +356,7 @@ class DurableLog:
         if self._closed:
             return
         self._storage.ensure_usable()
+        self._settle_swap()
         active = self._segments.active
         try:
             active.persist_indexes(final=True)
@@ -337,6 +370,7 @@ class DurableLog:
     def abandon(self) -> None:
         """Lets go of files and memory without flushing: the log is deleted, or its disk is gone."""
         self._limits = None
+        self._swap = None
         self._release()
 
     def _release(self) -> None:

@@ -7,11 +7,16 @@ wire, people read the sentences.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 
 class LogError(Exception):
     """Base of the log's errors; `code` is the name of Kafka's error."""
 
     code = "UNKNOWN_SERVER_ERROR"
+    is_transient = False
+    """Whether nothing was changed, and the same may succeed later on this very log."""
 
 
 class OffsetOutOfRange(LogError):
@@ -36,6 +41,31 @@ class AppendError(LogError):
         self.code = code
 
 
+class NoRoomToAppend(AppendError):
+    """The disk is full: what was written of the append was cut away again."""
+
+    is_transient = True
+
+    def __init__(self, message: str) -> None:
+        super().__init__("KAFKA_STORAGE_ERROR", message)
+
+
+class RecordError(NamedTuple):
+    """What is wrong with one record of an append: its place in it from 0 on, Kafka's error name, a sentence."""
+
+    batch_index: int
+    code: str
+    message: str
+
+
+class InvalidRecords(AppendError):
+    """An append refused for single records, which it names, at least one (KIP-467)."""
+
+    def __init__(self, code: str, message: str, record_errors: Sequence[RecordError]) -> None:
+        super().__init__(code, message)
+        self.record_errors = tuple(record_errors)
+
+
 class UnexpectedAppendOffset(AppendError):
     """A follower was handed batches that do not start at or after its log end offset, in order."""
 
@@ -48,6 +78,12 @@ class LogStorageError(LogError):
     """The disk failed under the log, or the log was closed by such a failure before."""
 
     code = "KAFKA_STORAGE_ERROR"
+
+
+class NoSpaceLeft(LogStorageError):
+    """The disk is full: a file could not be replaced or a folder not be made."""
+
+    is_transient = True
 
 
 class LogCorruptError(LogError):

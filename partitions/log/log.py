@@ -9,25 +9,35 @@ Kafka's (record batch v2, KIP-98; leader epochs, KIP-101).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 from partitions.disk import Buffer, Disk
 from partitions.log.append import NO_TIME, AppendInfo, Stamped, split_by_size, stamp_batches, with_append_time
+from partitions.log.cleanable import CleanableLog
 from partitions.log.config import INT_MAX, LOG_APPEND_TIME, LogConfig
-from partitions.log.errors import AppendError, LogStorageError, OffsetOutOfRange, UnexpectedAppendOffset
+from partitions.log.errors import (
+    AppendError,
+    LogStorageError,
+    NoRoomToAppend,
+    NoSpaceLeft,
+    OffsetOutOfRange,
+    UnexpectedAppendOffset,
+)
 from partitions.log.opening import OpenRequest, inconsistent_topic_id, open_log
 from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata
 from partitions.log.producer_state import BatchRange
 from partitions.log.reader import ReadResult, TimestampedOffset
+from partitions.log.record_checks import check_records, must_open, takes_no_time
 from partitions.log.segment import Segment
-from partitions.log.shortening import ShortenableLog
-from partitions.log.storage import LogStorage
-from partitions.log.validation import Origin, check_follower_append, check_leader_append
+from partitions.log.storage import LogStorage, is_disk_full
+from partitions.log.validation import CheckedBatches, Origin, check_follower_append, check_leader_append
 from partitions.ports import Halt, NowMs
 from partitions.topic_partition import TopicPartition
 
 
-class PartitionLog(ShortenableLog):
+class PartitionLog(CleanableLog):
     """The segments of one partition, its leader epochs and its producers."""
 
     __slots__ = ()
@@ -44,25 +54,35 @@ class PartitionLog(ShortenableLog):
         halt: Halt,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        clean_offset: int = 0,
         clean_shutdown: bool = False,
         topic_id: bytes | None = None,
         storage: LogStorage | None = None,
     ) -> PartitionLog:
         """Opens the log in `directory`, creating it if there is none.
 
-        `recovery_point` and `log_start_offset` come from the data directory's checkpoints: what is
-        below the first was flushed. With `clean_shutdown` nothing is checked. `storage` is shared by
-        the logs of one lane; without it the log has its own. Raises LogCorruptError (damage that no
-        crash explains), InconsistentTopicId, LogStorageError.
+        `recovery_point`, `log_start_offset` and `clean_offset` come from the data directory's
+        checkpoints: what is below the first was flushed, what is below the last was compacted. With
+        `clean_shutdown` nothing is checked. `storage` is shared by the logs of one lane; without it the
+        log has its own. Raises LogCorruptError (damage that no crash explains), InconsistentTopicId,
+        LogStorageError.
         """
         request = OpenRequest(
-            directory, config, now_ms(), recovery_point, log_start_offset, clean_shutdown, topic_id
+            directory,
+            config,
+            now_ms(),
+            recovery_point,
+            log_start_offset,
+            clean_shutdown,
+            topic_id,
+            clean_offset,
         )
         shared = storage if storage is not None else LogStorage(disk, halt)
         try:
             opened = open_log(shared, request)
         except OSError as error:
-            raise LogStorageError(f"opening the log {directory} failed: {error}") from error
+            kind = NoSpaceLeft if is_disk_full(error) else LogStorageError
+            raise kind(f"opening the log {directory} failed: {error}") from error
         return cls(shared, topic_partition, request, opened, now_ms, owns_storage=storage is None)
 
     @property
@@ -100,8 +120,24 @@ class PartitionLog(ShortenableLog):
 
     # ---- append
 
+    def check_beside(self, records: Buffer) -> Callable[[], CheckedBatches] | None:
+        """A client's records that take long to check: the job does it, sharing nothing with the log.
+
+        What it returns goes to `append_as_leader` in place of the records. None where there is little to
+        do. Raises, and the job does, AppendError.
+        """
+        config = self.config
+        if not config.opens_every_batch or takes_no_time(records):
+            return None
+        view = records if isinstance(records, memoryview) else memoryview(records)
+        checked = check_leader_append(view, max_message_bytes=config.max_message_bytes, origin="client")
+        now_ms = self._now_ms()
+        if not must_open(checked.batches, config, now_ms):
+            return None
+        return partial(check_records, checked, config, now_ms)
+
     def append_as_leader(
-        self, records: Buffer, *, leader_epoch: int, origin: Origin = "client"
+        self, records: Buffer | CheckedBatches, *, leader_epoch: int, origin: Origin = "client"
     ) -> AppendInfo:
         """Checks the batches, gives them the next offsets and `leader_epoch`, writes them at once.
 
@@ -109,11 +145,17 @@ class PartitionLog(ShortenableLog):
         AppendError whose `code` says why nothing was appended.
         """
         self._ensure_open()
-        view = records if isinstance(records, memoryview) else memoryview(records)
         config = self.config
-        batches, idempotent = check_leader_append(
-            view, max_message_bytes=config.max_message_bytes, origin=origin
-        )
+        if isinstance(records, CheckedBatches):
+            checked = records
+        else:
+            view = records if isinstance(records, memoryview) else memoryview(records)
+            checked = check_leader_append(view, max_message_bytes=config.max_message_bytes, origin=origin)
+            if origin != "raft":
+                now_ms = self._now_ms()
+                if must_open(checked.batches, config, now_ms):
+                    checked = check_records(checked, config, now_ms)
+        view, batches, idempotent = checked
         latest = self.epochs.latest_epoch
         if len(view) > config.segment_bytes or (latest is not None and leader_epoch < latest):
             raise self._refusal(len(view), leader_epoch, latest)
@@ -220,7 +262,7 @@ class PartitionLog(ShortenableLog):
             try:
                 active = self._roll()
             except OSError as error:
-                raise AppendError("KAFKA_STORAGE_ERROR", f"no new segment could be made: {error}") from error
+                raise _append_error(f"no new segment could be made: {error}", error) from error
         if last_offset - active.base_offset > INT_MAX:
             raise UnexpectedAppendOffset(
                 f"the hole from offset {self.log_end_offset} to {last_offset} is too wide for a segment",
@@ -237,7 +279,7 @@ class PartitionLog(ShortenableLog):
         """Cuts away what a failed write left, so that the disk may be full without being torn."""
         if self._storage.file(segment.log_path).size() != size_bytes:
             self._storage.truncate_durably(segment.log_path, size_bytes)
-        raise AppendError("KAFKA_STORAGE_ERROR", f"writing to {segment.log_path} failed: {error}") from error
+        raise _append_error(f"writing to {segment.log_path} failed: {error}", error) from error
 
     # ---- read
 
@@ -280,3 +322,8 @@ class PartitionLog(ShortenableLog):
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """KIP-279: (largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+
+def _append_error(message: str, error: OSError) -> AppendError:
+    """A client tries again in either case; a follower does so only where the disk is full."""
+    return NoRoomToAppend(message) if is_disk_full(error) else AppendError("KAFKA_STORAGE_ERROR", message)

@@ -44,13 +44,17 @@ def decode_meta_properties(content: bytes, path: str) -> MetaProperties:
             values[key.strip()] = value.strip()
     if values.get("version") != _VERSION:
         raise DataDirectoryError(
-            f"{path} has version {values.get('version')!r}, only {_VERSION} is supported"
+            f"{path} has version {values.get('version')!r}, only {_VERSION} is supported; restore it if it is damaged"
         )
     missing = [key for key in ("cluster.id", "node.id", "directory.id") if not values.get(key)]
     if missing:
-        raise DataDirectoryError(f"{path} lacks {', '.join(missing)}; format the directory anew")
+        raise DataDirectoryError(
+            f"{path} lacks {', '.join(missing)}; restore it, or format the directory anew"
+        )
     if not values["node.id"].isdecimal():
-        raise DataDirectoryError(f"{path} has the node.id {values['node.id']!r}, which is not a number")
+        raise DataDirectoryError(
+            f"{path} has the node.id {values['node.id']!r}, which is not a number; restore it if it is damaged"
+        )
     return MetaProperties(values["cluster.id"], int(values["node.id"]), values["directory.id"])
 
 
@@ -79,12 +83,14 @@ def check_meta_properties(disk: Disk, directory: str, *, cluster_id: str, node_i
         )
     if meta.cluster_id != cluster_id:
         raise DataDirectoryError(
-            f"the data directory {directory} belongs to the cluster {meta.cluster_id}, not to {cluster_id};"
+            f"the data directory {directory} belongs to the cluster {meta.cluster_id} by its {META_PROPERTIES}, not"
+            f" to {cluster_id};"
             " give this node another log.dirs, or the right cluster id"
         )
     if meta.node_id != node_id:
         raise DataDirectoryError(
-            f"the data directory {directory} belongs to the node {meta.node_id}, not to node {node_id};"
+            f"the data directory {directory} belongs to the node {meta.node_id} by its {META_PROPERTIES}, not to node"
+            f" {node_id};"
             " check node.id and log.dirs"
         )
     return meta

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
 from leader_epoch.epoch_cache import EpochCache
+from partitions.log.cleaner.swap import recover_swaps
 from partitions.log.config import LogConfig
 from partitions.log.errors import InconsistentTopicId, LogCorruptError
 from partitions.log.partition_files import (
@@ -50,6 +51,7 @@ class OpenRequest:
     log_start_offset: int
     clean_shutdown: bool
     topic_id: bytes | None
+    clean_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:
     for name in names:
         if name.endswith(".tmp"):
             storage.remove(f"{directory}/{name}")
+    names = recover_swaps(storage, directory, names)
     segments = SegmentList(
         find_segments(
             storage,
@@ -118,6 +121,15 @@ def _check_topic_id(storage: LogStorage, directory: str, expected: bytes | None)
     if expected is not None and found != expected:
         raise inconsistent_topic_id(directory, found, expected)
     return found
+
+
+def stored_topic_id(storage: LogStorage, directory: str) -> bytes | None:
+    """The topic id in a partition's folder, whatever else is wrong there; None if it cannot be read."""
+    try:
+        content = storage.read_optional(f"{directory}/{PARTITION_METADATA}")
+        return None if content is None else decode_partition_metadata(content)
+    except (OSError, PartitionFileError):
+        return None
 
 
 def inconsistent_topic_id(directory: str, found: bytes, expected: bytes) -> InconsistentTopicId:

@@ -149,19 +149,49 @@ class LogReader:
             newest = max(newest, segment.max_timestamp)
         if newest == NO_TIMESTAMP:
             return None
-        return self.offset_for_timestamp(newest, log_start_offset=log_start_offset)
+        found = self.offset_for_timestamp(newest, log_start_offset=log_start_offset)
+        return self._newest_record(log_start_offset) if found is None else found
+
+    def _newest_record(self, log_start_offset: int) -> TimestampedOffset | None:
+        """As `offset_for_max_timestamp`, where the record is gone that its batch's header tells of.
+
+        It was compacted away or lies below the log's start. Looks into segments and batches in which
+        there may be a newer record than the newest one so far.
+        """
+        best: TimestampedOffset | None = None
+        segments = self._segments.from_offset(log_start_offset)
+        for segment in sorted(segments, key=lambda segment: segment.max_timestamp, reverse=True):
+            if best is not None and segment.max_timestamp < best.timestamp:
+                break
+            for position, header in walk(self._storage.file(segment.log_path), 0, segment.size_bytes):
+                if best is not None and header.max_timestamp < best.timestamp:
+                    continue
+                for found in self._records(segment, position, header, log_start_offset):
+                    if best is None or (found.timestamp, -found.offset) > (best.timestamp, -best.offset):
+                        best = found
+        return best
 
     def _first_record(
         self, segment: Segment, position: int, header: BatchHeader, timestamp: int, log_start_offset: int
     ) -> TimestampedOffset | None:
+        for found in self._records(segment, position, header, log_start_offset):
+            if found.timestamp >= timestamp:
+                return found
+        return None
+
+    def _records(
+        self, segment: Segment, position: int, header: BatchHeader, log_start_offset: int
+    ) -> list[TimestampedOffset]:
         """Opens one batch. One that cannot be opened is answered as a whole, by its first offset."""
         epoch = header.partition_leader_epoch
         data = self._storage.file(segment.log_path).read(position, header.size_bytes)
         try:
             records = decode_records(data, 0, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
         except CorruptBatchError:
-            return TimestampedOffset(header.max_timestamp, max(header.base_offset, log_start_offset), epoch)
-        for record in records:
-            if record.timestamp >= timestamp and record.offset >= log_start_offset:
-                return TimestampedOffset(record.timestamp, record.offset, epoch)
-        return None
+            offset = max(header.base_offset, log_start_offset)
+            return [TimestampedOffset(header.max_timestamp, offset, epoch)]
+        return [
+            TimestampedOffset(record.timestamp, record.offset, epoch)
+            for record in records
+            if record.offset >= log_start_offset
+        ]

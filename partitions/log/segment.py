@@ -45,6 +45,7 @@ class Segment:
         "_max_timestamp_offset",
         "_offset_index",
         "_size_bytes",
+        "_stem",
         "_storage",
         "_time_index",
         "base_offset",
@@ -60,7 +61,9 @@ class Segment:
     ) -> None:
         self._storage = storage
         self.base_offset = base_offset
-        self.log_path = f"{directory}/{file_name(base_offset, LOG_SUFFIX)}"
+        self._stem = f"{directory}/{file_name(base_offset, '')}"
+        self.log_path = self._stem + LOG_SUFFIX
+        """The data file; has another suffix while the cleaner puts it in the place of older ones."""
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = now_ms
         self.sealed = True
@@ -95,8 +98,7 @@ class Segment:
     @property
     def index_paths(self) -> tuple[str, str]:
         """The offset index's and the time index's file."""
-        stem = self.log_path.removesuffix(LOG_SUFFIX)
-        return stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
+        return self._stem + INDEX_SUFFIX, self._stem + TIME_INDEX_SUFFIX
 
     @property
     def size_bytes(self) -> int:
@@ -142,20 +144,25 @@ class Segment:
             return False
         assert self._offset_index is not None
         assert self._time_index is not None
-        started = self._first_timestamp
-        if started is None:
-            started = self._first_timestamp = self._load_first_timestamp()
+        started = self.first_timestamp
         if started >= 0:
             age_ms = max_timestamp - started
         else:  # batches without timestamps: by the clock
             age_ms = now_ms() - self.created_ms
         return (
             size + size_bytes > config.segment_bytes
-            or age_ms > config.segment_ms
+            or age_ms > config.max_segment_ms
             or last_offset - self.base_offset > INT_MAX
             or (len(self._offset_index) + 1) * OFFSET_ENTRY_BYTES > config.index_size_max_bytes
             or (len(self._time_index) + 1) * TIME_ENTRY_BYTES > config.index_size_max_bytes
         )
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp (ms) of the first batch; -1 if it has none, or there is no batch."""
+        if self._first_timestamp is None:
+            self._first_timestamp = self._load_first_timestamp()
+        return self._first_timestamp
 
     def _load_first_timestamp(self) -> int:
         file = self._storage.file(self.log_path)
@@ -312,6 +319,17 @@ class Segment:
             finally:
                 file.close()
         self.has_unsynced_indexes = False
+
+    def take_indexes(self) -> tuple[bytes, bytes]:
+        """Whole offset and time index of a segment that is complete, for its files, which the caller writes."""
+        assert self._offset_index is not None
+        assert self._time_index is not None
+        self._append_final_time_entry()
+        self._offset_index.persisted, self._time_index.persisted = (
+            len(self._offset_index),
+            len(self._time_index),
+        )
+        return self._offset_index.encode_from(0), self._time_index.encode_from(0)
 
     def rewrite_indexes(self) -> None:
         """Writes the indexes anew after a rebuild, over whatever the files hold. Raises OSError."""

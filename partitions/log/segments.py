@@ -60,6 +60,13 @@ class SegmentList:
         del self._bases[-1]
         return self._segments.pop()
 
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Puts `new` in the place of neighbours, the first of which has the same base offset."""
+        first = self._segments.index(old[0])
+        assert self._segments[first : first + len(old)] == list(old)
+        self._segments[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+
     def from_offset(self, offset: int) -> list[Segment]:
         """The segment that holds `offset` and all later ones."""
         return self._segments[self.position_for(offset) :]

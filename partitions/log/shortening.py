@@ -8,6 +8,7 @@ the log manager's retention and the Raft journal call it.
 
 from __future__ import annotations
 
+from partitions.log.cleaner.swap import DELETED_SUFFIX
 from partitions.log.durability import DurableLog
 from partitions.log.errors import LogStorageError
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
@@ -30,6 +31,7 @@ class ShortenableLog(DurableLog):
             self.truncate_fully_and_start_at(offset)
             return
         if offset < self.log_end_offset:
+            self._settle_swap()
             try:
                 self._truncate_segments(offset)
                 self._reload_producers()
@@ -50,7 +52,8 @@ class ShortenableLog(DurableLog):
         self._reader.forget()
         while number + 1 < len(segments):
             segments.pop_last().remove()
-            self._names_version += 1
+            # One by one, and before the data is cut: a crash on the way must not leave a hole.
+            self._storage.sync_dir(self.directory)
         active = segments.active
         if first_cut.batch_bytes:
             active.truncate(first_cut.position, end_offset)
@@ -59,6 +62,7 @@ class ShortenableLog(DurableLog):
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
+        self.clean_offset = min(self.clean_offset, end_offset)
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s.base_offset < active.base_offset]
 
     def _reload_producers(self) -> None:
@@ -73,6 +77,7 @@ class ShortenableLog(DurableLog):
         For a follower whose log lies wholly outside its leader's. Raises LogStorageError.
         """
         self._ensure_open()
+        self._settle_swap()
         try:
             # 0: whatever a crash leaves of the old segments is to be checked from the first one on.
             self._limit_checkpoints(0, min(offset, self.log_start_offset))
@@ -92,20 +97,106 @@ class ShortenableLog(DurableLog):
         self._snapshot_offset = -1
         self._unsynced_sealed.clear()
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.clean_offset = min(self.clean_offset, offset)
 
-    def delete_segments_before(self, offset: int) -> int:
-        """Raises the log start offset to `offset`, or the log's end if that is lower.
+    def raise_log_start_offset(self, offset: int) -> bool:
+        """Gives up the records below `offset`, or below the log's end if that is lower; in memory only.
 
-        Segments wholly below go, durably, except the active one; returns how many did. Nothing to
-        do when the log starts there or later. Raises LogStorageError.
+        The segments that hold nothing else go later: `has_obsolete_segments`. Returns False where the
+        log starts there or later already. Raises LogStorageError.
         """
         self._ensure_open()
         offset = min(offset, self.log_end_offset)
         if offset <= self.log_start_offset:
-            return 0
+            return False
         self.log_start_offset = offset
-        count = self._segments.wholly_below(offset)
+        return True
+
+    def expire_segments(self, now_ms: int, high_watermark: int) -> None:
+        """Retention by time and by size: raises the log start offset past the segments that go.
+
+        Only where `cleanup.policy` deletes. A segment goes only when it lies wholly below the high
+        watermark, and when all older ones go too; if that is true of the active one, it is closed first.
+        Raises LogStorageError.
+        """
+        self._ensure_open()
+        if not self.config.deletes:
+            return
+        segments = self._segments
+        surplus = self._surplus_bytes()
+        count = 0
+        while count < len(segments):
+            end = segments.next_base(count)
+            size_bytes = segments[count].size_bytes
+            if (self.log_end_offset if end is None else end) > high_watermark:
+                break
+            if not size_bytes or not (self._is_expired(count, now_ms) or surplus >= size_bytes):
+                break  # only the active segment is empty
+            surplus -= size_bytes
+            count += 1
+        if count == len(segments):
+            self.roll()
         if count:
+            self.raise_log_start_offset(segments[count].base_offset)
+
+    @property
+    def has_obsolete_segments(self) -> bool:
+        """Whether the first segment lies wholly below the log start offset."""
+        return self._segments.wholly_below(self.log_start_offset) > 0
+
+    @property
+    def may_set_aside(self) -> bool:
+        """Whether the first segment may go without a flush before it.
+
+        What stays has to be there before what goes is gone: the names of later segments, and the epochs,
+        which a recovery would learn from the batches that go.
+        """
+        end = self._segments.next_base(0)
+        return (
+            end is not None
+            and self.recovery_point >= end
+            and self._names_synced == self._names_version
+            and not self._epochs_dirty
+        )
+
+    def set_aside_first_segment(self) -> list[str]:
+        """Takes the first, obsolete segment out of the log; returns its files' new names, to be removed.
+
+        The caller makes the new names durable before it sets the next one aside: names may reach the
+        disk in any order, and a hole must not be possible. Readers that hold slices go on undisturbed.
+        Raises LogStorageError.
+        """
+        self._ensure_open()
+        self._settle_swap()
+        segment = self._segments.first
+        assert self._segments.wholly_below(self.log_start_offset), "the first segment is in use"
+        renamed: list[str] = []
+        try:
+            for path in (segment.log_path, *segment.index_paths, self._snapshot_path(segment.base_offset)):
+                if self._storage.set_aside(path, path + DELETED_SUFFIX):
+                    renamed.append(path + DELETED_SUFFIX)
+        except OSError as error:
+            raise LogStorageError(f"setting {segment.log_path} aside failed: {error}") from error
+        self._segments.pop_first()
+        segment.release()
+        self._reader.forget()
+        if not self.has_obsolete_segments:
+            # Not to the log start: a crash may take that back, as far as there are segments.
+            self._epochs_dirty |= self.epochs.truncate_from_start(self._segments.first.base_offset)
+        return renamed
+
+    def delete_segments_before(self, offset: int) -> int:
+        """As `raise_log_start_offset`, and removes the segments wholly below, durably, before it returns.
+
+        For the quorum's journal, whose lane may wait for the disk. Returns how many segments went.
+        Raises LogStorageError.
+        """
+        if not self.raise_log_start_offset(offset):
+            return 0
+        count = self._segments.wholly_below(self.log_start_offset)
+        if count:
+            self._settle_swap()
+            count = self._segments.wholly_below(self.log_start_offset)
             self._sync_names()  # what stays must be there before what goes is gone
             if self._epochs_dirty:
                 self._write_epochs()  # recovery learns epochs from batches, and these batches go
@@ -126,28 +217,6 @@ class ShortenableLog(DurableLog):
             # Not to the log start: a crash may take that back, as far as there are segments.
             self._epochs_dirty |= self.epochs.truncate_from_start(first)
         return count
-
-    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Retention by time and by size; returns how many segments went.
-
-        A segment goes only when it lies wholly below the high watermark, and when all older ones go
-        too. An active segment of which every record is too old is closed first. Raises
-        LogStorageError.
-        """
-        self._ensure_open()
-        active = self._segments.active
-        if active.size_bytes and self._is_expired(len(self._segments) - 1, now_ms):
-            self.roll()
-        segments = self._segments
-        surplus = self._surplus_bytes()
-        count = 0
-        while (end := segments.next_base(count)) is not None and end <= high_watermark:
-            size_bytes = segments[count].size_bytes
-            if not self._is_expired(count, now_ms) and surplus < size_bytes:
-                break
-            surplus -= size_bytes
-            count += 1
-        return self.delete_segments_before(segments[count].base_offset) if count else 0
 
     def _is_expired(self, number: int, now_ms: int) -> bool:
         if self.config.retention_ms < 0:

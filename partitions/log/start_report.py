@@ -17,7 +17,8 @@ class StartReport:
     clean_shutdown: bool
     """Every data directory was left by a process that closed its logs."""
     previous_broker_epoch: int
-    """Of that process; -1 if it did not end cleanly or did not say."""
+    """Of that process; -1 if it did not end cleanly, did not say, or left a log that cannot be used: then
+    this broker may lack records that it once had."""
     logs: int
     recovered: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
     """Logs of which a torn tail was cut."""

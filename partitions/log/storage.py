@@ -14,13 +14,18 @@ from collections.abc import Callable
 from typing import Final, NoReturn, Protocol
 
 from partitions.disk import Disk, File, write_atomically
-from partitions.log.errors import LogStorageError
-from partitions.ports import Halt
+from partitions.log.errors import LogStorageError, NoSpaceLeft
+from partitions.ports import Executor, Halt
 
 DEFAULT_MAX_OPEN_FILES: Final = 1000
 DEFAULT_MAX_LOADED_INDEXES: Final = 256
 """Sealed segments whose indexes stay in memory: 2 to 5 MB each for a segment of 1 GiB."""
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether there is no room: nothing is broken, and there may be room again."""
+    return error.errno in _NO_SPACE
 
 
 class IndexOwner(Protocol):
@@ -90,6 +95,15 @@ class LogStorage:
         except FileNotFoundError:
             return
 
+    def set_aside(self, path: str, target: str) -> bool:
+        """Renames a file that is given up; False if it is not there. Raises OSError."""
+        self.release(path)
+        try:
+            self.disk.rename(path, target)
+        except FileNotFoundError:
+            return False
+        return True
+
     def close(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
@@ -124,6 +138,16 @@ class LogStorage:
         """Makes the folder's names durable, or halts the node."""
         self._or_halt(lambda: self.disk.sync_dir(path), f"fsync of the folder {path} failed")
 
+    async def sync_dir_beside(self, executor: Executor, path: str) -> None:
+        """As `sync_dir`, waited for by the executor; a folder that is gone needs no fsync."""
+        self.ensure_usable()
+        try:
+            await executor.run(self.disk.sync_dir, path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.fail(f"fsync of the folder {path} failed: {error}", error)
+
     def truncate_durably(self, path: str, size: int) -> None:
         """Cuts the file and makes that durable, so that no old byte can come back below a new append."""
         try:
@@ -134,7 +158,7 @@ class LogStorage:
         self.sync(file)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replaces a small file durably. Raises LogStorageError when the disk is full, else halts.
+        """Replaces a small file durably. Raises NoSpaceLeft when the disk is full, else halts.
 
         A full disk leaves the old content in place and the next attempt writes a new file from the
         start, so that trying again is safe; nothing else that fails here is.
@@ -146,8 +170,8 @@ class LogStorage:
 
     def replace_failed(self, path: str, error: OSError) -> NoReturn:
         """What `replace` does about an error; for those who let an executor do the writing."""
-        if error.errno in _NO_SPACE:
-            raise LogStorageError(f"no space left to write {path}") from error
+        if is_disk_full(error):
+            raise NoSpaceLeft(f"no space left to write {path}") from error
         self.fail(f"writing {path} failed: {error}", error)
 
     def read_optional(self, path: str) -> bytes | None:

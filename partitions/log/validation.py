@@ -3,12 +3,15 @@
 Guarantees: a leader's log takes only whole batches with right checksums whose offsets and counts
 agree, within the topic's size limit, and no control batch from a client; a follower's log takes its
 leader's batches as they are, whole and in order. One pass over batch headers; single records are
-never looked at. Whatever is wrong is an AppendError for the whole append.
+never looked at (`record_checks.py` opens batches where a topic asks for it): of a client's body only
+what costs nothing per record is asked, that it can be so many records in that codec. Whatever is wrong
+is an AppendError for the whole append.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
@@ -26,9 +29,11 @@ from partitions.records.header import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
+    HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
 )
+from partitions.records.record import MIN_RECORD_BYTES
 
 Origin: TypeAlias = Literal["client", "coordinator", "raft"]
 """Who made the batches: a producer, one of this broker's coordinators, or the quorum's journal."""
@@ -37,17 +42,28 @@ PlacedHeader: TypeAlias = tuple[int, BatchHeader]
 """Position in the buffer, header."""
 
 
+class CheckedBatches(NamedTuple):
+    """Batches of which each is whole, with its place in the buffer; the idempotent ones once more."""
+
+    buffer: memoryview
+    batches: Sequence[PlacedHeader]
+    idempotent: Sequence[BatchHeader]
+    """Those that carry a producer id."""
+
+
 _HIGHEST_CODEC: Final = int(max(Codec))
+_FIRST_BYTES: Final[Mapping[int, bytes]] = {
+    Codec.GZIP: b"\x1f\x8b",
+    Codec.LZ4: b"\x04\x22\x4d\x18",
+    Codec.ZSTD: b"\x28\xb5\x2f\xfd",
+}
+"""How a codec's stream begins. A snappy body may be a raw block, which begins with anything."""
+_HEADER_IN_LENGTH_BYTES: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _UNUSUAL_FOR_CLIENTS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT
 
 
-def check_leader_append(
-    buffer: memoryview, *, max_message_bytes: int, origin: Origin
-) -> tuple[list[PlacedHeader], list[BatchHeader]]:
-    """The batches of a produce request, a coordinator or the journal. Raises AppendError.
-
-    Also returns the headers of those that carry a producer id.
-    """
+def check_leader_append(buffer: memoryview, *, max_message_bytes: int, origin: Origin) -> CheckedBatches:
+    """The batches of a produce request, a coordinator or the journal. Raises AppendError."""
     size = len(buffer)
     position = 0
     batches: list[PlacedHeader] = []
@@ -66,7 +82,7 @@ def check_leader_append(
             if end > size or crc32c(buffer[position + CRC_START : end]) != header.crc:
                 verify_crc(buffer, position, header)  # raises; the hot path saves its frame
             if origin == "client":
-                _check_client_batch(header)
+                _check_client_batch(buffer, position, header)
             batches.append((position, header))
             if header.producer_id >= 0:
                 idempotent.append(header)
@@ -75,14 +91,11 @@ def check_leader_append(
         raise AppendError(error.code, str(error)) from error
     if not batches:
         raise AppendError("INVALID_RECORD", "the append holds no record batch")
-    return batches, idempotent
+    return CheckedBatches(buffer, batches, idempotent)
 
 
-def _check_client_batch(header: BatchHeader) -> None:
-    """What a producer's batch must satisfy beyond being whole, as far as its header tells.
-
-    The records in it are not looked at (Kafka's LogValidator does so).
-    """
+def _check_client_batch(buffer: memoryview, position: int, header: BatchHeader) -> None:
+    """What a producer's batch must satisfy beyond being whole, as far as can be told at no cost per record."""
     if header.record_count != header.last_offset_delta + 1:
         raise AppendError(
             "INVALID_RECORD",
@@ -98,12 +111,28 @@ def _check_client_batch(header: BatchHeader) -> None:
             f"producer {header.producer_id} sent a batch with the sequence {header.base_sequence}",
         )
     attributes = header.attributes
-    if attributes & CODEC_MASK > _HIGHEST_CODEC:
+    if attributes & CODEC_MASK:
+        _check_codec(buffer, position, attributes & CODEC_MASK)
+    elif header.record_count * MIN_RECORD_BYTES > header.batch_length - _HEADER_IN_LENGTH_BYTES:
         raise AppendError(
-            "UNSUPPORTED_COMPRESSION_TYPE", f"compression codec {attributes & CODEC_MASK} is unknown"
+            "INVALID_RECORD",
+            f"{header.record_count} records cannot lie in"
+            f" {header.batch_length - _HEADER_IN_LENGTH_BYTES} bytes",
         )
     if attributes & _UNUSUAL_FOR_CLIENTS:
         _refuse_unusual(attributes)
+
+
+def _check_codec(buffer: memoryview, position: int, codec: int) -> None:
+    """Whether the bytes behind a header can be in the codec that it names."""
+    if codec > _HIGHEST_CODEC:
+        raise AppendError("UNSUPPORTED_COMPRESSION_TYPE", f"compression codec {codec} is unknown")
+    first = _FIRST_BYTES.get(codec)
+    start = position + HEADER_BYTES
+    if first is not None and buffer[start : start + len(first)] != first:
+        raise AppendError(
+            "INVALID_RECORD", f"the batch says that it is in {Codec(codec).name.lower()}, its bytes are not"
+        )
 
 
 def _refuse_unusual(attributes: int) -> None:

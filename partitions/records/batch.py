@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 from crc32c import crc32c
 
-from partitions.records.compression import Codec, DecompressionError, OutputLimitError, decompress
+from partitions.records.compression import Codec, DecompressionError, OutputLimitError, compress, decompress
 from partitions.records.header import (
+    CODEC_MASK,
     CRC_POSITION,
     CRC_START,
     HEADER,
@@ -44,6 +45,7 @@ __all__ = [
     "decode_records",
     "iter_batches",
     "parse_header",
+    "recompressed",
     "records_body",
     "stamp",
     "stamp_log_append_time",
@@ -151,6 +153,30 @@ def records_body(buffer: Buffer, position: int, header: BatchHeader, *, max_deco
             raise DecompressedTooLargeError(_blame(header, error), position) from error
         except DecompressionError as error:
             raise CorruptBatchError(_blame(header, error), position) from error
+
+
+def recompressed(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    codec: int,
+    level: int | None,
+    max_decompressed_bytes: int,
+) -> bytes:
+    """The same batch with its records in another codec; raises as `records_body` does.
+
+    Only the body, the codec in the attributes, the length and the CRC differ.
+    """
+    body = records_body(buffer, position, header, max_decompressed_bytes=max_decompressed_bytes)
+    body = compress(codec, body, level=level)
+    changed = header._replace(
+        batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body),
+        attributes=header.attributes & ~CODEC_MASK | codec,
+    )
+    prefix = bytearray(HEADER.pack(*changed))
+    _CRC.pack_into(prefix, CRC_POSITION, crc32c(body, crc32c(prefix[CRC_START:])))
+    return bytes(prefix) + body
 
 
 def decode_records(

@@ -85,7 +85,13 @@ def build_batch(
 
 
 def build_opaque_batch(
-    value: bytes, *, offset: int, leader_epoch: int, timestamp: int, is_control: bool = False
+    value: bytes,
+    *,
+    offset: int,
+    leader_epoch: int,
+    timestamp: int,
+    is_control: bool = False,
+    headers: Headers = (),
 ) -> bytes:
     """A batch of one record without key, whose value is `value`: an entry of the Raft journal.
 
@@ -94,5 +100,8 @@ def build_opaque_batch(
     """
     key = encode_control_key(ControlType.OPAQUE) if is_control else None
     return build_batch(
-        [(timestamp, key, value, ())], base_offset=offset, leader_epoch=leader_epoch, is_control=is_control
+        [(timestamp, key, value, headers)],
+        base_offset=offset,
+        leader_epoch=leader_epoch,
+        is_control=is_control,
     )

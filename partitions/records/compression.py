@@ -34,9 +34,13 @@ _LZ4_MAX_RATIO = 255
 _LZ4_SLACK_BYTES = 64 * 1024
 _GZIP_MAX_MEMBERS = 64
 """Java reads concatenated members; each costs a copy of what follows, hence a bound."""
-_GZIP_LEVEL = 6
+GZIP_DEFAULT_LEVEL = -1
+"""zlib's own choice, which is 6."""
+LZ4_FAST_LEVEL = 9
+"""Kafka's default, which stands for the fast compressor; other levels are those of the slower one."""
+ZSTD_DEFAULT_LEVEL = 3
+_LZ4_FAST_COMPRESSOR = 0
 _GZIP_WINDOW_BITS = 31
-_ZSTD_LEVEL = 3
 
 
 class Codec(IntEnum):
@@ -60,23 +64,28 @@ class OutputLimitError(DecompressionError):
         super().__init__(f"the records unfold to more than {max_bytes} bytes, the limit here")
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` compressed at Kafka's default level of the codec (lz4: the fast one)."""
+def compress(codec: int, data: Buffer, *, level: int | None = None) -> bytes:
+    """`data` compressed at a level of the codec, without one at Kafka's default; snappy has no levels."""
     match Codec(codec):
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            gzip = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+            gzip_level = GZIP_DEFAULT_LEVEL if level is None else level
+            gzip = zlib.compressobj(gzip_level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
             return gzip.compress(data) + gzip.flush()
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
             frame: bytes = lz4.frame.compress(
-                data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+                data,
+                compression_level=_LZ4_FAST_COMPRESSOR if level in (None, LZ4_FAST_LEVEL) else level,
+                block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+                block_linked=False,
+                store_size=False,
             )
             return frame
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=ZSTD_DEFAULT_LEVEL if level is None else level))
 
 
 def decompress(codec: int, data: Buffer, *, max_bytes: int) -> bytes:

@@ -31,6 +31,8 @@ MAGIC_V2 = 2
 HEADER = struct.Struct(">qiibIhiqqqhii")
 OFFSET_AND_LENGTH = struct.Struct(">qi")
 
+ATTRIBUTES_LOW_POSITION = 22
+"""The byte that holds all attributes in use."""
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10

@@ -37,7 +37,7 @@ class MalformedRecordError(ValueError):
     """The bytes behind a batch's header are not the records that the header promises."""
 
 
-class _FieldError(Exception):
+class RecordFieldError(Exception):
     """What a record does wrong; `decode_body` knows which record it is."""
 
 
@@ -64,7 +64,7 @@ def decode_body(body: bytes, header: BatchHeader) -> list[Record]:
         position = _decode_into(records, body, header)
     except IndexError as error:
         raise MalformedRecordError(f"record {len(records)} is cut off") from error
-    except _FieldError as error:
+    except RecordFieldError as error:
         raise MalformedRecordError(f"record {len(records)} {error}") from error
     if position != len(body):
         raise MalformedRecordError(f"{len(body) - position} bytes follow the last record")
@@ -82,28 +82,28 @@ def _decode_into(records: list[Record], body: bytes, header: BatchHeader) -> int
         if raw > 127:
             raw, at = raw + (body[at] - 1 << 7), at + 1
             if raw >= _THREE_BYTES:
-                raw, at = _long_varint(raw, body, at)
+                raw, at = long_varint(raw, body, at)
         negative, end = raw & 1, at + (raw >> 1)
         raw, at = body[at + 1], at + 2  # the byte between is the record's attributes
         if raw > 127:
             raw, at = raw + (body[at] - 1 << 7), at + 1
             if raw >= _THREE_BYTES:
-                raw, at = _long_varint(raw, body, at)
+                raw, at = long_varint(raw, body, at)
         time = base_time + ((raw >> 1) ^ -(raw & 1))
         raw, at = body[at], at + 1
         if raw > 127:
             raw, at = raw + (body[at] - 1 << 7), at + 1
             if raw >= _THREE_BYTES:
-                raw, at = _long_varint(raw, body, at)
+                raw, at = long_varint(raw, body, at)
         previous, delta = delta, (raw >> 1) ^ -(raw & 1)
         if not previous < delta <= last_delta or not _MIN_INT64 <= time <= _MAX_INT64:
-            raise _FieldError("has an impossible offset or timestamp")
+            raise RecordFieldError("has an impossible offset or timestamp")
         key = value = None
         raw, at = body[at], at + 1
         if raw > 127:
             raw, at = raw + (body[at] - 1 << 7), at + 1
             if raw >= _THREE_BYTES:
-                raw, at = _long_varint(raw, body, at)
+                raw, at = long_varint(raw, body, at)
         if raw != _NULL:
             key, at = body[at : at + (raw >> 1)], at + (raw >> 1)
             negative |= raw & 1
@@ -111,33 +111,33 @@ def _decode_into(records: list[Record], body: bytes, header: BatchHeader) -> int
         if raw > 127:
             raw, at = raw + (body[at] - 1 << 7), at + 1
             if raw >= _THREE_BYTES:
-                raw, at = _long_varint(raw, body, at)
+                raw, at = long_varint(raw, body, at)
         if raw != _NULL:
             value, at = body[at : at + (raw >> 1)], at + (raw >> 1)
             negative |= raw & 1
-        headers, at = _decode_headers(body, at) if body[at] else (_NO_HEADERS, at + 1)
+        headers, at = decode_headers(body, at) if body[at] else (_NO_HEADERS, at + 1)
         if at != end or negative:
-            raise _FieldError("has lengths that contradict each other")
+            raise RecordFieldError("has lengths that contradict each other")
         time = time if append_time is None else append_time
         records.append(new_tuple(Record, (base_offset + delta, time, key, value, headers)))
     return at
 
 
-def _decode_headers(body: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def decode_headers(body: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     """The headers that begin with their number at `at`, and the position behind them."""
     count, at = _varint(body, at)
     if not 0 <= count <= (len(body) - at) // _MIN_HEADER_BYTES:
-        raise _FieldError(f"claims {count} headers in {len(body) - at} bytes")
+        raise RecordFieldError(f"claims {count} headers in {len(body) - at} bytes")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         length, at = _varint(body, at)
         if not 0 <= length <= len(body) - at:
-            raise _FieldError(f"has a header whose key claims {length} of {len(body) - at} bytes")
+            raise RecordFieldError(f"has a header whose key claims {length} of {len(body) - at} bytes")
         # As Java does: a key that is not UTF-8 must not make its whole batch unreadable.
         key, at = body[at : at + length].decode("utf-8", "replace"), at + length
         length, at = _varint(body, at)
         if not -1 <= length <= len(body) - at:
-            raise _FieldError(f"has a header whose value claims {length} of {len(body) - at} bytes")
+            raise RecordFieldError(f"has a header whose value claims {length} of {len(body) - at} bytes")
         if length < 0:
             headers.append((key, None))
         else:
@@ -152,11 +152,11 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
     if raw > 127:
         raw, at = raw + (body[at] - 1 << 7), at + 1
         if raw >= _THREE_BYTES:
-            raw, at = _long_varint(raw, body, at)
+            raw, at = long_varint(raw, body, at)
     return (raw >> 1) ^ -(raw & 1), at
 
 
-def _long_varint(raw: int, body: bytes, at: int) -> tuple[int, int]:
+def long_varint(raw: int, body: bytes, at: int) -> tuple[int, int]:
     """A varint of three bytes or more, before zigzag decoding; `raw` sums up its first two."""
     raw -= _THREE_BYTES
     for shift in range(14, _MAX_VARINT_BITS, 7):
@@ -165,7 +165,7 @@ def _long_varint(raw: int, body: bytes, at: int) -> tuple[int, int]:
         raw |= (byte & 127) << shift
         if byte < 128:
             return raw, at
-    raise _FieldError("has a number of more than ten bytes")
+    raise RecordFieldError("has a number of more than ten bytes")
 
 
 def encode_record(

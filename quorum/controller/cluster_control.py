@@ -2,7 +2,8 @@
 
 Guarantees: one broker id belongs to one incarnation at a time; a registered broker is fenced until it
 has applied its own registration; one that is not heard of for a session is fenced, and with it go its
-leaderships and ISR memberships, in a handful of proposals; one that asks to stop is told to only when
+leaderships and ISR memberships, in a handful of proposals; one that comes back without having stopped
+cleanly is no eligible leader replica of anything (KIP-966); one that asks to stop is told to only when
 it leads nothing and the brokers that took over know of it. Called by `ControllerState`; the model is
 Kafka's ClusterControlManager and BrokerHeartbeatManager (KIP-631, KIP-841). Times are monotonic ms.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from quorum.controller import replication_control
+from quorum.controller import feature_control, replication_control
 from quorum.controller.decision import (
     ClusterView,
     ControllerConfig,
@@ -22,6 +23,7 @@ from quorum.controller.decision import (
 )
 from quorum.controller.sessions import BrokerSessions
 from quorum.errors import ControllerError, MalformedRecordError
+from quorum.metadata.features import elr_enabled
 from quorum.metadata.image import BrokerImage, MetadataImage
 from quorum.metadata.records import BrokerChange, RegisterBroker, validate
 from quorum.rpc.messages import (
@@ -60,27 +62,26 @@ class ClusterControl:
     def register(self, view: ClusterView, request: RegisterBrokerRequest, now_ms: int) -> Decision:
         """Registers an incarnation. Its broker epoch is the offset of its record; it starts fenced.
 
-        Raises ControllerError INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, or
+        Raises ControllerError INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION, INVALID_REGISTRATION, or
         DUPLICATE_BROKER_REGISTRATION while another incarnation's session lasts.
         """
         record = _registration(view, request)
         existing = view.image.brokers.get(request.broker_id)
         if existing is None:
-            units = [Unit(record)]
+            units = _removal(view, request, None)
         elif existing.incarnation_id == request.incarnation_id and _same_registration(existing, record):
             self.sessions.touch(existing.broker_id, existing.epoch, now_ms)
             epoch = existing.epoch
             return Decision((), lambda offset: RegisterBrokerResponse(epoch))
         else:
             self._check_duplicate(existing, request, now_ms)
-            moves = [] if existing.fenced else replication_control.leave(view, (existing.broker_id,))
-            units = [*moves, Unit(record)]
+            units = _removal(view, request, existing)
 
         def proposed(offset: int, /) -> None:
             self._shutdown_offsets.pop(request.broker_id, None)
             self.sessions.touch(request.broker_id, offset, now_ms)
 
-        return Decision(tuple(units), RegisterBrokerResponse, proposed)
+        return Decision((*units, Unit(record)), RegisterBrokerResponse, proposed)
 
     def _check_duplicate(self, existing: BrokerImage, request: RegisterBrokerRequest, now_ms: int) -> None:
         """A controlled shutdown is a promise to go, so its successor need not wait for the session."""
@@ -195,12 +196,15 @@ def _registration(view: ClusterView, request: RegisterBrokerRequest) -> Register
             f"Broker {request.broker_id} belongs to cluster {request.cluster_id!r}, this is cluster "
             f"{view.config.cluster_id!r}; check its data directory and controller.quorum.voters.",
         )
+    feature_control.check_registration(view, request)
     record = RegisterBroker(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
         listeners=request.listeners,
         rack=request.rack,
         log_dirs=request.log_dirs,
+        previous_broker_epoch=request.previous_broker_epoch,
+        features=request.features,
     )
     try:
         validate(record)
@@ -215,11 +219,25 @@ def _registration(view: ClusterView, request: RegisterBrokerRequest) -> Register
     return record
 
 
+def _removal(view: ClusterView, request: RegisterBrokerRequest, existing: BrokerImage | None) -> list[Unit]:
+    """Takes a broker that registers anew out of what it was part of.
+
+    It has what it had only if its logs were closed cleanly under the very registration that ends now.
+    """
+    stopped_cleanly = existing is not None and request.previous_broker_epoch == existing.epoch
+    if elr_enabled(view.image.features) and not stopped_cleanly:
+        return replication_control.unclean_restart(view, request.broker_id)
+    if existing is None or existing.fenced:
+        return []
+    return replication_control.leave(view, (existing.broker_id,))
+
+
 def _same_registration(existing: BrokerImage, record: RegisterBroker) -> bool:
-    return (existing.listeners, existing.rack, existing.log_dirs) == (
+    return (existing.listeners, existing.rack, existing.log_dirs, existing.features) == (
         record.listeners,
         record.rack,
         record.log_dirs,
+        record.features,
     )
 
 

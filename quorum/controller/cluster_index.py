@@ -1,4 +1,4 @@
-"""Where each broker leads, is in sync or is missed: kept up to date change by change.
+"""Where each broker leads, should lead, is in sync or is missed: kept up to date change by change.
 
 Guarantees that what concerns one broker (fencing it, unfencing it, asking whether it still leads
 something) costs O(partitions of that broker), however many the cluster has, and that a topic name's
@@ -26,8 +26,13 @@ class ClusterIndex:
     def __init__(self, image: MetadataImage) -> None:
         self._led: dict[int, _Keys] = {}
         self._in_sync: dict[int, _Keys] = {}
+        self._eligible: dict[int, _Keys] = {}
         self._leaderless: dict[int, _Keys] = {}
         self._all_leaderless: _Keys = {}
+        self._preferred: dict[int, int] = {}
+        self._imbalanced: dict[int, _Keys] = {}
+        self._reassigning: _Keys = {}
+        self._with_elr: _Keys = {}
         self._names: dict[str, dict[str, None]] = {}
         for topic_id in sorted(image.topics):
             topic = image.topics[topic_id]
@@ -43,6 +48,10 @@ class ClusterIndex:
         """The partitions with the broker in their ISR, ascending; those it leads are among them."""
         return sorted(self._in_sync.get(broker_id, ()))
 
+    def eligible_on(self, broker_id: int) -> list[PartitionKey]:
+        """The partitions with the broker in their ELR, ascending."""
+        return sorted(self._eligible.get(broker_id, ()))
+
     def leaderless_on(self, broker_id: int) -> list[PartitionKey]:
         """The partitions without a leader that have a replica on the broker, ascending."""
         return sorted(self._leaderless.get(broker_id, ()))
@@ -50,6 +59,30 @@ class ClusterIndex:
     def leaderless(self) -> list[PartitionKey]:
         """All partitions without a leader, ascending."""
         return sorted(self._all_leaderless)
+
+    def preferred_on(self, broker_id: int) -> int:
+        """How many partitions have the broker as their preferred leader: as their first replica."""
+        return self._preferred.get(broker_id, 0)
+
+    def imbalanced_brokers(self) -> list[int]:
+        """The brokers that are preferred leaders of partitions that others lead, ascending."""
+        return sorted(self._imbalanced)
+
+    def imbalance_on(self, broker_id: int) -> int:
+        """How many partitions that prefer the broker are led by another one."""
+        return len(self._imbalanced.get(broker_id, ()))
+
+    def imbalanced_on(self, broker_id: int) -> list[PartitionKey]:
+        """The partitions that prefer the broker and are led by another one, ascending."""
+        return sorted(self._imbalanced.get(broker_id, ()))
+
+    def reassigning(self) -> list[PartitionKey]:
+        """The partitions with a reassignment under way, ascending."""
+        return sorted(self._reassigning)
+
+    def with_elr(self) -> list[PartitionKey]:
+        """The partitions that have eligible leader replicas beside their ISR, or had some, ascending."""
+        return sorted(self._with_elr)
 
     def colliding_name(self, topic: str) -> str | None:
         """An existing topic whose name differs from `topic` only in '.' and '_', or None."""
@@ -81,8 +114,18 @@ class ClusterIndex:
     def _add(self, key: PartitionKey, partition: PartitionImage) -> None:
         for broker_id in partition.isr:
             self._in_sync.setdefault(broker_id, {})[key] = None
+        for broker_id in partition.elr:
+            self._eligible.setdefault(broker_id, {})[key] = None
+        preferred = partition.replicas[0]
+        self._preferred[preferred] = self._preferred.get(preferred, 0) + 1
+        if partition.is_reassigning:
+            self._reassigning[key] = None
+        if partition.elr or partition.last_known_elr:
+            self._with_elr[key] = None
         if partition.has_leader:
             self._led.setdefault(partition.leader, {})[key] = None
+            if partition.leader != preferred:
+                self._imbalanced.setdefault(preferred, {})[key] = None
             return
         self._all_leaderless[key] = None
         for broker_id in partition.replicas:
@@ -91,8 +134,20 @@ class ClusterIndex:
     def _remove(self, key: PartitionKey, partition: PartitionImage) -> None:
         for broker_id in partition.isr:
             _discard(self._in_sync, broker_id, key)
+        for broker_id in partition.elr:
+            _discard(self._eligible, broker_id, key)
+        preferred = partition.replicas[0]
+        self._preferred[preferred] -= 1
+        if not self._preferred[preferred]:
+            del self._preferred[preferred]
+        if partition.is_reassigning:
+            del self._reassigning[key]
+        if partition.elr or partition.last_known_elr:
+            del self._with_elr[key]
         if partition.has_leader:
             _discard(self._led, partition.leader, key)
+            if partition.leader != preferred:
+                _discard(self._imbalanced, preferred, key)
             return
         del self._all_leaderless[key]
         for broker_id in partition.replicas:

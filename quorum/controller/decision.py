@@ -7,17 +7,26 @@ them is committed. Deciding changes nothing: `ControllerState` applies, numbers 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from quorum.controller.cluster_index import ClusterIndex
 from quorum.controller.proposal import MAX_PROPOSAL_RECORDS_BYTES
-from quorum.controller.topic_configs import TopicConfigSchema
+from quorum.controller.topic_configs import BrokerConfigSchema, NoBrokerConfigs, TopicConfigSchema
 from quorum.errors import ControllerError
 from quorum.metadata.image import BrokerImage, MetadataImage
-from quorum.metadata.records import MAX_RECORDS, TOPIC_RESOURCE, Record, encode_record
+from quorum.metadata.records import (
+    BROKER_RESOURCE,
+    MAX_RECORDS,
+    TOPIC_RESOURCE,
+    Record,
+    encode_record,
+)
 from quorum.rpc.messages import ControllerResponse
+
+ALL_BROKERS = ""
+"""Name of the broker resource whose configs hold for all brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,12 @@ class ControllerConfig:
     """default.replication.factor"""
     session_timeout_ms: int = 9000
     """broker.session.timeout.ms"""
+    auto_leader_rebalance: bool = True
+    """auto.leader.rebalance.enable"""
+    leader_imbalance_check_interval_ms: int = 300_000
+    """leader.imbalance.check.interval.seconds"""
+    leader_imbalance_per_broker_percentage: int = 10
+    """leader.imbalance.per.broker.percentage"""
     max_pending_requests: int = 5000
     """Requests that may wait for commits; more are answered THROTTLING_QUOTA_EXCEEDED. The proposals
     they cause fit into the Raft lane's queue of 10,000."""
@@ -80,6 +95,9 @@ def decided(response: ControllerResponse, *units: Unit) -> Decision:
     return Decision(units, lambda offset: response)
 
 
+_NOTHING_DYNAMIC = NoBrokerConfigs()
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """The state that a request is decided on."""
@@ -88,6 +106,7 @@ class ClusterView:
     index: ClusterIndex
     config: ControllerConfig
     topic_configs: TopicConfigSchema
+    broker_configs: BrokerConfigSchema = _NOTHING_DYNAMIC
 
     def is_active(self, broker_id: int) -> bool:
         """Whether the broker is registered, unfenced and not shutting down."""
@@ -111,4 +130,14 @@ class ClusterView:
     def unclean_allowed(self, topic_id: bytes) -> bool:
         """Whether the topic permits electing a leader outside the ISR."""
         configs = self.image.config(TOPIC_RESOURCE, self.image.topics[topic_id].name)
-        return self.topic_configs.unclean_leader_election_enable(configs)
+        return self.topic_configs.unclean_leader_election_enable(configs, self.cluster_configs)
+
+    def min_insync_replicas(self, topic_id: bytes) -> int:
+        """The topic's effective min.insync.replicas; it may be more than a partition has replicas."""
+        configs = self.image.config(TOPIC_RESOURCE, self.image.topics[topic_id].name)
+        return self.topic_configs.min_insync_replicas(configs, self.cluster_configs)
+
+    @property
+    def cluster_configs(self) -> Mapping[str, str]:
+        """What is set at run time for all brokers."""
+        return self.image.config(BROKER_RESOURCE, ALL_BROKERS)

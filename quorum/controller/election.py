@@ -1,71 +1,66 @@
-"""Leader election and ISR changes of one partition: from its state to the record that changes it.
+"""Who leads a partition: the order in which its replicas are asked.
 
-Guarantees: a leader is always an acceptable member of the ISR; the ISR never becomes empty (its last
-member stays even when it has left, and the partition is then without a leader); an unclean leader is
-elected only when asked for, and the record then says so (ISR of one, leader recovery state RECOVERING,
-KIP-704). The leader is not changed without need. Used by every part of the controller that moves
-leaders; the model is Kafka's PartitionChangeBuilder.
+Guarantees (KIP-966): a member of the ISR leads if one may; else, when nobody is in the ISR, an eligible
+leader replica; both have every committed record, so these elections are clean. Only when ISR and ELR
+are both empty does the last known leader lead, and only if unclean election is asked for does any other
+replica: records may be lost then, and the result says so. A leader that may stay is not changed, unless
+the preferred one is asked for. Called by `PartitionChangeBuilder`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import NamedTuple
 
-from quorum.metadata.delta import PartitionKey
 from quorum.metadata.image import PartitionImage
-from quorum.metadata.records import NO_LEADER, RECOVERING, PartitionChange
+from quorum.metadata.records import NO_LEADER
 
 Acceptable = Callable[[int], bool]
 """Whether a broker may lead: registered, unfenced and not shutting down once the change is made."""
 
 
-def elect(partition: PartitionImage, isr: Collection[int], acceptable: Acceptable) -> int:
-    """The clean leader for an ISR: the present one if it may stay, else the first replica that may; or -1."""
-    if partition.leader in isr and acceptable(partition.leader):
-        return partition.leader
-    for replica in partition.replicas:
-        if replica in isr and acceptable(replica):
-            return replica
-    return NO_LEADER
+class Election(Enum):
+    """What an election is for."""
+
+    ONLINE = "online"
+    """To have a leader; the present one stays if it may."""
+    PREFERRED = "preferred"
+    """To have the first replica as the leader if it may lead, else as ONLINE."""
+    UNCLEAN = "unclean"
+    """As ONLINE, and at the price of lost records if nobody who has them all may lead."""
 
 
-def isr_without(partition: PartitionImage, leaving: Collection[int]) -> tuple[int, ...]:
-    """The ISR after brokers left it; if nobody would be in it, one stays: the leader, else the first replica."""
-    remaining = tuple(broker_id for broker_id in partition.isr if broker_id not in leaving)
-    if remaining:
-        return remaining
-    if partition.leader in partition.isr:
-        return (partition.leader,)
-    return (next(replica for replica in partition.replicas if replica in partition.isr),)
+class Elected(NamedTuple):
+    """The leader, -1 when nobody may lead. An unclean one may lack committed records."""
+
+    leader: int
+    unclean: bool = False
 
 
-def change(
-    key: PartitionKey,
+def elect(
     partition: PartitionImage,
-    *,
-    isr: tuple[int, ...],
+    election: Election,
     acceptable: Acceptable,
-    unclean_allowed: Callable[[], bool],
-    leader_recovery_state: int | None = None,
-) -> PartitionChange | None:
-    """The record that gives the partition the ISR `isr` and the right leader; None if nothing changes.
-
-    `isr` is not empty. `unclean_allowed` is asked only when no ISR member can lead.
-    """
-    assert isr, "an ISR is never empty"
-    recovery = leader_recovery_state
-    leader = elect(partition, isr, acceptable)
-    if leader == NO_LEADER and unclean_allowed():
-        for replica in partition.replicas:
+    *,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+) -> Elected:
+    """The leader for a partition that is about to have these `replicas`, `isr` and `elr`."""
+    candidates = isr or elr
+    order: Iterable[int] = (partition.leader, *replicas)
+    if election is Election.PREFERRED:
+        order = (replicas[0], *order)
+    for replica in order:
+        if replica in candidates and acceptable(replica):
+            return Elected(replica)
+    if not isr and not elr and len(partition.last_known_elr) == 1:
+        last_known_leader = partition.last_known_elr[0]
+        if last_known_leader in replicas and acceptable(last_known_leader):
+            return Elected(last_known_leader, unclean=True)
+    if election is Election.UNCLEAN:
+        for replica in replicas:
             if acceptable(replica):
-                leader, isr, recovery = replica, (replica,), RECOVERING
-                break
-    if recovery == partition.leader_recovery_state:
-        recovery = None
-    new_isr = None if isr == partition.isr else isr
-    new_leader = None if leader == partition.leader else leader
-    if new_isr is None and new_leader is None and recovery is None:
-        return None
-    return PartitionChange(
-        topic_id=key[0], partition=key[1], isr=new_isr, leader=new_leader, leader_recovery_state=recovery
-    )
+                return Elected(replica, unclean=True)
+    return Elected(NO_LEADER)

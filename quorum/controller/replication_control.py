@@ -1,18 +1,21 @@
 """Leaders and ISRs: what brokers' comings and goings, and their AlterPartition requests, do to partitions.
 
-Guarantees: a fenced or shutting-down broker leads nothing and is in no ISR, except as the last member
-of a partition that then has no leader; a leader's ISR proposal is accepted only against the very state
-it was made on (leader epoch, partition epoch) and only with brokers that are registered under the
-epochs it names, unfenced and not shutting down (KIP-497, 631, 841, 903). Called by `cluster_control`
-and `state`; the model is Kafka's ReplicationControlManager.
+Guarantees: a fenced or shutting-down broker leads nothing and is in no ISR; below min.insync.replicas it
+stays eligible for leadership (KIP-966) unless its logs may have lost something; a leader's ISR proposal
+is accepted only against the very state it was made on (leader epoch, partition epoch) and only with
+brokers that are registered under the epochs it names, unfenced and not shutting down (KIP-497, 631, 841,
+903). Without the ELR feature the last member stays in the ISR of a partition that then has no leader.
+Called by `cluster_control`, `state` and whatever changes configs or features; the model is Kafka's
+ReplicationControlManager.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from quorum.controller import election
 from quorum.controller.decision import ClusterView, Decision, Unit, decided
+from quorum.controller.election import Acceptable, Election
+from quorum.controller.partition_change_builder import PartitionChangeBuilder, TopicSettings
 from quorum.metadata.delta import PartitionKey, changed_partition
 from quorum.metadata.image import PartitionImage
 from quorum.metadata.records import RECOVERED, RECOVERING, PartitionChange
@@ -33,12 +36,30 @@ def leave(view: ClusterView, leaving: Collection[int]) -> list[Unit]:
     O(partitions with one of the brokers in the ISR).
     """
     gone = frozenset(leaving)
-    keys = {key for broker_id in gone for key in view.index.in_sync_on(broker_id)}
     return _changes(
         view,
-        sorted(keys),
-        isr_of=lambda partition: election.isr_without(partition, gone),
+        sorted({key for broker_id in gone for key in view.index.in_sync_on(broker_id)}),
         acceptable=lambda broker_id: broker_id not in gone and view.is_active(broker_id),
+        prepare=lambda builder: builder.without(gone),
+    )
+
+
+def unclean_restart(view: ClusterView, broker_id: int) -> list[Unit]:
+    """Takes a broker out of all ISRs and ELRs: its logs may lack what it had before it stopped, or it is
+    never to come back.
+
+    O(partitions with the broker in ISR or ELR).
+    """
+    gone = frozenset((broker_id,))
+
+    def prepare(builder: PartitionChangeBuilder) -> None:
+        builder.without(gone).unclean_shutdown_replicas = gone
+
+    return _changes(
+        view,
+        sorted({*view.index.in_sync_on(broker_id), *view.index.eligible_on(broker_id)}),
+        acceptable=lambda candidate: candidate != broker_id and view.is_active(candidate),
+        prepare=prepare,
     )
 
 
@@ -47,7 +68,6 @@ def come_back(view: ClusterView, broker_id: int) -> list[Unit]:
     return _changes(
         view,
         view.index.leaderless_on(broker_id),
-        isr_of=lambda partition: partition.isr,
         acceptable=lambda candidate: candidate == broker_id or view.is_active(candidate),
     )
 
@@ -57,45 +77,48 @@ def elect_for_leaderless(view: ClusterView) -> list[Unit]:
 
     There are some only where an earlier controller was lost between two proposals of one decision.
     """
-    return _changes(
-        view, view.index.leaderless(), isr_of=lambda partition: partition.isr, acceptable=view.is_active
-    )
+    return _changes(view, view.index.leaderless())
 
 
-def elect_unclean(view: ClusterView, topic_id: bytes) -> list[PartitionChange]:
-    """Leaders for a topic that has just been allowed unclean election."""
-    records = []
-    for number, partition in enumerate(view.image.topics[topic_id].partitions):
-        if not partition.has_leader:
-            record = election.change(
-                (topic_id, number),
-                partition,
-                isr=partition.isr,
-                acceptable=view.is_active,
-                unclean_allowed=lambda: True,
-            )
-            if record is not None:
-                records.append(record)
-    return records
+def elect_unclean(view: ClusterView, key: PartitionKey) -> PartitionChange | None:
+    """A leader for a partition that has none, from whoever is alive if nobody with all records is."""
+    builder = PartitionChangeBuilder.of(view, key)
+    builder.election = Election.UNCLEAN
+    return builder.build()
+
+
+def switch_elr(view: ClusterView, *, enabled: bool) -> list[Unit]:
+    """What has to change with the feature: without it no ELR is kept and no ISR is empty; with it no
+    fenced broker is in an ISR.
+    """
+
+    def prepare(builder: PartitionChangeBuilder) -> None:
+        builder.elr_enabled = enabled
+        if enabled:
+            builder.target_isr = tuple(filter(view.is_active, builder.target_isr))
+
+    return _changes(view, sorted({*view.index.leaderless(), *view.index.with_elr()}), prepare=prepare)
 
 
 def _changes(
     view: ClusterView,
     keys: Iterable[PartitionKey],
     *,
-    isr_of: Callable[[PartitionImage], tuple[int, ...]],
-    acceptable: election.Acceptable,
+    acceptable: Acceptable | None = None,
+    prepare: Callable[[PartitionChangeBuilder], object] | None = None,
 ) -> list[Unit]:
     units = []
+    settings: dict[bytes, TopicSettings] = {}
+    may_lead = view.is_active if acceptable is None else acceptable
     for key in keys:
-        partition = view.image.topics[key[0]].partitions[key[1]]
-        record = election.change(
-            key,
-            partition,
-            isr=isr_of(partition),
-            acceptable=acceptable,
-            unclean_allowed=lambda topic_id=key[0]: view.unclean_allowed(topic_id),  # type: ignore[misc]
-        )
+        topic_id, number = key
+        if topic_id not in settings:
+            settings[topic_id] = TopicSettings.of(view, topic_id)
+        partition = view.image.topics[topic_id].partitions[number]
+        builder = PartitionChangeBuilder(key, partition, may_lead, settings[topic_id])
+        if prepare is not None:
+            prepare(builder)
+        record = builder.build()
         if record is not None:
             units.append(Unit(record))
     return units
@@ -175,18 +198,11 @@ def _accepted(
     fenced from then on.
     """
     wanted = {member.broker_id for member in item.new_isr_with_epochs}
-    isr = partition.isr
-    if wanted != set(isr):
-        isr = tuple(replica for replica in partition.replicas if replica in wanted)
-    record = election.change(
-        key,
-        partition,
-        isr=isr,
-        acceptable=view.is_active,
-        unclean_allowed=lambda: False,
-        leader_recovery_state=item.leader_recovery_state,
-    )
-    return PartitionChange(topic_id=key[0], partition=key[1], isr=isr) if record is None else record
+    builder = PartitionChangeBuilder.of(view, key, partition)
+    if wanted != set(partition.isr):
+        builder.target_isr = tuple(replica for replica in partition.replicas if replica in wanted)
+    builder.target_leader_recovery_state = item.leader_recovery_state
+    return builder.build() or PartitionChange(topic_id=key[0], partition=key[1], isr=partition.isr)
 
 
 def _result(number: int, partition: PartitionImage) -> AlterPartitionResult:
@@ -197,4 +213,5 @@ def _result(number: int, partition: PartitionImage) -> AlterPartitionResult:
         isr=partition.isr,
         partition_epoch=partition.partition_epoch,
         leader_recovery_state=partition.leader_recovery_state,
+        elr=partition.elr,
     )

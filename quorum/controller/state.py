@@ -18,31 +18,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from quorum.controller import configuration_control, producer_id_control, replication_control, topic_control
+from quorum.controller import feature_control, replication_control, voter_control
 from quorum.controller.cluster_control import ClusterControl
 from quorum.controller.cluster_index import ClusterIndex
-from quorum.controller.decision import ClusterView, ControllerConfig, Decision, Unit
+from quorum.controller.decision import ClusterView, ControllerConfig, Unit
+from quorum.controller.leader_rebalance import LeaderRebalance
 from quorum.controller.placement import Randomness
 from quorum.controller.proposal import FIRST_SEQUENCE, MAX_PROPOSAL_RECORDS_BYTES, Proposal
-from quorum.controller.topic_configs import TopicConfigSchema
+from quorum.controller.requests import Circumstances, decide
+from quorum.controller.topic_configs import BrokerConfigSchema, NoBrokerConfigs, TopicConfigSchema
 from quorum.errors import ControllerError
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import MAX_RECORDS, join_encoded
-from quorum.rpc.messages import (
-    AllocateProducerIdsRequest,
-    AlterConfigsRequest,
-    AlterPartitionRequest,
-    ControllerRequest,
-    ControllerResponse,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    HeartbeatRequest,
-    RegisterBrokerRequest,
-)
+from quorum.rpc.messages import ControllerRequest, ControllerResponse, HeartbeatRequest
 
 
 class Propose(NamedTuple):
@@ -94,9 +85,17 @@ class _Pending:
 class ControllerState:
     """See the module's text. Not thread-safe; all calls come from one lane."""
 
-    def __init__(self, config: ControllerConfig, topic_configs: TopicConfigSchema, rng: Randomness) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        topic_configs: TopicConfigSchema,
+        rng: Randomness,
+        broker_configs: BrokerConfigSchema | None = None,
+    ) -> None:
+        """Without `broker_configs` no config of a broker can be altered."""
         self._config = config
         self._topic_configs = topic_configs
+        self._broker_configs = NoBrokerConfigs() if broker_configs is None else broker_configs
         self._rng = rng
         self._active = False
         self._epoch = -1
@@ -107,6 +106,7 @@ class ControllerState:
         self._image = image
         self._index = ClusterIndex(image)
         self._cluster = ClusterControl(self._config, image, now_ms)
+        self._rebalance = LeaderRebalance(self._config, now_ms)
         self._pending: deque[_Pending] = deque()
         self._waiting = 0
 
@@ -136,7 +136,10 @@ class ControllerState:
 
     def next_tick_ms(self) -> int | None:
         """When `tick` has something to do at the earliest (monotonic ms); None while there is nothing."""
-        return self._cluster.sessions.next_deadline_ms() if self._active else None
+        if not self._active:
+            return None
+        times = (self._cluster.sessions.next_deadline_ms(), self._rebalance.next_check_ms)
+        return min((time for time in times if time is not None), default=None)
 
     def can_become_active(self, epoch: int) -> bool:
         """Whether `become_active` may be called for this epoch.
@@ -155,8 +158,8 @@ class ControllerState:
     ) -> list[Effect]:
         """Starts from the committed image, which holds the leader's barrier of `epoch`.
 
-        `next_sequence` is what the proposal fence expects in this epoch (0 in a new one). Elects leaders
-        that a controller lost half-way left out.
+        `next_sequence` is what the proposal fence expects in this epoch (0 in a new one). In a new cluster
+        it records the features' levels; elects leaders that a controller lost half-way left out.
         """
         assert self.can_become_active(epoch), (
             f"epoch {epoch} cannot be led (again): {self._epoch} is unresolved"
@@ -166,7 +169,8 @@ class ControllerState:
         self._unresolved = set()
         self._next_sequence = next_sequence
         self._reset(image, now_ms)
-        return list(self._propose(replication_control.elect_for_leaderless(self._view()))[0])
+        effects, _ = self._propose(feature_control.bootstrap(image))
+        return effects + self._propose(replication_control.elect_for_leaderless(self._view()))[0]
 
     def renounce(self, reason: str) -> list[Effect]:
         """Gives up: every waiting request fails with NOT_CONTROLLER. Nothing happens if not active."""
@@ -199,7 +203,8 @@ class ControllerState:
             )
             return [Complete(request_id, None, error)]
         try:
-            decision = _DECIDE[type(request)](self, request, now_ms)
+            given = Circumstances(self._view(), self._cluster, self._rng, now_ms)
+            decision = decide(request, given)
         except ControllerError as error:
             return self._wait(_Waiter(request_id, _no_response, error))
         effects, offset = self._propose(decision.units)
@@ -208,10 +213,20 @@ class ControllerState:
         return effects + self._wait(_Waiter(request_id, decision.respond))
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Fences brokers whose sessions have run out. O(1) when there are none."""
+        """Fences brokers whose sessions have run out, and rebalances leaders when that is due.
+
+        O(1) when there is nothing to do.
+        """
         if not self._active:
             return []
-        return self._propose(self._cluster.fence_expired(self._view(), now_ms))[0]
+        effects, _ = self._propose(self._cluster.fence_expired(self._view(), now_ms))
+        return effects + self._propose(self._rebalance.due(self._view(), now_ms))[0]
+
+    def record_voters(self, directories: Mapping[int, bytes]) -> list[Effect]:
+        """Proposes to record the voters' directory ids, where they are not recorded so already."""
+        if not self._active:
+            return []
+        return self._propose(voter_control.record_voters(self._image, directories))[0]
 
     # Outcomes ------------------------------------------------------------------------------------
 
@@ -253,7 +268,7 @@ class ControllerState:
     # Proposing -----------------------------------------------------------------------------------
 
     def _view(self) -> ClusterView:
-        return ClusterView(self._image, self._index, self._config, self._topic_configs)
+        return ClusterView(self._image, self._index, self._config, self._topic_configs, self._broker_configs)
 
     def _wait(self, waiter: _Waiter) -> list[Effect]:
         """Lets the request wait for the last proposal; answers at once when there is none."""
@@ -280,44 +295,6 @@ class ControllerState:
             self._pending.append(_Pending(sequence, offset))
             effects.append(Propose(Proposal(self._epoch, sequence, records).encode(), sequence))
         return effects, self._image.offset
-
-    # Deciding ------------------------------------------------------------------------------------
-
-    def _register(self, request: RegisterBrokerRequest, now_ms: int) -> Decision:
-        return self._cluster.register(self._view(), request, now_ms)
-
-    def _heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Decision:
-        return self._cluster.heartbeat(self._view(), request, now_ms)
-
-    def _alter_partition(self, request: AlterPartitionRequest, now_ms: int) -> Decision:
-        return replication_control.alter_partition(self._view(), request)
-
-    def _create_topics(self, request: CreateTopicsRequest, now_ms: int) -> Decision:
-        return topic_control.create_topics(self._view(), request, self._rng)
-
-    def _delete_topics(self, request: DeleteTopicsRequest, now_ms: int) -> Decision:
-        return topic_control.delete_topics(self._view(), request)
-
-    def _create_partitions(self, request: CreatePartitionsRequest, now_ms: int) -> Decision:
-        return topic_control.create_partitions(self._view(), request, self._rng)
-
-    def _alter_configs(self, request: AlterConfigsRequest, now_ms: int) -> Decision:
-        return configuration_control.alter_configs(self._view(), request)
-
-    def _allocate_producer_ids(self, request: AllocateProducerIdsRequest, now_ms: int) -> Decision:
-        return producer_id_control.allocate_producer_ids(self._view(), request)
-
-
-_DECIDE: Mapping[type[Any], Callable[[ControllerState, Any, int], Decision]] = {
-    RegisterBrokerRequest: ControllerState._register,
-    HeartbeatRequest: ControllerState._heartbeat,
-    AlterPartitionRequest: ControllerState._alter_partition,
-    CreateTopicsRequest: ControllerState._create_topics,
-    DeleteTopicsRequest: ControllerState._delete_topics,
-    CreatePartitionsRequest: ControllerState._create_partitions,
-    AlterConfigsRequest: ControllerState._alter_configs,
-    AllocateProducerIdsRequest: ControllerState._allocate_producer_ids,
-}
 
 
 def _no_response(offset: int) -> ControllerResponse:

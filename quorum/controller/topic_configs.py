@@ -1,7 +1,8 @@
-"""The port through which the controller judges topic configs, and its implementation over the log's table.
+"""The ports through which the controller judges configs, and the topics' over the log's table.
 
-The controller stores what users set and knows no keys itself; the keys, types and defaults are those
-that the partition log honours.
+The controller stores what users set and knows no keys itself: those of topics, with their types and
+defaults, are those that the partition log honours; those of brokers are injected by the node. A topic's
+value is its own, else what all brokers are set to at run time, else the server's.
 """
 
 from __future__ import annotations
@@ -9,20 +10,57 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from partitions.log.config import LogConfig, parse_topic_config, validate_topic_configs
+from partitions.log.config import (
+    TOPIC_CONFIGS,
+    ConfigValue,
+    LogConfig,
+    parse_topic_config,
+    topic_config_key,
+    validate_topic_configs,
+)
 from partitions.log.errors import InvalidConfig
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION_ENABLE = "unclean.leader.election.enable"
+
+NO_CONFIGS: Mapping[str, str] = {}
 
 
 class TopicConfigSchema(Protocol):
-    """What the controller has to know about topic configs."""
+    """What the controller has to know about topic configs.
+
+    `configs` are a topic's own (valid) configs, `cluster` those of the brokers' default resource.
+    """
 
     def problem(self, configs: Mapping[str, str]) -> str | None:
         """A sentence on what is wrong with a topic's whole set of configs; None when it is valid."""
 
-    def unclean_leader_election_enable(self, configs: Mapping[str, str]) -> bool:
-        """The effective value for a topic with these (valid) configs."""
+    def is_list(self, key: str) -> bool:
+        """Whether the key's value is a list, which can be appended to."""
+
+    def default(self, key: str) -> str:
+        """The text of a known key's value where nothing is set."""
+
+    def unclean_leader_election_enable(
+        self, configs: Mapping[str, str], cluster: Mapping[str, str] = NO_CONFIGS
+    ) -> bool:
+        """The effective value for a topic."""
+
+    def min_insync_replicas(self, configs: Mapping[str, str], cluster: Mapping[str, str] = NO_CONFIGS) -> int:
+        """The effective value for a topic, at least 1; it may be more than the topic has replicas."""
+
+
+class BrokerConfigSchema(Protocol):
+    """What the controller has to know about the configs of brokers that can be altered at run time."""
+
+    def problem(self, broker_name: str, configs: Mapping[str, str]) -> str | None:
+        """A sentence on what is wrong with all that is set on a broker ("" for all brokers), or None."""
+
+    def is_list(self, key: str) -> bool:
+        """Whether the key's value is a list, which can be appended to."""
+
+    def default(self, key: str) -> str:
+        """The text of a known key's value where nothing is set."""
 
 
 class LogTopicConfigs:
@@ -38,8 +76,42 @@ class LogTopicConfigs:
             return str(error)
         return None
 
-    def unclean_leader_election_enable(self, configs: Mapping[str, str]) -> bool:
-        value = configs.get(UNCLEAN_LEADER_ELECTION_ENABLE)
-        if value is None:
-            return self._defaults.unclean_leader_election_enable
-        return parse_topic_config(UNCLEAN_LEADER_ELECTION_ENABLE, value) is True
+    def is_list(self, key: str) -> bool:
+        known = TOPIC_CONFIGS.get(key)
+        return known is not None and known.type == "list"
+
+    def default(self, key: str) -> str:
+        return self._defaults.value_of(key)
+
+    def unclean_leader_election_enable(
+        self, configs: Mapping[str, str], cluster: Mapping[str, str] = NO_CONFIGS
+    ) -> bool:
+        value = self._effective(UNCLEAN_LEADER_ELECTION_ENABLE, configs, cluster)
+        return self._defaults.unclean_leader_election_enable if value is None else value is True
+
+    def min_insync_replicas(self, configs: Mapping[str, str], cluster: Mapping[str, str] = NO_CONFIGS) -> int:
+        value = self._effective(MIN_INSYNC_REPLICAS, configs, cluster)
+        return self._defaults.min_insync_replicas if value is None else int(value)
+
+    def _effective(
+        self, name: str, configs: Mapping[str, str], cluster: Mapping[str, str]
+    ) -> ConfigValue | None:
+        text = configs.get(name)
+        if text is None:
+            text = cluster.get(topic_config_key(name).synonym)
+        return None if text is None else parse_topic_config(name, text)
+
+
+class NoBrokerConfigs:
+    """For controllers of nodes that can alter nothing of a broker at run time."""
+
+    def problem(self, broker_name: str, configs: Mapping[str, str]) -> str | None:
+        if not configs:
+            return None
+        return f"Cannot update these configs dynamically: {', '.join(sorted(configs))}"
+
+    def is_list(self, key: str) -> bool:
+        return False
+
+    def default(self, key: str) -> str:
+        return ""

@@ -2,7 +2,7 @@
 
 Guarantees: a topic comes into being whole (its configs and all its partitions) or not at all; every
 refusal is for one topic, with Kafka's error and a sentence; ids are random, never zero and never
-reused. Called by `state`; the model is Kafka's ReplicationControlManager.
+reused. Called by `requests`; the model is Kafka's ReplicationControlManager.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from quorum.controller.cluster_index import collision_key
 from quorum.controller.configuration_control import new_topic_configs
 from quorum.controller.decision import ClusterView, Decision, Unit, decided
 from quorum.controller.placement import Randomness, UsableBroker, place
+from quorum.controller.replica_assignment import assignment_problem
 from quorum.controller.topic_names import topic_name_problem
 from quorum.errors import ControllerError
 from quorum.metadata.image import TopicImage
@@ -182,15 +183,8 @@ def _check_assignments(
     view: ClusterView, replicas: Sequence[tuple[int, ...]], replication_factor: int
 ) -> None:
     for broker_ids in replicas:
-        problem = None
-        unknown = [broker_id for broker_id in sorted(broker_ids) if broker_id not in view.image.brokers]
-        if not broker_ids:
-            problem = "includes an empty replica list."
-        elif unknown:
-            problem = f"includes broker {unknown[0]}, but no such broker is registered."
-        elif len(set(broker_ids)) != len(broker_ids):
-            problem = f"includes a broker more than once: {list(broker_ids)}."
-        elif len(broker_ids) != replication_factor:
+        problem = assignment_problem(view, broker_ids)
+        if problem is None and len(broker_ids) != replication_factor:
             problem = (
                 f"includes a partition with {len(broker_ids)} replica(s), but this is not consistent with previous "
                 f"partitions, which have {replication_factor} replica(s)."

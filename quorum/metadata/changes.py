@@ -8,11 +8,12 @@ know which of the two happened.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from quorum.metadata.image import ConfigKey, MetadataImage, PartitionImage, TopicImage
 
 PartitionKey = tuple[bytes, int]
+_Key = TypeVar("_Key", int, str, ConfigKey)
 
 
 class MetadataChanges(Protocol):
@@ -36,16 +37,18 @@ class MetadataChanges(Protocol):
     @property
     def changed_configs(self) -> tuple[ConfigKey, ...]: ...
 
+    @property
+    def changed_features(self) -> tuple[str, ...]: ...
+
+    @property
+    def changed_voters(self) -> tuple[int, ...]: ...
+
 
 class ImageDiff:
     """The changes from `base` to `image`, found by comparing them. O(size of both)."""
 
     def __init__(self, base: MetadataImage, image: MetadataImage) -> None:
-        self.changed_brokers: tuple[int, ...] = tuple(
-            broker_id
-            for broker_id in sorted({*base.brokers, *image.brokers})
-            if base.brokers.get(broker_id) != image.brokers.get(broker_id)
-        )
+        self.changed_brokers: tuple[int, ...] = _changed_keys(base.brokers, image.brokers)
         self.changed_topics: tuple[bytes, ...] = tuple(
             topic_id
             for topic_id in sorted(image.topics)
@@ -60,11 +63,9 @@ class ImageDiff:
         self.changed_partitions: Mapping[PartitionKey, PartitionImage | None] = dict(
             self._partitions(base, image)
         )
-        self.changed_configs: tuple[ConfigKey, ...] = tuple(
-            key
-            for key in sorted({*base.configs, *image.configs})
-            if base.configs.get(key) != image.configs.get(key)
-        )
+        self.changed_configs: tuple[ConfigKey, ...] = _changed_keys(base.configs, image.configs)
+        self.changed_features: tuple[str, ...] = _changed_keys(base.features, image.features)
+        self.changed_voters: tuple[int, ...] = _changed_keys(base.voters, image.voters)
 
     def _partitions(
         self, base: MetadataImage, image: MetadataImage
@@ -74,3 +75,9 @@ class ImageDiff:
                 before = base.partition(topic_id, number)
                 if before != partition:
                     yield (topic_id, number), before
+
+
+def _changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) -> tuple[_Key, ...]:
+    """Keys whose values differ, or that only one of the two has, ascending."""
+    keys = before.keys() | after.keys()
+    return tuple(key for key in sorted(keys) if before.get(key) != after.get(key))

@@ -27,6 +27,7 @@ from quorum.metadata.records import (
     TOPIC_RESOURCE,
     BrokerChange,
     Config,
+    FeatureLevel,
     NoOp,
     Partition,
     PartitionChange,
@@ -36,6 +37,7 @@ from quorum.metadata.records import (
     RemoveTopic,
     Topic,
     UnregisterBroker,
+    VoterIdentity,
 )
 
 PartitionKey = tuple[bytes, int]
@@ -53,11 +55,15 @@ class MetadataDelta:
         self._configs: dict[ConfigKey, Mapping[str, str]] | None = None
         self._partitions: dict[bytes, list[PartitionImage]] = {}
         self._next_producer_id = image.next_producer_id
+        self._features: dict[str, int] | None = None
+        self._voters: dict[int, bytes] | None = None
         self._finished = False
         self._changed_brokers: dict[int, None] = {}
         self._changed_topics: dict[bytes, None] = {}
         self._changed_partitions: dict[PartitionKey, PartitionImage | None] = {}
         self._changed_configs: dict[ConfigKey, None] = {}
+        self._changed_features: dict[str, None] = {}
+        self._changed_voters: dict[int, None] = {}
 
     # What changed ---------------------------------------------------------------------------------
 
@@ -103,6 +109,16 @@ class MetadataDelta:
         """Resources whose dynamic configs changed or went away, ascending."""
         return tuple(sorted(self._changed_configs))
 
+    @property
+    def changed_features(self) -> tuple[str, ...]:
+        """Names of features whose level was set or removed, ascending."""
+        return tuple(sorted(self._changed_features))
+
+    @property
+    def changed_voters(self) -> tuple[int, ...]:
+        """Node ids of voters whose directory id was set, ascending."""
+        return tuple(sorted(self._changed_voters))
+
     # Applying -------------------------------------------------------------------------------------
 
     def apply(self, record: Record, offset: int, epoch: int) -> None:
@@ -131,6 +147,8 @@ class MetadataDelta:
             topic_ids=base.topic_ids if self._topic_ids is None else self._topic_ids,
             configs=base.configs if self._configs is None else self._configs,
             next_producer_id=self._next_producer_id,
+            features=base.features if self._features is None else self._features,
+            voters=base.voters if self._voters is None else self._voters,
         )
 
     # Brokers
@@ -150,7 +168,8 @@ class MetadataDelta:
             rack=record.rack,
             log_dirs=record.log_dirs,
             fenced=record.fenced,
-            in_controlled_shutdown=False,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            features=record.features,
         )
         self._changed_brokers[record.broker_id] = None
 
@@ -210,6 +229,10 @@ class MetadataDelta:
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
             leader_recovery_state=record.leader_recovery_state,
+            removing_replicas=record.removing_replicas,
+            adding_replicas=record.adding_replicas,
+            elr=record.elr,
+            last_known_elr=record.last_known_elr,
         )
         partition.check()
         partitions.append(partition)
@@ -263,7 +286,7 @@ class MetadataDelta:
             partitions = self._partitions[topic_id] = list(topic.partitions)
         return partitions
 
-    # Configs and producer ids
+    # Configs, producer ids, features, voters
 
     def _set_config(self, record: Config, offset: int) -> None:
         key = (record.resource_type, record.resource_name)
@@ -299,21 +322,43 @@ class MetadataDelta:
             )
         self._next_producer_id = record.next_producer_id
 
+    def _set_feature_level(self, record: FeatureLevel, offset: int) -> None:
+        if self._features is None:
+            self._features = dict(self.base.features)
+        if record.level:
+            self._features[record.name] = record.level
+        else:
+            self._features.pop(record.name, None)
+        self._changed_features[record.name] = None
+
+    def _set_voter_identity(self, record: VoterIdentity, offset: int) -> None:
+        if self._voters is None:
+            self._voters = dict(self.base.voters)
+        self._voters[record.node_id] = record.directory_id
+        self._changed_voters[record.node_id] = None
+
     def _no_op(self, record: NoOp, offset: int) -> None:
         pass
 
 
 def changed_partition(before: PartitionImage, record: PartitionChange) -> PartitionImage:
     """The partition after the change: partition epoch + 1; leader epoch + 1 when a leader is given."""
+    replicas = before.replicas if record.replicas is None else record.replicas
     isr = before.isr if record.isr is None else record.isr
+    removing, adding = record.removing_replicas, record.adding_replicas
+    elr, last_known_elr = record.elr, record.last_known_elr
     recovery = record.leader_recovery_state
     return PartitionImage(
-        replicas=before.replicas,
-        isr=before.replicas if isr == before.replicas else isr,
+        replicas=replicas,
+        isr=replicas if isr == replicas else isr,
         leader=before.leader if record.leader is None else record.leader,
         leader_epoch=before.leader_epoch + (record.leader is not None),
         partition_epoch=before.partition_epoch + 1,
         leader_recovery_state=before.leader_recovery_state if recovery is None else recovery,
+        removing_replicas=before.removing_replicas if removing is None else removing,
+        adding_replicas=before.adding_replicas if adding is None else adding,
+        elr=before.elr if elr is None else elr,
+        last_known_elr=before.last_known_elr if last_known_elr is None else last_known_elr,
     )
 
 
@@ -328,4 +373,6 @@ _APPLY: Mapping[type[Any], Callable[[MetadataDelta, Any, int], None]] = {
     Config: MetadataDelta._set_config,
     ProducerIds: MetadataDelta._take_producer_ids,
     NoOp: MetadataDelta._no_op,
+    FeatureLevel: MetadataDelta._set_feature_level,
+    VoterIdentity: MetadataDelta._set_voter_identity,
 }

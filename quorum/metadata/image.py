@@ -12,13 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.errors import InvalidPartitionStateError, MalformedError, MalformedImageError
 from quorum.metadata import wire
-from quorum.metadata.records import NO_LEADER, RECOVERED, RECOVERING, Listener, listener
+from quorum.metadata.records import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    FeatureRange,
+    Listener,
+    feature_range,
+    listener,
+)
 
-IMAGE_VERSION = 0
+IMAGE_VERSION = 1
+"""Version 1 has features, voters' identities, ELRs and reassignments; version 0 is read without them."""
 
 ConfigKey = tuple[str, str]
 """Resource type ("topic", "broker") and resource name."""
@@ -26,7 +36,10 @@ ConfigKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """One registered broker. `epoch` is the offset of its registration record."""
+    """One registered broker. `epoch` is the offset of its registration record.
+
+    `features` are the levels it can work with; a feature it does not name it does not know.
+    """
 
     broker_id: int
     epoch: int
@@ -36,6 +49,7 @@ class BrokerImage:
     log_dirs: tuple[bytes, ...]
     fenced: bool
     in_controlled_shutdown: bool
+    features: tuple[FeatureRange, ...] = ()
 
     @property
     def is_active(self) -> bool:
@@ -45,7 +59,13 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition: `isr` ⊆ `replicas`, neither empty; `leader` in `isr`, or -1."""
+    """One partition: `isr` ⊆ `replicas`, and `leader` in `isr`, or -1; an empty ISR has no leader.
+
+    `elr` ⊆ `replicas`, disjoint from `isr`: the eligible leader replicas, which have everything below
+    the high watermark although they are not in sync (KIP-966). `last_known_elr`: the last leader, which
+    is remembered once nobody is in the ISR. `adding_replicas` and `removing_replicas` ⊆ `replicas`: what
+    an unfinished reassignment is about (KIP-455). Equal tuples of one partition are one object.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -53,22 +73,43 @@ class PartitionImage:
     leader_epoch: int
     partition_epoch: int
     leader_recovery_state: int = RECOVERED
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
     @property
     def has_leader(self) -> bool:
         return self.leader != NO_LEADER
 
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
     def check(self) -> None:
         """Raises InvalidPartitionStateError unless the invariants hold."""
-        if not self.replicas or not self.isr:
-            raise InvalidPartitionStateError(f"replicas {self.replicas} and ISR {self.isr} may not be empty")
-        for broker_id in self.isr:
-            if broker_id not in self.replicas:
-                raise InvalidPartitionStateError(f"ISR {self.isr} is not within the replicas {self.replicas}")
+        replicas = self.replicas
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise InvalidPartitionStateError(f"replicas {replicas} are empty or repeat a broker")
+        if self.isr is not replicas:
+            _check_within(replicas, "ISR", self.isr)
         if self.leader != NO_LEADER and self.leader not in self.isr:
             raise InvalidPartitionStateError(f"leader {self.leader} is not in the ISR {self.isr}")
-        if len(set(self.replicas)) != len(self.replicas) or len(set(self.isr)) != len(self.isr):
-            raise InvalidPartitionStateError(f"replicas {self.replicas} or ISR {self.isr} repeat a broker")
+        if self.elr:
+            _check_within(replicas, "ELR", self.elr)
+            if not set(self.elr).isdisjoint(self.isr):
+                raise InvalidPartitionStateError(f"ELR {self.elr} and ISR {self.isr} share a broker")
+        if self.is_reassigning:
+            _check_within(replicas, "list of adding replicas", self.adding_replicas)
+            _check_within(replicas, "list of removing replicas", self.removing_replicas)
+
+
+def _check_within(replicas: tuple[int, ...], what: str, members: tuple[int, ...]) -> None:
+    for broker_id in members:
+        if broker_id not in replicas:
+            raise InvalidPartitionStateError(f"{what} {members} is not within the replicas {replicas}")
+    if len(set(members)) != len(members):
+        raise InvalidPartitionStateError(f"{what} {members} repeats a broker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +125,9 @@ class TopicImage:
 class MetadataImage:
     """The cluster's metadata after the record at `offset` (-1 = none yet), written in Raft term `epoch`.
 
-    The mappings are shared between images: nobody writes to them.
+    `features` are the finalized levels by name; a feature that is missing is at level 0. `voters` are the
+    directory ids that belong to the voters' node ids. The mappings are shared between images: nobody
+    writes to them.
     """
 
     offset: int = -1
@@ -94,6 +137,8 @@ class MetadataImage:
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     configs: Mapping[ConfigKey, Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    features: Mapping[str, int] = field(default_factory=dict)
+    voters: Mapping[int, bytes] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of that name, or None."""
@@ -126,6 +171,8 @@ class MetadataImage:
                 [_broker_row(self.brokers[broker_id]) for broker_id in sorted(self.brokers)],
                 [_topic_row(self.topics[topic_id]) for topic_id in sorted(self.topics)],
                 [(*key, sorted(self.configs[key].items())) for key in sorted(self.configs)],
+                sorted(self.features.items()),
+                sorted(self.voters.items()),
             )
         )
 
@@ -152,16 +199,26 @@ def _broker_row(broker: BrokerImage) -> tuple[object, ...]:
         broker.log_dirs,
         broker.fenced,
         broker.in_controlled_shutdown,
+        broker.features,
     )
 
 
 def _topic_row(topic: TopicImage) -> tuple[object, ...]:
-    partitions = [
-        (p.replicas, p.isr, p.leader, p.leader_epoch, p.partition_epoch, p.leader_recovery_state)
-        for p in topic.partitions
-    ]
-    return (topic.topic_id, topic.name, partitions)
+    return (topic.topic_id, topic.name, [_partition_row(partition) for partition in topic.partitions])
 
+
+_partition_row = attrgetter(
+    "replicas",
+    "isr",
+    "leader",
+    "leader_epoch",
+    "partition_epoch",
+    "leader_recovery_state",
+    "removing_replicas",
+    "adding_replicas",
+    "elr",
+    "last_known_elr",
+)
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
 _recovery_state = wire.integer(RECOVERED, RECOVERING)
@@ -170,18 +227,27 @@ _rows = wire.tuple_of(lambda row: row)
 _listeners = wire.tuple_of(listener)
 _log_dirs = wire.tuple_of(wire.uuid)
 _rack = wire.optional(_short_text)
+_features = wire.tuple_of(feature_range)
+_broker_ids = wire.distinct_broker_ids
+_feature_levels = wire.tuple_of(wire.fixed_tuple((_short_text, wire.integer(1, wire.INT16_MAX))))
+_voter_identities = wire.tuple_of(wire.fixed_tuple((wire.broker_id, wire.uuid)))
 
 
 def _decode_image(data: bytes | bytearray | memoryview) -> MetadataImage:
     value = wire.unpack(data)
-    if type(value) is not tuple or not value or value[0] != IMAGE_VERSION:
-        raise MalformedError(f"this node reads image version {IMAGE_VERSION}; the bytes are of another one")
-    _, offset, epoch, next_producer_id, broker_rows, topic_rows, config_rows = wire.array(
-        value, 7, "an image"
+    if type(value) is not tuple or not value or value[0] not in (0, IMAGE_VERSION):
+        raise MalformedError(
+            f"this node reads image versions 0 to {IMAGE_VERSION}; the bytes are of another one"
+        )
+    if value[0] == 0:
+        value = _of_version_0(value)
+    _, offset, epoch, next_producer_id, broker_rows, topic_rows, config_rows, levels, identities = wire.array(
+        value, 9, "an image"
     )
     brokers = [_broker_of(row) for row in _rows(broker_rows)]
     topics = [_topic_of(row) for row in _rows(topic_rows)]
     configs = [_config_of(row) for row in _rows(config_rows)]
+    features, voters = _feature_levels(levels), _voter_identities(identities)
     image = MetadataImage(
         offset=_offset_or_none(offset),
         epoch=wire.offset64(epoch),
@@ -190,16 +256,39 @@ def _decode_image(data: bytes | bytearray | memoryview) -> MetadataImage:
         topic_ids={topic.name: topic.topic_id for topic in topics},
         configs=dict(configs),
         next_producer_id=wire.offset64(next_producer_id),
+        features=dict(features),
+        voters=dict(voters),
     )
-    sizes = (len(image.brokers), len(image.topics), len(image.topic_ids), len(image.configs))
-    if sizes != (len(brokers), len(topics), len(topics), len(configs)):
-        raise MalformedError("a broker, topic or config resource is listed twice")
+    for section, rows in (
+        (image.brokers, brokers),
+        (image.topics, topics),
+        (image.topic_ids, topics),
+        (image.configs, configs),
+        (image.features, features),
+        (image.voters, voters),
+    ):
+        if len(section) != len(rows):
+            raise MalformedError("a broker, topic, config resource, feature or voter is listed twice")
     return image
 
 
+def _of_version_0(value: tuple[object, ...]) -> tuple[object, ...]:
+    """The rows of an image of version 0 as version 1 has them."""
+    *head, broker_rows, topic_rows, config_rows = wire.array(value, 7, "an image of version 0")
+    brokers = [(*wire.array(row, 8, "a broker"), ()) for row in _rows(broker_rows)]
+    topics = []
+    for row in _rows(topic_rows):
+        topic_id, name, partitions = wire.array(row, 3, "a topic")
+        grown = [
+            (*wire.array(partition, 6, "a partition"), (), (), (), ()) for partition in _rows(partitions)
+        ]
+        topics.append((topic_id, name, grown))
+    return (*head, brokers, topics, config_rows, (), ())
+
+
 def _broker_of(row: object) -> BrokerImage:
-    broker_id, epoch, incarnation_id, listeners, rack, log_dirs, fenced, shutdown = wire.array(
-        row, 8, "a broker"
+    broker_id, epoch, incarnation_id, listeners, rack, log_dirs, fenced, shutdown, features = wire.array(
+        row, 9, "a broker"
     )
     return BrokerImage(
         broker_id=wire.broker_id(broker_id),
@@ -210,6 +299,7 @@ def _broker_of(row: object) -> BrokerImage:
         log_dirs=_log_dirs(log_dirs),
         fenced=wire.boolean(fenced),
         in_controlled_shutdown=wire.boolean(shutdown),
+        features=_features(features),
     )
 
 
@@ -225,15 +315,21 @@ def _topic_of(row: object) -> TopicImage:
 
 
 def _partition_of(row: object) -> PartitionImage:
-    replicas, isr, leader, leader_epoch, partition_epoch, recovery = wire.array(row, 6, "a partition")
-    replicas = wire.distinct_broker_ids(replicas)
+    replicas, isr, leader, leader_epoch, partition_epoch, recovery, removing, adding, elr, last_known_elr = (
+        wire.array(row, 10, "a partition")
+    )
+    replicas = _broker_ids(replicas)
     partition = PartitionImage(
         replicas=replicas,
-        isr=replicas if isr == replicas else wire.distinct_broker_ids(isr),
+        isr=replicas if isr == replicas else _broker_ids(isr),
         leader=wire.leader_id(leader),
         leader_epoch=wire.epoch32(leader_epoch),
         partition_epoch=wire.epoch32(partition_epoch),
         leader_recovery_state=_recovery_state(recovery),
+        removing_replicas=_broker_ids(removing),
+        adding_replicas=_broker_ids(adding),
+        elr=_broker_ids(elr),
+        last_known_elr=_broker_ids(last_known_elr),
     )
     partition.check()
     return partition

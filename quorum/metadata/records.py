@@ -3,9 +3,11 @@
 A record is a frozen dataclass with a one-byte kind and a version. Encoded it is the msgpack array
 [kind, version, field, …]; a list of records is an array of those. Decoding refuses an unknown kind or
 version, a missing or extra field and a wrong type, on every node alike, so a record is either
-understood by all or by none. Offsets are not in records: a record gets the offset of its Raft entry
-when it is applied, and a broker's epoch is the offset of its registration. Used by the image and
-delta, the proposals, and whatever dumps or ships the metadata log (KIP-631, KIP-746).
+understood by all or by none. A kind whose fields grew has a newer version; records of older versions
+stay readable, and the fields they lack get their defaults. Offsets are not in records: a record gets
+the offset of its Raft entry when it is applied, and a broker's epoch is the offset of its registration.
+Used by the image and delta, the proposals, and whatever dumps or ships the metadata log (KIP-631,
+KIP-746).
 """
 
 from __future__ import annotations
@@ -33,6 +35,12 @@ MAX_RECORDS = 20_000
 """Records one encoded list may hold; bounds what a forged length can allocate."""
 
 
+FeatureRange = tuple[str, int, int]
+"""A feature's name and the lowest and highest level of it that a node can work with (KIP-584)."""
+
+NO_BROKER_EPOCH = -1
+
+
 class Listener(NamedTuple):
     """One address of a broker, as it is told to clients."""
 
@@ -44,7 +52,11 @@ class Listener(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegisterBroker:
-    """A broker's incarnation registers; its broker epoch is the offset of this record."""
+    """A broker's incarnation registers; its broker epoch is the offset of this record.
+
+    `previous_broker_epoch` is the epoch under which the broker last stopped cleanly, -1 when it did not:
+    its logs may then lack what it had when it was last heard of (KIP-966).
+    """
 
     broker_id: int
     incarnation_id: bytes
@@ -52,6 +64,9 @@ class RegisterBroker:
     rack: str | None
     log_dirs: tuple[bytes, ...]
     fenced: bool = True
+    previous_broker_epoch: int = NO_BROKER_EPOCH
+    in_controlled_shutdown: bool = False
+    features: tuple[FeatureRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +97,11 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition is created: number = how many the topic had before."""
+    """A partition is created: number = how many the topic had before.
+
+    `elr` and `last_known_elr` are the eligible leader replicas and those last known to be (KIP-966);
+    `adding_replicas` and `removing_replicas` say what a reassignment is about (KIP-455).
+    """
 
     topic_id: bytes
     partition: int
@@ -92,11 +111,15 @@ class Partition:
     leader_epoch: int = 0
     partition_epoch: int = 0
     leader_recovery_state: int = RECOVERED
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionChange:
-    """A partition's ISR or leader changes; None leaves a field as it is.
+    """A partition's replicas, ISR, ELR or leader change; None leaves a field as it is.
 
     Every change adds 1 to the partition epoch; a given `leader` (-1 = none) adds 1 to the leader epoch.
     """
@@ -106,6 +129,11 @@ class PartitionChange:
     isr: tuple[int, ...] | None = None
     leader: int | None = None
     leader_recovery_state: int | None = None
+    replicas: tuple[int, ...] | None = None
+    removing_replicas: tuple[int, ...] | None = None
+    adding_replicas: tuple[int, ...] | None = None
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +163,22 @@ class ProducerIds:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureLevel:
+    """A feature works at this level from now on, in the whole cluster; level 0 removes it (KIP-584)."""
+
+    name: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoterIdentity:
+    """The voter is the one whose metadata folder has this directory id (KIP-853)."""
+
+    node_id: int
+    directory_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class NoOp:
     """Changes nothing; lets the log make progress."""
 
@@ -150,6 +194,8 @@ Record = (
     | Config
     | ProducerIds
     | NoOp
+    | FeatureLevel
+    | VoterIdentity
 )
 
 
@@ -160,26 +206,65 @@ def listener(value: object) -> Listener:
     return Listener(short(name), short(host), wire.integer(0, 65535)(port), short(security_protocol))
 
 
+def feature_range(value: object) -> FeatureRange:
+    """A check for one encoded range of feature levels."""
+    name, lowest, highest = wire.array(value, 3, "a feature")
+    lowest, highest = wire.feature_level(lowest), wire.feature_level(highest)
+    if lowest > highest:
+        raise MalformedError(f"the lowest level {lowest} of a feature is above its highest, {highest}")
+    return wire.text(255)(name), lowest, highest
+
+
+_Fields = tuple[tuple[str, Check], ...]
+
+
 class _Layout(NamedTuple):
     """How one kind of record is written: its class and its fields in order."""
 
     record: type[Any]
-    fields: tuple[tuple[str, Check], ...]
+    fields: _Fields
 
 
 _recovery_state = wire.integer(RECOVERED, RECOVERING)
 _short_text = wire.text(255)
 
+_optional_broker_ids = wire.optional(wire.distinct_broker_ids)
+
+_REGISTER_BROKER_0: _Fields = (
+    ("broker_id", wire.broker_id),
+    ("incarnation_id", wire.uuid),
+    ("listeners", wire.tuple_of(listener)),
+    ("rack", wire.optional(_short_text)),
+    ("log_dirs", wire.tuple_of(wire.uuid)),
+    ("fenced", wire.boolean),
+)
+_PARTITION_0: _Fields = (
+    ("topic_id", wire.uuid),
+    ("partition", wire.partition_number),
+    ("replicas", wire.distinct_broker_ids),
+    ("isr", wire.distinct_broker_ids),
+    ("leader", wire.leader_id),
+    ("leader_epoch", wire.epoch32),
+    ("partition_epoch", wire.epoch32),
+    ("leader_recovery_state", _recovery_state),
+)
+_PARTITION_CHANGE_0: _Fields = (
+    ("topic_id", wire.uuid),
+    ("partition", wire.partition_number),
+    ("isr", _optional_broker_ids),
+    ("leader", wire.optional(wire.leader_id)),
+    ("leader_recovery_state", wire.optional(_recovery_state)),
+)
+
 _LAYOUTS: dict[tuple[int, int], _Layout] = {
-    (1, 0): _Layout(
+    (1, 0): _Layout(RegisterBroker, _REGISTER_BROKER_0),
+    (1, 1): _Layout(
         RegisterBroker,
         (
-            ("broker_id", wire.broker_id),
-            ("incarnation_id", wire.uuid),
-            ("listeners", wire.tuple_of(listener)),
-            ("rack", wire.optional(_short_text)),
-            ("log_dirs", wire.tuple_of(wire.uuid)),
-            ("fenced", wire.boolean),
+            *_REGISTER_BROKER_0,
+            ("previous_broker_epoch", wire.integer(NO_BROKER_EPOCH, wire.INT64_MAX)),
+            ("in_controlled_shutdown", wire.boolean),
+            ("features", wire.tuple_of(feature_range)),
         ),
     ),
     (2, 0): _Layout(UnregisterBroker, (("broker_id", wire.broker_id), ("broker_epoch", wire.offset64))),
@@ -193,27 +278,27 @@ _LAYOUTS: dict[tuple[int, int], _Layout] = {
         ),
     ),
     (4, 0): _Layout(Topic, (("name", wire.text(249)), ("topic_id", wire.uuid))),
-    (5, 0): _Layout(
+    (5, 0): _Layout(Partition, _PARTITION_0),
+    (5, 1): _Layout(
         Partition,
         (
-            ("topic_id", wire.uuid),
-            ("partition", wire.partition_number),
-            ("replicas", wire.distinct_broker_ids),
-            ("isr", wire.distinct_broker_ids),
-            ("leader", wire.leader_id),
-            ("leader_epoch", wire.epoch32),
-            ("partition_epoch", wire.epoch32),
-            ("leader_recovery_state", _recovery_state),
+            *_PARTITION_0,
+            ("removing_replicas", wire.distinct_broker_ids),
+            ("adding_replicas", wire.distinct_broker_ids),
+            ("elr", wire.distinct_broker_ids),
+            ("last_known_elr", wire.distinct_broker_ids),
         ),
     ),
-    (6, 0): _Layout(
+    (6, 0): _Layout(PartitionChange, _PARTITION_CHANGE_0),
+    (6, 1): _Layout(
         PartitionChange,
         (
-            ("topic_id", wire.uuid),
-            ("partition", wire.partition_number),
-            ("isr", wire.optional(wire.distinct_broker_ids)),
-            ("leader", wire.optional(wire.leader_id)),
-            ("leader_recovery_state", wire.optional(_recovery_state)),
+            *_PARTITION_CHANGE_0,
+            ("replicas", _optional_broker_ids),
+            ("removing_replicas", _optional_broker_ids),
+            ("adding_replicas", _optional_broker_ids),
+            ("elr", _optional_broker_ids),
+            ("last_known_elr", _optional_broker_ids),
         ),
     ),
     (7, 0): _Layout(RemoveTopic, (("topic_id", wire.uuid),)),
@@ -231,16 +316,18 @@ _LAYOUTS: dict[tuple[int, int], _Layout] = {
         (("broker_id", wire.broker_id), ("broker_epoch", wire.offset64), ("next_producer_id", wire.offset64)),
     ),
     (10, 0): _Layout(NoOp, ()),
+    (11, 0): _Layout(FeatureLevel, (("name", _short_text), ("level", wire.feature_level))),
+    (12, 0): _Layout(VoterIdentity, (("node_id", wire.broker_id), ("directory_id", wire.uuid))),
 }
 
 
-def _writer(fields: tuple[tuple[str, Check], ...]) -> attrgetter[tuple[Any, ...]] | None:
+def _writer(fields: _Fields) -> attrgetter[tuple[Any, ...]] | None:
     """A getter of all fields as one tuple (a last, doubled name keeps single fields a tuple)."""
     names = [name for name, _ in fields]
     return attrgetter(*names, names[-1]) if names else None
 
 
-_WRITERS = {
+_WRITERS = {  # the last, newest version of a kind is the one that is written
     layout.record: (kind, version, _writer(layout.fields)) for (kind, version), layout in _LAYOUTS.items()
 }
 

@@ -18,6 +18,7 @@ from quorum.errors import MalformedError
 
 Check = Callable[[object], Any]
 
+INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
@@ -142,6 +143,7 @@ broker_id = integer(0, INT32_MAX)
 leader_id = integer(NO_LEADER, INT32_MAX)
 partition_number = integer(0, INT32_MAX)
 epoch32 = integer(0, INT32_MAX)
+feature_level = integer(0, INT16_MAX)
 offset64 = integer(0, INT64_MAX)
 
 

@@ -14,9 +14,16 @@ append message, so that the library never cuts an entry in pieces (it would pick
 MAX_APPEND_BYTES = 16 * 1024 * 1024
 """An append message stops growing once its entries reach this; so it stays below this plus one proposal."""
 SNAPSHOT_CHUNK_BYTES = 1024 * 1024
+DEFAULT_SEGMENT_BYTES = 32 * 1024 * 1024
+"""Of the journal: above one append of the largest size, and small enough to be dropped behind snapshots."""
+DEFAULT_SEGMENT_MS = 7 * 24 * 3600 * 1000
+DEFAULT_SNAPSHOT_INTERVAL_S = 3600.0
 MAX_PEER_MESSAGE_BYTES = 2 * MAX_APPEND_BYTES
 """No message between voters is larger, framing of many small entries included; the network's own
 limit has to be above it."""
+
+
+DIRECTORY_ID_BYTES = 16
 
 
 class RaftConfigError(ValueError):
@@ -68,10 +75,20 @@ class RaftConfig:
     voters: dict[int, str]
     cluster_id: str
     directory: str
+    directory_id: bytes | None = None
+    """The 16 bytes of the directory's own id: voters are known by it (`voters.py`). None: by number alone,
+    for a state machine that records no directories; then no voter may ever come back without its disk."""
     timing: RaftTiming = field(default_factory=RaftTiming)
     snapshot_every_entries: int = 10_000
     snapshot_every_bytes: int = 20 * 1024 * 1024
     """Of proposals applied since the last snapshot, whichever comes first."""
+    snapshot_interval_s: float = DEFAULT_SNAPSHOT_INTERVAL_S
+    """A snapshot is taken this long after the last one (or the start), if something was applied; 0: never
+    by time."""
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    segment_ms: int = DEFAULT_SEGMENT_MS
+    """The journal begins a new segment when one reaches this size or age: whole segments are dropped
+    behind snapshots."""
     snapshot_chunk_bytes: int = SNAPSHOT_CHUNK_BYTES
     append_bytes: int = MAX_APPEND_BYTES
     """Above the largest proposal, always: an entry that fills a message alone halts the node."""
@@ -85,10 +102,18 @@ class RaftConfig:
             )
         if any(type(voter) is not int or not 0 <= voter < 2**31 for voter in self.voters):
             raise RaftConfigError("Voter ids must be whole numbers from 0 to 2147483647.")
+        if self.directory_id is not None and len(self.directory_id) != DIRECTORY_ID_BYTES:
+            raise RaftConfigError(
+                f"A directory id has {DIRECTORY_ID_BYTES} bytes: format the directory anew."
+            )
         if self.snapshot_every_entries < 2:
             raise RaftConfigError("The quorum needs at least 2 entries between snapshots.")
         if self.snapshot_every_bytes < 1:
             raise RaftConfigError("metadata.log.max.record.bytes.between.snapshots must be at least 1.")
+        if self.snapshot_interval_s < 0:
+            raise RaftConfigError(
+                "metadata.log.max.snapshot.interval.ms must be at least 0 (0: never by time)."
+            )
         if self.max_pending_proposals < 1:
             raise RaftConfigError("The quorum needs room for at least 1 pending proposal.")
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from random import Random
 
 from partitions.disk import Disk
@@ -31,19 +33,28 @@ from quorum.raft.events import (
     PeerMessage,
     ProposalOutcome,
     Propose,
+    QuorumReport,
     RaftEffect,
     RaftEvent,
+    ReportQuorum,
+    VoterDirectories,
+    VoterStanding,
 )
 from quorum.raft.halting import Halting, RaftHaltedError
+from quorum.raft.journal import END_AFTER_IDLE_S
 from quorum.raft.messages import BARRIER, PROPOSAL
 from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.raft.node import PeerNode, RaftNode, library_conf
 from quorum.raft.pre_vote import PreVote
+from quorum.raft.replica_times import UNKNOWN as UNKNOWN_OFFSET
+from quorum.raft.replica_times import ReplicaTimesTable
 from quorum.raft.snapshot import Snapshot
 from quorum.raft.state_machine import StateMachine
 from quorum.raft.storage import LogFactory, open_partition_log, open_storage
 from quorum.raft.transfer import SnapshotTransfer
 from quorum.raft.transport import QuorumTransport
+from quorum.raft.voter_watch import VoterWatch
+from quorum.raft.voters import VoterBook
 
 
 class RaftDriver:
@@ -59,7 +70,7 @@ class RaftDriver:
         rng: Random,
         halt: Halt,
         state_machine: StateMachine | None = None,
-        log_factory: LogFactory = open_partition_log,
+        log_factory: LogFactory | None = None,
     ) -> None:
         """Opens the journal, restores the newest snapshot. Raises RaftStorageError (a sentence) for a
         directory that is not formatted, is another node's, or is damaged; OSError from the disk.
@@ -69,6 +80,8 @@ class RaftDriver:
         """
         self._config = config
         self._clock = clock
+        self._wall_ms = wall_ms
+        self._followers = ReplicaTimesTable()
         self._halting = Halting(halt)
         self._world = World(clock, rng)
         self._machine: StateMachine = state_machine if state_machine is not None else MetadataStateMachine()
@@ -76,29 +89,46 @@ class RaftDriver:
         self._effects: list[RaftEffect] = []
         self._applied: list[CommittedEntry] = []
         self._applied_bytes = 0  # since the newest snapshot
+        self._snapshot_at_s = clock()  # or the start, or when one was installed
         self._leadership = LeaderChanged(None, -1, False)
+        self._directories: VoterDirectories | None = None
+        self._standing = VoterStanding()
         self._image_replaced = False
+        if log_factory is None:
+            log_factory = partial(
+                open_partition_log, segment_bytes=config.segment_bytes, segment_ms=config.segment_ms
+            )
         storage = open_storage(config, disk, wall_ms, self._halting, log_factory)
         self._journal = storage.journal
         self._snapshots = storage.snapshots
+        self._quorum_state = storage.state
+        self._book = VoterBook(
+            config.node_id,
+            config.voters,
+            config.directory_id,
+            lambda proposal: self._machine.voter_directories(proposal),
+        )
+        self._book.restore(storage.state.directories_offset, storage.state.directories)
         with running(self._world):
             self._transport, self._node = self._build()
             if self._snapshots.newest is not None:
                 self._node.install(self._snapshots.newest)
+        self._watch = VoterWatch(config.directory_id, self._book, self._node, self._transport)
 
     def _build(self) -> tuple[QuorumTransport, RaftNode]:
         """The library's node and what stands between it and its peers."""
         config, timing = self._config, self._config.timing
         peers = [PeerNode(voter) for voter in sorted(config.voters) if voter != config.node_id]
-        pre_vote = PreVote(len(config.voters), timing.election_min_s - timing.heartbeat_s)
+        book = self._book
+        pre_vote = PreVote(lambda: book.quorum, timing.election_min_s - timing.heartbeat_s)
         transfer = SnapshotTransfer(
             self._snapshots,
-            tuple(sorted(config.voters)),
+            book,
             self._machine.snapshot,
             self._halting,
             config.snapshot_chunk_bytes,
         )
-        transport = QuorumTransport(peers, self._world, pre_vote, transfer, self._halting)
+        transport = QuorumTransport(peers, self._world, pre_vote, book, transfer, self._halting)
         node = RaftNode(
             PeerNode(config.node_id),
             peers,
@@ -107,6 +137,7 @@ class RaftDriver:
             transfer,
             self._world,
             pre_vote,
+            book,
             self._on_apply,
             self._on_install,
         )
@@ -143,8 +174,9 @@ class RaftDriver:
             return self._config.timing.idle_step_max_s
         if self._journal.dirty:
             return 0.0
+        idle_s = END_AFTER_IDLE_S if self._journal.end_is_unmarked else self._config.timing.idle_step_max_s
         due_s = self._node.next_due_s(self._clock())
-        return min(max(due_s, 0.0), self._config.timing.idle_step_max_s)
+        return min(max(due_s, 0.0), idle_s, self._config.timing.idle_step_max_s)
 
     def close(self) -> None:
         """Syncs and closes the journal. The driver must not be stepped again."""
@@ -162,10 +194,13 @@ class RaftDriver:
         self._note_leadership()
         self._node.tick()
         self._halting.check()
+        self._keep_voters()
         self._snapshot_if_due()
         self._halting.check()
+        self._journal.remember_end_if_idle(self._clock())
         self._note_applied()
         self._note_leadership()
+        self._note_voters()
         if self._effects or self._transport.outbox_promises:
             self._journal.sync()
         self._effects.extend(self._transport.take_outbox())
@@ -173,10 +208,13 @@ class RaftDriver:
     def _handle(self, event: RaftEvent) -> None:
         if isinstance(event, PeerMessage):
             self._transport.receive(event.peer_id, event.session, event.data)
+            self._note_follower(event.peer_id)
         elif isinstance(event, Propose):
             self._propose(event)
+        elif isinstance(event, ReportQuorum):
+            self._effects.append(self._report(event.request_id))
         elif isinstance(event, PeerConnected):
-            self._transport.connected(event.peer_id, event.session)
+            self._transport.connected(event.peer_id, event.session, event.directory_id)
         elif isinstance(event, PeerDisconnected):
             self._transport.disconnected(event.peer_id, event.session)
         else:
@@ -187,10 +225,38 @@ class RaftDriver:
             not self._node.barrier_applied()
             or len(event.proposal) > MAX_PROPOSAL_BYTES
             or len(self._pending) >= self._config.max_pending_proposals
+            or not self._may_record(event.proposal)
         ):
             self._effects.append(ProposalOutcome(event.request_id, None, NOT_COMMITTED))
             return
         self._pending[self._node.propose(event.proposal)] = (self._node.term(), event.request_id)
+
+    def _note_follower(self, peer_id: int) -> None:
+        """A peer was heard of: how far it is, if this node leads."""
+        node = self._node
+        if node.is_leader():
+            match = self._transport.match_index(peer_id)
+            end = match + 1 if match > 0 else UNKNOWN_OFFSET
+            self._followers.fetched(node.term(), peer_id, end, node.log_end() + 1, self._wall_ms())
+
+    def _report(self, request_id: int) -> QuorumReport:
+        node = self._node
+        if not node.barrier_applied():
+            return QuorumReport(request_id, leads=False)
+        term, peers = node.term(), [int(peer.id) for peer in node.peers()]
+        return QuorumReport(
+            request_id,
+            leads=True,
+            epoch=term,
+            high_watermark=node.commit_index() + 1,
+            log_end_offset=node.log_end() + 1,
+            followers=tuple(replace(self._followers.of(term, peer_id)) for peer_id in peers),
+        )
+
+    def _may_record(self, proposal: bytes) -> bool:
+        return self._config.directory_id is None or self._watch.may_record(
+            self._machine.voter_directories(proposal)
+        )
 
     def _on_apply(self, command: bytes, index: int, term: int) -> None:
         """Called by the library for each committed entry, in order."""
@@ -215,7 +281,9 @@ class RaftDriver:
     def _on_install(self, snapshot: Snapshot) -> None:
         """Called at start, and by the library when the leader's snapshot has arrived."""
         self._machine.restore(snapshot.state)
+        self._book.restore(snapshot.last[1], dict(snapshot.directories))
         self._applied_bytes = 0
+        self._snapshot_at_s = self._clock()
         self._image_replaced = True
 
     def _note_applied(self) -> None:
@@ -249,16 +317,40 @@ class RaftDriver:
             self._pending.clear()
         self._effects.append(now)
 
+    def _keep_voters(self) -> None:
+        """Directories come into force with what is applied, and are remembered over a restart."""
+        if self._book.commit_through(self._node.last_applied()):
+            self._quorum_state.set_directories(self._book.offset, self._book.in_force)
+
+    def _note_voters(self) -> None:
+        """Says what the metadata should record of the voters, and what this one is worth, on change."""
+        directories, standing = self._watch.directories(), self._watch.standing()
+        if directories != self._directories:
+            self._directories = directories
+            if directories is not None:
+                self._effects.append(directories)
+        if standing != self._standing:
+            self._standing = standing
+            self._effects.append(standing)
+
     def _snapshot_if_due(self) -> None:
+        if self._node.last_applied() < self._book.offset:
+            return  # restarted: the directories in force are those of entries that are not applied again yet
         newest = self._snapshots.newest
         covered = 1 if newest is None else newest.last[1]
         entries = self._node.last_applied() - covered
         # The library joins a snapshot to the log by its last two entries.
+        now_s, interval_s = self._clock(), self._config.snapshot_interval_s
         if entries >= self._config.snapshot_every_entries or (
-            entries >= 2 and self._applied_bytes >= self._config.snapshot_every_bytes
+            entries >= 2
+            and (
+                self._applied_bytes >= self._config.snapshot_every_bytes
+                or 0 < interval_s <= now_s - self._snapshot_at_s
+            )
         ):
             self._journal.sync()
             self._node.take_snapshot()
             self._applied_bytes = 0
+            self._snapshot_at_s = now_s
             self._snapshots.remove_older()
             self._journal.remember_end()

@@ -6,9 +6,11 @@ the event loop in tests, the simulator) carries them; it may delay either queue 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+from quorum.raft.replica_times import ReplicaTimes
 
 NOT_COMMITTED: Literal["NOT_COMMITTED"] = "NOT_COMMITTED"
 """The proposal is in no log and never will be."""
@@ -20,10 +22,12 @@ ProposalError: TypeAlias = Literal["NOT_COMMITTED", "UNKNOWN"]
 
 @dataclass(frozen=True, slots=True)
 class PeerConnected:
-    """A link to a voter is up and authenticated. Sessions of one peer only grow."""
+    """A link to a voter is up and authenticated. Sessions of one peer only grow. `directory_id` is what
+    the peer has proved to be its own: 16 bytes, or none where voters are known by number alone."""
 
     peer_id: int
     session: int
+    directory_id: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,13 @@ class Propose:
 @dataclass(frozen=True, slots=True)
 class TransferLeadership:
     """A leader hands over to its most caught-up peer, if one is caught up; otherwise nothing happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportQuorum:
+    """Asks how far the voters are; answered with one `QuorumReport`."""
+
+    request_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,5 +124,50 @@ class ProposalOutcome:
     error: ProposalError | None
 
 
-RaftEvent: TypeAlias = PeerConnected | PeerDisconnected | PeerMessage | Propose | TransferLeadership
-RaftEffect: TypeAlias = SendToPeer | Committed | LeaderChanged | ProposalOutcome
+@dataclass(frozen=True, slots=True)
+class VoterDirectories:
+    """What an active leader wants the metadata to record: the directory of every voter. Those that the
+    image does not have are to be proposed (`StateMachine.voter_directories` reads such a proposal)."""
+
+    epoch: int
+    directories: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class VoterStanding:
+    """What this voter's voice is worth, and what the quorum waits for."""
+
+    is_founded: bool = True
+    """Whether the voters' directories are recorded. Until then a leader needs the votes of all."""
+    counts: bool = True
+    """Whether this voter votes: its directory is the recorded one."""
+    unseen: tuple[int, ...] = ()
+    """Not founded yet: the voters to which there is no link."""
+    replaced: tuple[int, ...] = ()
+    """Founded: the voters, this one included, that are known to be on a disk that is not recorded."""
+    is_lost: bool = False
+    """So many disks were replaced at once that no majority is left, ever."""
+    is_far_behind: bool = False
+    """Too many entries that the leader has committed are not applied here."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReport:
+    """A leader's view of its followers. Offsets are one past the last entry. `leads` false, and nothing
+    else, from a node that does not lead with all that was committed applied."""
+
+    request_id: int
+    leads: bool
+    epoch: int = -1
+    high_watermark: int = -1
+    log_end_offset: int = -1
+    followers: tuple[ReplicaTimes, ...] = ()
+    """By ascending voter id, without the leader."""
+
+
+RaftEvent: TypeAlias = (
+    PeerConnected | PeerDisconnected | PeerMessage | Propose | TransferLeadership | ReportQuorum
+)
+RaftEffect: TypeAlias = (
+    SendToPeer | Committed | LeaderChanged | ProposalOutcome | QuorumReport | VoterDirectories | VoterStanding
+)

@@ -4,7 +4,9 @@ Guarantees (Raft, section 5.3, where the library as shipped breaks them): an ent
 the leader sends is never deleted; a conflicting one is deleted with all behind it; a committed one
 never (the node halts instead); there are no gaps. After `sync` returns, term, vote and all entries
 survive a power loss. The window in memory begins exactly at the two entries that the newest
-snapshot is joined by, as the library demands. The methods in mixed case are the library's names.
+snapshot is joined by, as the library demands. All reading while the node runs is from that window,
+whose bytes were checked at start (`journal_check.py`) or came checked from a peer: the files are only
+written. The methods in mixed case are the library's names.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from typing import Any
 
 from quorum.raft.compat import Journal
 from quorum.raft.halting import Halting
-from quorum.raft.journal_log import JournalDamagedError, JournalLog, encode_entry, read_entries
+from quorum.raft.journal_check import CheckedJournal
+from quorum.raft.journal_log import JournalDamagedError, JournalLog, encode_entry
 from quorum.raft.messages import BARRIER, Entry
 from quorum.raft.quorum_state import QuorumState
 
 FIRST_ENTRY: Entry = (BARRIER, 1, 0)
 """Every voter's log begins with it; the library adds it by itself and never applies it."""
+END_AFTER_IDLE_S = 0.1
+"""So long after the last sync without another the end marker is written."""
 
 
 class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
@@ -35,28 +40,36 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         self._entries: list[Entry] = []
         self._unwritten: list[Entry] = []
         self._unsynced = False
+        self._synced_end = 0  # entries through here survive a power loss
+        self._idle_since_s: float | None = None
         self._commit_index = FIRST_ENTRY[1]
 
     # -- start
 
-    def open(self, snapshot: tuple[Entry, Entry] | None) -> None:
-        """Reads the log and joins it to the snapshot (the last two entries it covers), if there is one.
+    def open(self, found: CheckedJournal, snapshot: tuple[Entry, Entry] | None) -> None:
+        """Takes over what was found on disk, and joins it to the snapshot (the last two entries it
+        covers), if there is one.
 
-        A log that holds both keeps its tail; one that does not holds nothing that the snapshot
-        lacks, and is begun anew. Raises JournalDamagedError, CorruptBatchError, OSError.
+        A log that holds both keeps its tail. One that is sound and does not is older than the snapshot
+        or contradicts it, and is begun anew: a crash came between the two. Raises JournalDamagedError
+        if the log begins behind the snapshot, LogError, OSError.
         """
+        self._entries = found.entries
+        self._synced_end = found.end
         if snapshot is None:
-            if self._log.log_end_offset <= FIRST_ENTRY[1]:
+            if not found.end:
                 self._log.truncate_fully_and_start_at(FIRST_ENTRY[1])
                 self._append(FIRST_ENTRY)
-            else:
-                self._entries = list(read_entries(self._log, FIRST_ENTRY[1]))
             if self._entries[:1] != [FIRST_ENTRY]:
-                raise JournalDamagedError("it does not begin at its first entry, and there is no snapshot")
+                raise JournalDamagedError(
+                    f"it begins at offset {found.first}, and the snapshot of what came before is missing"
+                )
             return
         prev, last = snapshot
-        if self._log.log_start_offset <= prev[1] and last[1] < self._log.log_end_offset:
-            self._entries = list(read_entries(self._log, prev[1]))
+        if found.end and found.first > prev[1]:
+            raise JournalDamagedError(
+                f"it begins at offset {found.first}, and the newest snapshot ends at {last[1]}: a newer one is missing"
+            )
         if self._entries[:2] != [prev, last]:
             self._begin_at(prev, last)
         self._commit_index = last[1]
@@ -140,18 +153,34 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
     def sync(self) -> None:
         """Makes term, vote and every entry durable, with one fsync for all entries since the last."""
         if self._state.dirty:
-            self._state.save()
+            self.save_state()
         if self._unsynced:
             self._write()
             self._log.sync()
             self._unsynced = False
+            self._synced_end = self.end_index
+            self._idle_since_s = None
 
     def remember_end(self) -> None:
-        """Notes durably how far the log reaches, so that a later loss of it is told from a torn tail."""
+        """Writes the end marker durably: through here, what cannot be read is damage and no torn tail."""
         self.sync()
-        if self._state.journal_end < self.end_index:
-            self._state.journal_end = self.end_index
-            self._state.save()
+        if self.end_is_unmarked:
+            self.save_state()
+
+    @property
+    def end_is_unmarked(self) -> bool:
+        """Whether the end marker lags behind what was synced."""
+        return self._state.journal_end < self._synced_end
+
+    def remember_end_if_idle(self, now_s: float) -> None:
+        """Writes the end marker once nothing was synced for a while, so that it costs no commit an
+        fsync. `now_s` is monotonic seconds; called with every step."""
+        if not self.end_is_unmarked or self.dirty:
+            return
+        if self._idle_since_s is None:
+            self._idle_since_s = now_s
+        elif now_s - self._idle_since_s >= END_AFTER_IDLE_S:
+            self.remember_end()
 
     def close(self) -> None:
         """Syncs everything and closes the log."""
@@ -168,7 +197,9 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
     def _write(self) -> None:
         if self._unwritten:
             now_ms = self._wall_ms()
-            self._log.append_as_follower(b"".join(encode_entry(entry, now_ms) for entry in self._unwritten))
+            self._log.append_as_follower(
+                b"".join(encode_entry(entry, now_ms, self._synced_end) for entry in self._unwritten)
+            )
             self._unwritten.clear()
 
     def _truncate_from(self, index: int) -> None:
@@ -181,21 +212,30 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         while self._unwritten and self._unwritten[-1][1] >= index:
             self._unwritten.pop()
         if index < self._log.log_end_offset:
+            self._synced_end = min(self._synced_end, index - 1)
             self._lower_end(index - 1)
             self._log.truncate_to(index)
             self._unsynced = True
 
     def _begin_at(self, prev: Entry, last: Entry) -> None:
+        """Gives up the log for a durable snapshot. A marker of 0 says so if a crash comes in between:
+        whatever is left of the log then is removed at the next start."""
+        self._synced_end = 0
         self._lower_end(0)
         self._log.truncate_fully_and_start_at(prev[1])
         self._entries.clear()
         self._unwritten.clear()
         self._append(prev)
         self._append(last)
-        self.sync()
+        self.remember_end()
 
     def _lower_end(self, index: int) -> None:
         """Before entries go for good reason, so that their absence is not taken for a loss."""
         if self._state.journal_end > index:
             self._state.journal_end = index
             self._state.save()
+
+    def save_state(self) -> None:
+        """Writes term, vote and the newest end marker durably, whether they have changed or not."""
+        self._state.journal_end = max(self._state.journal_end, self._synced_end)
+        self._state.save()

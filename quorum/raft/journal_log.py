@@ -1,29 +1,31 @@
 """What the Raft journal needs of a partition log, and how entries lie in one.
 
 An entry is a batch of one record: base offset = index, partition leader epoch = term, value = the
-proposal; a leader's barrier is a control batch without a value. Used by `journal.py` only.
+proposal; a leader's barrier is a control batch without a value. Two record headers say what the batch
+header cannot: `term` once more (the CRC of a batch does not cover its epoch, nor its offset; offsets
+are told by being dense), and `synced`, the index through which this voter's journal was durable when
+the batch was written. By that an entry vouches for all before it: see `journal_check.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+import struct
+from typing import NamedTuple, Protocol
 
-from partitions.disk import Buffer, FileSlice
-from partitions.records.batch import decode_records, iter_batches, verify_crc
+from partitions.disk import Buffer
+from partitions.records.batch import decode_records
 from partitions.records.builder import build_opaque_batch
 from partitions.records.header import BatchHeader
 from quorum.raft.config import MAX_PROPOSAL_BYTES
 from quorum.raft.messages import BARRIER, PROPOSAL, Entry, is_command
 
-READ_BYTES = 4 * 1024 * 1024
 BATCH_OVERHEAD_BYTES = 1024
-"""More than the header, the record's own fields and a control key take."""
-
-
-class ReadResult(Protocol):
-    @property
-    def slices(self) -> Sequence[FileSlice]: ...
+"""More than the header, the record's own fields and headers, and a control key take."""
+NOTHING_SYNCED = 0
+_TERM_HEADER = "term"
+_SYNCED_HEADER = "synced"
+_TERM = struct.Struct(">i")
+_SYNCED = struct.Struct(">q")
 
 
 class JournalLog(Protocol):
@@ -36,8 +38,6 @@ class JournalLog(Protocol):
     def log_end_offset(self) -> int: ...
 
     def append_as_follower(self, records: Buffer) -> object: ...
-
-    def read(self, offset: int, max_bytes: int, *, up_to_offset: int) -> ReadResult: ...
 
     def truncate_to(self, offset: int) -> None: ...
 
@@ -54,8 +54,16 @@ class JournalDamagedError(ValueError):
     """A batch of the journal is sound by its checksum but is no Raft entry."""
 
 
-def encode_entry(entry: Entry, timestamp_ms: int) -> bytes:
-    """The batch of one entry."""
+class WrittenEntry(NamedTuple):
+    """An entry as it lies in the journal."""
+
+    entry: Entry
+    synced: int
+    """Index through which everything was durable when it was written; NOTHING_SYNCED if it does not say."""
+
+
+def encode_entry(entry: Entry, timestamp_ms: int, synced: int = NOTHING_SYNCED) -> bytes:
+    """The batch of one entry, written while the journal was durable through index `synced`."""
     command, index, term = entry
     is_barrier = command == BARRIER
     return build_opaque_batch(
@@ -64,35 +72,36 @@ def encode_entry(entry: Entry, timestamp_ms: int) -> bytes:
         leader_epoch=term,
         timestamp=timestamp_ms,
         is_control=is_barrier,
+        headers=((_TERM_HEADER, _TERM.pack(term)), (_SYNCED_HEADER, _SYNCED.pack(synced))),
     )
 
 
-def read_entries(log: JournalLog, from_index: int) -> Iterator[Entry]:
-    """All entries from an index to the end of the log, in order. Raises CorruptBatchError for a
-    batch that fails its checksum, JournalDamagedError for one that is no entry."""
-    end = log.log_end_offset
-    while from_index < end:
-        result = log.read(from_index, READ_BYTES, up_to_offset=end)
-        buffer = b"".join(part.read() for part in result.slices)
-        if not buffer:
-            raise JournalDamagedError(f"nothing can be read at offset {from_index} of {end}")
-        for position, header in iter_batches(buffer):
-            verify_crc(buffer, position, header)
-            if header.base_offset < from_index:
-                continue
-            if header.base_offset != from_index:
-                raise JournalDamagedError(f"offset {from_index} is missing before {header.base_offset}")
-            yield _decode_entry(buffer, position, header)
-            from_index += 1
+def decode_entry(buffer: Buffer, position: int, header: BatchHeader) -> Entry:
+    """The entry in the batch at `position`, whose CRC was compared. Raises CorruptBatchError,
+    JournalDamagedError."""
+    return decode_written(buffer, position, header).entry
 
 
-def _decode_entry(buffer: bytes, position: int, header: BatchHeader) -> Entry:
+def decode_written(buffer: Buffer, position: int, header: BatchHeader) -> WrittenEntry:
+    """As `decode_entry`, with what the entry says of those before it. One that a version without
+    these headers wrote says nothing."""
     records = decode_records(
         buffer, position, header, max_decompressed_bytes=MAX_PROPOSAL_BYTES + BATCH_OVERHEAD_BYTES
     )
-    if len(records) != 1 or header.partition_leader_epoch < 0:
-        raise JournalDamagedError(f"the batch at offset {header.base_offset} is no entry of a journal")
+    term, index = header.partition_leader_epoch, header.base_offset
+    if len(records) != 1 or term < 0:
+        raise JournalDamagedError(f"the batch at offset {index} is no entry of a journal")
     command = BARRIER if header.is_control else PROPOSAL + (records[0].value or b"")
     if not is_command(command):
-        raise JournalDamagedError(f"the entry at offset {header.base_offset} is too large")
-    return command, header.base_offset, header.partition_leader_epoch
+        raise JournalDamagedError(f"the entry at offset {index} is too large")
+    said = dict(records[0].headers)
+    written_term, synced = said.get(_TERM_HEADER), said.get(_SYNCED_HEADER)
+    if written_term is not None and written_term != _TERM.pack(term):
+        raise JournalDamagedError(
+            f"the epoch of the entry at offset {index} is not the one it was written with"
+        )
+    is_claim = synced is not None and len(synced) == _SYNCED.size
+    claimed = _SYNCED.unpack(synced)[0] if synced is not None and is_claim else NOTHING_SYNCED
+    if not NOTHING_SYNCED <= claimed < index:
+        raise JournalDamagedError(f"the entry at offset {index} claims to be older than offset {claimed}")
+    return WrittenEntry((command, index, term), claimed)

@@ -15,8 +15,10 @@ from quorum.raft.events import (
     PeerMessage,
     ProposalOutcome,
     Propose,
+    QuorumReport,
     RaftEffect,
     RaftEvent,
+    ReportQuorum,
     TransferLeadership,
 )
 
@@ -42,9 +44,12 @@ class RaftLane(Protocol):
 
 
 def lost_event(event: RaftEvent) -> list[RaftEffect]:
-    """What to tell of an event that never reached the driver: a proposal was not committed."""
+    """What to tell of an event that never reached the driver: a proposal was not committed, a report
+    is not to be had here."""
     if isinstance(event, Propose):
         return [ProposalOutcome(event.request_id, None, NOT_COMMITTED)]
+    if isinstance(event, ReportQuorum):
+        return [QuorumReport(event.request_id, leads=False)]
     return []
 
 
@@ -71,7 +76,7 @@ class Inbox:
             size_bytes = len(event.data)
         elif isinstance(event, Propose):
             size_bytes = len(event.proposal)
-        if isinstance(event, PeerMessage | Propose | TransferLeadership) and (
+        if isinstance(event, PeerMessage | Propose | TransferLeadership | ReportQuorum) and (
             len(self._events) >= self._max_events or self._bytes + size_bytes > self._max_bytes
         ):
             return False

@@ -7,13 +7,19 @@ the Raft driver; the images it hands out are immutable and shared with the other
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgpack
 
-from quorum.controller.proposal import ProposalFence, apply_proposal
+from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
+from quorum.errors import MalformedError
 from quorum.metadata.image import EMPTY, MetadataImage
+from quorum.metadata.records import VoterIdentity, decode_records, encode_record
 from quorum.raft.state_machine import Applied
 
 _FORMAT = 1
+_VOTER_IDENTITY_BEGINS = encode_record(VoterIdentity(0, bytes(16)))[:3]
+"""Array header, kind and version: every record of this kind and version begins with them."""
 
 
 class MetadataStateMachine:
@@ -34,6 +40,18 @@ class MetadataStateMachine:
         return Applied(
             applied.accepted, applied.records, applied.encoded_records, applied.sequence, applied.rejection
         )
+
+    def voter_directories(self, data: bytes) -> Mapping[int, bytes]:
+        """Those in the proposal's `VoterIdentity` records, looked for only if their first bytes occur."""
+        if _VOTER_IDENTITY_BEGINS not in data:
+            return {}
+        try:
+            records = decode_records(Proposal.decode(data).records)
+        except MalformedError:
+            return {}
+        return {
+            record.node_id: record.directory_id for record in records if isinstance(record, VoterIdentity)
+        }
 
     def advance(self, offset: int, epoch: int) -> None:
         """A leader's barrier: the image moves on to its offset."""

@@ -14,8 +14,10 @@ from quorum.raft.compat import Journal, Node, SyncObj, SyncObjConf, Transport, W
 from quorum.raft.config import RaftConfig
 from quorum.raft.messages import PROPOSAL, Message
 from quorum.raft.pre_vote import PreVote
+from quorum.raft.progress import Progress
 from quorum.raft.snapshot import Snapshot
 from quorum.raft.transfer import SnapshotTransfer
+from quorum.raft.voters import VoterBook
 
 _FOLLOWER = 0
 _AT_ONCE = float("-inf")
@@ -78,11 +80,14 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         transfer: SnapshotTransfer,
         world: World,
         pre_vote: PreVote,
+        book: VoterBook,
         on_apply: Callable[[bytes, int, int], None],
         on_install: Callable[[Snapshot], None],
     ) -> None:
         self._world = world
         self._pre_vote = pre_vote
+        self._book = book
+        self._progress = Progress(book)
         self._on_apply = on_apply
         self._on_install = on_install
         self._transfer = transfer
@@ -98,6 +103,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
 
     def tick(self) -> None:
         """Elections, commits, applies, heartbeats; sends what this step's events added to the log."""
+        self.follow_log()
         deadline = self._election_deadline()
         self._SyncObj__raftElectionDeadline = deadline if deadline == _AT_ONCE else _NEVER
         if self._isLeader() and self._sent_through < self.log_end():
@@ -116,6 +122,8 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         deadline = float(self._SyncObj__raftElectionDeadline)
         if self._isLeader() or not self.peers():
             return deadline
+        if not self._book.counts_me:
+            self._pre_vote.cancel()
         if self._pre_vote.passed:
             self._pre_vote.cancel()
             return _AT_ONCE
@@ -128,6 +136,8 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
     def _ask_for_consent(self) -> None:
         """Nothing was heard from a leader for a whole timeout: it is not known any more who leads."""
         self._SyncObj__raftLeader = None
+        if not self._book.counts_me:
+            return
         message = {
             "type": "pre_vote",
             "term": self.term(),
@@ -143,6 +153,13 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         if self._isLeader():
             return float(self._SyncObj__newAppendEntriesTime) - now_s
         return float(self._SyncObj__raftElectionDeadline) - now_s
+
+    def follow_log(self) -> None:
+        """Lets the log say whose voice counts, and takes back from the library what does not count."""
+        self._book.follow(self._SyncObj__raftLog)
+        if self._isLeader():
+            for peer in self.peers():
+                self._SyncObj__raftMatchIndex[peer] = self._progress.counted(self.term(), int(peer.id))
 
     # -- hooks of the library
 
@@ -172,6 +189,21 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
     def deliver(self, peer: PeerNode, message: Message) -> None:
         """Hands a checked message to the library."""
         self._SyncObj__onMessageReceived(peer, message)
+
+    def acknowledge(self, peer: PeerNode, directory_id: bytes, message: Message) -> None:
+        """A follower's answer to this leader. That of a directory which does not count moves only what is
+        sent next: neither what is committed nor how long this node may lead depends on it."""
+        if message["success"]:
+            index = message["next_node_idx"] - 1
+            self._progress.acknowledged(self.term(), int(peer.id), directory_id, index)
+        if self._book.counts(int(peer.id), directory_id):
+            self._SyncObj__onMessageReceived(peer, message)
+        elif message["success"] or message["reset"]:
+            self._SyncObj__raftNextIndex[peer] = message["next_node_idx"]
+
+    def match_of(self, peer: PeerNode, directory_id: bytes) -> int:
+        """How far a directory's log is known to equal this leader's, whether it counts or not."""
+        return self._progress.match(self.term(), int(peer.id), directory_id)
 
     def propose(self, proposal: bytes) -> int:
         """Appends a proposal to this leader's log and returns its index. Call only while leading."""

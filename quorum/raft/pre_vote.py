@@ -1,12 +1,14 @@
 """Asking before standing for election (Raft thesis, section 9.6), so that a voter which was cut off
 does not come back with a high term and depose a healthy leader.
 
-Guarantees: a voter raises its term only after a majority said, in this round, that it has not heard
-from a live leader lately and that the candidate's log is good enough. Pure: `transport.py` carries
+Guarantees: a voter raises its term only after as many as an election needs said, in this round, that they
+have not heard from a live leader lately and that the candidate's log is good enough. Pure: `transport.py` carries
 the questions, `node.py` holds the election back until `passed`. A leader that hands over bypasses it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 NEVER = float("-inf")
 
@@ -14,8 +16,9 @@ NEVER = float("-inf")
 class PreVote:
     """One voter's rounds, and its own view of whether the leader lives."""
 
-    def __init__(self, quorum_size: int, leader_lease_s: float) -> None:
-        self._majority = quorum_size // 2 + 1
+    def __init__(self, quorum: Callable[[], int], leader_lease_s: float) -> None:
+        """`quorum`: how many votes an election needs now."""
+        self._quorum = quorum
         self._leader_lease_s = leader_lease_s
         self._leader_heard_s = NEVER
         self._granted: set[int] | None = None
@@ -37,7 +40,7 @@ class PreVote:
     @property
     def passed(self) -> bool:
         """Whether an election may begin now."""
-        return self._ordered or (self._granted is not None and len(self._granted) >= self._majority)
+        return self._ordered or (self._granted is not None and len(self._granted) >= self._quorum())
 
     def begin(self, node_id: int) -> int:
         """Starts a round with this node's own consent; returns its number."""

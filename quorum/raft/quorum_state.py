@@ -5,19 +5,24 @@ another cluster, node or directory refuses to load: it is never taken for an emp
 would let this node vote twice in one term. Called by the journal, which saves before anything that
 depends on it leaves the node.
 
-Besides, the file knows how far the journal reached at least (`journal_end`), so that a journal that
-was cut, wiped or damaged inside is told from a torn tail.
+Besides, the file holds the journal's end marker (`journal_end`): the index through which the journal
+was synced when the file was written, so that damage is told from a torn tail (`journal_check.py`). It
+is 0 while the journal is being begun anew behind a snapshot, and in a voter that has no journal yet. And
+it holds the set of voters, which never changes, with those directories of theirs that are known to be
+recorded by a committed entry (`voters.py`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from crc32c import crc32c
 
 from partitions.disk import Disk, write_atomically
 from partitions.log.meta_properties import MetaProperties
+from quorum.raft.snapshot import CURE
 
 FILE_NAME = "quorum-state"
 _VERSION = 1
@@ -38,6 +43,11 @@ class QuorumState:
         self.term = 0
         self.voted_for: int | None = None
         self.journal_end = 0
+        self.voters: tuple[int, ...] = ()
+        """The ids of all voters, as they were when this voter first started; none in an old file."""
+        self.directories: dict[int, bytes] = {}
+        """The voters' directories that are known to be committed, with entry `directories_offset`."""
+        self.directories_offset = 0
         self.dirty = False
 
     @classmethod
@@ -55,6 +65,10 @@ class QuorumState:
         if (term, voted_for) != (self.term, self.voted_for):
             self.term, self.voted_for, self.dirty = term, voted_for, True
 
+    def set_directories(self, offset: int, directories: Mapping[int, bytes]) -> None:
+        """Notes the voters' directories that are in force with the entry at `offset`."""
+        self.directories_offset, self.directories, self.dirty = offset, dict(directories), True
+
     def save(self) -> None:
         """Makes the state durable: temporary file, fsync, rename, fsync of the folder."""
         body = json.dumps(
@@ -65,6 +79,11 @@ class QuorumState:
                 "leaderEpoch": self.term,
                 "votedId": _NO_VOTE if self.voted_for is None else self.voted_for,
                 "journalEnd": self.journal_end,
+                "currentVoters": [
+                    {"voterId": voter, "directoryId": self.directories.get(voter, b"").hex()}
+                    for voter in self.voters
+                ],
+                "votersOffset": self.directories_offset,
                 "data_version": _VERSION,
             }
         ).encode()
@@ -72,25 +91,49 @@ class QuorumState:
         self.dirty = False
 
     def _parse(self, data: bytes) -> None:
-        body, _, checksum = data.partition(b"\n")
         try:
-            fields: dict[str, Any] = json.loads(body)
-            if int(checksum, 16) != crc32c(body) or fields["data_version"] != _VERSION:
-                raise ValueError("wrong checksum or version")
+            fields = _checked_fields(data)
             term, voted, end = fields["leaderEpoch"], fields["votedId"], fields["journalEnd"]
             owner = MetaProperties(fields["clusterId"], fields["nodeId"], fields["directoryId"])
+            voters = {
+                int(voter["voterId"]): bytes.fromhex(voter["directoryId"])
+                for voter in fields.get("currentVoters", ())
+            }
+            offset = int(fields.get("votersOffset", 0))
         except (ValueError, KeyError, TypeError) as error:
             raise QuorumStateError(
-                f"{self._path} is damaged ({error}). It holds this voter's vote, without which it could vote"
-                " twice: restore the file from before, or format the node anew as a new voter."
+                f"{self._path} is damaged: {error}. It holds this voter's vote, without which it could vote"
+                f" twice. {CURE}"
             ) from error
         if owner != self._owner:
             raise QuorumStateError(
-                f"{self._path} belongs to {_name(owner)}, but this directory is that of {_name(self._owner)}:"
-                " give each node its own directory, and format one anew only when it is empty."
+                f"{self._path} belongs to {_name(owner)}, but by its meta.properties this directory is that of"
+                f" {_name(self._owner)}: give each node its own directory, format one anew only when it is empty,"
+                " and restore meta.properties if it is damaged."
             )
         self.term, self.journal_end = term, end
         self.voted_for = None if voted == _NO_VOTE else voted
+        self.voters, self.directories_offset = tuple(voters), offset
+        self.directories = {voter: directory_id for voter, directory_id in voters.items() if directory_id}
+
+
+def journal_end_in(data: bytes) -> int:
+    """The end marker in the bytes of a file, whoever it belongs to: for tools that look into a copy.
+    Raises ValueError if the bytes are damaged."""
+    end = _checked_fields(data).get("journalEnd")
+    if type(end) is not int:
+        raise ValueError("it has no end marker")
+    return end
+
+
+def _checked_fields(data: bytes) -> dict[str, Any]:
+    body, _, checksum = data.partition(b"\n")
+    if checksum != b"%08x\n" % crc32c(body):
+        raise ValueError(f"the checksum of its {len(data)} bytes is wrong")
+    fields: dict[str, Any] = json.loads(body)
+    if fields["data_version"] != _VERSION:
+        raise ValueError("another version")
+    return fields
 
 
 def _name(owner: MetaProperties) -> str:

@@ -2,34 +2,47 @@
 
 A file `<end offset>-<epoch>.checkpoint` holds the state after every entry below the end offset, the
 last two of those entries (the log is joined to the snapshot by both) and the voters. It is written
-whole, fsynced and renamed; the CRC covers all of it. Used by `transfer.py` while the node runs and
-by the driver when it starts.
+whole, fsynced and renamed; a CRC covers all of it, and one for each block says where it is damaged.
+Used by `transfer.py` while the node runs and by the driver when it starts.
 
-Layout: magic "KRS1", header length (u32), msgpack header, state, CRC-32C of everything before (u32).
+Layout: magic "KRS1", header length (u32), msgpack header, state, CRC-32C (u32) of each 64 KiB block of
+everything before, CRC-32C of everything before (u32).
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgpack
 from crc32c import crc32c
 
-from partitions.disk import Disk, write_atomically
+from partitions.disk import Buffer, Disk, write_atomically
+from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.raft.messages import Entry, is_entry
 
 SUFFIX = ".checkpoint"
+CURE = (
+    "Restore the folder from a copy, or remove it, format the node anew (`kraft storage format`) and let the"
+    " other voters bring it up to date."
+)
+"""What an operator does about a voter whose files are damaged."""
 _MAGIC = b"KRS1"
 _PREFIX = struct.Struct(">4sI")
 _CRC = struct.Struct(">I")
-_FORMAT = 1
+_FORMAT = 2
+_BLOCK_BYTES = 64 * 1024
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class SnapshotError(ValueError):
-    """The bytes are no whole, sound snapshot."""
+    """The bytes are no whole, sound snapshot: at or after byte `position` of them."""
+
+    def __init__(self, message: str, position: int = 0) -> None:
+        super().__init__(message)
+        self.position = position
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,8 @@ class Snapshot:
     last: Entry
     voters: tuple[int, ...]
     state: bytes
+    directories: tuple[tuple[int, bytes], ...] = ()
+    """The directory of each voter that is in force with `last`, in order of voters; none if none is."""
 
     @property
     def name(self) -> str:
@@ -55,32 +70,77 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
             "prev": snapshot.prev,
             "last": snapshot.last,
             "voters": list(snapshot.voters),
+            "directories": list(snapshot.directories),
             "state_bytes": len(snapshot.state),
         },
         use_bin_type=True,
     )
     body = b"".join((_PREFIX.pack(_MAGIC, len(header)), header, snapshot.state))
-    return body + _CRC.pack(crc32c(body))
+    covered = body + _block_checksums(body)
+    return covered + _CRC.pack(crc32c(covered))
 
 
-def decode_snapshot(data: bytes) -> Snapshot:
-    """Raises SnapshotError unless the bytes are exactly one sound snapshot."""
-    body_end = len(data) - _CRC.size
-    if body_end < _PREFIX.size:
-        raise SnapshotError(f"{len(data)} bytes are no snapshot")
-    magic, header_bytes = _PREFIX.unpack_from(data)
-    if magic != _MAGIC or _CRC.unpack_from(data, body_end)[0] != crc32c(memoryview(data)[:body_end]):
-        raise SnapshotError("its checksum is wrong")
+def _block_checksums(body: Buffer) -> bytes:
+    view = memoryview(body)
+    return b"".join(
+        _CRC.pack(crc32c(view[start : start + _BLOCK_BYTES])) for start in range(0, len(view), _BLOCK_BYTES)
+    )
+
+
+def decode_snapshot(data: Buffer) -> Snapshot:
+    """Raises SnapshotError, with the block that is damaged, unless the bytes are exactly one sound snapshot."""
+    view = memoryview(data)
+    covered_end = len(view) - _CRC.size
+    if covered_end < _PREFIX.size + _CRC.size:
+        raise SnapshotError(f"{len(view)} bytes are no snapshot", len(view))
+    if _CRC.unpack_from(view, covered_end)[0] != crc32c(view[:covered_end]):
+        raise _damage(view)
+    magic, header_bytes = _PREFIX.unpack_from(view)
     header_end = _PREFIX.size + header_bytes
     try:
-        header = msgpack.unpackb(data[_PREFIX.size : header_end], raw=False, use_list=False)
+        header = msgpack.unpackb(view[_PREFIX.size : header_end], raw=False, use_list=False)
         prev, last, voters = header["prev"], header["last"], header["voters"]
-        sound = header["format"] == _FORMAT and header["state_bytes"] == body_end - header_end
+        directories = header.get("directories", ())
+        body_end = header_end + header["state_bytes"]
+        sound = (magic, header["format"]) == (_MAGIC, _FORMAT) and _size_bytes(body_end) == len(view)
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise SnapshotError(f"its header cannot be read: {error}") from error
     if not (sound and is_entry(prev) and is_entry(last) and last[1] == prev[1] + 1 and last[2] >= prev[2]):
-        raise SnapshotError("its header contradicts itself")
-    return Snapshot(prev, last, tuple(voters), data[header_end:body_end])
+        raise SnapshotError("its header contradicts itself, or is of another version")
+    if not all(_is_directory_of(pair, voters) for pair in directories):
+        raise SnapshotError("its header does not name the voters' directories")
+    return Snapshot(prev, last, tuple(voters), bytes(view[header_end:body_end]), tuple(directories))
+
+
+def _is_directory_of(pair: object, voters: Collection[int]) -> bool:
+    """Whether this is (voter, 16 bytes)."""
+    return (
+        type(pair) is tuple
+        and len(pair) == 2
+        and pair[0] in voters
+        and type(pair[1]) is bytes
+        and len(pair[1]) == DIRECTORY_ID_BYTES
+    )
+
+
+def _size_bytes(body_bytes: int) -> int:
+    """Of a file with so many bytes before the checksums."""
+    blocks = -(-body_bytes // _BLOCK_BYTES)
+    return body_bytes + (blocks + 1) * _CRC.size
+
+
+def _damage(view: memoryview) -> SnapshotError:
+    """Where bytes whose checksum is wrong are damaged: the first block that does not match its own."""
+    blocks = -(-(len(view) - _CRC.size) // (_BLOCK_BYTES + _CRC.size))
+    body_end = len(view) - (blocks + 1) * _CRC.size
+    for number in range(blocks):
+        start, end = number * _BLOCK_BYTES, min((number + 1) * _BLOCK_BYTES, body_end)
+        stored = _CRC.unpack_from(view, body_end + number * _CRC.size)[0]
+        if start >= end or stored != crc32c(view[start:end]):
+            return SnapshotError(
+                f"the checksum of its {max(end - start, 0)} bytes from byte {start} on is wrong", start
+            )
+    return SnapshotError("its own checksum is wrong", len(view) - _CRC.size)
 
 
 class SnapshotStore:
@@ -92,8 +152,9 @@ class SnapshotStore:
         self.newest: Snapshot | None = None
 
     def open(self) -> None:
-        """Reads the newest snapshot, and removes what a crash left of others. Raises SnapshotError
-        naming the file: an older one is no substitute, the log behind it is gone."""
+        """Reads the newest snapshot, and removes what a crash left of others. Raises SnapshotError naming
+        the file: an older one is no substitute, even if the log should reach back that far, since what
+        followed from the newer one is not known any more."""
         names = self._disk.list_dir(self._directory)
         for name in names:
             if name.endswith(SUFFIX + ".tmp"):
@@ -103,12 +164,15 @@ class SnapshotStore:
             return
         path = f"{self._directory}/{names[-1]}"
         try:
-            self.newest = decode_snapshot(self._disk.read_bytes(path))
+            newest = decode_snapshot(self._disk.read_bytes(path))
+            if newest.name != names[-1]:
+                raise SnapshotError(f"it is the snapshot {newest.name}")
         except SnapshotError as error:
             raise SnapshotError(
-                f"The metadata snapshot {path} is damaged: {error}. Restore it, or format the node anew"
-                " as a new voter and let it catch up from the others."
+                f"The metadata snapshot {path} is damaged at byte {error.position}: {error}. {CURE}",
+                error.position,
             ) from error
+        self.newest = newest
         self.remove_older()
 
     def save(self, snapshot: Snapshot, encoded: bytes | None = None) -> None:

@@ -7,7 +7,7 @@ what one voter refuses every voter refuses. `metadata_state_machine.py` has the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,6 +36,11 @@ class StateMachine(Protocol):
 
     def apply(self, data: bytes, offset: int, epoch: int) -> Applied:
         """One committed proposal. Malformed or fenced: not accepted, state unchanged but for the offset."""
+
+    def voter_directories(self, data: bytes) -> Mapping[int, bytes]:
+        """The voters' directories (16 bytes each) that a proposal records, whether it will be accepted
+        or not; empty for nearly all. Called for every entry that comes into the log, so it is quick.
+        Never called where voters are known by number alone."""
 
     def advance(self, offset: int, epoch: int) -> None:
         """A leader's barrier was committed at this offset: offsets stay dense, nothing else changes."""

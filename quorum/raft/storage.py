@@ -1,9 +1,15 @@
 """Opens what a voter keeps on disk, and refuses what it must not vote with.
 
-Guarantees: a voter starts only in a directory that was formatted for this cluster and node, with
-its vote where it left it and its journal at least as long as it once knew it to be; everything else
-is a RaftStorageError that says what to do. A voter that lost its disk has to come back as a new one:
-voting as its old self it could elect a leader that lacks committed entries.
+Guarantees: a voter starts only in a directory that was formatted for this cluster and node, with its
+vote where it left it, its newest snapshot whole, and its journal sound and as long as it once knew it to
+be; everything else is a RaftStorageError that names the file and says what to do. A voter that lost its
+disk has to come back as a new one: voting as its old self it could elect a leader that lacks committed
+entries.
+
+What the journal's log keeps beside its segments (indexes, leader epochs, producers, its own
+checkpoints) is derived from them and carries no checksum: it is thrown away and made anew at every
+start. Term, vote and end marker are written anew, too: what is read from the page cache after a failed
+fsync may be on no disk, and everything that this voter will say depends on it.
 """
 
 from __future__ import annotations
@@ -12,27 +18,38 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.disk import Disk
 from partitions.log.config import LogConfig
 from partitions.log.errors import DataDirectoryError, LogError
 from partitions.log.log import PartitionLog
 from partitions.log.meta_properties import check_meta_properties
+from partitions.log.partition_files import TRUNCATION_CHECKPOINT
+from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.ports import Halt, NowMs
 from partitions.records.batch import CorruptBatchError
 from partitions.topic_partition import TopicPartition
-from quorum.raft.config import JOURNAL_PARTITION, JOURNAL_TOPIC, RaftConfig
+from quorum.raft.config import (
+    DEFAULT_SEGMENT_BYTES,
+    DEFAULT_SEGMENT_MS,
+    JOURNAL_PARTITION,
+    JOURNAL_TOPIC,
+    RaftConfig,
+)
 from quorum.raft.halting import Halting
 from quorum.raft.journal import FIRST_ENTRY, DurableJournal
+from quorum.raft.journal_check import CheckedJournal, JournalCorruptError, recover_journal, remove_journal
 from quorum.raft.journal_log import JournalDamagedError, JournalLog
+from quorum.raft.membership import MembershipError, check_membership
 from quorum.raft.quorum_state import QuorumState, QuorumStateError
-from quorum.raft.snapshot import SnapshotError, SnapshotStore
+from quorum.raft.snapshot import CURE, Snapshot, SnapshotError, SnapshotStore
 
 LogFactory: TypeAlias = Callable[[Disk, str, int, NowMs, Halt], JournalLog]
 """Opens the log in a folder; the number is the offset below which it is known to be durable."""
 
-SEGMENT_BYTES = 32 * 1024 * 1024
-"""Of the journal: above one append of the largest size, and small enough to be dropped behind snapshots."""
-_NEVER_MS = 2**62
+_DERIVED_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_DERIVED_NAMES = (CHECKPOINT_FILE_NAME, TRUNCATION_CHECKPOINT)
 
 
 class RaftStorageError(Exception):
@@ -45,6 +62,7 @@ class RaftStorage:
 
     journal: DurableJournal
     snapshots: SnapshotStore
+    state: QuorumState
 
 
 def open_partition_log(
@@ -54,7 +72,8 @@ def open_partition_log(
     now_ms: NowMs,
     halt: Halt,
     *,
-    segment_bytes: int = SEGMENT_BYTES,
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+    segment_ms: int = DEFAULT_SEGMENT_MS,
 ) -> PartitionLog:
     """The journal's log: nothing is ever removed from it but behind a snapshot. Raises LogError."""
     return PartitionLog.open(
@@ -63,7 +82,7 @@ def open_partition_log(
         TopicPartition(JOURNAL_TOPIC, JOURNAL_PARTITION),
         LogConfig(
             segment_bytes=segment_bytes,
-            segment_ms=_NEVER_MS,
+            segment_ms=segment_ms,
             max_message_bytes=segment_bytes,
             retention_ms=-1,
         ),
@@ -88,40 +107,47 @@ def open_storage(
     disk.sync_dir(config.directory)
     snapshots = SnapshotStore(disk, directory)
     try:
-        state = QuorumState.load(disk, directory, identity)
+        known = QuorumState.load(disk, directory, identity)
         snapshots.open()
-    except (QuorumStateError, SnapshotError) as error:
+        check_membership(config, identity.directory_id, known, snapshots.newest)
+    except (QuorumStateError, SnapshotError, MembershipError) as error:
         raise RaftStorageError(str(error)) from error
-    known_end = 0 if state is None else state.journal_end
     try:
-        log = log_factory(disk, directory, known_end + 1, wall_ms, halting.note)
-    except (LogError, CorruptBatchError) as error:
-        raise RaftStorageError(f"The quorum's journal in {directory} cannot be opened: {error}") from error
-    is_new = state is None
-    if state is None:
-        if log.log_end_offset > FIRST_ENTRY[1] + 1 or snapshots.newest is not None:
-            raise RaftStorageError(
-                f"{directory} holds a journal but no quorum-state, so this voter has forgotten its vote:"
-                " restore the file, or format the node anew as a new voter."
-            )
-        state = QuorumState(disk, directory, identity)
-    journal = DurableJournal(log, state, wall_ms, halting)
-    try:
-        _join(journal, snapshots)
+        found = _recover(disk, directory, known, snapshots.newest)
+        _remove_derived_files(disk, directory)
+        log = log_factory(disk, directory, found.end + 1, wall_ms, halting.note)
+        state = known if known is not None else QuorumState(disk, directory, identity)
+        journal = DurableJournal(log, state, wall_ms, halting)
+        newest = snapshots.newest
+        journal.open(found, None if newest is None else (newest.prev, newest.last))
         journal.sync()
-    except (LogError, CorruptBatchError, JournalDamagedError) as error:
-        raise RaftStorageError(f"The quorum's journal in {directory} cannot be used: {error}") from error
-    if journal.end_index < state.journal_end:
+    except (LogError, CorruptBatchError, JournalDamagedError, JournalCorruptError) as error:
         raise RaftStorageError(
-            f"The quorum's journal in {directory} ends at offset {journal.end_index}, though it reached"
-            f" {state.journal_end}: entries that this voter has acknowledged are gone. Restore the folder,"
-            " or format the node anew as a new voter."
+            f"The quorum's journal in {directory} cannot be used: {error}. {CURE}"
+        ) from error
+    state.voters = tuple(sorted(config.voters))
+    journal.save_state()
+    return RaftStorage(journal, snapshots, state)
+
+
+def _recover(
+    disk: Disk, directory: str, known: QuorumState | None, newest: Snapshot | None
+) -> CheckedJournal:
+    """The journal's content, checked and durable. Raises RaftStorageError, JournalCorruptError."""
+    if known is not None and known.journal_end == 0 and newest is not None:
+        remove_journal(disk, directory)
+    known_end = 0 if known is None else known.journal_end
+    keep_from = FIRST_ENTRY[1] if newest is None else newest.prev[1]
+    found = recover_journal(disk, directory, known_end, keep_from)
+    if known is None and (found.end > FIRST_ENTRY[1] or newest is not None):
+        raise RaftStorageError(
+            f"{directory} holds a journal but no quorum-state, so this voter has forgotten its vote. {CURE}"
         )
-    if is_new:
-        state.save()
-    return RaftStorage(journal, snapshots)
+    return found
 
 
-def _join(journal: DurableJournal, snapshots: SnapshotStore) -> None:
-    newest = snapshots.newest
-    journal.open(None if newest is None else (newest.prev, newest.last))
+def _remove_derived_files(disk: Disk, directory: str) -> None:
+    """A crash may bring them back; the next start removes them again."""
+    for name in disk.list_dir(directory):
+        if name.endswith(_DERIVED_SUFFIXES) or name in _DERIVED_NAMES:
+            disk.remove(f"{directory}/{name}")

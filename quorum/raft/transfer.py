@@ -16,6 +16,7 @@ from quorum.raft.compat import SERIALIZER_STATE, Node
 from quorum.raft.halting import Halting
 from quorum.raft.messages import Entry, SnapshotChunk
 from quorum.raft.snapshot import Snapshot, SnapshotError, SnapshotStore, decode_snapshot, encode_snapshot
+from quorum.raft.voters import VoterBook
 
 MAX_SNAPSHOT_BYTES = 1024 * 1024 * 1024
 
@@ -46,13 +47,13 @@ class SnapshotTransfer:
     def __init__(
         self,
         store: SnapshotStore,
-        voters: tuple[int, ...],
+        book: VoterBook,
         take: Callable[[], bytes],
         halting: Halting,
         chunk_bytes: int,
     ) -> None:
         self._store = store
-        self._voters = voters
+        self._book = book
         self._take = take
         self._halting = halting
         self._chunk_bytes = chunk_bytes
@@ -64,7 +65,8 @@ class SnapshotTransfer:
 
     def serialize(self, data: tuple[None, Entry, Entry, object], log_id: int) -> None:
         """The library asks for a snapshot; `data` is (nothing, last entry, entry before it, nodes)."""
-        self._store.save(Snapshot(data[2], data[1], self._voters, self._take()))
+        directories = tuple(sorted(self._book.in_force.items()))
+        self._store.save(Snapshot(data[2], data[1], self._book.voters, self._take(), directories))
         self._taken = log_id
 
     def checkSerializing(self) -> tuple[int, int | None]:

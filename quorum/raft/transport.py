@@ -4,7 +4,7 @@ Guarantees, where the library as shipped loses acknowledged entries or commits w
 - a message of an older session, a duplicate or a straggler is dropped;
 - acknowledgements carry their term; one of another term counts for nothing, and a later term found
   in any message deposes this node;
-- a vote counts once for each (term, voter);
+- a vote counts once for each (term, voter), and only from a directory that counts (`voters.py`);
 - a follower commits no further than what this very message proved to match the leader's log;
 - a follower that is asked to resend asks from its committed end, a leader resends nothing that is
   acknowledged;
@@ -25,6 +25,7 @@ from quorum.raft.messages import Message, MessageRefusedError, decode_message, e
 from quorum.raft.node import PeerNode, RaftNode
 from quorum.raft.pre_vote import PreVote
 from quorum.raft.transfer import SnapshotTransfer
+from quorum.raft.voters import VoterBook
 
 PROMISES = frozenset({"next_node_idx", "request_vote", "response_vote"})
 """Messages that promise something: term, vote and log are durable before they leave."""
@@ -37,6 +38,7 @@ class _Link:
 
     peer: PeerNode
     session: int
+    directory_id: bytes
     sent: int = 0
     received: int = 0
 
@@ -49,6 +51,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         peers: list[PeerNode],
         world: World,
         pre_vote: PreVote,
+        book: VoterBook,
         transfer: SnapshotTransfer,
         halting: Halting,
     ) -> None:
@@ -56,12 +59,13 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self._peers = {int(peer.id): peer for peer in peers}
         self._world = world
         self._pre_vote = pre_vote
+        self._book = book
         self._transfer = transfer
         self._halting = halting
         self._node: RaftNode | None = None
         self._links: dict[int, _Link] = {}
         self._newest_session = dict.fromkeys(self._peers, -1)
-        self._votes: tuple[int, set[int]] = (0, set())
+        self._votes: tuple[int, dict[int, bytes]] = (0, {})
         self._acknowledge_at_most: int | None = None
         self._handlers: dict[str, Callable[[PeerNode, Message], None]] = {
             "request_vote": self._on_request_vote,
@@ -76,6 +80,8 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self.outbox_promises = False
         self.dropped_messages = 0
         self.refused_messages = 0
+        self.leader_commit_index = 0
+        """The newest that a leader has told."""
 
     def attach(self, node: RaftNode) -> None:
         """The node and its transport need each other; this is the second half."""
@@ -88,7 +94,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
 
     # -- sessions
 
-    def connected(self, peer_id: int, session: int) -> None:
+    def connected(self, peer_id: int, session: int, directory_id: bytes) -> None:
         """A new session; an older one of the same peer ends with it."""
         peer = self._peers.get(peer_id)
         if peer is None or session <= self._newest_session[peer_id]:
@@ -96,7 +102,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         if peer_id in self._links:
             self.disconnected(peer_id, self._links[peer_id].session)
         self._newest_session[peer_id] = session
-        self._links[peer_id] = _Link(peer, session)
+        self._links[peer_id] = _Link(peer, session, directory_id)
         self._onNodeConnected(peer)
 
     def disconnected(self, peer_id: int, session: int) -> None:
@@ -111,6 +117,15 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         if self.node.leader_id() == peer_id:
             self._pre_vote.lost_leader()
             self.node.hasten_election()
+
+    def linked(self) -> list[tuple[PeerNode, bytes]]:
+        """The peers that are linked now, and the directories that they have proved to be theirs."""
+        return [(link.peer, link.directory_id) for link in self._links.values()]
+
+    def match_index(self, peer_id: int) -> int:
+        """Through where the linked peer's log equals this leader's, whether it counts or not; 0: unknown."""
+        link = self._links.get(peer_id)
+        return 0 if link is None else self.node.match_of(link.peer, link.directory_id)
 
     def receive(self, peer_id: int, session: int, data: bytes) -> None:
         """Bytes from a peer. What is old, doubled or malformed is counted and dropped."""
@@ -127,6 +142,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             self.dropped_messages += 1
             return
         link.received = sequence
+        self.node.follow_log()
         self._handlers[message["type"]](link.peer, message)
 
     # -- sending
@@ -173,13 +189,23 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self.node.deliver(peer, message)
 
     def _on_response_vote(self, peer: PeerNode, message: Message) -> None:
-        if message["term"] != self.node.term():
+        """Keeps votes back until they suffice: for the library, a majority always does."""
+        directory_id = self._links[int(peer.id)].directory_id
+        if message["term"] != self.node.term() or not self._book.counts(int(peer.id), directory_id):
             return
         if self._votes[0] != message["term"]:
-            self._votes = (message["term"], set())
-        if peer.id not in self._votes[1]:
-            self._votes[1].add(peer.id)
-            self.node.deliver(peer, message)
+            self._votes = (message["term"], {})
+        votes = self._votes[1]
+        if peer.id not in votes:
+            votes[int(peer.id)] = directory_id
+            if 1 + len(votes) == self._book.quorum:
+                for voter in votes:
+                    self.node.deliver(self._peers[voter], message)
+
+    def voted_for_me(self) -> dict[int, bytes]:
+        """The peers that voted for this node in its term, and with which directory."""
+        term, votes = self._votes
+        return dict(votes) if term == self.node.term() else {}
 
     def _on_pre_vote(self, peer: PeerNode, message: Message) -> None:
         node = self.node
@@ -206,7 +232,11 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
     def _on_response_pre_vote(self, peer: PeerNode, message: Message) -> None:
         if message["term"] > self.node.term():
             self.node.adopt_term(message["term"])
-        elif message["granted"] and message["term"] == self.node.term():
+        elif (
+            message["granted"]
+            and message["term"] == self.node.term()
+            and self._book.counts(int(peer.id), self._links[int(peer.id)].directory_id)
+        ):
             self._pre_vote.granted(message["round"], int(peer.id))
 
     def _on_take_leadership(self, peer: PeerNode, message: Message) -> None:
@@ -232,6 +262,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         if message["term"] == node.term() and node.is_leader():
             self._halting.halt(f"voters {node.node_id()} and {peer.id} both lead in epoch {node.term()}")
         self._pre_vote.heard_leader(self._world.now())
+        self.leader_commit_index = max(self.leader_commit_index, message["commit_index"])
         if "entries" in message:
             proved = message["prevLogIdx"] + len(message["entries"])
             message["commit_index"] = min(message["commit_index"], proved)
@@ -276,10 +307,11 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             self.refused_messages += 1
             return
         in_flight = node.next_index(peer)
+        directory_id = self._links[int(peer.id)].directory_id
         if message["reset"]:
             self._transfer.cancelTransmisstion(peer)
-            first = max(message["next_node_idx"], node.match_index(peer) + 1, 2)
+            first = max(message["next_node_idx"], node.match_of(peer, directory_id) + 1, 2)
             message["next_node_idx"] = min(first, node.log_end() + 1)
-        node.deliver(peer, message)
+        node.acknowledge(peer, directory_id, message)
         if not message["reset"]:
             node.raise_next_index(peer, in_flight)

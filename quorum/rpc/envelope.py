@@ -14,7 +14,8 @@ from typing import Any
 import msgpack
 
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
-MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+MAX_RESPONSE_BYTES = 1024 * 1024 * 1024
+"""The largest metadata image that a broker can be sent; memory is taken for what has arrived only."""
 
 Body = dict[str, Any]
 

@@ -4,7 +4,8 @@
 into dicts and back. Refusals of a whole request travel beside these as (Kafka error name, sentence);
 errors of one topic or partition are fields (`error`, "NONE" when there is none). Epochs and partition
 epochs fence every call, so all of them may be repeated (KIP-497, KIP-631, KIP-903). Ids of topics and
-incarnations are 16 bytes.
+incarnations are 16 bytes. Elections, reassignments, features and the quorum's state are in
+`quorum.rpc.admin_messages`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any
 
 from quorum.metadata import records, wire
 from quorum.metadata.records import Listener
+from quorum.rpc import admin_messages as admin
+from quorum.rpc.admin_messages import NO_ERROR as NO_ERROR
 
-NO_ERROR = "NONE"
 RECOVERED = records.RECOVERED
 
 # Broker life
@@ -24,7 +26,11 @@ RECOVERED = records.RECOVERED
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRequest:
-    """A broker's process (incarnation) asks to join; it starts fenced."""
+    """A broker's process (incarnation) asks to join; it starts fenced.
+
+    `previous_broker_epoch` is the epoch in which its logs were closed cleanly, -1 after an unclean stop.
+    `features` are (name, first, last supported level).
+    """
 
     broker_id: int
     incarnation_id: bytes
@@ -32,6 +38,8 @@ class RegisterBrokerRequest:
     listeners: tuple[Listener, ...]
     rack: str | None = None
     log_dirs: tuple[bytes, ...] = ()
+    previous_broker_epoch: int = -1
+    features: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,7 @@ class AlterPartitionResult:
     isr: tuple[int, ...] = ()
     partition_epoch: int = -1
     leader_recovery_state: int = RECOVERED
+    elr: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,26 +231,35 @@ class CreatePartitionsResponse:
 # Configs
 
 
+SET, DELETE, APPEND, SUBTRACT = "SET", "DELETE", "APPEND", "SUBTRACT"
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """Sets a key; None puts it back to its default."""
+    """SET a key, DELETE (back to the default; `value` is None), or APPEND to or SUBTRACT from a list."""
 
     key: str
     value: str | None
+    operation: str = SET
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigResourceChange:
-    """`resource_type` is "topic"."""
+    """`resource_type` is "topic" or "broker"; the broker named "" is the default of all brokers.
+
+    With `replace_all` the changes, all of them SET, are the resource's whole configuration afterwards;
+    else keys that are not named stay as they are.
+    """
 
     resource_type: str
     resource_name: str
     changes: tuple[ConfigChange, ...]
+    replace_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsRequest:
-    """Incremental: keys that are not named stay as they are."""
+    """Answered resource by resource: the changes of one are all made or none."""
 
     resources: tuple[ConfigResourceChange, ...]
     validate_only: bool = False
@@ -322,6 +340,18 @@ METHODS: Mapping[str, tuple[type[Any], type[Any]]] = {
     "create_partitions": (CreatePartitionsRequest, CreatePartitionsResponse),
     "alter_configs": (AlterConfigsRequest, AlterConfigsResponse),
     "allocate_producer_ids": (AllocateProducerIdsRequest, AllocateProducerIdsResponse),
+    "elect_leaders": (admin.ElectLeadersRequest, admin.ElectLeadersResponse),
+    "alter_partition_reassignments": (
+        admin.AlterPartitionReassignmentsRequest,
+        admin.AlterPartitionReassignmentsResponse,
+    ),
+    "list_partition_reassignments": (
+        admin.ListPartitionReassignmentsRequest,
+        admin.ListPartitionReassignmentsResponse,
+    ),
+    "update_features": (admin.UpdateFeaturesRequest, admin.UpdateFeaturesResponse),
+    "unregister_broker": (admin.UnregisterBrokerRequest, admin.UnregisterBrokerResponse),
+    "describe_quorum": (admin.DescribeQuorumRequest, admin.DescribeQuorumResponse),
     "fetch_metadata": (FetchMetadataRequest, FetchMetadataResponse),
 }
 """RPC method name → (request class, response class)."""
@@ -338,8 +368,16 @@ ControllerRequest = (
     | CreatePartitionsRequest
     | AlterConfigsRequest
     | AllocateProducerIdsRequest
+    | admin.ElectLeadersRequest
+    | admin.AlterPartitionReassignmentsRequest
+    | admin.ListPartitionReassignmentsRequest
+    | admin.UpdateFeaturesRequest
+    | admin.UnregisterBrokerRequest
 )
-"""Requests that the active controller decides (`fetch_metadata` is answered from the committed log)."""
+"""Requests that the active controller decides.
+
+`fetch_metadata` is answered from the committed log, `describe_quorum` from the Raft lane.
+"""
 
 ControllerResponse = (
     RegisterBrokerResponse
@@ -350,4 +388,9 @@ ControllerResponse = (
     | CreatePartitionsResponse
     | AlterConfigsResponse
     | AllocateProducerIdsResponse
+    | admin.ElectLeadersResponse
+    | admin.AlterPartitionReassignmentsResponse
+    | admin.ListPartitionReassignmentsResponse
+    | admin.UpdateFeaturesResponse
+    | admin.UnregisterBrokerResponse
 )

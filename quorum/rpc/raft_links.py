@@ -1,10 +1,12 @@
 """The Raft links between voters: one WebSocket for each pair, first in first out, authenticated.
 
 The voter with the lower id dials; the other accepts. Both sides prove that they know the shared
-secret before a Raft byte passes (challenge and response over fresh nonces, bound to both ids and
-the cluster id, so that an answer cannot be replayed or reflected). Each connection gets a new local
-session number; what arrives on it is handed on with that number, and the driver drops what belongs
-to an older session. Started by `kraft.node` on voters, between the Raft lane and the network.
+secret before a Raft byte passes (challenge and response over fresh nonces, bound to both ids, both
+directory ids, the cluster id and the set of voters, so that an answer cannot be replayed or reflected,
+and voters that were told of different quorums do not talk). Each connection gets a new local session
+number and has the peer's directory id (KIP-853); what arrives on it is handed on with that number, and
+the driver drops what belongs to an older session. Started by `kraft.node` on voters, between the Raft
+lane and the network.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import aiohttp
 import structlog
 from aiohttp import web
 
+from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.rpc.client import ConnectorFactory, default_connector, request_session, url_of
 from quorum.rpc.envelope import RpcUnavailable
 from quorum.rpc.server import RAFT_METHOD
@@ -32,6 +35,11 @@ QUEUE_MAX_BYTES = 64 * 1024 * 1024
 HANDSHAKE_TIMEOUT_S = 2.0
 HEARTBEAT_S = 2.0
 NONCE_BYTES = 32
+_HELLO_BYTES = DIRECTORY_ID_BYTES + NONCE_BYTES
+NOT_PROVED = (
+    "it does not know the shared secret, is another node or of another cluster, or its"
+    " controller.quorum.voters lists other voters"
+)
 REDIAL_FIRST_S = 0.05
 REDIAL_MAX_S = 1.0
 
@@ -43,10 +51,11 @@ class LinkListener:
 
     def __init__(
         self,
-        connected: Callable[[int, int], None],
+        connected: Callable[[int, int, bytes], None],
         disconnected: Callable[[int, int], None],
         received: Callable[[int, int, bytes], None],
     ) -> None:
+        """`connected` is told peer, session and the peer's directory id, `received` peer, session, data."""
         self.connected = connected
         self.disconnected = disconnected
         self.received = received
@@ -76,14 +85,17 @@ class RaftLinks:
         node_id: int,
         voters: Mapping[int, str],
         cluster_id: str,
+        directory_id: bytes,
         secret: bytes,
         rng: random.Random,
         listener: LinkListener,
         connector: ConnectorFactory = default_connector,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`directory_id`: the 16 bytes of this voter's own directory id."""
         self._tls = tls
         self._node_id = node_id
+        self._directory_id = directory_id
         self._voters = dict(voters)
         self._cluster_id = cluster_id
         self._secret = secret
@@ -136,10 +148,10 @@ class RaftLinks:
         pause_s = REDIAL_FIRST_S
         while not self._closed:
             try:
-                socket = await self._open(peer_id)
+                socket, directory_id = await self._open(peer_id)
                 pause_s = REDIAL_FIRST_S
                 try:
-                    await self._run(socket, peer_id)
+                    await self._run(socket, peer_id, directory_id)
                 finally:
                     await socket.close()
             except (aiohttp.ClientError, RpcUnavailable, TimeoutError, OSError) as error:
@@ -149,8 +161,8 @@ class RaftLinks:
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
             pause_s = min(pause_s * 2, REDIAL_MAX_S)
 
-    async def _open(self, peer_id: int) -> aiohttp.ClientWebSocketResponse:
-        """A link to a voter that has proved itself.
+    async def _open(self, peer_id: int) -> tuple[aiohttp.ClientWebSocketResponse, bytes]:
+        """A link to a voter that has proved itself, and its directory id.
 
         All of it has one deadline: the kernel of a process that stands still accepts connections, and
         then nobody answers. Raises TimeoutError, aiohttp.ClientError, RpcUnavailable, OSError, HandshakeError.
@@ -168,11 +180,11 @@ class RaftLinks:
                 timeout=aiohttp.ClientWSTimeout(ws_close=HANDSHAKE_TIMEOUT_S),
             )
             try:
-                await self._prove_as_dialer(socket, peer_id)
+                directory_id = await self._prove_as_dialer(socket, peer_id)
             except BaseException:
                 await socket.close()
                 raise
-        return socket
+        return socket, directory_id
 
     async def accept(self, request: web.Request) -> web.StreamResponse:
         """The route `/raft`: proves itself to the dialer, has it prove itself, then serves the link."""
@@ -185,7 +197,7 @@ class RaftLinks:
             return web.Response(status=400)  # for a dialer that is gone already
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-                peer_id = await self._prove_as_acceptor(socket)
+                peer_id, directory_id = await self._prove_as_acceptor(socket)
         except (TimeoutError, HandshakeError, ConnectionError) as error:
             log.warning(
                 "refused a Raft link", peer=request.remote, reason=str(error) or "handshake timed out"
@@ -193,44 +205,47 @@ class RaftLinks:
             await socket.close()
             return socket
         try:
-            await self._run(socket, peer_id)
+            await self._run(socket, peer_id, directory_id)
         except ConnectionError as error:
             log.debug("a Raft link broke", peer=peer_id, reason=str(error))
         return socket
 
-    def _proof(self, role: bytes, dialer: int, acceptor: int, nonces: bytes) -> bytes:
-        text = b"|".join((role, self._cluster_id.encode(), b"%d" % dialer, b"%d" % acceptor, nonces))
+    def _proof(self, role: bytes, dialer: int, acceptor: int, said: bytes) -> bytes:
+        """`said`: what both sides have told in the open, directory id and nonce, the dialer's first."""
+        voters = b",".join(b"%d" % voter for voter in sorted(self._voters))
+        text = b"|".join((role, self._cluster_id.encode(), voters, b"%d" % dialer, b"%d" % acceptor, said))
         return hmac.new(self._secret, text, "sha256").digest()
 
-    async def _prove_as_dialer(self, socket: _Socket, peer_id: int) -> None:
-        mine = self._rng.randbytes(NONCE_BYTES)
+    async def _prove_as_dialer(self, socket: _Socket, peer_id: int) -> bytes:
+        mine = self._directory_id + self._rng.randbytes(NONCE_BYTES)
         await socket.send_bytes(b"%d|" % self._node_id + mine)
         answer = await _receive(socket)
-        theirs, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
-        nonces = mine + theirs
-        if not hmac.compare_digest(proof, self._proof(b"acceptor", self._node_id, peer_id, nonces)):
-            raise HandshakeError("it does not know the shared secret, or is another node or cluster")
-        await socket.send_bytes(self._proof(b"dialer", self._node_id, peer_id, nonces))
+        theirs, proof = answer[:_HELLO_BYTES], answer[_HELLO_BYTES:]
+        said = mine + theirs
+        if not hmac.compare_digest(proof, self._proof(b"acceptor", self._node_id, peer_id, said)):
+            raise HandshakeError(NOT_PROVED)
+        await socket.send_bytes(self._proof(b"dialer", self._node_id, peer_id, said))
+        return theirs[:DIRECTORY_ID_BYTES]
 
-    async def _prove_as_acceptor(self, socket: _Socket) -> int:
+    async def _prove_as_acceptor(self, socket: _Socket) -> tuple[int, bytes]:
         claim, separator, theirs = (await _receive(socket)).partition(b"|")
-        if not separator or not claim.isdigit() or len(claim) > 10 or len(theirs) != NONCE_BYTES:
+        if not separator or not claim.isdigit() or len(claim) > 10 or len(theirs) != _HELLO_BYTES:
             raise HandshakeError("not the first message of a Raft link")
         peer_id = int(claim)
         if peer_id not in self._voters or peer_id >= self._node_id:
             raise HandshakeError(f"node {peer_id} is not a voter that dials node {self._node_id}")
-        mine = self._rng.randbytes(NONCE_BYTES)
-        nonces = theirs + mine
-        await socket.send_bytes(mine + self._proof(b"acceptor", peer_id, self._node_id, nonces))
+        mine = self._directory_id + self._rng.randbytes(NONCE_BYTES)
+        said = theirs + mine
+        await socket.send_bytes(mine + self._proof(b"acceptor", peer_id, self._node_id, said))
         if not hmac.compare_digest(
-            await _receive(socket), self._proof(b"dialer", peer_id, self._node_id, nonces)
+            await _receive(socket), self._proof(b"dialer", peer_id, self._node_id, said)
         ):
-            raise HandshakeError("it does not know the shared secret, or is another node or cluster")
-        return peer_id
+            raise HandshakeError(NOT_PROVED)
+        return peer_id, theirs[:DIRECTORY_ID_BYTES]
 
     # -- a live link
 
-    async def _run(self, socket: _Socket, peer_id: int) -> None:
+    async def _run(self, socket: _Socket, peer_id: int, directory_id: bytes) -> None:
         if self._closed:
             return
         previous = self._links.get(peer_id)
@@ -239,7 +254,7 @@ class RaftLinks:
         link = _Link(peer_id, self._next_session, socket)
         self._next_session += 1
         self._links[peer_id] = link
-        self._listener.connected(peer_id, link.session)
+        self._listener.connected(peer_id, link.session, directory_id)
         writer = asyncio.get_running_loop().create_task(self._write(link), name=f"raft-writer-{peer_id}")
         try:
             async for message in socket:

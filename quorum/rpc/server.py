@@ -125,6 +125,8 @@ class ControllerListener:
             return self._refused(method, request, error)
         except TimeoutError:
             return web.Response(status=408, text=f"the body did not come within {BODY_TIMEOUT_S:g} s\n")
+        except ConnectionError:
+            return web.Response(status=400)  # for a caller that is gone already
         try:
             body = decode(data)
         except EnvelopeError as error:

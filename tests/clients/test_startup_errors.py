@@ -375,3 +375,40 @@ def test_wrong_usage(arguments: list[str]) -> None:
 def test_a_bootstrap_server_that_is_no_address(where: str) -> None:
     ended = kraft("topics", "list", "--bootstrap-server", where)
     assert_sentence(ended, "HOST:PORT", exit_code=WRONG_USAGE)
+
+
+# -- damaged files of the metadata log
+
+
+@pytest.fixture
+def killed(node: NodeFiles) -> NodeFiles:
+    """A node that ran for a while and was killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kraft.cli.entry", "server", str(node.config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    try:
+        assert any(line.strip() == b"Kafka Server started" for line in process.stdout)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    return node
+
+
+@pytest.mark.parametrize("name", ["00000000000000000001.log", "quorum-state"])
+def test_a_flipped_byte_in_the_metadata_log(killed: NodeFiles, name: str) -> None:
+    """Of a segment it is also said where: in the first of the batches that are not what was written."""
+    path = killed.data / "__cluster_metadata-0" / name
+    content = bytearray(path.read_bytes())
+    first_batch_bytes = 12 + int.from_bytes(content[8:12], "big")
+    position = first_batch_bytes + 70 if name.endswith(".log") else len(content) // 2
+    content[position] ^= 1
+    path.write_bytes(content)
+    ended = kraft("server", killed.config)
+    assert_sentence(ended, f"{path} is damaged", "kraft storage format")
+    if name.endswith(".log"):
+        assert f"{path} is damaged at byte {first_batch_bytes}:" in ended.errors
+    assert path.read_bytes() == bytes(content), "nothing was cut"

@@ -117,7 +117,7 @@ class Model:
         self.history = History()
         self.gone: set[tuple[TopicKey, int, Value]] = set()
         self.logs: list[Log] = []
-        self.under_way: list[tuple[str, int, tuple[Value, ...], bool]] = []
+        self.under_way: list[tuple[Producer, Log, tuple[Value, ...]]] = []
         self._current: dict[tuple[str, int], Log] = {}
         self._now_s = 0.0
         self._numbered = 0
@@ -249,7 +249,8 @@ class Model:
         sending.was_sent = True
         status, base = INFO, -1
         if fate == "late":
-            self.under_way.append((producer.topic, producer.partition, sending.values, producer.idempotent))
+            log = self._current[producer.topic, producer.partition]
+            self.under_way.append((producer, log, sending.values))
         elif fate != "lost":
             log = self._reached(producer)
             stored = self._store(log, producer, sending)
@@ -283,11 +284,17 @@ class Model:
         return stored
 
     def _arrive_late(self) -> None:
-        """A request that was under way for long: an idempotent one is in sequence, or known, or refused."""
+        """A request that was under way for long: an idempotent one is in sequence, or known, or refused.
+
+        Whoever takes retries for one operation names topics by id, so that a retry cannot reach the next
+        topic of the name after another one of them was answered.
+        """
         if not self.under_way:
             return
-        topic, partition, values, idempotent = self.under_way.pop(self.rng.randrange(len(self.under_way)))
-        log = self._current[topic, partition]
+        producer, sent_to, values = self.under_way.pop(self.rng.randrange(len(self.under_way)))
+        log, idempotent = self._current[producer.topic, producer.partition], producer.idempotent
+        if log is not sent_to and not producer.retries_apart:
+            return
         in_sequence = log.find(values) is None and any(
             producer.window and producer.window[0].values == values for producer in self.producers
         )

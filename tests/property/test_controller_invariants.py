@@ -6,21 +6,34 @@ every step the committed and the speculative image are checked against the promi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from partitions.log.config import LogConfig
 from quorum.controller.cluster_index import ClusterIndex
 from quorum.controller.state import Propose
-from quorum.metadata.image import MetadataImage
-from quorum.metadata.records import NO_LEADER
+from quorum.controller.topic_configs import LogTopicConfigs
+from quorum.metadata.features import ELR_VERSION, elr_enabled
+from quorum.metadata.image import MetadataImage, PartitionImage
 from quorum.rpc import messages as m
+from quorum.rpc.admin_messages import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate, UpdateFeaturesRequest
 from tests.support.controller_world import World, registration
 
 BROKERS = (1, 2, 3, 4)
 TOPICS = ("a", "b", "c.x", "c_x")
 broker_ids = st.sampled_from(BROKERS)
 topic_names = st.sampled_from(TOPICS)
+min_isrs = st.sampled_from(["1", "2", "2", "3"])
+
+
+def min_isr(image: MetadataImage, topic: str) -> int:
+    """The topic's effective min.insync.replicas."""
+    return LogTopicConfigs(LogConfig()).min_insync_replicas(
+        image.config("topic", topic), image.config("broker", "")
+    )
 
 
 class ControllerLife(RuleBasedStateMachine):
@@ -43,9 +56,19 @@ class ControllerLife(RuleBasedStateMachine):
 
     # Brokers
 
-    @rule(broker_id=broker_ids, incarnation=st.integers(1, 3))
-    def register(self, broker_id: int, incarnation: int) -> None:
-        self.ask(registration(broker_id, incarnation=incarnation, rack="ab"[broker_id % 2]))
+    @rule(broker_id=broker_ids, incarnation=st.integers(1, 3), cleanly=st.booleans())
+    def register(self, broker_id: int, incarnation: int, cleanly: bool) -> None:
+        known = self.world.controller.image.brokers.get(broker_id)
+        previous = known.epoch if known is not None and cleanly else -1
+        request = registration(broker_id, incarnation=incarnation, rack="ab"[broker_id % 2])
+        self.ask(replace(request, previous_broker_epoch=previous))
+        now = self.world.controller.image.brokers.get(broker_id)
+        image = self.world.controller.image
+        if known is not None and now is not None and now.epoch != known.epoch and elr_enabled(image.features):
+            for topic in image.topics.values():
+                for partition in topic.partitions:
+                    assert broker_id not in partition.isr
+                    assert cleanly or broker_id not in partition.elr
 
     def beat(self, broker_id: int, behind: int, want: tuple[bool, bool]) -> None:
         broker = self.world.controller.image.brokers.get(broker_id)
@@ -82,10 +105,12 @@ class ControllerLife(RuleBasedStateMachine):
         if topic is None or state is None or not image.brokers:
             return
         sender = state.leader if state.has_leader else state.replicas[0]
+        if sender not in image.brokers:
+            return
         members = tuple(
             m.BrokerState(broker_id, image.brokers[broker_id].epoch + skew[2])
             for broker_id in state.replicas
-            if broker_id in isr or broker_id == sender
+            if broker_id in image.brokers and (broker_id in isr or broker_id == sender)
         )
         item = m.AlterPartitionItem(
             partition, state.leader_epoch + skew[0], members, state.partition_epoch + skew[1]
@@ -100,9 +125,18 @@ class ControllerLife(RuleBasedStateMachine):
 
     # Clients
 
-    @rule(name=topic_names, partitions=st.integers(1, 4), factor=st.integers(1, 4), unclean=st.booleans())
-    def create_topic(self, name: str, partitions: int, factor: int, unclean: bool) -> None:
-        configs = (("unclean.leader.election.enable", str(unclean).lower()),)
+    @rule(
+        name=topic_names,
+        partitions=st.integers(1, 4),
+        factor=st.integers(1, 4),
+        unclean=st.sampled_from([False, False, True]),
+        min_isr=min_isrs,
+    )
+    def create_topic(self, name: str, partitions: int, factor: int, unclean: bool, min_isr: str) -> None:
+        configs = (
+            ("unclean.leader.election.enable", str(unclean).lower()),
+            ("min.insync.replicas", min_isr),
+        )
         self.ask(m.CreateTopicsRequest((m.NewTopic(name, partitions, factor, None, configs),)))
 
     @rule(names=st.lists(topic_names, min_size=1, max_size=2))
@@ -117,6 +151,16 @@ class ControllerLife(RuleBasedStateMachine):
     def alter_configs(self, name: str, value: str | None) -> None:
         change = m.ConfigChange("unclean.leader.election.enable", value)
         self.ask(m.AlterConfigsRequest((m.ConfigResourceChange("topic", name, (change,)),)))
+
+    @rule(name=topic_names, value=st.none() | min_isrs)
+    def alter_min_isr(self, name: str, value: str | None) -> None:
+        change = m.ConfigChange("min.insync.replicas", value, m.SET if value else m.DELETE)
+        self.ask(m.AlterConfigsRequest((m.ConfigResourceChange("topic", name, (change,)),)))
+
+    @rule(level=st.integers(0, 1))
+    def switch_elr(self, level: int) -> None:
+        upgrade_type = UPGRADE if level else SAFE_DOWNGRADE
+        self.ask(UpdateFeaturesRequest((FeatureUpdate(ELR_VERSION, level, upgrade_type),)))
 
     # Raft
 
@@ -177,17 +221,25 @@ class ControllerLife(RuleBasedStateMachine):
         for image in (self.world.image, self.world.controller.image):
             for topic in image.topics.values():
                 for partition in topic.partitions:
-                    partition.check()
-                    inactive = [
-                        b for b in partition.isr if b in image.brokers and not image.brokers[b].is_active
-                    ]
-                    if partition.leader != NO_LEADER:
-                        assert image.brokers[partition.leader].is_active
-                    assert not inactive or (len(partition.isr) == 1 and partition.leader == NO_LEADER)
-                    if partition.leader == NO_LEADER and not self.world.holding and not self.world.queue:
-                        assert inactive, "a partition without a leader although an ISR member is there"
+                    self.check_partition(image, topic.name, partition)
             assert {topic.name: topic.topic_id for topic in image.topics.values()} == image.topic_ids
             assert not {"c.x", "c_x"} <= set(image.topic_ids)
+
+    def check_partition(self, image: MetadataImage, name: str, partition: PartitionImage) -> None:
+        partition.check()
+        active = {broker.broker_id for broker in image.brokers.values() if broker.is_active}
+        if partition.has_leader:
+            assert partition.leader in active
+        if elr_enabled(image.features):
+            assert active.issuperset(partition.isr), "a fenced broker in an ISR"
+            if partition.elr:
+                assert len(partition.isr) < min(min_isr(image, name), len(partition.replicas))
+        else:
+            assert not partition.elr
+            assert active.issuperset(partition.isr) or (len(partition.isr) == 1 and not partition.has_leader)
+        if not partition.has_leader and not self.world.holding and not self.world.queue:
+            candidates = partition.isr or partition.elr
+            assert active.isdisjoint(candidates), "no leader although somebody with all records is there"
 
     @invariant()
     def epochs_only_grow(self) -> None:
@@ -195,7 +247,7 @@ class ControllerLife(RuleBasedStateMachine):
         assert after.offset >= before.offset
         assert after.next_producer_id >= before.next_producer_id
         for broker_id, broker in before.brokers.items():
-            assert after.brokers[broker_id].epoch >= broker.epoch
+            assert broker_id not in after.brokers or after.brokers[broker_id].epoch >= broker.epoch
         for topic_id, topic in before.topics.items():
             if topic_id not in after.topics:
                 continue

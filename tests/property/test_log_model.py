@@ -21,7 +21,7 @@ from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.producer_state import BATCHES_RETAINED, BatchRange, ProducerState
 from partitions.records.batch import BatchHeader, iter_batches, verify_crc
-from tests.support.logs import batch_of, new_storage, open_log, simulated_disk
+from tests.support.logs import FOLDER, batch_of, new_storage, open_log, simulated_disk
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, max_message_bytes=400)
 
@@ -125,6 +125,22 @@ class World:
         target = min(self.model.end, self.model.start + amount)
         self.log.delete_segments_before(target)
         self.model.start = max(self.model.start, target)
+
+    def retire(self, amount: int) -> None:
+        """What a leader's DeleteRecords or retention does: the start moves, the segments go one by one."""
+        target = min(self.model.end, self.model.start + amount)
+        self.log.raise_log_start_offset(target)
+        self.model.start = max(self.model.start, target)
+        disk = simulated_disk(self.storage)
+        aside: list[str] = []
+        while self.log.has_obsolete_segments:
+            if not self.log.may_set_aside:
+                self.log.sync()
+            assert self.log.may_set_aside
+            aside += self.log.set_aside_first_segment()
+            disk.sync_dir(FOLDER)
+        for path in aside[amount % 3 :]:  # some are left for the next start
+            disk.remove(path)
 
     def roll(self, amount: int) -> None:
         self.log.roll()
@@ -251,13 +267,16 @@ OPERATIONS = st.lists(
             [
                 *["append"] * 6,
                 *["truncate", "sync", "flush", "checkpoint", "new_epoch"] * 2,
-                *["roll", "delete", "restart", "kill", "lose_power", "start_anew"],
+                *["roll", "delete", "retire", "restart", "kill", "lose_power", "start_anew"],
             ]
         ),
         st.integers(1, 12),
     ),
     max_size=30,
 )
+
+
+STEPS_ON_DISK = ("append", "truncate", "start_anew", "delete", "retire", "roll", "sync", "flush", "new_epoch")
 
 
 def play(world: World, action: str, amount: int) -> None:
@@ -329,7 +348,7 @@ def test_power_may_be_lost_at_every_step(
     world = World(seed)
     for action, amount in operations:
         step = data.draw(st.integers(0, 25))
-        if action in ("append", "truncate", "start_anew", "delete", "roll", "sync", "flush", "new_epoch"):
+        if action in STEPS_ON_DISK:
             cut_power_within(world, action, amount, step)
         else:
             play(world, action, amount)

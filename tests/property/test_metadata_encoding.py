@@ -24,6 +24,8 @@ offsets = st.integers(0, 2**63 - 1)
 short = st.text(max_size=20)
 isrs = st.lists(ids, max_size=4, unique=True).map(tuple)
 listeners = st.builds(r.Listener, short, short, st.integers(0, 65535), short)
+levels = st.integers(0, 2**15 - 1)
+features = st.tuples(short, levels, levels).map(lambda range_: (range_[0], *sorted(range_[1:])))
 recovery = st.sampled_from([r.RECOVERED, r.RECOVERING])
 
 any_record: st.SearchStrategy[r.Record] = st.one_of(
@@ -35,18 +37,31 @@ any_record: st.SearchStrategy[r.Record] = st.one_of(
         st.none() | short,
         st.lists(uuids, max_size=2).map(tuple),
         st.booleans(),
+        st.just(-1) | offsets,
+        st.booleans(),
+        st.lists(features, max_size=2).map(tuple),
     ),
     st.builds(r.UnregisterBroker, ids, offsets),
     st.builds(r.BrokerChange, ids, offsets, st.none() | st.booleans(), st.none() | st.booleans()),
     st.builds(r.Topic, short, uuids),
-    st.builds(r.Partition, uuids, ids, isrs, isrs, st.integers(-1, 5), ids, ids, recovery),
     st.builds(
-        r.PartitionChange, uuids, ids, st.none() | isrs, st.none() | st.integers(-1, 5), st.none() | recovery
+        r.Partition, uuids, ids, isrs, isrs, st.integers(-1, 5), ids, ids, recovery, isrs, isrs, isrs, isrs
+    ),
+    st.builds(
+        r.PartitionChange,
+        uuids,
+        ids,
+        st.none() | isrs,
+        st.none() | st.integers(-1, 5),
+        st.none() | recovery,
+        *([st.none() | isrs] * 5),
     ),
     st.builds(r.RemoveTopic, uuids),
     st.builds(r.Config, st.just("broker"), short, short, st.none() | short),
     st.builds(r.ProducerIds, ids, offsets, offsets),
     st.builds(r.NoOp),
+    st.builds(r.FeatureLevel, short, levels),
+    st.builds(r.VoterIdentity, ids, uuids),
 )
 plain = st.recursive(
     st.none()

@@ -58,6 +58,7 @@ NOW_MS = 1_700_000_000_000
 PROPERTIES = (
     "process.roles=broker\nnode.id=1\ncontroller.quorum.voters=9@localhost:9093\n"
     "controller.listener.names=CONTROLLER\nlisteners=PLAINTEXT://broker-1:9092\nlog.dirs=/data\n"
+    "log.segment.delete.delay.ms=0\n"
 )
 
 

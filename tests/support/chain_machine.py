@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Mapping
+
+import msgpack
 
 from quorum.raft.state_machine import Applied
 
+_DIRECTORIES = b"voters' directories"
 
-class Violation(AssertionError):
-    """A promise of Raft was broken; `oracle` is the name of the promise."""
 
-    def __init__(self, text: str, oracle: str = "metadata-agreement") -> None:
-        super().__init__(text)
-        self.oracle = oracle
+def encode_directories(directories: Mapping[int, bytes]) -> bytes:
+    """A proposal that records these directories."""
+    packed: bytes = msgpack.packb(sorted(directories.items()))
+    return _DIRECTORIES + packed
+
+
+def decode_directories(data: bytes) -> dict[int, bytes]:
+    """The directories that a proposal records."""
+    return dict(msgpack.unpackb(data[len(_DIRECTORIES) :])) if data.startswith(_DIRECTORIES) else {}
 
 
 class ChainMachine:
@@ -30,12 +38,15 @@ class ChainMachine:
         self._link(data, offset, epoch)
         return Applied(True, (data,))
 
+    def voter_directories(self, data: bytes) -> dict[int, bytes]:
+        return decode_directories(data)
+
     def advance(self, offset: int, epoch: int) -> None:
         self._link(b"", offset, epoch)
 
     def _link(self, data: bytes, offset: int, epoch: int) -> None:
         if offset != self.offset + 1:
-            raise Violation(f"offset {offset} applied after {self.offset}")
+            raise AssertionError(f"offset {offset} applied after {self.offset}")
         self.offset = offset
         self.chain = hashlib.blake2b(
             self.chain + struct.pack(">QQ", offset, epoch) + data, digest_size=16

@@ -10,11 +10,13 @@ import random
 from collections import deque
 from collections.abc import Iterable
 
+from kraft.dynamic_configs import DynamicBrokerConfigs
 from partitions.log.config import LogConfig
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.proposal import AppliedProposal, ProposalFence, apply_proposal
 from quorum.controller.state import Complete, ControllerState, Effect, Propose, Renounced
 from quorum.controller.topic_configs import LogTopicConfigs
+from quorum.metadata.features import supported_ranges
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import Listener
 from quorum.rpc.messages import ControllerRequest, HeartbeatRequest, RegisterBrokerRequest
@@ -44,7 +46,9 @@ class World:
         self.lead()
 
     def _new_controller(self) -> ControllerState:
-        return ControllerState(self.config, LogTopicConfigs(LogConfig()), self.rng)
+        return ControllerState(
+            self.config, LogTopicConfigs(LogConfig()), self.rng, DynamicBrokerConfigs(LogConfig())
+        )
 
     # Raft
 
@@ -160,4 +164,5 @@ def registration(broker_id: int, *, incarnation: int = 1, rack: str | None = Non
         cluster_id=CLUSTER_ID,
         listeners=(LISTENER,),
         rack=rack,
+        features=supported_ranges(),
     )

@@ -18,8 +18,8 @@ from partitions.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("orders", 3)
 FOLDER = "/data/orders-3"
-SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=150, max_message_bytes=800)
-"""Several segments and index entries after a few batches."""
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=150, max_message_bytes=800, file_delete_delay_ms=0)
+"""Several segments and index entries after a few batches; what is deleted may go at once."""
 
 
 class Halted(Exception):
@@ -194,6 +194,17 @@ def read_records(log: PartitionLog, offset: int | None = None, *, max_bytes: int
         assert result.next_offset > position
         position = result.next_offset
     return found
+
+
+def retain(log: PartitionLog, now_ms: int, high_watermark: int) -> int:
+    """One round of retention over one log, without waiting for anything; returns how many segments went."""
+    log.expire_segments(now_ms, high_watermark)
+    count = 0
+    while log.has_obsolete_segments:
+        log.sync()
+        assert log.set_aside_first_segment()
+        count += 1
+    return count
 
 
 class InlineExecutor:

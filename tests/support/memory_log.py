@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Buffer, FileSlice
 from partitions.log.errors import AppendError, OffsetOutOfRange, UnexpectedAppendOffset
+from partitions.log.validation import CheckedBatches
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class MemoryAppend:
 @dataclass
 class MemoryLogConfig:
     min_insync_replicas: int = 1
+    deletes: bool = True
 
 
 class MemoryLog:
@@ -69,8 +71,14 @@ class MemoryLog:
 
     # ReplicaLog
 
-    def append_as_leader(self, records: Buffer, *, leader_epoch: int, origin: str = "client") -> MemoryAppend:
+    def check_beside(self, records: Buffer) -> None:
+        return None
+
+    def append_as_leader(
+        self, records: Buffer | CheckedBatches, *, leader_epoch: int, origin: str = "client"
+    ) -> MemoryAppend:
         self._maybe_fail()
+        assert not isinstance(records, CheckedBatches)
         values = bytes(records).decode().split(",")
         first = self.log_end_offset
         self._add(MemoryBatch(first, leader_epoch, tuple(values)))
@@ -125,7 +133,7 @@ class MemoryLog:
         self.epochs.clear()
         self.log_start_offset = self.log_end_offset = self.synced_to = offset
 
-    def delete_segments_before(self, offset: int) -> object:
+    def raise_log_start_offset(self, offset: int) -> object:
         self.log_start_offset = max(self.log_start_offset, offset)
         self.batches = [batch for batch in self.batches if batch.next_offset > offset]
         self.epochs.truncate_from_start(offset)

@@ -21,6 +21,7 @@ from kio.serial import entity_reader, entity_writer
 from kraft.protocol import SUPPORTED, ApiKey, Message
 from kraft.protocol.messages import request_class, response_class
 from kraft.protocol.primitives import ZERO_UUID
+from kraft.protocol.schema import Array, Structure
 
 FIRST_PRODUCE_VERSION_OF_ORACLES = 3
 
@@ -74,6 +75,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int16": _signed(16),
     "int32": _signed(32),
     "int64": _signed(64),
+    "uint16": st.integers(0, 2**16 - 1),
     "string": _TEXT,
     "records": _BYTES,
     "bytes": _BYTES,
@@ -144,13 +146,21 @@ def _plain(theirs: Any, field: Any, of: type[Message]) -> Any:
     if isinstance(theirs, tuple):
         return [_plain(item, field, of) for item in theirs]
     if dataclasses.is_dataclass(theirs):
-        return to_ours(theirs, _namesake(type(theirs).__name__, of))
+        return to_ours(theirs, _struct_of(field.name, of) or _namesake(type(theirs).__name__, of))
     if isinstance(theirs, bool) or theirs is None:
         return theirs
     if isinstance(theirs, int):
         return int(theirs)
     assert not isinstance(theirs, UUID)
     return theirs
+
+
+def _struct_of(name: str, of: type[Message]) -> type[Message] | None:
+    """The struct that the table of our message has in this field; None if it has no table."""
+    kind = dict(of.FIELDS)[name].type if of.FIELDS else None
+    if isinstance(kind, Array):
+        kind = kind.of
+    return kind.of if isinstance(kind, Structure) else None
 
 
 def _namesake(name: str, of: type[Message]) -> type[Message]:
@@ -165,6 +175,7 @@ _FILLED: dict[str, Any] = {
     "int16": 2,
     "int32": 3,
     "int64": 4,
+    "uint16": 65_535,
     "string": "name",
     "records": b"records",
     "bytes": b"bytes",

@@ -112,6 +112,9 @@ class Broker:
     def on_append(self, partition: Partition, log_end_offset: int) -> None:
         pass
 
+    def on_low_watermark(self, partition: Partition) -> None:
+        pass
+
     def on_high_watermark(self, partition: Partition, high_watermark: int) -> None:
         if partition.is_leader:
             self.world.committed_by(self, high_watermark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -101,9 +102,13 @@ class ScriptedVoter:
                 self.outcomes.append(effect)
         return effects
 
-    def connect(self, *peers: int, session: int = SESSION) -> None:
+    def connect(
+        self, *peers: int, session: int = SESSION, directories: Mapping[int, bytes] | None = None
+    ) -> None:
+        """`directories`: what the peers have proved to be, where voters are known by more than a number."""
         self._sent.update(dict.fromkeys(peers, 0))
-        self.step(*(PeerConnected(peer, session) for peer in peers))
+        proved = directories or {}
+        self.step(*(PeerConnected(peer, session, proved.get(peer, b"")) for peer in peers))
 
     def message(self, peer: int, kind: str, session: int = SESSION, **fields: Any) -> PeerMessage:
         """The next message of a peer in its session."""

@@ -1,4 +1,4 @@
-"""pysyncobj as shipped, in the same kind of world as our drivers: what the layer above it is for.
+"""pysyncobj as shipped, before the same judge as our drivers: what the layer above it is for.
 
 No durable journal, no checks on messages, no pre-vote. Links deliver in order and lose what was in
 flight when they are cut; nothing else is done to them.
@@ -13,9 +13,9 @@ from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj.journal import MemoryJournal
 from pysyncobj.transport import Transport
 
+from kraft.chaos.quorum.judge import RaftJudge
 from quorum.raft.compat import World, running
 from quorum.raft.node import PeerNode
-from tests.support.chain_machine import Violation
 
 DELAYS_S = (0.001, 0.005, 0.02, 0.05, 0.15)
 
@@ -48,7 +48,10 @@ class _Transport(Transport):
         self._cluster, self._me = cluster, me
 
     def send(self, node: PeerNode, message: dict) -> bool:
-        return self._cluster.send(self._me.id, node.id, dict(message))
+        sent = self._cluster.send(self._me.id, node.id, dict(message))
+        if sent:
+            self._cluster.promised(self._me.id, node.id, message)
+        return sent
 
     def deliver(self, peer_id: int, message: dict) -> None:
         self._onMessageReceived(self.peers[peer_id], message)
@@ -76,8 +79,16 @@ class _Voter(SyncObj):
     def _SyncObj__doApplyCommand(self, command: bytes) -> int:
         index = self.raftLastApplied + 1
         log = self._SyncObj__raftLog
-        self.cluster.applied(index, log[index - log[0][1]][2], command)
+        self.cluster.applied(self, index, log[index - log[0][1]][2], command)
         return index
+
+    @property
+    def term(self) -> int:
+        return self._SyncObj__raftCurrentTerm
+
+    @property
+    def log(self) -> MemoryJournal:
+        return self._SyncObj__raftLog
 
 
 class StockCluster:
@@ -90,7 +101,9 @@ class StockCluster:
         append_bytes: int = 120,
         snapshot_every_entries: int = 10**9,
         power_loss: bool = False,
+        judge: RaftJudge | None = None,
     ) -> None:
+        self.judge = judge or RaftJudge()
         self.ids = [1, 2, 3]
         self.append_bytes = append_bytes
         self.snapshot_every_entries = snapshot_every_entries
@@ -101,7 +114,6 @@ class StockCluster:
         self._serial = 0
         self._sessions: dict[tuple[int, int], int] = {}
         self._arrivals: dict[tuple[int, int], float] = {}
-        self._log: dict[int, tuple[int, bytes]] = {}
         self._proposals = 0
         self._journals = {node_id: PageCacheJournal() for node_id in self.ids}
         self._voters: dict[int, _Voter] = {}
@@ -119,6 +131,7 @@ class StockCluster:
                 for node_id in self.ids:
                     if node_id in self._voters:
                         self._voters[node_id].doTick(0.0)
+                        self._look_at(self._voters[node_id])
 
     # -- network
 
@@ -154,7 +167,9 @@ class StockCluster:
     # -- faults and work
 
     def _start(self, node_id: int) -> None:
-        self._voters[node_id] = _Voter(self, node_id, self._journals[node_id])
+        journal = self._journals[node_id]
+        voter = self._voters[node_id] = _Voter(self, node_id, journal)
+        self.judge.restarted(node_id, journal.getCurrentTerm(), journal.getVotedForNodeId(), voter.log)
 
     def _disturb(self, calm: bool) -> None:
         rng = self._rng
@@ -189,12 +204,26 @@ class StockCluster:
         command = b"%d:" % self._proposals + bytes(self._rng.choice((5, 40, 90)))
 
         def outcome(index: int | None, error: int) -> None:
-            if error == 0 and self._log[index][1][1:] != command:
-                raise Violation(f"the acknowledged proposal {command[:9]!r} is not at {index}")
+            if error == 0:
+                self.judge.told_committed(index, self.judge.committed[index][1][:1] + command)
 
         voter._applyCommand(command, outcome, 0)
 
-    def applied(self, index: int, term: int, command: bytes) -> None:
-        known = self._log.setdefault(index, (term, command))
-        if known != (term, command):
-            raise Violation(f"index {index} was applied as {known[1][:9]!r} and as {command[:9]!r}")
+    # -- what the judge sees
+
+    def promised(self, sender: int, receiver: int, message: dict) -> None:
+        if message["type"] == "request_vote":
+            self.judge.voted(sender, message["term"], sender)
+        elif message["type"] == "response_vote":
+            self.judge.voted(sender, message["term"], receiver)
+        elif message["type"] == "next_node_idx" and message["success"]:
+            self.judge.promised(sender, message["next_node_idx"] - 1, self._voters[sender].log)
+
+    def _look_at(self, voter: _Voter) -> None:
+        node_id = voter.selfNode.id
+        self.judge.looked_at(node_id, voter.log)
+        if voter._isLeader():
+            self.judge.led(node_id, voter.term, voter.log)
+
+    def applied(self, voter: _Voter, index: int, term: int, command: bytes) -> None:
+        self.judge.applied(voter.selfNode.id, index, term, command, voter.term)

@@ -1,9 +1,13 @@
-"""ApiVersions (18): what this broker serves (KIP-35, KIP-511)."""
+"""ApiVersions (18): what this broker serves, and the cluster's features (KIP-35, KIP-511, KIP-584).
+
+The epoch of the finalized features is the metadata offset that they are read at, as in Kafka.
+"""
 
 from __future__ import annotations
 
 import re
 
+from kraft.broker.handlers.features import finalized_features, supported_features
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -25,4 +29,10 @@ def handle_api_versions(
         names = (request.body.client_software_name, request.body.client_software_version)
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=supported_api_versions())
+    image = services.metadata.image
+    return ApiVersionsResponse(
+        api_keys=supported_api_versions(),
+        supported_features=supported_features(request.version),
+        finalized_features_epoch=image.offset,
+        finalized_features=finalized_features(image),
+    )

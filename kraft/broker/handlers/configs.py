@@ -1,12 +1,19 @@
-"""DescribeConfigs (32): every key that is honoured, of topics and of brokers, and where each value is from."""
+"""DescribeConfigs (32): every key that is honoured, of topics and of brokers, and where each value is from.
+
+A value comes, in this order, from the topic, from this broker's resource, from the one of all brokers,
+from server.properties or from the default; the synonyms are that chain.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
+from kraft.broker.handlers.forwarding import too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
-from kraft.config_keys import CONFIG_KEYS
+from kraft.config_keys import CONFIG_KEYS, ConfigKey
+from kraft.dynamic_configs import ALL_BROKERS, DYNAMIC_CONFIGS, dynamic_log_defaults
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
@@ -19,14 +26,15 @@ from kraft.protocol.schemas.configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from partitions.log.config import TOPIC_CONFIGS, TopicConfigKey
-from quorum.metadata.records import TOPIC_RESOURCE
+from partitions.log.config import TOPIC_CONFIGS, TopicConfigKey, server_synonyms
+from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 
 _TYPES = {
     "boolean": ConfigType.BOOLEAN,
     "string": ConfigType.STRING,
     "int": ConfigType.INT,
     "long": ConfigType.LONG,
+    "double": ConfigType.DOUBLE,
     "list": ConfigType.LIST,
     "password": ConfigType.PASSWORD,
 }
@@ -35,116 +43,147 @@ _TYPES = {
 def handle_describe_configs(
     services: BrokerServices, request: Request[DescribeConfigsRequest]
 ) -> DescribeConfigsResponse:
-    """Answers DescribeConfigs for topics, and for this broker."""
+    """Answers DescribeConfigs for topics, for this broker, and for what is set for all brokers."""
     body = request.body
-    return DescribeConfigsResponse(
-        results=[
-            _describe(services, resource, body.include_synonyms, body.include_documentation)
-            for resource in body.resources
-        ]
+    named = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
+    if problem := too_many(len(body.resources), "resources"):
+        first, *others = body.resources
+        refused = [_refused(first, *problem), *(_refused(other, problem[0], None) for other in others)]
+        return DescribeConfigsResponse(results=refused)
+    results = []
+    for resource in body.resources:
+        if named[resource.resource_type, resource.resource_name] > 1:
+            sentence = "Each resource must appear at most once."
+            results.append(_refused(resource, ErrorCode.INVALID_REQUEST, sentence))
+        else:
+            results.append(_describe(services, resource, body.include_synonyms, body.include_documentation))
+    return DescribeConfigsResponse(results=results)
+
+
+def _refused(
+    resource: DescribeConfigsResource, code: ErrorCode, message: str | None
+) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )
 
 
 def _describe(
     services: BrokerServices, resource: DescribeConfigsResource, synonyms: bool, documentation: bool
 ) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    name = resource.resource_name
     if resource.resource_type == ConfigResourceType.TOPIC:
-        if services.metadata.image.topic(resource.resource_name) is None:
-            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            result.error_message = f"there is no topic {resource.resource_name!r}"
-            return result
-        entries = _topic_entries(services, resource.resource_name, synonyms)
+        if services.metadata.image.topic(name) is None:
+            return _refused(resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        entries = _topic_entries(services, name)
     elif resource.resource_type == ConfigResourceType.BROKER:
-        if resource.resource_name not in ("", str(services.broker_id)):
-            result.error_code = ErrorCode.INVALID_REQUEST
-            asked = resource.resource_name
-            result.error_message = (
-                f"this is broker {services.broker_id}; broker {asked} knows its own configs"
-            )
-            return result
-        entries = _broker_entries(services, resource.resource_name, synonyms)
+        if name not in (ALL_BROKERS, str(services.broker_id)):
+            sentence = f"this is broker {services.broker_id}; broker {name} knows its own configs"
+            return _refused(resource, ErrorCode.INVALID_REQUEST, sentence)
+        entries = _broker_entries(services) if name else _all_brokers_entries(services)
     else:
-        result.error_code = ErrorCode.INVALID_REQUEST
-        result.error_message = f"resources of type {resource.resource_type} have no configs here"
-        return result
+        sentence = f"resources of type {resource.resource_type} have no configs here"
+        return _refused(resource, ErrorCode.INVALID_REQUEST, sentence)
     wanted = frozenset(resource.configuration_keys or ())  # none named: all, as in Kafka
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=name)
     for entry in entries:
         if not wanted or entry.name in wanted:
+            if not synonyms:
+                entry.synonyms = []
             if not documentation:
                 entry.documentation = None
             result.configs.append(entry)
     return result
 
 
-def _topic_entries(
-    services: BrokerServices, topic: str, synonyms: bool
-) -> Iterator[DescribeConfigsResourceResult]:
-    overrides = services.metadata.image.config(TOPIC_RESOURCE, topic)
-    effective = services.config.log_defaults.with_overrides(overrides)
+def _topic_entries(services: BrokerServices, topic: str) -> Iterator[DescribeConfigsResourceResult]:
+    image = services.metadata.image
+    overrides = image.config(TOPIC_RESOURCE, topic)
+    defaults = dynamic_log_defaults(services.config.log_defaults, image, services.broker_id)
+    effective = defaults.with_overrides(overrides)
     for key in TOPIC_CONFIGS.values():
-        chain = list(_topic_synonyms(services, key, overrides.get(key.name)))
-        yield DescribeConfigsResourceResult(
-            name=key.name,
-            value=effective.value_of(key.name),
-            config_source=chain[0].source,
-            synonyms=chain if synonyms else [],
-            config_type=_TYPES[key.type],
-            documentation=key.doc,
-        )
+        chain = list(_server_chain(services, key))
+        override = overrides.get(key.name)
+        if override is not None:
+            source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+            chain.insert(0, DescribeConfigsSynonym(name=key.name, value=override, source=source))
+        yield _entry(key, key.name, effective.value_of(key.name), chain)
 
 
-def _topic_synonyms(
-    services: BrokerServices, key: TopicConfigKey, override: str | None
-) -> Iterator[DescribeConfigsSynonym]:
-    """Where the value can come from, the one that counts first."""
-    if override is not None:
-        yield DescribeConfigsSynonym(name=key.name, value=override, source=ConfigSource.DYNAMIC_TOPIC_CONFIG)
-    defaults = services.config.log_defaults.value_of(key.name)
-    if key.synonym in services.config.properties:
-        yield DescribeConfigsSynonym(
-            name=key.synonym, value=defaults, source=ConfigSource.STATIC_BROKER_CONFIG
-        )
+def _broker_entries(services: BrokerServices) -> Iterator[DescribeConfigsResourceResult]:
+    """The keys of server.properties, and those that topics take their defaults from."""
+    for key in CONFIG_KEYS.values():
+        yield _static_entry(services, key)
+    defaults = dynamic_log_defaults(services.config.log_defaults, services.metadata.image, services.broker_id)
+    for name, topic_key in DYNAMIC_CONFIGS.items():
+        chain = list(_server_chain(services, topic_key))
+        yield _entry(topic_key, name, defaults.value_of(topic_key.name), chain)
+
+
+def _all_brokers_entries(services: BrokerServices) -> Iterator[DescribeConfigsResourceResult]:
+    """What is set at run time for all brokers, and nothing else, as in Kafka."""
+    configs = services.metadata.image.config(BROKER_RESOURCE, ALL_BROKERS)
+    for name, key in DYNAMIC_CONFIGS.items():
+        if name in configs:
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            only = DescribeConfigsSynonym(name=name, value=configs[name], source=source)
+            yield _entry(key, name, configs[name], [only])
+
+
+def _entry(
+    key: TopicConfigKey, name: str, value: str, chain: list[DescribeConfigsSynonym]
+) -> DescribeConfigsResourceResult:
+    """A key that can be altered at run time; the first of the chain is what counts."""
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=False,
+        config_source=chain[0].source,
+        synonyms=chain,
+        config_type=_TYPES[key.type],
+        documentation=key.doc,
+    )
+
+
+def _static_entry(services: BrokerServices, key: ConfigKey) -> DescribeConfigsResourceResult:
+    """A key that is read when the node starts."""
+    properties = services.config.properties
+    value = None if key.sensitive else properties.get(key.name, key.default)
+    chain = []
+    if key.name in properties:
+        source = ConfigSource.STATIC_BROKER_CONFIG
+        chain.append(DescribeConfigsSynonym(name=key.name, value=value, source=source))
+    if key.default is not None:
+        default = None if key.sensitive else key.default
+        chain.append(DescribeConfigsSynonym(name=key.name, value=default, source=ConfigSource.DEFAULT_CONFIG))
+    return DescribeConfigsResourceResult(
+        name=key.name,
+        value=value,
+        read_only=True,
+        config_source=chain[0].source if chain else ConfigSource.DEFAULT_CONFIG,
+        is_sensitive=key.sensitive,
+        synonyms=chain,
+        config_type=_TYPES[key.type],
+        documentation=key.doc,
+    )
+
+
+def _server_chain(services: BrokerServices, key: TopicConfigKey) -> Iterator[DescribeConfigsSynonym]:
+    """Where a topic's default can come from, the one that counts first; it always ends with Kafka's."""
+    image, properties = services.metadata.image, services.config.properties
+    for resource, source in (
+        (str(services.broker_id), ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (ALL_BROKERS, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    ):
+        value = image.config(BROKER_RESOURCE, resource).get(key.synonym)
+        if value is not None:
+            yield DescribeConfigsSynonym(name=key.synonym, value=value, source=source)
+    for name in server_synonyms(key.synonym):
+        if name in properties:
+            source = ConfigSource.STATIC_BROKER_CONFIG
+            yield DescribeConfigsSynonym(name=name, value=properties[name], source=source)
     default = str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
     yield DescribeConfigsSynonym(name=key.synonym, value=default, source=ConfigSource.DEFAULT_CONFIG)
-
-
-def _broker_entries(
-    services: BrokerServices, name: str, synonyms: bool
-) -> Iterator[DescribeConfigsResourceResult]:
-    """The keys of server.properties; for the name "" (all brokers) nothing, since none are set for all."""
-    if not name:
-        return
-    properties = services.config.properties
-    for key in CONFIG_KEYS.values():
-        value = properties.get(key.name, key.default)
-        source = ConfigSource.STATIC_BROKER_CONFIG if key.name in properties else ConfigSource.DEFAULT_CONFIG
-        shown = None if key.sensitive else value
-        yield DescribeConfigsResourceResult(
-            name=key.name,
-            value=shown,
-            read_only=True,
-            config_source=source,
-            is_sensitive=key.sensitive,
-            synonyms=[DescribeConfigsSynonym(name=key.name, value=shown, source=source)] if synonyms else [],
-            config_type=_TYPES[key.type],
-            documentation=key.doc,
-        )
-    for topic_key in TOPIC_CONFIGS.values():
-        source = (
-            ConfigSource.STATIC_BROKER_CONFIG
-            if topic_key.synonym in properties
-            else ConfigSource.DEFAULT_CONFIG
-        )
-        value = services.config.log_defaults.value_of(topic_key.name)
-        yield DescribeConfigsResourceResult(
-            name=topic_key.synonym,
-            value=value,
-            read_only=True,
-            config_source=source,
-            synonyms=[DescribeConfigsSynonym(name=topic_key.synonym, value=value, source=source)]
-            if synonyms
-            else [],
-            config_type=_TYPES[topic_key.type],
-            documentation=topic_key.doc,
-        )

@@ -1,4 +1,4 @@
-"""Metadata (3), DescribeCluster (60) and DescribeTopicPartitions (75): the cluster as clients see it.
+"""Metadata (3) and DescribeTopicPartitions (75): the cluster as clients see it.
 
 Brokers are the unfenced ones that have the listener the client came through. Asking for an unknown
 topic by name creates it where the client and `auto.create.topics.enable` allow that, and waits a
@@ -10,22 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kraft.broker.handlers.topics import create_topics, wait_for_topics
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.cluster import (
     Cursor,
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
-    EndpointType,
 )
 from kraft.protocol.schemas.metadata import (
+    UNKNOWN_OPERATIONS,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -68,6 +66,7 @@ def _answer(
         topics = [_topic(services, request, topic) for topic in services.metadata.topics_by_name()]
     else:
         topics = [_wanted_topic(services, request, topic, failures) for topic in wanted]
+    with_operations = request.body.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker_id, host=host, port=port, rack=rack)
@@ -76,6 +75,7 @@ def _answer(
         cluster_id=services.cluster_id,
         controller_id=controller_id(services),
         topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else UNKNOWN_OPERATIONS,
     )
 
 
@@ -161,10 +161,12 @@ def _wanted_topic(
 def _topic(
     services: BrokerServices, request: Request[MetadataRequest], topic: TopicImage
 ) -> MetadataResponseTopic:
+    with_operations = request.body.include_topic_authorized_operations
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
+        topic_authorized_operations=TOPIC_OPERATIONS if with_operations else UNKNOWN_OPERATIONS,
         partitions=[
             MetadataResponsePartition(
                 error_code=_partition_error(services, request.listener_name, partition, request.version),
@@ -198,38 +200,6 @@ def _reachable_leader(services: BrokerServices, listener_name: str, partition: P
 
 def _offline_replicas(services: BrokerServices, partition: PartitionImage) -> list[int]:
     return [broker_id for broker_id in partition.replicas if not services.metadata.is_live(broker_id)]
-
-
-def handle_describe_cluster(
-    services: BrokerServices, request: Request[DescribeClusterRequest]
-) -> DescribeClusterResponse:
-    """Answers DescribeCluster for brokers; controllers are not reachable by clients (KIP-919)."""
-    if request.body.endpoint_type != EndpointType.BROKER:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="this listener belongs to a broker; ask for endpoint type 1",
-            endpoint_type=request.body.endpoint_type,
-            cluster_id=services.cluster_id,
-        )
-    image = services.metadata.image
-    brokers = []
-    for broker_id in sorted(image.brokers):
-        broker = image.brokers[broker_id]
-        endpoint = services.metadata.endpoint(broker_id, request.listener_name)
-        if endpoint is None or (broker.fenced and not request.body.include_fenced_brokers):
-            continue
-        brokers.append(
-            DescribeClusterBroker(
-                broker_id=broker_id,
-                host=endpoint.host,
-                port=endpoint.port,
-                rack=broker.rack,
-                is_fenced=broker.fenced,
-            )
-        )
-    return DescribeClusterResponse(
-        cluster_id=services.cluster_id, controller_id=controller_id(services), brokers=brokers
-    )
 
 
 def handle_describe_topic_partitions(
@@ -271,6 +241,7 @@ def _described(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
+        topic_authorized_operations=TOPIC_OPERATIONS,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=_partition_error(services, listener_name, partition),
@@ -279,8 +250,8 @@ def _described(
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                eligible_leader_replicas=list(partition.elr),
+                last_known_elr=list(partition.last_known_elr),
                 offline_replicas=_offline_replicas(services, partition),
             )
             for number in numbers

@@ -1,14 +1,19 @@
 """Produce (0): appends batches as leader; answers at once, or when the high watermark has passed them.
 
-Work is per partition: batches are appended as they came, no record is looked at. With acks=0 there is
-no answer; an error then closes the connection, so that the client asks for metadata again.
+Work is per partition: batches are appended as they came, no record is looked at, unless the topic asks
+for it; what takes long then goes through the replica manager's `record_checks`. With acks=0 there is no
+answer; an error then closes the connection, so that the client asks for metadata again.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from functools import partial
+from typing import NamedTuple
 
 from kraft.broker.purgatory import Outcome
+from kraft.broker.record_check_lanes import TooManyChecks
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
@@ -16,17 +21,24 @@ from kraft.network.response import Deferred
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 from kraft.protocol.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from partitions.disk import Buffer
 from partitions.errors import PartitionError
-from partitions.log.errors import LogError
+from partitions.log.errors import AppendError, InvalidRecords, LogError
+from partitions.log.validation import CheckedBatches
+from partitions.partition import AckStatus
 from partitions.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from partitions.records.compression import Codec
+from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK
 from partitions.topic_partition import TopicPartition
 
 FIRST_VERSION_SERVED = 3
+FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_LEADER_HINTS = 10
 ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
 TIMEOUT_MAX_MS = 3_600_000
@@ -34,19 +46,23 @@ TIMEOUT_MAX_MS = 3_600_000
 
 def handle_produce(
     services: BrokerServices, request: Request[ProduceRequest]
-) -> ProduceResponse | Deferred[dict[TopicPartition, Outcome], ProduceResponse] | None:
+) -> _Answer | Awaitable[ProduceResponse | None]:
     """Answers Produce."""
     body = request.body
     refusal = _refusal(request)
     pending: dict[TopicPartition, int] = {}
     waiting: list[tuple[TopicPartition, PartitionProduceResponse]] = []
+    checks: list[_Check] = []
     topics = []
     for topic in body.topic_data:
-        answers = []
+        answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             key = TopicPartition(topic.name, data.index)
             if refusal is not None:
                 answer = PartitionProduceResponse(index=data.index, error_code=refusal, base_offset=-1)
+            elif (later := _append_later(services, key, data.records, body.acks)) is not None:
+                answer = PartitionProduceResponse(index=data.index)
+                checks.append(_Check(key, answers, len(answers), later))
             else:
                 answer, required_offset = _append(services, key, data.records, body.acks)
                 if required_offset is not None:
@@ -55,6 +71,69 @@ def handle_produce(
             answers.append(answer)
         topics.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
     response = ProduceResponse(responses=topics)
+    if checks:
+        return _when_checked(services, request, response, waiting, pending, checks)
+    return _conclude(services, request, response, waiting, pending)
+
+
+_Answer = ProduceResponse | Deferred[dict[TopicPartition, Outcome], ProduceResponse] | None
+_Appended = tuple[PartitionProduceResponse, int | None]
+"""A partition's answer, and the offset to wait for if it has to wait."""
+
+
+class _Check(NamedTuple):
+    """A partition whose records are being checked: where its answer goes, and what brings it."""
+
+    key: TopicPartition
+    answers: list[PartitionProduceResponse]
+    place: int
+    later: asyncio.Future[_Appended]
+
+
+async def _when_checked(
+    services: BrokerServices,
+    request: Request[ProduceRequest],
+    response: ProduceResponse,
+    waiting: list[tuple[TopicPartition, PartitionProduceResponse]],
+    pending: dict[TopicPartition, int],
+    checks: list[_Check],
+) -> ProduceResponse | None:
+    """The answer to a request of which some records were checked, and then appended, by a lane."""
+    for check in checks:
+        answer, required_offset = await check.later
+        check.answers[check.place] = answer
+        if required_offset is not None:
+            pending[check.key] = max(required_offset, pending.get(check.key, 0))
+            waiting.append((check.key, answer))
+    # Nobody registered for these offsets while the lanes were at work: what is decided by now is told now.
+    for key in list(pending):
+        status = _ack_status(services, key, pending[key])
+        if status != AckStatus.PENDING:
+            del pending[key]
+            decided = [answer for waiting_key, answer in waiting if waiting_key == key]
+            waiting = [entry for entry in waiting if entry[0] != key]
+            for answer in decided if status != AckStatus.OK else ():
+                answer.error_code, answer.base_offset = ErrorCode[status], -1
+    answer_now = _conclude(services, request, response, waiting, pending)
+    return await answer_now if isinstance(answer_now, Deferred) else answer_now
+
+
+def _ack_status(services: BrokerServices, key: TopicPartition, required_offset: int) -> str:
+    try:
+        return services.replicas.partition(key).ack_status(required_offset)
+    except PartitionError as error:
+        return error.code
+
+
+def _conclude(
+    services: BrokerServices,
+    request: Request[ProduceRequest],
+    response: ProduceResponse,
+    waiting: list[tuple[TopicPartition, PartitionProduceResponse]],
+    pending: dict[TopicPartition, int],
+) -> _Answer:
+    """The answer, or the wait for the high watermark before it."""
+    body = request.body
     if body.acks == ACKS_NONE:
         _close_on_error(response)
         return None
@@ -75,28 +154,78 @@ def _refusal(request: Request[ProduceRequest]) -> ErrorCode | None:
         return ErrorCode.INVALID_REQUIRED_ACKS
     if request.body.transactional_id is not None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if request.version < FIRST_VERSION_WITH_ZSTD and _has_zstd(request.body):
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     return None
 
 
-def _append(
-    services: BrokerServices, key: TopicPartition, records: bytes | bytearray | memoryview | None, acks: int
-) -> tuple[PartitionProduceResponse, int | None]:
-    """Appends to one partition. Returns its answer, and the offset to wait for if it has to wait."""
+def _has_zstd(body: ProduceRequest) -> bool:
+    """Whether a batch is in zstd, which readers of that age cannot know (KIP-110)."""
+    return any(
+        data.records is not None
+        and len(data.records) >= HEADER_BYTES
+        and data.records[ATTRIBUTES_LOW_POSITION] & CODEC_MASK == Codec.ZSTD
+        for topic in body.topic_data
+        for data in topic.partition_data
+    )
+
+
+def _append_later(
+    services: BrokerServices, key: TopicPartition, records: Buffer | None, acks: int
+) -> asyncio.Future[_Appended] | None:
+    """Has records checked beside the event loop and then appended; None where `_append` is to be called."""
+    replicas = services.replicas
+    lanes = replicas.record_checks
+    if not records:
+        return None
+    try:
+        job = replicas.partition(key).log.check_beside(records)
+        if job is None and not lanes.is_busy(key):
+            return None
+        _check_shape(key, records)
+    except (PartitionError, LogError):
+        return None  # which refuses it in the same words
+    size_bytes = len(records)
+
+    def then(checked: Buffer | CheckedBatches | AppendError) -> _Appended:
+        if isinstance(checked, AppendError):
+            return _refused(services, key, checked)
+        return _append_checked(services, key, checked, size_bytes, acks)
+
+    try:
+        return lanes.submit(key, job or (lambda: records), then)
+    except TooManyChecks as error:
+        done: asyncio.Future[_Appended] = services.loop.create_future()
+        done.set_result(_refused(services, key, error))
+        return done
+
+
+def _append(services: BrokerServices, key: TopicPartition, records: Buffer | None, acks: int) -> _Appended:
+    """Appends to one partition."""
+    try:
+        if not records:
+            services.replicas.partition(key)
+            raise EmptyProduce(f"the request has no records for {key}")
+        _check_shape(key, records)
+    except PartitionError as error:
+        return _refused(services, key, error)
+    return _append_checked(services, key, records, len(records), acks)
+
+
+def _append_checked(
+    services: BrokerServices,
+    key: TopicPartition,
+    records: Buffer | CheckedBatches,
+    size_bytes: int,
+    acks: int,
+) -> _Appended:
     replicas = services.replicas
     try:
         partition = replicas.partition(key)
-        if not records:
-            raise EmptyProduce(f"the request has no records for {key}")
-        if HEADER_BYTES <= _first_batch_bytes(records) < len(records):
-            raise SeveralBatches(f"the request has more than one record batch for {key}")
         info = partition.append_records(records, acks=acks, now_ms=replicas.monotonic_ms())
     except (PartitionError, LogError) as error:
-        replicas.metrics.failed_produce_requests += 1
-        code = ErrorCode[error.code]
-        return PartitionProduceResponse(
-            index=key.partition, error_code=code, base_offset=-1, error_message=str(error)
-        ), None
-    replicas.metrics.on_produced(info.last_offset - info.first_offset + 1, len(records))
+        return _refused(services, key, error)
+    replicas.metrics.on_produced(info.last_offset - info.first_offset + 1, size_bytes)
     answer = PartitionProduceResponse(
         index=key.partition,
         base_offset=info.first_offset,
@@ -114,7 +243,28 @@ def _append(
     return answer, None
 
 
-def _first_batch_bytes(records: bytes | bytearray | memoryview) -> int:
+def _refused(services: BrokerServices, key: TopicPartition, error: PartitionError | LogError) -> _Appended:
+    """A partition's answer that says why; records at fault are named (KIP-467)."""
+    services.replicas.metrics.failed_produce_requests += 1
+    answer = PartitionProduceResponse(
+        index=key.partition, error_code=ErrorCode[error.code], base_offset=-1, error_message=str(error)
+    )
+    if isinstance(error, InvalidRecords):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(
+                batch_index=record.batch_index, batch_index_error_message=record.message
+            )
+            for record in error.record_errors
+        ]
+    return answer, None
+
+
+def _check_shape(key: TopicPartition, records: Buffer) -> None:
+    if HEADER_BYTES <= _first_batch_bytes(records) < len(records):
+        raise SeveralBatches(f"the request has more than one record batch for {key}")
+
+
+def _first_batch_bytes(records: Buffer) -> int:
     """How long the first batch says it is; 0 if there is not even that. The log checks the rest."""
     if len(records) < LOG_OVERHEAD_BYTES:
         return 0

@@ -1,15 +1,14 @@
 """CreateTopics (19), DeleteTopics (20), CreatePartitions (37): forwarded to the active controller.
 
-The answer comes when the change is committed; it then waits a little longer until this broker knows it
-too, so that a client that asks the same broker next is not told the old state.
+An answer waits until this broker knows the change, too (`forwarding.catch_up`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from kraft.broker.handlers.forwarding import catch_up, error_code, refusal, timeout_s
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -29,10 +28,7 @@ from kraft.protocol.schemas.topics import (
 )
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError, RpcUnavailable
-
-TIMEOUT_MAX_S = 60.0
-CATCH_UP_TIMEOUT_S = 2.0
+from quorum.rpc.envelope import RpcError
 
 
 async def create_topics(
@@ -46,28 +42,6 @@ async def wait_for_topics(services: BrokerServices, topic_ids: Iterable[bytes]) 
     """Returns when this broker knows the topics; the caller brings the timeout."""
     wanted = list(topic_ids)
     await services.loader.wait_until(lambda image: all(topic_id in image.topics for topic_id in wanted))
-
-
-async def _catch_up(services: BrokerServices, known: Callable[[], bool]) -> None:
-    """Waits a moment for this broker's own metadata; not an error if it takes longer."""
-    try:
-        async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
-            await services.loader.wait_until(lambda _: known())
-    except TimeoutError:
-        return
-
-
-def _refusal(error: RpcError) -> tuple[ErrorCode, str]:
-    """What a client is told when the whole call failed. Without an answer nobody knows whether the
-    change was made, and that is what REQUEST_TIMED_OUT says.
-    """
-    if isinstance(error, RpcUnavailable):
-        return ErrorCode.REQUEST_TIMED_OUT, f"the change may or may not have been made: {error.message}"
-    return ErrorCode[error.code], error.message
-
-
-def _timeout_s(timeout_ms: int) -> float:
-    return min(max(timeout_ms, 0) / 1000, TIMEOUT_MAX_S) or 0.001
 
 
 async def handle_create_topics(
@@ -86,14 +60,14 @@ async def handle_create_topics(
     ]
     call = messages.CreateTopicsRequest(wanted, body.validate_only)
     try:
-        answer = await create_topics(services, call, _timeout_s(body.timeout_ms))
+        answer = await create_topics(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
-        code, message = _refusal(error)
+        code, message = refusal(error)
         failed = [CreatableTopicResult(name=t.name, error_code=code, error_message=message) for t in wanted]
         return CreateTopicsResponse(topics=[*failed, *refused])
     if not body.validate_only:
         created = [result.topic_id for result in answer.topics if result.error == messages.NO_ERROR]
-        await _catch_up(
+        await catch_up(
             services, lambda: all(topic_id in services.metadata.image.topics for topic_id in created)
         )
     return CreateTopicsResponse(topics=[*map(_creation_result, answer.topics), *refused])
@@ -117,7 +91,7 @@ def _creation_result(result: messages.CreateTopicResult) -> CreatableTopicResult
     return CreatableTopicResult(
         name=result.name,
         topic_id=result.topic_id,
-        error_code=ErrorCode[result.error],
+        error_code=error_code(result.error),
         error_message=result.message,
         num_partitions=result.partitions,
         replication_factor=result.replication_factor,
@@ -150,21 +124,19 @@ async def handle_delete_topics(
     call = messages.DeleteTopicsRequest(wanted)
     try:
         answer = await services.controller.call(
-            call, messages.DeleteTopicsResponse, timeout_s=_timeout_s(body.timeout_ms)
+            call, messages.DeleteTopicsResponse, timeout_s=timeout_s(body.timeout_ms)
         )
     except RpcError as error:
-        code, message = _refusal(error)
+        code, message = refusal(error)
         return DeleteTopicsResponse(responses=[_deletion(topic, code, message) for topic in wanted])
     gone = [r.topic_id for r in answer.topics if r.error == messages.NO_ERROR and r.topic_id is not None]
-    await _catch_up(
-        services, lambda: not any(topic_id in services.metadata.image.topics for topic_id in gone)
-    )
+    await catch_up(services, lambda: not any(topic_id in services.metadata.image.topics for topic_id in gone))
     return DeleteTopicsResponse(
         responses=[
             DeletableTopicResult(
                 name=result.name,
                 topic_id=result.topic_id or ZERO_TOPIC_ID,
-                error_code=ErrorCode[result.error],
+                error_code=error_code(result.error),
                 error_message=result.message,
             )
             for result in answer.topics
@@ -197,10 +169,10 @@ async def handle_create_partitions(
     call = messages.CreatePartitionsRequest(wanted, body.validate_only)
     try:
         answer = await services.controller.call(
-            call, messages.CreatePartitionsResponse, timeout_s=_timeout_s(body.timeout_ms)
+            call, messages.CreatePartitionsResponse, timeout_s=timeout_s(body.timeout_ms)
         )
     except RpcError as error:
-        code, message = _refusal(error)
+        code, message = refusal(error)
         return CreatePartitionsResponse(
             results=[
                 CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
@@ -210,13 +182,11 @@ async def handle_create_partitions(
     if not body.validate_only:
         counts = {topic.name: topic.count for topic in wanted}
         grown = {r.name: counts[r.name] for r in answer.topics if r.error == messages.NO_ERROR}
-        await _catch_up(
-            services, lambda: all(_partitions(services, n) >= count for n, count in grown.items())
-        )
+        await catch_up(services, lambda: all(_partitions(services, n) >= count for n, count in grown.items()))
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(
-                name=result.name, error_code=ErrorCode[result.error], error_message=result.message
+                name=result.name, error_code=error_code(result.error), error_message=result.message
             )
             for result in answer.topics
         ]

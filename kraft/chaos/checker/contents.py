@@ -237,8 +237,9 @@ class ContentsJudge:
                 sends = [send for batch in writers for send in batch.attempts]
                 self._add_read("aborted-read", value, "though its send failed", sends)
             else:
-                # Produce goes by name: what was under way may arrive in the next topic of the name. What was
-                # answered before the first deletion began is in the first one, and nowhere else.
+                # Produce may go by name: what was under way may arrive in the next topic of the name. What was
+                # answered, every attempt of it, is in the first one and nowhere else; whoever takes several
+                # attempts for one operation has to name topics by id.
                 ended = [batch for batch in writers if len(batch.claims) == len(batch.attempts)]
                 if ended:
                     why = "which was acknowledged in a topic of that name that was deleted"

@@ -6,13 +6,13 @@ is only made seldom, since a run with an excuse proves less:
 
 - after a damage there is none for a while, drawn anew each time: longer than a session, so that a node
   that came back without its last records has left the ISR by then;
-- a node is spared unless two other members of the ISR run, of every partition in whose ISR it is (one
-  other, where the replication factor is 2); so it is when nobody knows, while there is no controller;
+- a node is spared unless two other members of ISR or ELR run, of every partition in whose ISR or ELR it is
+  (one other, where the replication factor is 2); so it is when nobody knows, while there is no controller;
 - in the aftermath of a damage, until the cluster is whole again, most faults that take another node down
   or cut it off are held back: otherwise the damaged node is soon the last member of an ISR;
 - while a disk has a rotten bit or has failed an fsync, the other nodes are spared;
-- a new, empty disk comes only into a whole cluster: a voter that has forgotten everything counts in the
-  majority, and metadata knows no excuse.
+- a new, empty disk comes only into a whole cluster, where every voter's vote counts, that of the last one
+  with a new disk too: metadata knows no excuse, and a majority of new disks ends the quorum.
 
 In a small part of the runs, drawn by seed, only the first and the last rule hold. Dedicated controllers
 are spared by the first, the fourth and the last only: the quorum syncs before it answers.
@@ -71,10 +71,11 @@ class DamageGuard:
             return True
         others = [n for n in cluster.running if n != node_id and not cluster.hosts[n].paused]
         return any(
-            node_id in state.isr
-            and sum(other in state.isr for other in others) < max(1, min(COPIES, len(state.replicas) - 1))
+            node_id in members
+            and sum(other in members for other in others) < max(1, min(COPIES, len(state.replicas) - 1))
             for topic in image.topics.values()
             for state in topic.partitions
+            for members in ((*state.isr, *state.elr),)
         )
 
     def holds_back(self, rng: random.Random, topics: Sequence[str]) -> bool:

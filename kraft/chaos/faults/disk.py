@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 START_AFTER_S = 0.2
 HALT_WITHIN_S = 4.0
 """A node whose fsync has failed must be gone by then; longer than its slowest disk takes to say so."""
+MAY_ROT = (".log", ".checkpoint", "/quorum-state")
 SYNCS_MAX = 20
 FREE_MAX_BYTES = 64 * 1024
 
@@ -123,17 +124,18 @@ def _must_have_halted(context: FaultContext, node_id: int, process: Process | No
     context.verdicts.violated("not-halted", text)
 
 
-@fault("bit-rot", "a bit of a log on a disk flips", by_default=False)
+@fault("bit-rot", "a bit of a log, snapshot or vote on a disk flips", by_default=False)
 def bit_rot(context: FaultContext, rng: random.Random) -> None:
-    """In a partition's log or the metadata journal, in what is durable.
+    """In a partition's log, the metadata journal, its snapshot or the voter's state, in what is durable.
 
-    After a while the byte is restored, if it was not written over. Not while `DamageGuard` spares the node.
+    A voter that starts meanwhile may refuse to, which is excused. After a while the byte is restored, if
+    it was not written over. Not while `DamageGuard` spares the node.
     """
     node_id, duration_s = context.node(rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
     if node_id is None or not context.guard.allows(node_id):
         return
     target, storage = node_id, context.host(node_id).storage
-    where = storage.rot(rng, lambda path: path.startswith(f"{DATA}/") and path.endswith(".log"))
+    where = storage.rot(rng, lambda path: path.startswith(f"{DATA}/") and path.endswith(MAY_ROT))
     if where is None:
         return
     context.happened("bit-rot", f"node {target}: {where} for {duration_s:.3f} s")

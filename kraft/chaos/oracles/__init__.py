@@ -2,9 +2,9 @@
 
 A run installs one `WhiteBox`, which wraps methods of product classes from outside and feeds pure models:
 `shadow_log` and `committed` (what each replica holds, what is committed), `replication` and `replica_events`
-(the oracles of data), `metadata` and `raft` (those of the quorum), `durability` (what must be on the
-platter), `listed_offsets` (what clients are told of a log's ends), `excuse` (what injected faults explain),
-`convergence` (the end). All of it is incremental: work is done when something changes.
+(the oracles of data), `metadata`, `eligible_leaders` and `raft` (those of the quorum), `durability` (what
+must be on the platter), `listed_offsets` (what clients are told of a log's ends), `excuse` (what injected
+faults explain), `convergence` (the end). All of it is incremental: work is done when something changes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.history import TopicKey, Value
 from kraft.chaos.oracles.convergence import Convergence
 from kraft.chaos.oracles.durability import Durability
+from kraft.chaos.oracles.eligible_leaders import Defaults
 from kraft.chaos.oracles.events import COUNTERS
 from kraft.chaos.oracles.listed_offsets import Judge, ListedOffsets
 from kraft.chaos.oracles.metadata import CommittedMetadata
@@ -44,7 +45,7 @@ class WhiteBox:
         self._verdicts = verdicts
         verdicts.declare(COUNTERS)
         whose = Whose(cluster.simulation.scheduler, cluster.node_id_of)
-        self.metadata = CommittedMetadata(verdicts, unclean_default=_unclean_default(cluster))
+        self.metadata = CommittedMetadata(verdicts, _defaults(cluster))
         self.replication = Replication(verdicts, self.metadata, self._running_epoch)
         self.quorum = Quorum(verdicts, self.metadata)
         self._listed_offsets = ListedOffsets(verdicts, self.replication)
@@ -145,7 +146,8 @@ class WhiteBox:
         return found
 
 
-def _unclean_default(cluster: SimulatedCluster) -> bool:
-    """What the nodes' own configuration says of unclean elections."""
+def _defaults(cluster: SimulatedCluster) -> Defaults:
+    """What the nodes' own configuration says of unclean elections and of the ISR's size."""
     node_id = next(iter(cluster.specs))
-    return load_config(cluster.properties_of(node_id)).log_defaults.unclean_leader_election_enable
+    defaults = load_config(cluster.properties_of(node_id)).log_defaults
+    return Defaults(defaults.unclean_leader_election_enable, defaults.min_insync_replicas)

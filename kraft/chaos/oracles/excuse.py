@@ -3,7 +3,7 @@
 Computed record batch by record batch. `damage` compares a replica's shadow with what its disk really
 holds after a power loss, a wipe or bit rot; `reopen` does so when a log is opened, and tells what the
 faults took from what the product gave up by itself. acks=-1 promises replication, not fsync, hence the
-excuse; until ELR is built it also covers the last ISR member that came back unclean (KIP-966). Pure.
+excuse; "every replica" is every member of ISR and ELR (KIP-966). Pure.
 """
 
 from __future__ import annotations
@@ -61,5 +61,5 @@ def reopen(log: ShadowLog, on_disk: Sequence[Batch], start: int, end: int) -> li
 
 
 def is_excused(batch: Batch, members: Sequence[int], replicas: Mapping[int, ShadowLog]) -> bool:
-    """Whether every member of the ISR lost this very batch to an injected fault."""
+    """Whether every member (of ISR and ELR) lost this very batch to an injected fault."""
     return bool(members) and all(member in replicas and batch in replicas[member].lost for member in members)

@@ -1,7 +1,8 @@
 """What the quorum committed, as first seen, and what must always hold in it.
 
 Judges metadata-agreement (one offset has one entry and one image, on every controller and broker),
-epochs-grow, one-leader-per-epoch (as decided; `replication` judges who really led) and fenced-not-in-isr.
+epochs-grow, one-leader-per-epoch (as decided; `replication` judges who really led) and fenced-not-in-isr;
+`eligible_leaders` judges elections and ELRs.
 The committed state that other oracles ask for (ISRs, brokers' epochs) is the newest that any voter's Raft
 lane handed out. Pure: fed by `probes_quorum` with what the lanes and loaders returned (KIP-631, 841, 903).
 """
@@ -14,11 +15,10 @@ from typing import NamedTuple
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
+from kraft.chaos.oracles.eligible_leaders import Defaults, EligibleLeaders
 from kraft.chaos.verdict import Verdicts
 from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage
 from quorum.metadata.records import (
-    RECOVERING,
-    TOPIC_RESOURCE,
     BrokerChange,
     Partition,
     PartitionChange,
@@ -48,14 +48,12 @@ PartitionListener = Callable[[TopicKey, PartitionImage | None, PartitionImage], 
 class CommittedMetadata:
     """The newest committed metadata, and every entry that led to it."""
 
-    def __init__(self, verdicts: Verdicts, *, unclean_default: bool = False) -> None:
-        """`unclean_default`: what a topic without a config of its own says of unclean elections."""
+    def __init__(self, verdicts: Verdicts, defaults: Defaults) -> None:
         self._verdicts = verdicts
-        self._unclean_default = unclean_default
+        self._elections = EligibleLeaders(verdicts, self.name, defaults)
         self._entries: dict[int, tuple[int, bytes]] = {}
         self._images: dict[int, bytes] = {}
         self._leaders: dict[tuple[TopicKey, int], int] = {}
-        self._unclean: set[tuple[TopicKey, int]] = set()
         self.image: MetadataImage = EMPTY
         self.on_partition: PartitionListener = lambda key, before, after: None
         self.on_topic_gone: Callable[[bytes], None] = lambda topic_id: None
@@ -77,15 +75,12 @@ class CommittedMetadata:
         return None if broker is None else broker.epoch
 
     def is_unclean(self, key: TopicKey, leader_epoch: int) -> bool:
-        """Whether the leader of this epoch was elected although nobody in sync could lead."""
-        return (key, leader_epoch) in self._unclean
+        """Whether the leader of this epoch was elected although it may lack committed records."""
+        return self._elections.is_unclean(key, leader_epoch)
 
     def allows_unclean(self, key: TopicKey) -> bool:
         """Whether the topic asks for an unclean election rather than no leader."""
-        topic = self.image.topics.get(key[0])
-        configs = {} if topic is None else self.image.config(TOPIC_RESOURCE, topic.name)
-        value = configs.get("unclean.leader.election.enable")
-        return self._unclean_default if value is None else value.strip().lower() == "true"
+        return self._elections.allows_unclean(self.image, key)
 
     def leader_in(self, key: TopicKey, leader_epoch: int) -> int | None:
         """Whom the quorum made leader in this epoch; None if that was never seen."""
@@ -109,6 +104,7 @@ class CommittedMetadata:
         brokers: dict[int, None] = {}
         known = self.image.offset
         skipped = image.offset > known and (not entries or entries[0].offset > known + 1)
+        fresh: list[Sequence[Record]] = []
         for entry in entries:
             if entry.offset in self._entries:
                 self._compare_entry(f"node {node}", entry)
@@ -117,6 +113,7 @@ class CommittedMetadata:
             if entry.offset > known:
                 if entry.rejection is not None:
                     self._verdicts.happened(events.PROPOSAL_REFUSED, entry.rejection)
+                fresh.append(entry.records)
                 for record in entry.records:
                     self._note(record, touched, brokers)
         self._compare_image(f"node {node}", image)
@@ -124,7 +121,10 @@ class CommittedMetadata:
             if skipped:
                 touched.update(dict.fromkeys(_keys(image)))
                 brokers.update(dict.fromkeys(image.brokers))
+            before = self.image
             self._adopt(image, touched, brokers)
+            if not skipped:
+                self._elections.follow(before, fresh, image)
 
     def applied(self, broker: int, entries: Sequence[Entry], image: MetadataImage) -> None:
         """A broker took `entries` (none: a whole image) from a controller and published `image`."""
@@ -241,13 +241,6 @@ class CommittedMetadata:
                     "one-leader-per-epoch",
                     f"{where}: the quorum made {new.leader} leader in epoch {new.leader_epoch}, before it was {first}",
                 )
-        if new.leader_recovery_state == RECOVERING and (old is None or old.leader_epoch != new.leader_epoch):
-            self._unclean.add((key, new.leader_epoch))
-            self._verdicts.happened(events.UNCLEAN_ELECTION, f"{where}: leader {new.leader}")
-            if not self.allows_unclean(key):
-                self._verdicts.violated(
-                    "leader-completeness", f"{where}: an unclean election, which the topic does not allow"
-                )
 
     def _count(self, key: TopicKey, old: PartitionImage | None, new: PartitionImage) -> None:
         happened = self._verdicts.happened
@@ -258,13 +251,15 @@ class CommittedMetadata:
         )
         if old.leader_epoch != new.leader_epoch:
             happened(events.LEADER_ELECTION if new.leader >= 0 else events.NO_LEADER, text)
+        if old.isr and not new.isr:
+            happened(events.NOBODY_IN_SYNC, text)
         if len(new.isr) < len(old.isr):
             happened(events.ISR_SHRINK, text)
         elif len(new.isr) > len(old.isr):
             happened(events.ISR_EXPAND, text)
 
     def _judge_members(self, key: TopicKey) -> None:
-        """A fenced or shutting-down broker leads nothing and is in no ISR, but for its last member."""
+        """A fenced or shutting-down broker leads nothing and is in no ISR."""
         image = self.image
         partition = image.partition(*key)
         if partition is None:
@@ -275,13 +270,11 @@ class CommittedMetadata:
                 "fenced-not-in-isr", f"{where}: its leader {partition.leader} is fenced or shutting down"
             )
         fenced = [member for member in partition.isr if _is_inactive(image, member)]
-        if fenced and len(partition.isr) > 1:
+        if fenced:
             self._verdicts.violated(
                 "fenced-not-in-isr",
                 f"{where}: of the ISR {partition.isr}, {fenced} are fenced or shutting down",
             )
-        elif fenced:
-            self._verdicts.happened(events.LAST_MEMBER_FENCED, where)
 
     def name(self, key: TopicKey) -> str:
         """A partition's name for people."""

@@ -53,8 +53,8 @@ class LogProbes:
                 (DurableLog, "abandon"): self._abandon,
                 (ShortenableLog, "truncate_to"): self._truncate_to,
                 (ShortenableLog, "truncate_fully_and_start_at"): self._restart,
-                (ShortenableLog, "delete_segments_before"): self._delete_before,
-                (ShortenableLog, "delete_old_segments"): self._delete_old,
+                (ShortenableLog, "raise_log_start_offset"): self._raise_start,
+                (ShortenableLog, "expire_segments"): self._expire,
             }
         )
 
@@ -161,7 +161,7 @@ class LogProbes:
 
         return probe
 
-    def _delete_before(self, original: Method) -> Method:
+    def _raise_start(self, original: Method) -> Method:
         def probe(log: ShortenableLog, offset: int) -> Any:
             key, node, before = key_of(log), self._whose.node(), log.log_start_offset
             try:
@@ -173,7 +173,7 @@ class LogProbes:
 
         return probe
 
-    def _delete_old(self, original: Method) -> Method:
+    def _expire(self, original: Method) -> Method:
         def probe(log: ShortenableLog, now_ms: int, high_watermark: int) -> Any:
             self._retention = True
             try:

@@ -172,25 +172,29 @@ class Replication:
                 f"leader {node} commits {_text(new)} with an ISR of {view.isr};"
                 f" min.insync.replicas asks for {view.min_isr}",
             )
-        for member in dict.fromkeys((*isr, *view.maximal_isr)):
+        candidates = isr if state is None else _candidates(state)
+        for member in dict.fromkeys((*candidates, *view.maximal_isr)):
             missing = self._missing(model, member, new) if member != node else []
-            if missing and member in isr:
+            if not missing:
+                continue
+            if member in isr:
                 self._violated(
                     "strong-isr",
                     model,
                     f"leader {node} commits {_text(missing)}, which ISR member {member} lacks",
                 )
-            if missing and member in view.maximal_isr:
+            if member in view.maximal_isr:
                 self._violated(
                     "high-watermark-bounded",
                     model,
                     f"leader {node} moves it to {offset}; {member} of the maximal ISR lacks {_text(missing)}",
                 )
-            if missing and member in isr and self._counts(member):
+            if member in candidates and self._counts(member):
                 self._violated(
                     "leader-candidate-completeness",
                     model,
-                    f"ISR member {member} lacks {_text(missing)}, and the high watermark is {offset}",
+                    f"{member} of ISR and ELR {candidates} lacks {_text(missing)}, and the high watermark is"
+                    f" {offset}",
                 )
         committed.commit(new, offset, view.epoch)
 
@@ -236,22 +240,24 @@ class Replication:
         """A new leader lacks committed batches: each has its excuse, or is a violation."""
         where = f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} lacks"
         state = self._metadata.partition(model.key)
-        isr = () if state is None else state.isr
+        candidates = _candidates(state)
         allowed = self._metadata.is_unclean(model.key, leader_epoch) and self._metadata.allows_unclean(
             model.key
         )
-        damaged = [batch for batch in missing if is_excused(batch, isr, model.replicas)]
+        damaged = [batch for batch in missing if is_excused(batch, candidates, model.replicas)]
         bare = [batch for batch in missing if batch not in damaged]
         if damaged:
-            kinds = sorted({model.replicas[member].lost[batch] for member in isr for batch in damaged})
+            kinds = sorted({model.replicas[member].lost[batch] for member in candidates for batch in damaged})
             self._verdicts.excused(
-                f"{where} {_text(damaged)}, lost by all of the ISR {isr}: {', '.join(kinds)}"
+                f"{where} {_text(damaged)}, lost by all of ISR and ELR {candidates}: {', '.join(kinds)}"
             )
         if bare and allowed:
             self._verdicts.excused(f"{where} {_text(bare)}; the topic allows unclean elections")
             bare = []
         if bare:
-            self._verdicts.violated("leader-completeness", f"{where} {_text(bare)}; the ISR is {isr}")
+            self._verdicts.violated(
+                "leader-completeness", f"{where} {_text(bare)}; ISR and ELR are {candidates}"
+            )
             told = [batch for batch in bare if model.committed.was_acknowledged(batch)]
             if told:
                 self._verdicts.violated("no-committed-record-lost", f"{where} {_text(told)}, acknowledged")
@@ -260,11 +266,11 @@ class Replication:
     def isr_changed(self, key: TopicKey, before: PartitionImage | None, after: PartitionImage) -> None:
         """The quorum committed another state of a partition: its members must have what is committed."""
         model = self.model(key)
-        if model is None or (before is not None and before.isr == after.isr):
+        if model is None or (before is not None and (before.isr, before.elr) == (after.isr, after.elr)):
             return
         high_watermark = model.committed.high_watermark
-        joined = after.isr if before is None else [m for m in after.isr if m not in before.isr]
-        for member in after.isr:
+        joined = set(_candidates(after)).difference(_candidates(before))
+        for member in _candidates(after):
             log = model.replicas.get(member)
             end = 0 if log is None else log.end
             if (end < high_watermark or member in joined) and self._counts(member):
@@ -279,13 +285,13 @@ class Replication:
             # A batch that rotted away inside a log is its readers' misfortune: the log itself is complete.
             rotten = log.lost if log.end >= committed.high_watermark else {}
             bare = [batch for batch in log.missing(wanted) if batch not in rotten]
-        bare = [batch for batch in bare if not is_excused(batch, state.isr, model.replicas)]
+        bare = [batch for batch in bare if not is_excused(batch, _candidates(state), model.replicas)]
         if bare:
             self._violated(
                 "leader-candidate-completeness",
                 model,
-                f"{member} of the ISR {state.isr} lacks {_text(bare)}, and the high watermark is"
-                f" {committed.high_watermark}",
+                f"{member} of the ISR {state.isr} or ELR {state.elr} lacks {_text(bare)}, and the high watermark"
+                f" is {committed.high_watermark}",
             )
 
     # -- what logs gave up
@@ -298,25 +304,25 @@ class Replication:
         ]
         if not gone:
             return
-        state = self._metadata.partition(model.key)
-        isr = () if state is None else state.isr
-        if node in isr and self._counts(node):
+        candidates = _candidates(self._metadata.partition(model.key))
+        if node in candidates and self._counts(node):
             self._violated(
                 "leader-candidate-completeness",
                 model,
-                f"{node} of the ISR {isr} {why}, and gave up the committed {_text(gone)}",
+                f"{node} of ISR and ELR {candidates} {why}, and gave up the committed {_text(gone)}",
             )
         kept_by_none = [
             batch
             for batch in gone
-            if not any(m in model.replicas and model.replicas[m].holds(batch) for m in isr)
-            and not is_excused(batch, isr, model.replicas)
+            if not any(m in model.replicas and model.replicas[m].holds(batch) for m in candidates)
+            and not is_excused(batch, candidates, model.replicas)
         ]
         if kept_by_none:
             self._violated(
                 "no-committed-record-lost",
                 model,
-                f"node {node} {why}, and none of the ISR {isr} has the committed {_text(kept_by_none)}",
+                f"node {node} {why}, and none of ISR and ELR {candidates} has the committed"
+                f" {_text(kept_by_none)}",
             )
 
     # -- clients
@@ -347,6 +353,11 @@ class Replication:
 
     def _violated(self, oracle: str, model: PartitionModel, text: str) -> None:
         self._verdicts.violated(oracle, f"{self._metadata.name(model.key)}: {text}")
+
+
+def _candidates(state: PartitionImage | None) -> tuple[int, ...]:
+    """Who may be elected: the members of ISR and ELR, all of whom have everything that is committed."""
+    return () if state is None else (*state.isr, *state.elr)
 
 
 def _text(batches: Sequence[Batch]) -> str:

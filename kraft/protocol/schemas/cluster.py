@@ -1,4 +1,5 @@
-"""DescribeCluster (60) and DescribeTopicPartitions (75): the cluster as admin clients see it.
+"""DescribeCluster (60), UnregisterBroker (64) and DescribeTopicPartitions (75): the cluster as admin
+clients see it.
 
 DescribeTopicPartitions (KIP-966) answers a page of partitions at a time: `next_cursor` names where
 the next page starts.
@@ -63,6 +64,22 @@ class DescribeClusterResponse(Message):
     controller_id: int = int32("0+", default=-1)
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker, "0+")
     cluster_authorized_operations: int = int32("0+", default=UNKNOWN_OPERATIONS)
+
+
+@message
+class UnregisterBrokerRequest(Message):
+    API_KEY: ClassVar[ApiKey] = ApiKey.UNREGISTER_BROKER
+
+    broker_id: int = int32("0+")
+
+
+@message
+class UnregisterBrokerResponse(Message):
+    API_KEY: ClassVar[ApiKey] = ApiKey.UNREGISTER_BROKER
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
 
 
 @message

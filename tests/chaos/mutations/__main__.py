@@ -130,7 +130,7 @@ def _say(text: str, options: argparse.Namespace) -> None:
 
 
 def _row(name: str, oracle: str, seeds: str, others: str) -> str:
-    return f"{name:36} {oracle:32} {seeds:>9}  {others}".rstrip()
+    return f"{name:42} {oracle:30} {seeds:>9}  {others}".rstrip()
 
 
 def _shown(result: Hunt) -> str:

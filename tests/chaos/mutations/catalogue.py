@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.chaos.mutations import clients, log, metadata, producer, raft, replication
+from tests.chaos.mutations import clients, log, metadata, producer, raft, raft_journal, replication
 from tests.chaos.mutations.registry import Mutation, by_name
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -12,5 +12,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *clients.MUTATIONS,
     *metadata.MUTATIONS,
     *raft.MUTATIONS,
+    *raft_journal.MUTATIONS,
 )
 BY_NAME = by_name(MUTATIONS)

@@ -10,7 +10,7 @@ from partitions.log.durability import DurableLog
 from partitions.log.index import OffsetIndex, TimeIndex
 from partitions.log.log import PartitionLog
 from partitions.log.scan import Damage
-from partitions.log_manager import RECOVERY_POINTS, LogManager
+from partitions.log_manager import LogManager
 from partitions.records.batch import CorruptBatchError, parse_header
 from tests.chaos.mutations import scenarios
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
@@ -48,7 +48,7 @@ def _any_checksum(file: Any, end: int) -> Iterator[Any]:
 async def _checkpoint_without_flush(manager: Any) -> None:
     for log in manager._logs.values():
         log.recovery_point = log.log_end_offset
-    await manager._checkpoint_logs(RECOVERY_POINTS)
+    await manager._checkpoints.write_recovery_points()
 
 
 async def _delete_nothing(manager: Any, partitions: Any) -> None:

@@ -12,9 +12,11 @@ from kraft.broker.metadata_cache import MetadataCache
 from partitions.isr import IsrState
 from partitions.leadership import Leadership
 from partitions.partition import Partition
-from quorum.controller import election, replication_control
+from quorum.controller import partition_change_builder, replication_control
 from quorum.controller.cluster_control import ClusterControl
 from quorum.controller.decision import Unit
+from quorum.controller.election import Elected
+from quorum.controller.partition_change_builder import PartitionChangeBuilder
 from quorum.controller.proposal import Proposal, ProposalFence
 from quorum.errors import MalformedProposalError
 from quorum.metadata import delta
@@ -43,14 +45,35 @@ def _registered_even_if_fenced(view: Any, member: Any) -> bool:
     return broker is not None and broker.epoch == member.broker_epoch
 
 
-def _anybody_leads(original: Callable[..., Any]) -> Callable[..., Any]:
-    def change(key: Any, partition: Any, *, isr: Any, acceptable: Any, **rest: Any) -> Any:
-        if election.elect(partition, isr, acceptable) == NO_LEADER:
-            others = [replica for replica in partition.replicas if acceptable(replica)]
-            isr = tuple(others[:1]) or isr
-        return original(key, partition, isr=isr, acceptable=acceptable, **rest)
+def _anybody_leads(original: Callable[..., Elected]) -> Callable[..., Elected]:
+    def elect(partition: Any, election: Any, acceptable: Any, **targets: Any) -> Elected:
+        elected = original(partition, election, acceptable, **targets)
+        others = [replica for replica in targets["replicas"] if acceptable(replica)]
+        return Elected(others[0]) if elected.leader == NO_LEADER and others else elected
 
-    return change
+    return elect
+
+
+# -- who stays eligible for leadership
+
+
+def _under_its_own_min_isr(leading: Any, min_insync_replicas: int) -> bool:
+    return len(leading.isr.committed) < leading.effective_min_isr(min_insync_replicas)
+
+
+def _leaves_the_isr_only(view: Any, broker_id: int) -> list[Unit]:
+    return replication_control.leave(view, (broker_id,))
+
+
+def _last_known_leader_first(original: Callable[..., Elected]) -> Callable[..., Elected]:
+    def elect(partition: Any, election: Any, acceptable: Any, **targets: Any) -> Elected:
+        last_known = partition.last_known_elr
+        if not targets["isr"] and last_known and acceptable(last_known[0]):
+            return Elected(last_known[0], unclean=last_known[0] not in targets["elr"])
+        elected = original(partition, election, acceptable, **targets)
+        return Elected(NO_LEADER) if last_known and not targets["isr"] else elected
+
+    return elect
 
 
 def _same_leader_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,8 +98,9 @@ def _any_state_is_news(partition: Any, state: Any) -> bool:
     return partition._end is None and state.leader_epoch >= partition.leader_epoch
 
 
-def _adopt_any(isr: Any, members: Any, partition_epoch: int) -> None:
+def _adopt_any(isr: Any, members: Any, elr: Any, partition_epoch: int) -> None:
     isr.committed = members
+    isr.elr = elr
     isr.partition_epoch = partition_epoch
     isr._clear()
 
@@ -88,7 +112,7 @@ def _isr_in_any_order(original: Callable[..., Any]) -> Callable[..., Any]:
         nonlocal calls
         calls += 1
         after = original(before, record)
-        turn = calls % len(after.isr)
+        turn = calls % max(1, len(after.isr))
         return replace(after, isr=after.isr[turn:] + after.isr[:turn])
 
     return changed_partition
@@ -163,7 +187,31 @@ MUTATIONS = (
         "when no member of the ISR can lead, another replica does, and nobody is told that it is unclean",
         ("leader-completeness",),
         scenarios.ELECTIONS,
-        (Patch(election, "change", _anybody_leads),),
+        (Patch(partition_change_builder, "elect", _anybody_leads),),
+    ),
+    Mutation(
+        "unclean-restart-stays-eligible",
+        "a broker that comes back without a clean stop keeps its place in the ELR (KIP-966)",
+        ("eligible-leaders",),
+        scenarios.ALL_DOWN,
+        (Patch(replication_control, "unclean_restart", replaced_by(_leaves_the_isr_only)),),
+    ),
+    Mutation(
+        "elr-not-cleared",
+        "who was eligible stays so when the ISR is large enough to commit without it (KIP-966)",
+        ("eligible-leaders",),
+        scenarios.FEW_IN_SYNC,
+        (
+            Patch(PartitionChangeBuilder, "_clear_elr_if_isr_suffices", replaced_by(lambda builder: None)),
+            Patch(Leadership, "is_under_min_isr", replaced_by(_under_its_own_min_isr)),
+        ),
+    ),
+    Mutation(
+        "last-known-leader-before-the-elr",
+        "the last known leader leads although somebody who has all records is eligible (KIP-966)",
+        ("leader-completeness",),
+        scenarios.ALL_DOWN,
+        (Patch(partition_change_builder, "elect", _last_known_leader_first),),
     ),
     Mutation(
         "leader-epoch-not-bumped",

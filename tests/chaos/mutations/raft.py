@@ -1,60 +1,88 @@
-"""Mutations of the metadata quorum: votes, terms, the journal, commits, snapshots.
+"""Mutations of what voters say to each other, and of what the leading one makes of it.
 
-Most play in a quorum of real drivers, where a seed takes a tenth of a second; those that break what the
-quorum replicates (images, the proposal fence) play in a whole cluster.
+Most play where `kraft chaos quorum` plays; see `raft_journal` for what voters keep on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from partitions.disk import Disk
-from quorum.raft import driver, quorum_state, snapshot
+from kraft.chaos.quorum.settings import NONE, Faults, Settings
+from quorum.controller import state
+from quorum.controller.decision import Unit
+from quorum.controller.proposal import Proposal, ProposalFence
+from quorum.controller.state import ControllerState
+from quorum.errors import MalformedProposalError
+from quorum.raft import driver, metadata_state_machine
+from quorum.raft.config import RaftTiming
+from quorum.raft.driver import RaftDriver
 from quorum.raft.events import NOT_COMMITTED
 from quorum.raft.journal import DurableJournal
-from quorum.raft.messages import _MAX_INDEX, _MAX_TERM
+from quorum.raft.messages import _MAX_INDEX, _MAX_TERM, BARRIER
+from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.raft.node import RaftNode
+from quorum.raft.pre_vote import PreVote
 from quorum.raft.transport import QuorumTransport
+from tests.chaos.mutations.raft_journal import DEPOSED_LEADERS, QUORUM
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 from tests.chaos.mutations.stages import RaftStage
 from tests.chaos.mutations.stale_ack import StaleAckStage
-from tests.support.raft_cluster import Faults, Settings
 
-QUORUM = RaftStage("quorum")
 SHORT_LIVED_LEADERS = RaftStage(
     "quorum of short-lived leaders",
-    lambda: Settings(
+    lambda seed: Settings(
         snapshot_every_entries=1000,
         virtual_s=60.0,
-        faults=Faults(drop=0.2, crash_new_leader=0.9, propose=0.8, crash=0.002, crash_in_step=0.001),
+        propose=0.8,
+        faults=Faults(drop=0.2, kill_new_leader=0.9, kill=0.001, power_loss=0.001, cut_short=0.001),
+    ),
+)
+COLLIDING_CANDIDATES = RaftStage(
+    "five voters, colliding candidates, doubled messages",
+    lambda seed: Settings(
+        voters=5,
+        down_max_s=0.1,
+        delays_s=(0.002, 0.02, 0.05),
+        faults=replace(NONE, duplicate=0.5, kill_new_leader=0.8, isolate=0.002, reconnect=0.2),
+        timing=RaftTiming(election_min_s=0.25, election_max_s=0.27, heartbeat_s=0.05, leader_fallback_s=0.2),
     ),
 )
 
-
-def _write_without_sync(disk: Disk, path: str, data: bytes) -> None:
-    temporary = path + ".tmp"
-    if disk.exists(temporary):
-        disk.remove(temporary)
-    file = disk.open(temporary, create=True)
-    file.append([data])
-    file.close()
-    disk.rename(temporary, path)
+# -- elections
 
 
-def _sync_vote_only(journal: Any) -> None:
-    if journal._state.dirty:
-        journal._state.save()
-    journal._write()
-    journal._unsynced = False
+def _forgets_its_vote(original: Callable[..., None]) -> Callable[..., None]:
+    def on_request_vote(transport: Any, peer: Any, message: dict[str, Any]) -> None:
+        transport.node._SyncObj__votedForNodeId = None
+        original(transport, peer, message)
+
+    return on_request_vote
 
 
-def _sync_entries_only(journal: Any) -> None:
-    journal._state.dirty = False
-    if journal._unsynced:
-        journal._write()
-        journal._log.sync()
-        journal._unsynced = False
+def _any_log_is_good(original: Callable[..., None]) -> Callable[..., None]:
+    best = {"last_log_term": _MAX_TERM, "last_log_index": _MAX_INDEX - 1}
+    return lambda transport, peer, message: original(transport, peer, {**message, **best})
+
+
+def _any_message_is_news(original: Callable[..., None]) -> Callable[..., None]:
+    def receive(transport: Any, peer_id: int, session: int, data: bytes) -> None:
+        link = transport._links.get(peer_id)
+        if link is not None:
+            link.received = -1
+        original(transport, peer_id, session, data)
+
+    return receive
+
+
+def _every_vote_counts(transport: Any, peer: Any, message: dict[str, Any]) -> None:
+    if message["term"] == transport.node.term():
+        transport._votes = (message["term"], {})
+        transport.node.deliver(peer, message)
+
+
+# -- replication
 
 
 def _any_term_acknowledges(original: Callable[..., None]) -> Callable[..., None]:
@@ -64,17 +92,8 @@ def _any_term_acknowledges(original: Callable[..., None]) -> Callable[..., None]
     return on_next_node_idx
 
 
-def _any_log_is_good(original: Callable[..., None]) -> Callable[..., None]:
-    best = {"last_log_term": _MAX_TERM, "last_log_index": _MAX_INDEX - 1}
-    return lambda transport, peer, message: original(transport, peer, {**message, **best})
-
-
-def _forgets_its_vote(original: Callable[..., None]) -> Callable[..., None]:
-    def on_request_vote(transport: Any, peer: Any, message: dict[str, Any]) -> None:
-        transport.node._SyncObj__votedForNodeId = None
-        original(transport, peer, message)
-
-    return on_request_vote
+def _asks_from_the_end(transport: Any, message: dict[str, Any]) -> dict[str, Any]:
+    return {**message, "term": transport.node.term()}
 
 
 class _KeepsCommitIndex(dict[str, Any]):
@@ -92,6 +111,25 @@ def _commits_what_it_is_told(original: Callable[..., None]) -> Callable[..., Non
     return on_append_entries
 
 
+def _chunk_commits(original: Callable[..., None]) -> Callable[..., None]:
+    def on_snapshot_chunk(transport: Any, peer: Any, message: dict[str, Any]) -> None:
+        chunk = message["serialized"]
+        final = chunk is not None and chunk.is_last
+        original(transport, peer, message if final else _KeepsCommitIndex(message))
+
+    return on_snapshot_chunk
+
+
+def _any_snapshot_is_news(transport: Any, peer: Any, message: dict[str, Any]) -> None:
+    chunk = message["serialized"]
+    message["serialized"] = None
+    message["commit_index"] = min(message["commit_index"], transport.node.commit_index())
+    if chunk is not None and transport._transfer.receive(int(peer.id), chunk):
+        transport._install(peer, message, chunk.last_index)
+        return
+    transport.node.deliver(peer, message)
+
+
 def _counts_entries_of_any_term(original: Callable[[Any], None]) -> Callable[[Any], None]:
     def tick(node: Any) -> None:
         if node.is_leader():
@@ -105,21 +143,89 @@ def _counts_entries_of_any_term(original: Callable[[Any], None]) -> Callable[[An
     return tick
 
 
+def _leader_does_not_sync(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Votes are made durable all the same."""
+
+    def sync(journal: Any) -> None:
+        if getattr(journal, "_leads", False):
+            if journal._state.dirty:
+                journal.save_state()
+        else:
+            original(journal)
+
+    return sync
+
+
+def _noting_who_leads(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    def tick(node: Any) -> None:
+        node._SyncObj__raftLog._leads = node.is_leader()
+        original(node)
+        node._SyncObj__raftLog._leads = node.is_leader()
+
+    return tick
+
+
+def _applied_in_the_present_term(original: Callable[..., None]) -> Callable[..., None]:
+    return lambda one, command, index, term: original(one, command, index, one._node.term())
+
+
+def _barriers_are_nothing(original: Callable[..., None]) -> Callable[..., None]:
+    def on_apply(one: Any, command: bytes, index: int, term: int) -> None:
+        if command != BARRIER:
+            original(one, command, index, term)
+
+    return on_apply
+
+
+# -- proposals
+
+
+def _any_sequence(original: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_proposal(image: Any, fence: Any, data: Any, offset: int, entry_term: int) -> Any:
+        try:
+            fence = ProposalFence(entry_term, Proposal.decode(data).sequence)
+        except MalformedProposalError:
+            return original(image, fence, data, offset, entry_term)
+        return original(image, fence, data, offset, entry_term)
+
+    return apply_proposal
+
+
+def _raises_on_refusal(original: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_proposal(*arguments: Any) -> Any:
+        applied = original(*arguments)
+        if not applied.accepted:
+            raise ValueError(applied.rejection)
+        return applied
+
+    return apply_proposal
+
+
+def _without_fence(original: Callable[..., None]) -> Callable[..., None]:
+    def restore(machine: Any, data: bytes) -> None:
+        original(machine, data)
+        machine._fence = ProposalFence()
+
+    return restore
+
+
+def _record_by_record(units: Iterable[Unit]) -> Iterator[list[Unit]]:
+    return ([Unit(record)] for unit in units for record in unit.records)
+
+
+def _goes_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    def on_proposal_failed(controller: Any, epoch: int, sequence: int, reason: str) -> Any:
+        if not controller._active or epoch != controller._epoch:
+            return original(controller, epoch, sequence, reason)
+        pending = next(one for one in controller._pending if one.sequence == sequence)
+        controller._pending.remove(pending)
+        controller._waiting -= len(pending.waiters)
+        return [waiter.complete(pending.offset) for waiter in pending.waiters]
+
+    return on_proposal_failed
+
+
 MUTATIONS = (
-    Mutation(
-        "vote-not-fsynced",
-        "term and vote are written, but not made durable before the vote leaves (Raft 5.2)",
-        ("vote-once",),
-        QUORUM,
-        (Patch(quorum_state, "write_atomically", replaced_by(_write_without_sync)),),
-    ),
-    Mutation(
-        "vote-not-written",
-        "the journal is made durable before a vote leaves, term and vote are not (Raft 5.2)",
-        ("vote-once",),
-        QUORUM,
-        (Patch(DurableJournal, "sync", replaced_by(_sync_entries_only)),),
-    ),
     Mutation(
         "votes-twice-in-a-term",
         "a voter forgets whom it has voted for when the next candidate asks",
@@ -130,7 +236,7 @@ MUTATIONS = (
     Mutation(
         "vote-for-a-shorter-log",
         "a voter elects a candidate whose log is behind its own (Raft 5.4.1)",
-        ("metadata-agreement",),
+        ("leader-completeness",),
         QUORUM,
         (
             Patch(QuorumTransport, "_on_request_vote", _any_log_is_good),
@@ -138,47 +244,147 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "journal-not-fsynced-before-ack",
-        "entries are acknowledged that a power loss may still take away (Raft 5.3)",
-        ("metadata-agreement",),
+        "votes-counted-twice",
+        "a vote that arrives twice counts twice",
+        ("one-leader-per-term", "leader-completeness"),
+        COLLIDING_CANDIDATES,
+        (
+            Patch(QuorumTransport, "_on_response_vote", replaced_by(_every_vote_counts)),
+            Patch(QuorumTransport, "receive", _any_message_is_news),
+        ),
+        faces="whoever is elected by too few is a second leader or one that lacks committed entries",
+    ),
+    Mutation(
+        "no-pre-vote",
+        "a voter that hears of no leader stands for election without asking (Raft thesis 9.6)",
+        ("consent-before-candidacy",),
         QUORUM,
-        (Patch(DurableJournal, "sync", replaced_by(_sync_vote_only)),),
+        (
+            Patch(
+                PreVote,
+                "passed",
+                replaced_by(property(lambda vote: vote._ordered or vote._granted is not None)),
+            ),
+        ),
     ),
     Mutation(
         "stale-ack-accepted",
         "an acknowledgement of an older term counts for entries of this one",
-        ("metadata-agreement",),
+        ("applied-prefix", "leader-completeness"),
         StaleAckStage(),
         (Patch(QuorumTransport, "_on_next_node_idx", _any_term_acknowledges),),
+        faces="what was committed by too few is missed by the next leader, or applied otherwise by its followers",
     ),
     Mutation(
         "commits-older-terms-by-counting",
         "a leader commits entries of older terms once a majority has them (Raft 5.4.2, figure 8)",
-        ("metadata-agreement",),
+        ("leader-completeness",),
         SHORT_LIVED_LEADERS,
         (Patch(RaftNode, "tick", _counts_entries_of_any_term),),
     ),
     Mutation(
+        "leader-counts-itself-unsynced",
+        "a leader commits with its own copy, which a power loss may take away",
+        ("leader-completeness",),
+        QUORUM,
+        (
+            Patch(DurableJournal, "sync", _leader_does_not_sync),
+            Patch(RaftNode, "tick", _noting_who_leads),
+        ),
+    ),
+    Mutation(
         "follower-commits-unproved-tail",
         "a follower commits up to the leader's index entries that were not compared with the leader's",
-        ("metadata-agreement",),
-        QUORUM,
+        ("applied-prefix", "leader-completeness"),
+        DEPOSED_LEADERS,
         (Patch(QuorumTransport, "_on_append_entries", _commits_what_it_is_told),),
+        faces="a wrong entry is applied: seen at the first who applies another, or at the leader that has another",
+    ),
+    Mutation(
+        "resend-asked-from-the-end",
+        "a follower whose log does not match asks the leader to go on from its end, not from what is committed",
+        ("liveness",),
+        DEPOSED_LEADERS,
+        (Patch(QuorumTransport, "_checked_acknowledgement", replaced_by(_asks_from_the_end)),),
+    ),
+    Mutation(
+        "snapshot-chunk-commits",
+        "a piece of a snapshot moves the commit index over a log that was not compared",
+        ("applied-prefix", "leader-completeness"),
+        DEPOSED_LEADERS,
+        (Patch(QuorumTransport, "_on_snapshot_chunk", _chunk_commits),),
+        faces="as above",
+    ),
+    Mutation(
+        "older-snapshot-installed",
+        "a snapshot that covers less than what is applied is installed all the same",
+        ("applied-prefix", "no-needless-truncation"),
+        DEPOSED_LEADERS,
+        (Patch(QuorumTransport, "_on_snapshot_chunk", replaced_by(_any_snapshot_is_news)),),
+        faces="the state goes back, and so does the log if it begins behind the snapshot",
+    ),
+    Mutation(
+        "applied-in-the-present-term",
+        "entries are applied under the voter's term, not their own",
+        ("applied-prefix",),
+        QUORUM,
+        (Patch(RaftDriver, "_on_apply", _applied_in_the_present_term),),
+    ),
+    Mutation(
+        "barrier-not-applied",
+        "a leader's barrier leaves a hole in the offsets",
+        ("applied-prefix",),
+        QUORUM,
+        (Patch(RaftDriver, "_on_apply", _barriers_are_nothing),),
+    ),
+    Mutation(
+        "active-before-the-barrier",
+        "a leader acts as the controller before everything committed is applied",
+        ("proposals-in-sequence",),
+        QUORUM,
+        (Patch(RaftNode, "barrier_applied", replaced_by(lambda node: node.is_leader())),),
     ),
     Mutation(
         "failure-reported-though-committed",
         "a leader that lost its office says of its proposals that they will never be committed",
-        ("metadata-agreement",),
+        ("refused-stays-away",),
         QUORUM,
         (Patch(driver, "UNKNOWN", lambda _: NOT_COMMITTED),),
     ),
     Mutation(
-        "snapshot-before-fsync",
-        "the log is cut behind a snapshot that is not durable yet (KIP-630)",
-        # Not a crash of the mutated code: what breaks the promise is the voter that refuses, rightly, to start
-        # from a snapshot that is not there, while the log that it stood for has been cut.
+        "refusal-raises",
+        "a proposal that the fence refuses stops whoever applies it",
         ("halted",),
         QUORUM,
-        (Patch(snapshot, "write_atomically", replaced_by(_write_without_sync)),),
+        (Patch(metadata_state_machine, "apply_proposal", _raises_on_refusal),),
+    ),
+    Mutation(
+        "any-sequence-applies",
+        "a proposal is applied though one before it is missing",
+        ("proposals-in-sequence",),
+        QUORUM,
+        (Patch(metadata_state_machine, "apply_proposal", _any_sequence),),
+    ),
+    Mutation(
+        "fence-not-in-snapshots",
+        "who starts from a snapshot has forgotten which proposal is the next",
+        ("proposals-in-sequence", "applied-prefix", "equal-images"),
+        QUORUM,
+        (Patch(MetadataStateMachine, "restore", _without_fence),),
+        faces="what one voter accepts another refuses; which of them is judged first is chance",
+    ),
+    Mutation(
+        "topic-in-several-proposals",
+        "a topic's records are proposed one by one (KIP-868)",
+        ("topic-whole",),
+        QUORUM,
+        (Patch(state, "_batches", replaced_by(_record_by_record)),),
+    ),
+    Mutation(
+        "controller-goes-on-after-a-failure",
+        "a controller keeps its speculative image when one of its proposals has failed",
+        ("acknowledged-topic",),
+        QUORUM,
+        (Patch(ControllerState, "on_proposal_failed", _goes_on),),
     ),
 )

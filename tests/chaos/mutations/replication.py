@@ -28,7 +28,14 @@ def _over_the_committed_isr(leading: Any, end_offset: int, min_isr: int, now_ms:
 
 
 def _whatever_the_size_of_the_isr(original: Callable[..., int | None]) -> Callable[..., int | None]:
-    return lambda leading, end_offset, min_isr, now_ms: original(leading, end_offset, 1, now_ms)
+    def committed_offset(leading: Any, end_offset: int, min_isr: int, now_ms: int) -> int | None:
+        elr, leading.isr.elr = leading.isr.elr, ()
+        try:
+            return original(leading, end_offset, 1, now_ms)
+        finally:
+            leading.isr.elr = elr
+
+    return committed_offset
 
 
 def _back_and_forth(partition: Any, leading: Any, now_ms: int) -> None:

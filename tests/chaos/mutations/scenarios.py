@@ -80,6 +80,15 @@ FEW_IN_SYNC = ClusterStage("few in sync", Storm(("kill", "pause", "partition"), 
 RESTARTS = ClusterStage(
     "restarts", Storm(("kill", "kill-leader", "kill-leader", "kill-all", "restart"), mean_s=0.9)
 )
+ALL_DOWN = ClusterStage(
+    "all down, some cleanly",
+    Storm(
+        ("kill-all", "kill-leader", "restart", "restart", "isolate-controller"),
+        mean_s=0.6,
+        properties={"broker.session.timeout.ms": "800"},
+    ),
+)
+"""Brokers leave small ISRs and come back in any order, with and without a clean stop."""
 STALE_HIGH_WATERMARKS = ClusterStage(
     "stale high watermarks",
     Storm(

@@ -13,29 +13,27 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from kraft.chaos.quorum.run import play
+from kraft.chaos.quorum.settings import Settings, drawn
 from kraft.chaos.run import run
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.swarm import scenario_of
 from tests.chaos.mutations.registry import Patch, Sighting, all_applied
-from tests.support.chain_machine import Violation
-from tests.support.raft_cluster import RaftCluster, Settings
 
 FIRST_FAULT_S = 0.5
 
 
 @dataclass(frozen=True)
 class RaftStage:
-    """Voters of one quorum over a lossy network and disks that lose power; the first violation ends it."""
+    """The controller quorum alone, as `kraft chaos quorum` plays it; the first violation ends a run."""
 
     name: str
-    settings: Callable[[], Settings] = Settings
+    settings: Callable[[int], Settings] = drawn
+    """The scenario of a seed."""
 
     def play(self, seed: int) -> Sighting:
-        try:
-            RaftCluster(seed, self.settings()).run()
-        except Violation as violation:
-            return Sighting((violation.oracle,), (str(violation),))
-        return Sighting(())
+        outcome = play(seed, self.settings(seed))
+        return Sighting((outcome.oracle,), (outcome.text,)) if outcome.oracle else Sighting(())
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraft.broker.handlers.forwarding import MAX_ITEMS
 from kraft.config_keys import CONFIG_KEYS
+from kraft.dynamic_configs import DYNAMIC_CONFIGS
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
@@ -70,9 +72,58 @@ async def test_a_brokers_configs_hide_what_is_secret() -> None:
         "7",
         ConfigSource.STATIC_BROKER_CONFIG,
     )
-    assert all(entry.read_only and entry.documentation for entry in result.configs)
+    assert all(entry.documentation for entry in result.configs)
+    assert {name for name, entry in entries.items() if not entry.read_only} == DYNAMIC_CONFIGS.keys()
     assert not any("hush" in (entry.value or "") for entry in result.configs)
     await world.close()
+
+
+async def test_what_is_set_at_run_time_goes_before_the_file() -> None:
+    world = BrokerWorld(properties="log.retention.hours=1\n")
+    world.start(
+        *topic("t", 1, (1,)),
+        Config("broker", "", "log.retention.ms", "2000"),
+        Config("broker", "1", "log.retention.ms", "1000"),
+        Config("broker", "2", "log.retention.ms", "7"),
+        Config("broker", "", "log.segment.bytes", "9999"),
+    )
+    chain = [
+        ("log.retention.ms", "1000", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ("log.retention.ms", "2000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("log.retention.hours", "1", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
+    ]
+    for kind, name, key in (
+        (ConfigResourceType.BROKER, "1", "log.retention.ms"),
+        (ConfigResourceType.TOPIC, "t", "retention.ms"),
+    ):
+        (entry,) = describe(world, kind, name, [key], include_synonyms=True).configs
+        assert (entry.value, entry.config_source) == ("1000", ConfigSource.DYNAMIC_BROKER_CONFIG)
+        assert [(s.name, s.value, s.source) for s in entry.synonyms] == chain
+    for_all = describe(world, ConfigResourceType.BROKER, "")
+    assert [(e.name, e.value, e.config_source, e.read_only) for e in for_all.configs] == [
+        ("log.retention.ms", "2000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, False),
+        ("log.segment.bytes", "9999", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, False),
+    ]
+    await world.close()
+
+
+async def test_hours_in_the_file_are_where_a_value_in_milliseconds_is_from() -> None:
+    world = BrokerWorld(properties="log.retention.hours=1\n")
+    world.start(*topic("t", 1, (1,)))
+    (entry,) = describe(world, ConfigResourceType.TOPIC, "t", ["retention.ms"]).configs
+    assert (entry.value, entry.config_source) == ("3600000", ConfigSource.STATIC_BROKER_CONFIG)
+    await world.close()
+
+
+async def test_a_resource_is_described_once(world: BrokerWorld) -> None:
+    world.start()
+    twice = [DescribeConfigsResource(resource_type=ConfigResourceType.BROKER, resource_name="1")] * 2
+    answers = world.handle(DescribeConfigsRequest(resources=twice), 4).results
+    assert [(a.error_code, a.configs) for a in answers] == [(ErrorCode.INVALID_REQUEST, [])] * 2
+    many = [DescribeConfigsResource(resource_type=4, resource_name=str(n)) for n in range(MAX_ITEMS + 1)]
+    answers = world.handle(DescribeConfigsRequest(resources=many), 4).results
+    assert {a.error_code for a in answers} == {ErrorCode.POLICY_VIOLATION}
 
 
 async def test_what_is_not_here(world: BrokerWorld) -> None:

@@ -12,6 +12,7 @@ import pytest
 from kraft.broker.lifecycle import BrokerLifecycle, BrokerState, Registration, RegistrationRefused
 from kraft.chaos.world.host import Process
 from kraft.chaos.world.simulation import Simulation
+from quorum.metadata.features import supported_ranges
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.messages import (
     HeartbeatRequest,
@@ -24,7 +25,7 @@ from tests.support.fake_controller import FakeController
 FENCED = HeartbeatResponse(is_fenced=True, is_caught_up=True, should_shutdown=False)
 UNFENCED = HeartbeatResponse(is_fenced=False, is_caught_up=True, should_shutdown=False)
 SHUT_DOWN = HeartbeatResponse(is_fenced=True, is_caught_up=True, should_shutdown=True)
-ME = Registration(1, "the cluster", bytes(16), (), None, ())
+ME = Registration(1, "the cluster", bytes(16), (), None, (), previous_broker_epoch=3)
 
 
 class World:
@@ -162,6 +163,22 @@ def test_a_forgotten_broker_registers_anew_and_counts_as_fenced_meanwhile() -> N
         assert world.lifecycle.state is BrokerState.FENCED
         assert world.lifecycle.epoch == 5
         assert len(world.controller.calls_of(RegisterBrokerRequest)) == 2
+
+    told(story)
+
+
+def test_a_broker_says_under_which_epoch_it_stopped_cleanly() -> None:
+    """After that it has run all the time: what it had under its last registration, it has."""
+
+    async def story(world: World) -> None:
+        world.register(RegisterBrokerResponse(5), RegisterBrokerResponse(30))
+        world.heartbeats(UNFENCED, RpcError("STALE_BROKER_EPOCH", "who?"))
+        world.lifecycle.set_ready()
+        await world.lifecycle.start()
+        await asyncio.sleep(3)
+        requests = world.controller.calls_of(RegisterBrokerRequest)
+        assert [request.previous_broker_epoch for request in requests] == [3, 5]
+        assert all(request.features == supported_ranges() for request in requests)
 
     told(story)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.cluster import (
     Cursor,
@@ -14,9 +15,14 @@ from kraft.protocol.schemas.cluster import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kraft.protocol.schemas.metadata import (
+    UNKNOWN_OPERATIONS,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from partitions.topic_partition import ZERO_TOPIC_ID
-from quorum.metadata.records import BrokerChange
+from quorum.metadata.records import BrokerChange, PartitionChange
 from quorum.rpc.envelope import RpcUnavailable
 from quorum.rpc.messages import CreateTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from tests.support.broker_world import CLUSTER_ID, BrokerWorld, led_by, topic, topic_id
@@ -167,6 +173,38 @@ async def test_the_cluster(world: BrokerWorld) -> None:
     assert [(b.broker_id, b.is_fenced) for b in every.brokers] == [(1, False), (2, False), (3, True)]
     controllers = world.handle(DescribeClusterRequest(endpoint_type=2), 2)
     assert controllers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    nobody = world.handle(DescribeClusterRequest(endpoint_type=0), 2)
+    assert nobody.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    assert live.cluster_authorized_operations == UNKNOWN_OPERATIONS
+    asked = world.handle(DescribeClusterRequest(include_cluster_authorized_operations=True), 2)
+    assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
+
+
+async def test_what_may_be_done_is_told_to_who_asks(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,)))
+    plain = world.handle(metadata(named("t")), 8)
+    assert plain.cluster_authorized_operations == UNKNOWN_OPERATIONS
+    assert plain.topics[0].topic_authorized_operations == UNKNOWN_OPERATIONS
+    body = metadata(named("t"))
+    body.include_cluster_authorized_operations = body.include_topic_authorized_operations = True
+    asked = world.handle(body, 8)
+    assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
+    assert asked.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
+
+
+async def test_eligible_leader_replicas_are_told(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1, 2, 3)))
+    world.publish(
+        PartitionChange(topic_id(1), 0, isr=(1,), elr=(2,)),
+        PartitionChange(topic_id(1), 0, isr=(), leader=-1, elr=(2,), last_known_elr=(1,)),
+    )
+    (described,) = world.handle(DescribeTopicPartitionsRequest(topics=[TopicRequest("t")]), 0).topics
+    (partition,) = described.partitions
+    assert (partition.isr_nodes, partition.eligible_leader_replicas, partition.last_known_elr) == (
+        [],
+        [2],
+        [1],
+    )
 
 
 async def test_partitions_come_in_pages(world: BrokerWorld) -> None:

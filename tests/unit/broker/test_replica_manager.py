@@ -22,6 +22,7 @@ def produce(world: BrokerWorld, key: TopicPartition, *values: bytes) -> None:
 
 async def deletions(world: BrokerWorld) -> None:
     await asyncio.gather(*world.replicas._deletions)
+    await world.logs.remove_deleted()
 
 
 async def test_the_first_replica_leads_and_the_others_follow(world: BrokerWorld) -> None:
@@ -149,6 +150,77 @@ async def test_a_damaged_log_of_a_deleted_topic_goes_too(world: BrokerWorld) -> 
     await deletions(again)
     assert not again.logs.failed
     await again.close()
+
+
+async def test_a_damaged_log_does_not_keep_a_topic_made_anew_offline(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1,)))
+    produce(world, T0, b"old")
+    await world.close()
+    world.disk.remove("/data/t-0/leader-epoch-checkpoint")
+    world.disk.open("/data/t-0/leader-epoch-checkpoint", create=True).append([b"nonsense"])
+    again = BrokerWorld(world.disk)
+    again.start(*topic("t", 2, (1,), epoch=1))
+    await deletions(again)
+    assert not again.replicas.offline_partitions
+    assert again.replicas.partition(T0).log_end_offset == 0
+    await again.close()
+    assert again.halts == []
+
+
+async def test_a_reassignment_comes_and_goes(world: BrokerWorld) -> None:
+    """While it is among the adding replicas the broker follows; removed, it has nothing left."""
+    world.start(*topic("t", 1, (2, 3)))
+    assert world.followed(T0) is None
+    adding = PartitionChange(topic_id(1), 0, replicas=(1, 2, 3), adding_replicas=(1,), removing_replicas=(2,))
+    world.publish(adding)
+    assert world.followed(T0) is not None
+    end = PartitionChange(
+        topic_id(1), 0, isr=(1, 3), leader=1, replicas=(1, 3), adding_replicas=(), removing_replicas=()
+    )
+    world.publish(end)
+    assert world.replicas.partition(T0).is_leader
+    waiting = world.replicas.produce_purgatory.wait({T0: 9}, 60)
+    world.publish(PartitionChange(topic_id(1), 0, isr=(3,), leader=3, replicas=(3,)))
+    assert await waiting == {T0: "NOT_LEADER_OR_FOLLOWER"}
+    with pytest.raises(NotLeaderOrFollower):
+        world.replicas.partition(T0)
+    await deletions(world)
+    assert not any(name.startswith("t-0") for name in world.disk.list_dir("/data"))
+
+
+async def test_a_replica_that_was_reassigned_meanwhile_goes_at_the_first_metadata(world: BrokerWorld) -> None:
+    world.start(*topic("t", 1, (1, 2)))
+    produce(world, T0, b"x")
+    await world.close()
+    again = BrokerWorld(world.disk)
+    again.start(*topic("t", 1, (3, 2)))
+    await deletions(again)
+    assert not any(name.startswith("t-0") for name in world.disk.list_dir("/data"))
+    await again.close()
+
+
+async def test_defaults_set_at_run_time_reach_the_logs(world: BrokerWorld) -> None:
+    """A topic's own value goes first, then this broker's, then the one of all brokers."""
+    world.start(
+        *topic("t", 1, (1,)),
+        *topic("own", 2, (1,)),
+        Config("topic", "own", "retention.ms", "1"),
+        Config("broker", "", "log.retention.ms", "2"),
+    )
+    own = TopicPartition("own", 0)
+    retention = {key: world.replicas.partition(key).log.config.retention_ms for key in (T0, own)}
+    assert retention == {T0: 2, own: 1}
+    world.publish(
+        Config("broker", "1", "log.retention.ms", "3"), Config("broker", "2", "log.retention.ms", "4")
+    )
+    assert world.replicas.partition(T0).log.config.retention_ms == 3
+    world.publish(
+        Config("broker", "1", "log.retention.ms", None), Config("broker", "", "log.retention.ms", None)
+    )
+    assert world.replicas.partition(T0).log.config.retention_ms == 7 * 24 * 3_600_000
+    world.publish(*topic("late", 3, (1,)), Config("broker", "", "message.max.bytes", "77"))
+    assert world.replicas.partition(TopicPartition("late", 0)).log.config.max_message_bytes == 77
+    assert world.replicas.partition(own).log.config.max_message_bytes == 77
 
 
 async def test_topic_configs_reach_the_logs(world: BrokerWorld) -> None:

@@ -17,6 +17,7 @@ from kraft.node import Node
 from partitions.log.data_directory import CLEAN_SHUTDOWN_FILE
 from partitions.log.errors import DataDirectoryError, LogStorageError
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from quorum.metadata.records import RegisterBroker, decode_records
 from tests.support.broker_world import CLUSTER_ID
 
 PROPERTIES = (
@@ -53,6 +54,32 @@ def told(story: Story, identity: int = 1, properties: str = "") -> Simulation:
         raise error.error or AssertionError(error.message)
     assert ended, "the story did not come to its end"
     return simulation
+
+
+def test_a_node_registers_with_the_epoch_of_its_clean_stop_and_no_other() -> None:
+    async def registered(node: Node) -> RegisterBroker:
+        await node.start()
+        await node.wait_ready()
+        assert node.controller is not None
+        entries = [entry.records for entry in node.controller._log._entries if entry.records]
+        records = [record for encoded in entries for record in decode_records(encoded)]
+        return [record for record in records if isinstance(record, RegisterBroker)][-1]
+
+    async def story(node: Node, process: Process) -> None:
+        assert (await registered(node)).previous_broker_epoch == -1
+        assert node.broker is not None
+        assert node.broker.lifecycle is not None
+        epoch = node.broker.lifecycle.epoch
+        await node.stop()
+        again = node_of(process)
+        assert (await registered(again)).previous_broker_epoch == epoch
+        await again.stop()
+        process.disk.remove(MARKER)
+        last = node_of(process)
+        assert (await registered(last)).previous_broker_epoch == -1
+        await last.stop()
+
+    told(story)
 
 
 def test_a_node_starts_serves_and_stops_cleanly() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.handlers import topics as handlers
+from kraft.broker.handlers import forwarding
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.producers import InitProducerIdRequest
 from kraft.protocol.schemas.topics import (
@@ -163,10 +163,10 @@ async def test_adding_partitions(world: BrokerWorld) -> None:
 
 
 def test_a_clients_timeout_is_bounded_both_ways() -> None:
-    assert handlers._timeout_s(-5) > 0
-    assert handlers._timeout_s(0) > 0
-    assert handlers._timeout_s(30_000) == 30
-    assert handlers._timeout_s(2**31 - 1) == handlers.TIMEOUT_MAX_S
+    assert forwarding.timeout_s(-5) > 0
+    assert forwarding.timeout_s(0) > 0
+    assert forwarding.timeout_s(30_000) == 30
+    assert forwarding.timeout_s(2**31 - 1) == forwarding.TIMEOUT_MAX_S
 
 
 # InitProducerId

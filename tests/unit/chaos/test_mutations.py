@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 from kraft.chaos.faults import FAULTS
+from kraft.chaos.quorum.judge import ORACLES as QUORUM_ORACLES
 from kraft.chaos.swarm import scenario_of
 from kraft.chaos.workload import WORKLOADS
 from tests.chaos.mutations import hunt as hunting
@@ -12,12 +13,13 @@ from tests.chaos.mutations.__main__ import main
 from tests.chaos.mutations.catalogue import BY_NAME, MUTATIONS
 from tests.chaos.mutations.hunt import Hunt, complaints, hunt
 from tests.chaos.mutations.registry import Mutation, NoSuchTargetError, Patch, Sighting, by_name
-from tests.chaos.mutations.stages import ClusterStage, swarm
+from tests.chaos.mutations.stages import ClusterStage, RaftStage, swarm
 
 ORACLES = frozenset(
     {
         "leader-completeness",
         "leader-candidate-completeness",
+        "eligible-leaders",
         "log-matching",
         "high-watermark-monotonic",
         "high-watermark-bounded",
@@ -47,6 +49,7 @@ ORACLES = frozenset(
         "unexpected-answer",
         "unexpected-error",
         "halted",
+        *QUORUM_ORACLES,
     }
 )
 
@@ -125,6 +128,9 @@ def test_a_mutation_names_oracles_that_exist_and_plays_faults_that_exist(mutatio
         assert scenario != mutation.stage.scenario(2)
         assert {spec.name for spec in scenario.faults} <= set(FAULTS)
         assert {spec.kind for spec in scenario.workloads} <= set(WORKLOADS)
+    elif isinstance(mutation.stage, RaftStage):
+        assert set(mutation.oracles) <= set(QUORUM_ORACLES)
+        assert mutation.stage.settings(1) == mutation.stage.settings(1)
 
 
 def test_there_are_enough_of_them_and_few_are_argued_away():

@@ -18,17 +18,21 @@ from quorum.errors import ControllerError
 from quorum.metadata import records as r
 from quorum.rpc import messages as m
 from tests.support.controller_world import CLUSTER_ID, World, registration
+from tests.support.operator_commands import OperatorCommands, show_operator_answer
+from tests.support.operator_commands import ids as _ids
+from tests.support.operator_commands import parse_ids as _parse_ids
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 
 
-class Story:
+class Story(OperatorCommands):
     """One controller; every command gives the lines that it caused."""
 
     def __init__(self) -> None:
         self.world = World(session_timeout_ms=9000)
         self.names: dict[bytes, str] = {}
-        self.seen = self.seen_renounced = self.answered = 0
+        self.seen = len(self.world.proposed)  # a new cluster's features are nobody's command
+        self.seen_renounced = self.answered = 0
 
     def play(self, line: str) -> list[str]:
         command, *words = line.split()
@@ -74,19 +78,34 @@ class Story:
             case r.PartitionChange():
                 isr = "" if record.isr is None else f" isr={_ids(record.isr)}"
                 leader = "" if record.leader is None else f" leader={record.leader}"
+                moves = "".join(
+                    f" {word}={_ids(ids)}"
+                    for word, ids in (
+                        ("replicas", record.replicas),
+                        ("adding", record.adding_replicas),
+                        ("removing", record.removing_replicas),
+                        ("elr", record.elr),
+                        ("last_known_elr", record.last_known_elr),
+                    )
+                    if ids is not None
+                )
                 state = record.leader_recovery_state
                 recovery = "" if state is None else (" recovering" if state == r.RECOVERING else " recovered")
-                return (
-                    f"PartitionChange {self._name(record.topic_id)}-{record.partition}{isr}{leader}{recovery}"
-                )
+                return f"PartitionChange {self._name(record.topic_id)}-{record.partition}{isr}{leader}{recovery}{moves}"
             case r.RegisterBroker():
-                return f"RegisterBroker {record.broker_id} fenced={record.fenced}"
+                previous = record.previous_broker_epoch
+                clean = "" if previous < 0 else f" previous_broker_epoch={previous}"
+                return f"RegisterBroker {record.broker_id} fenced={record.fenced}{clean}"
             case r.BrokerChange():
                 fenced = "" if record.fenced is None else f" fenced={record.fenced}"
                 down = record.in_controlled_shutdown
                 return f"BrokerChange {record.broker_id}{fenced}" + (
                     "" if down is None else f" in_controlled_shutdown={down}"
                 )
+            case r.FeatureLevel():
+                return f"FeatureLevel {record.name} {record.level}"
+            case r.UnregisterBroker():
+                return f"UnregisterBroker {record.broker_id}"
             case r.Config():
                 return f"Config {record.resource_name} {record.key}={record.value}"
             case _:
@@ -124,20 +143,21 @@ class Story:
                     else f"{item.name}: {item.error}: {item.message}"
                     for item in answer.topics
                 ]
-            case m.AlterConfigsResponse():
-                return [
-                    f"{item.resource_name}: "
-                    + ("ok" if item.error == m.NO_ERROR else f"{item.error}: {item.message}")
-                    for item in answer.resources
-                ]
             case _:
-                return [str(answer)]
+                return show_operator_answer(answer) or [str(answer)]
 
     # Commands
 
     def do_register(self, arguments: list[str], options: dict[str, str]) -> None:
+        """register ID [incarnation=N] [previous=EPOCH, if it had stopped cleanly] [cluster=ID] [features=F:0:1]."""
         request = registration(int(arguments[0]), incarnation=int(options.get("incarnation", "1")))
-        self.world.send(replace(request, cluster_id=options.get("cluster", CLUSTER_ID)))
+        if "features" in options:
+            name, *levels = options["features"].split(":")
+            features = ((name, int(levels[0]), int(levels[1])),) if levels else ()
+            request = replace(request, features=features)
+        previous = int(options.get("previous", "-1"))
+        cluster_id = options.get("cluster", CLUSTER_ID)
+        self.world.send(replace(request, cluster_id=cluster_id, previous_broker_epoch=previous))
 
     def do_heartbeat(self, arguments: list[str], options: dict[str, str]) -> None:
         broker_id = int(arguments[0])
@@ -174,11 +194,6 @@ class Story:
         assignments = None if replicas is None else tuple(_parse_ids(ids) for ids in replicas.split("/"))
         more = m.MorePartitions(arguments[0], int(options["count"]), assignments)
         self.world.send(m.CreatePartitionsRequest((more,)))
-
-    def do_configure(self, arguments: list[str], options: dict[str, str]) -> None:
-        changes = tuple(m.ConfigChange(key, value or None) for key, value in options.items())
-        resource = m.ConfigResourceChange("topic", arguments[0], changes)
-        self.world.send(m.AlterConfigsRequest((resource,)))
 
     def do_alter(self, arguments: list[str], options: dict[str, str]) -> None:
         """alter NAME-P [NAME-P …] isr=1,2 from=LEADER; epochs are the present ones unless given."""
@@ -271,16 +286,18 @@ class Story:
                     f"{name}-{number} replicas={_ids(p.replicas)} isr={_ids(p.isr)} leader={p.leader} "
                     f"leader_epoch={p.leader_epoch} partition_epoch={p.partition_epoch}"
                     + (" recovering" if p.leader_recovery_state == r.RECOVERING else "")
+                    + "".join(
+                        f" {word}={_ids(ids)}"
+                        for word, ids in (
+                            ("adding", p.adding_replicas),
+                            ("removing", p.removing_replicas),
+                            ("elr", p.elr),
+                            ("last_known_elr", p.last_known_elr),
+                        )
+                        if ids
+                    )
                 )
         return lines
-
-
-def _ids(broker_ids: tuple[int, ...]) -> str:
-    return ",".join(map(str, broker_ids))
-
-
-def _parse_ids(text: str) -> tuple[int, ...]:
-    return tuple(int(word) for word in text.split(",") if word)
 
 
 def run_script(text: str) -> str:

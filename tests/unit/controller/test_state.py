@@ -186,12 +186,13 @@ def test_defaults_come_from_the_configuration() -> None:
 )
 def test_a_registration_that_could_not_be_stored_is_refused(change: dict[str, object]) -> None:
     world = World()
+    before = list(world.proposed)
     good = registration(1)
     fields = {name: getattr(good, name) for name in good.__slots__}
     error = world.call(RegisterBrokerRequest(**{**fields, **change}))
     assert isinstance(error, ControllerError)
     assert error.code == "INVALID_REGISTRATION"
-    assert not world.proposed
+    assert world.proposed == before
 
 
 def test_an_epoch_is_led_again_only_when_every_outcome_is_known() -> None:
@@ -220,7 +221,8 @@ def test_an_offset_that_was_not_foreseen_voids_what_came_after_it() -> None:
     state.become_active(1, EMPTY.at(0, 1), 0)
     state.handle(1, registration(1), 0)
     state.handle(2, registration(2), 0)
-    first, renounced, second = state.on_committed(5, 1, FIRST_SEQUENCE)
+    state.on_committed(1, 1, FIRST_SEQUENCE)  # the features of a new cluster
+    first, renounced, second = state.on_committed(5, 1, FIRST_SEQUENCE + 1)
     assert isinstance(first, Complete)
     assert first.response == RegisterBrokerResponse(5)  # what was committed is answered as it is
     assert isinstance(renounced, Renounced)
@@ -247,8 +249,8 @@ def test_a_commit_out_of_order_is_a_bug_that_shows() -> None:
     world.holding = True
     world.send(registration(1))
     world.send(registration(2))
-    with pytest.raises(AssertionError, match="sequence 1 was committed before 0"):
-        world.controller.on_committed(2, 1, 1)
+    with pytest.raises(AssertionError, match="sequence 2 was committed before 1"):
+        world.controller.on_committed(3, 1, 2)
 
 
 def test_next_tick_follows_the_heartbeats() -> None:

@@ -9,7 +9,7 @@ from fetcher.leader_endpoint import FetchedPartition, FetchRequest, FetchRespons
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings
 from partitions.errors import NotLeaderOrFollower
-from partitions.log.errors import AppendError
+from partitions.log.errors import AppendError, NoRoomToAppend
 from tests.support.fetch_world import A, B, C, FollowerMemory, Listened, followed, got, records
 
 
@@ -77,6 +77,18 @@ def test_a_failed_disk_or_a_defect_stops_the_partition_and_is_reported(error: Ex
     assert follower.listened.failed == [(A, code)]
     assert good.text() == "b"
     assert [asked.key for asked in follower.ask().partitions] == [B]
+
+
+def test_a_full_disk_stops_nothing_for_good() -> None:
+    follower, log = Follower(), FollowerMemory()
+    follower.follow((A, log))
+    log.log.fails_with = NoRoomToAppend("no space left")
+    follower.answer(got(A, records(0, "a")))
+    assert follower.listened.failed == []
+    assert follower.listened.retried == [(A, "KAFKA_STORAGE_ERROR")]
+    follower.now_ms = 100_000
+    follower.answer(got(A, records(0, "a")))
+    assert log.text() == "a"
 
 
 def test_a_replica_that_took_another_role_is_left_alone() -> None:

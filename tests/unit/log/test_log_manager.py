@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import json
 import random
+import re
 
 import pytest
 
@@ -142,6 +143,19 @@ def test_one_damaged_log_does_not_stop_the_others() -> None:
     assert manager.get_or_create(ORDERS, ID).log_end_offset == 0
 
 
+async def test_a_log_that_is_lost_after_a_clean_end_counts_as_an_unclean_one() -> None:
+    storage = formatted_storage()
+    manager = started(simulated_disk(storage))
+    manager.get_or_create(ORDERS, ID)
+    append(manager, ORDERS, 2)
+    await manager.close(broker_epoch=77, high_watermarks={})
+    disk = FailingDisk(simulated_disk(storage))
+    disk.fail = lambda operation, path: errno.EIO if operation == "open" and str(ORDERS) in path else None
+    report = manager_on(disk).start(cluster_id=CLUSTER, node_id=1)
+    assert list(report.failed) == [ORDERS]
+    assert (report.clean_shutdown, report.previous_broker_epoch) == (True, -1)
+
+
 def test_two_processes_never_share_a_directory() -> None:
     storage = formatted_storage()
     started(simulated_disk(storage))
@@ -179,8 +193,9 @@ async def test_a_name_is_free_again_after_deletion() -> None:
     with pytest.raises(InconsistentTopicId):
         manager.get_or_create(ORDERS, OTHER_ID)
     await manager.delete([ORDERS, TopicPartition("unknown", 0)])
+    [left] = [name for name in simulated_disk(storage).list_dir("/data") if "orders" in name]
+    assert re.fullmatch(r"orders-0\.[0-9a-f]{32}-delete", left), "Kafka's name for it"
     assert (manager.get(ORDERS), manager.high_watermark(ORDERS)) == (None, 0)
-    assert [name for name in simulated_disk(storage).list_dir("/data") if "orders" in name] == []
     log = manager.get_or_create(ORDERS, OTHER_ID)
     assert (log.log_end_offset, log.topic_id) == (0, OTHER_ID)
     append(manager, ORDERS, 1)
@@ -199,9 +214,10 @@ async def test_an_interrupted_deletion_is_finished_after_the_next_start() -> Non
     manager.get_or_create(ORDERS, ID)
     append(manager, ORDERS, 3)
     await manager.checkpoint_recovery_points()
+    await manager.delete([ORDERS])
     disk.fail = lambda operation, path: errno.EIO if operation == "remove_tree" else None
     with pytest.raises(LogStorageError, match="removing"):
-        await manager.delete([ORDERS])
+        await manager.remove_deleted()
     manager = started(restarted_disk(storage))
     assert manager.get(ORDERS) is None
     [left] = [name for name in simulated_disk(storage).list_dir("/data") if name.endswith("-delete")]
@@ -215,9 +231,10 @@ async def test_a_failed_removal_is_tried_again() -> None:
     manager = manager_on(disk)
     manager.start(cluster_id=CLUSTER, node_id=1)
     manager.get_or_create(ORDERS, ID)
+    await manager.delete([ORDERS])
     disk.fail = lambda operation, path: errno.EIO if operation == "remove_tree" else None
     with pytest.raises(LogStorageError, match="removing"):
-        await manager.delete([ORDERS])
+        await manager.remove_deleted()
     disk.fail = lambda operation, path: None
     await manager.remove_deleted()
     assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
@@ -309,12 +326,12 @@ async def test_retention_walks_over_the_logs_in_steps() -> None:
         append(manager, partition, 30)
     manager.logs[partitions[0]].append_as_leader(batch_of(b"x", producer=(7, 0, 0)), leader_epoch=0)
     ends = {partition: log.log_end_offset for partition, log in manager.logs.items()}
-    deleted = manager.delete_old_segments(ends.__getitem__, max_logs=2)
+    deleted = await manager.delete_old_segments(ends.__getitem__, max_logs=2)
     assert deleted > 0
     assert manager.retention_pending
     assert [log.size_bytes > 0 for log in manager.logs.values()] == [False, False, True, True, True]
     while manager.retention_pending:
-        manager.delete_old_segments(ends.__getitem__, max_logs=2)
+        await manager.delete_old_segments(ends.__getitem__, max_logs=2)
     assert [log.size_bytes for log in manager.logs.values()] == [0] * 5
 
 

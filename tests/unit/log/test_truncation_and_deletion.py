@@ -8,7 +8,16 @@ import pytest
 
 from partitions.log.errors import OffsetOutOfRange
 from partitions.log.log import PartitionLog
-from tests.support.logs import FOLDER, SMALL, FailingDisk, batch_of, memory_disk, open_log, read_records
+from tests.support.logs import (
+    FOLDER,
+    SMALL,
+    FailingDisk,
+    batch_of,
+    memory_disk,
+    open_log,
+    read_records,
+    retain,
+)
 
 
 def filled(log: PartitionLog, batches: int = 30, *, leader_epoch: int = 1) -> None:
@@ -120,13 +129,13 @@ def test_retention_by_time() -> None:
     log = open_log(memory_disk(), dataclasses.replace(SMALL, retention_ms=100))
     filled(log)
     bases = log.segment_base_offsets
-    assert log.delete_old_segments(1100, 60) == 0
+    assert retain(log, 1100, 60) == 0
     newest_of_first = 1000 + bases[1] // 2 - 1
-    assert log.delete_old_segments(newest_of_first + 100, 60) == 0
-    assert log.delete_old_segments(newest_of_first + 101, 60) == 1
+    assert retain(log, newest_of_first + 100, 60) == 0
+    assert retain(log, newest_of_first + 101, 60) == 1
     assert log.log_start_offset == bases[1]
     # Everything is too old: the active segment is closed and goes as well.
-    assert log.delete_old_segments(10_000, 60) == len(bases) - 1
+    assert retain(log, 10_000, 60) == len(bases) - 1
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (60, 60, 0)
 
 
@@ -134,7 +143,7 @@ def test_retention_never_passes_the_high_watermark() -> None:
     log = open_log(memory_disk(), dataclasses.replace(SMALL, retention_ms=100))
     filled(log)
     bases = log.segment_base_offsets
-    assert log.delete_old_segments(10_000, bases[2] - 1) == 1
+    assert retain(log, 10_000, bases[2] - 1) == 1
     assert log.log_start_offset == bases[1]
 
 
@@ -142,13 +151,13 @@ def test_retention_by_size_keeps_at_least_the_limit() -> None:
     log = open_log(memory_disk(), dataclasses.replace(SMALL, retention_bytes=1500, retention_ms=-1))
     filled(log)
     sizes_before = log.size_bytes
-    deleted = log.delete_old_segments(10_000, 60)
+    deleted = retain(log, 10_000, 60)
     assert deleted > 0
     assert sizes_before > log.size_bytes >= 1500
-    assert log.delete_old_segments(10_000, 60) == 0
+    assert retain(log, 10_000, 60) == 0
 
 
 def test_no_limits_delete_nothing() -> None:
     log = open_log(memory_disk(), dataclasses.replace(SMALL, retention_bytes=-1, retention_ms=-1))
     filled(log)
-    assert log.delete_old_segments(2**60, 60) == 0
+    assert retain(log, 2**60, 60) == 0

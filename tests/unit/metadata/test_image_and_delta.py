@@ -57,6 +57,78 @@ def test_changes_bump_epochs() -> None:
     assert same_leader.partition(A, 0) == PartitionImage((1, 2), (2,), 2, 2, 2)
 
 
+def test_every_field_of_a_partition_can_change() -> None:
+    image = applied(
+        BASE,
+        [
+            r.PartitionChange(
+                A,
+                0,
+                isr=(),
+                leader=-1,
+                replicas=(1, 2, 3),
+                removing_replicas=(1,),
+                adding_replicas=(3,),
+                elr=(1, 2),
+                last_known_elr=(1,),
+            )
+        ],
+    )
+    partition = image.partition(A, 0)
+    assert partition == PartitionImage((1, 2, 3), (), -1, 1, 1, r.RECOVERED, (1,), (3,), (1, 2), (1,))
+    assert partition.is_reassigning
+    assert MetadataImage.decode(image.encode()) == image
+    again = applied(image, [r.PartitionChange(A, 0, isr=(3,), leader=3, elr=(), last_known_elr=())])
+    assert again.partition(A, 0) == PartitionImage((1, 2, 3), (3,), 3, 2, 2, r.RECOVERED, (1,), (3,))
+
+
+def test_the_isr_is_the_same_object_as_equal_replicas() -> None:
+    """A hundred thousand partitions are in sync most of the time: the tuple is kept once."""
+    shrunk = applied(BASE, [r.PartitionChange(A, 0, isr=(1,))])
+    image = applied(shrunk, [r.PartitionChange(A, 0, isr=tuple(range(1, 3)))])
+    for read in (image, MetadataImage.decode(image.encode())):
+        partition = read.topics[A].partitions[0]
+        assert partition.isr is partition.replicas
+
+
+def test_features_and_voters() -> None:
+    level, voter = r.FeatureLevel, r.VoterIdentity
+    image = applied(
+        BASE, [level("x", 1), level("y", 2), level("x", 0), level("y", 3), voter(3, A), voter(1, B)]
+    )
+    assert (image.features, image.voters) == ({"y": 3}, {1: B, 3: A})
+    assert MetadataImage.decode(image.encode()) == image
+    delta = MetadataDelta(image)
+    delta.apply(level("y", 0), 12, 1)
+    delta.apply(voter(3, B), 12, 1)
+    assert (delta.changed_features, delta.changed_voters) == (("y",), (3,))
+    after = delta.finish(12, 1)
+    assert (after.features, after.voters) == ({}, {1: B, 3: B})
+    assert (image.features, image.voters) == ({"y": 3}, {1: B, 3: A})
+
+
+def test_a_registration_says_what_the_broker_can_do() -> None:
+    record = r.RegisterBroker(3, b"k" * 16, (), None, (), False, 7, True, (("x", 1, 2),))
+    registered = applied(BASE, [record]).brokers[3]
+    assert (registered.fenced, registered.in_controlled_shutdown) == (False, True)
+    assert registered.features == (("x", 1, 2),)
+
+
+def test_an_image_of_version_0_is_read_with_defaults() -> None:
+    old = [
+        0, 10, 1, 5,
+        [[1, 10, b"i" * 16, [["A", "h", 1, "P"]], None, [], False, False]],
+        [[A, "orders", [[[1, 2], [1, 2], 1, 3, 4, 0]]]],
+        [["topic", "orders", [["retention.ms", "5"]]]],
+    ]  # fmt: skip
+    image = MetadataImage.decode(msgpack.packb(old))
+    assert (image.offset, image.epoch, image.next_producer_id) == (10, 1, 5)
+    assert image.partition(A, 0) == PartitionImage((1, 2), (1, 2), 1, 3, 4)
+    assert image.brokers[1].features == ()
+    assert (image.features, image.voters) == ({}, {})
+    assert image.config("topic", "orders") == {"retention.ms": "5"}
+
+
 def test_the_base_image_is_never_touched() -> None:
     before = BASE.encode()
     applied(
@@ -97,7 +169,7 @@ def test_a_removed_topic_takes_its_configs_with_it() -> None:
         (r.Partition(B, 0, (1,), (1,), 1), errors.UnknownTopicError),
         (r.Partition(A, 1, (1,), (1,), 1), errors.UnknownPartitionError),
         (r.Partition(A, 3, (1,), (1,), 1), errors.UnknownPartitionError),
-        (r.Partition(A, 2, (1,), (), -1), errors.InvalidPartitionStateError),
+        (r.Partition(A, 2, (), (), -1), errors.InvalidPartitionStateError),
         (r.Partition(A, 2, (1,), (2,), -1), errors.InvalidPartitionStateError),
         (r.Partition(A, 2, (1, 2), (2,), 1), errors.InvalidPartitionStateError),
         (r.PartitionChange(A, 2, leader=-1), errors.UnknownPartitionError),
@@ -106,6 +178,13 @@ def test_a_removed_topic_takes_its_configs_with_it() -> None:
         (r.PartitionChange(A, 0, isr=()), errors.InvalidPartitionStateError),
         (r.PartitionChange(A, 0, isr=(1, 3)), errors.InvalidPartitionStateError),
         (r.PartitionChange(A, 0, leader=3), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, isr=(1,), elr=(3,)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, isr=(1,), elr=(1,)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, isr=(), leader=-1, elr=(2, 2)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, replicas=(1, 3)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, replicas=()), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, adding_replicas=(3,)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, removing_replicas=(2, 2)), errors.InvalidPartitionStateError),
         (r.BrokerChange(3, 10, True), errors.UnknownBrokerError),
         (r.BrokerChange(1, 9, True), errors.StaleBrokerEpochError),
         (r.UnregisterBroker(1, 11), errors.StaleBrokerEpochError),
@@ -187,8 +266,13 @@ def test_an_image_survives_its_encoding() -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ([1, 0, 0, 0, [], [], []], "reads image version 0"),
-        ([0, 0, 0, 0, [], []], "an image is an array of 7"),
+        ([2, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 1"),
+        ([0, 0, 0, 0, [], []], "an image of version 0 is an array of 7"),
+        ([1, 0, 0, 0, [], [], []], "an image is an array of 9"),
+        ([1, 0, 0, 0, [], [], [], [["x", 0]], []], "an integer from 1 to 32767"),
+        ([1, 0, 0, 0, [], [], [], [["x", 1], ["x", 1]], []], "listed twice"),
+        ([1, 0, 0, 0, [], [], [], [], [[1, A], [1, B]]], "listed twice"),
+        ([1, 0, 0, 0, [], [[A, "x", [[[1, 2], [1], 1, 0, 0, 0, [], [], [1], []]]]], [], [], []], "share a"),
         ([0, -2, 0, 0, [], [], []], "an integer from -1"),
         ([0, 0, 0, 0, [], [[A, "x", []], [A, "y", []]], []], "listed twice"),
         ([0, 0, 0, 0, [], [[A, "x", []], [B, "x", []]], []], "listed twice"),

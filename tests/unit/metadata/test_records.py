@@ -13,6 +13,7 @@ LISTENER = r.Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
 ONE_OF_EACH = [
     r.RegisterBroker(1, b"i" * 16, (LISTENER,), "a", (b"d" * 16,)),
     r.RegisterBroker(2, b"j" * 16, (), None, (), fenced=False),
+    r.RegisterBroker(3, b"k" * 16, (), None, (), True, 2**40, True, (("metadata.version", 1, 26),)),
     r.UnregisterBroker(1, 2**40),
     r.BrokerChange(1, 7, fenced=True),
     r.BrokerChange(1, 7, None, False),
@@ -20,11 +21,15 @@ ONE_OF_EACH = [
     r.Partition(TOPIC_ID, 0, (1, 2), (1,), 1),
     r.PartitionChange(TOPIC_ID, 0, isr=(2, 1)),
     r.PartitionChange(TOPIC_ID, 0, leader=-1, leader_recovery_state=r.RECOVERING),
+    r.Partition(TOPIC_ID, 1, (1, 2, 3), (), -1, 4, 5, r.RECOVERED, (1,), (3,), (2,), (1,)),
+    r.PartitionChange(TOPIC_ID, 0, None, None, None, (1, 2, 3), (1,), (3,), (2,), ()),
     r.RemoveTopic(TOPIC_ID),
     r.Config(r.TOPIC_RESOURCE, "orders", "retention.ms", "1"),
     r.Config(r.TOPIC_RESOURCE, "orders", "retention.ms", None),
     r.ProducerIds(1, 7, 1000),
     r.NoOp(),
+    r.FeatureLevel("eligible.leader.replicas.version", 1),
+    r.VoterIdentity(3, b"v" * 16),
 ]
 
 
@@ -38,13 +43,26 @@ def test_what_is_written_is_read() -> None:
 def test_the_format_is_pinned() -> None:
     """Logs of earlier versions must stay readable: kinds, versions and the order of fields do not move."""
     assert [msgpack.unpackb(r.encode_record(record))[:2] for record in ONE_OF_EACH] == [
-        [1, 0], [1, 0], [2, 0], [3, 0], [3, 0], [4, 0], [5, 0], [6, 0], [6, 0], [7, 0], [8, 0], [8, 0],
-        [9, 0], [10, 0],
+        [1, 1], [1, 1], [1, 1], [2, 0], [3, 0], [3, 0], [4, 0], [5, 1], [6, 1], [6, 1], [5, 1], [6, 1],
+        [7, 0], [8, 0], [8, 0], [9, 0], [10, 0], [11, 0], [12, 0],
     ]  # fmt: skip
     assert (
-        r.encode_record(ONE_OF_EACH[6]).hex()
-        == "9a0500c410" + TOPIC_ID.hex() + "00" + "920102" + "9101" + "01000000"
+        r.encode_record(ONE_OF_EACH[7]).hex()
+        == "9e0501c410" + TOPIC_ID.hex() + "00" + "920102" + "9101" + "01000000" + "90909090"
     )
+
+
+def test_records_of_version_0_are_read_with_defaults() -> None:
+    old = [
+        [1, 0, 1, b"i" * 16, [list(LISTENER)], "a", [b"d" * 16], False],
+        [5, 0, TOPIC_ID, 0, [1, 2], [1], 1, 3, 4, 1],
+        [6, 0, TOPIC_ID, 0, [2, 1], None, 0],
+    ]
+    assert r.decode_records(msgpack.packb(old)) == [
+        r.RegisterBroker(1, b"i" * 16, (LISTENER,), "a", (b"d" * 16,), fenced=False),
+        r.Partition(TOPIC_ID, 0, (1, 2), (1,), 1, 3, 4, r.RECOVERING),
+        r.PartitionChange(TOPIC_ID, 0, isr=(2, 1), leader_recovery_state=r.RECOVERED),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +70,7 @@ def test_the_format_is_pinned() -> None:
     [
         ([[99, 0]], "record 0 is of kind 99 version 0, which this node does not know"),
         ([[10, 0], [7, 1, TOPIC_ID]], "record 1 is of kind 7 version 1"),
+        ([[5, 2, TOPIC_ID]], "record 0 is of kind 5 version 2"),
         ([[7, 0, TOPIC_ID, 1]], r"record 0 \(RemoveTopic\) has 2 fields instead of 1"),
         ([[7, 0]], r"record 0 \(RemoveTopic\) has 0 fields instead of 1"),
         ([[7, 0, b"short"]], "field topic_id: 16 bytes are needed"),
@@ -68,6 +87,18 @@ def test_the_format_is_pinned() -> None:
             "field listeners: an integer from 0 to 65535",
         ),
         ([[4, 0, "x" * 250, TOPIC_ID]], "field name: a string of at most 249"),
+        (
+            [[1, 1, 1, b"i" * 16, [], None, [], True, -2, False, []]],
+            "field previous_broker_epoch: an integer",
+        ),
+        (
+            [[1, 1, 1, b"i" * 16, [], None, [], True, -1, False, [["x", 2, 1]]]],
+            "field features: the lowest level 2 of a feature is above its highest, 1",
+        ),
+        ([[5, 1, TOPIC_ID, 0, [1], [1], 1, 0, 0, 0, [], [], [2, 2], []]], "field elr: broker ids may not"),
+        ([[6, 1, TOPIC_ID, 0, None, None, None]], r"\(PartitionChange\) has 5 fields instead of 10"),
+        ([[11, 0, "x", 2**15]], "field level: an integer from 0 to 32767"),
+        ([[12, 0, 1, b"short"]], "field directory_id: 16 bytes"),
         ([7], "record 0 is not an array"),
         ([["x", 0]], "record 0 is not an array"),
         ({}, "metadata records are an array"),

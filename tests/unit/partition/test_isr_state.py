@@ -75,7 +75,7 @@ def test_out_of_date_waits_for_metadata_which_clears_it(code: str) -> None:
     proposal = isr.expand(3)
     assert isr.resolve(proposal, AlterPartitionFailed(code)) == (Outcome.AWAITS_METADATA, None)
     assert isr.in_flight == proposal
-    isr.adopt((1,), 11)
+    isr.adopt((1,), (2,), 11)
     assert (isr.committed, isr.maximal, isr.in_flight) == ((1,), (1,), None)
     assert isr.resolve(proposal, IsrCommitted(4, 12, (1, 2, 3))).outcome is Outcome.IGNORED
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitions.errors import NotLeaderOrFollower, ReplicaOffline
+from partitions.errors import NotEnoughReplicas, NotLeaderOrFollower, ReplicaOffline
+from partitions.isr import IsrCommitted
 from partitions.lag_schedule import LagSchedule
 from partitions.partition import AckStatus, LeaderState, Partition, Transition
 from partitions.replica import NEVER_MS, Replica
@@ -112,6 +113,29 @@ def test_only_partitions_where_something_lags_are_scheduled() -> None:
     world.prefer(2)
     world.publish(1)
     assert len(schedule) == 0, "who does not lead watches nobody"
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_the_high_watermark_stands_still_while_somebody_outside_the_isr_is_eligible(answered: bool) -> None:
+    """Whatever this broker takes min.insync.replicas to be (1 here): the controller knows a newer value."""
+    world = World(brokers=(1, 2))
+    leader = world.partition(1)
+    world.fetch(2)
+    world.now_ms = MAX_LAG_MS + 1
+    leader.append_records(b"a", acks=1, now_ms=world.now_ms)
+    world.now_ms *= 2
+    leader.maybe_shrink(world.now_ms)
+    proposal = leader.pending_proposal
+    assert proposal is not None
+    if answered:
+        leader.on_alter_partition_result(proposal, IsrCommitted(0, 1, (1,), (2,)), world.now_ms)
+    else:
+        leader.apply_state(LeaderState(1, 0, 1, (1, 2), (1,), (2,)), world.now_ms)
+    assert (leader.isr, leader.high_watermark, leader.is_under_min_isr) == ((1,), 0, True)
+    with pytest.raises(NotEnoughReplicas, match=r"too small .*: \[2\] may be elected in its place"):
+        leader.append_records(b"b", acks=-1, now_ms=world.now_ms)
+    leader.apply_state(LeaderState(1, 0, 2, (1, 2), (1,)), world.now_ms)
+    assert (leader.high_watermark, leader.is_under_min_isr) == (1, False)
 
 
 def test_the_high_watermark_stops_waiting_for_a_follower_that_no_longer_catches_up() -> None:

@@ -258,7 +258,7 @@ class Story:
         return [f"{arguments[0]}: epoch {epoch} ends at {end}"]
 
     def do_delete_before(self, arguments: list[str], options: dict[str, str]) -> None:
-        self.world.brokers[int(arguments[0])].log.delete_segments_before(int(arguments[1]))
+        self.world.brokers[int(arguments[0])].log.raise_log_start_offset(int(arguments[1]))
 
     # AlterPartition
 

@@ -12,6 +12,7 @@ from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import (
     BrokerChange,
     Config,
+    FeatureLevel,
     Listener,
     Partition,
     PartitionChange,
@@ -19,6 +20,7 @@ from quorum.metadata.records import (
     RegisterBroker,
     RemoveTopic,
     Topic,
+    VoterIdentity,
 )
 
 LISTENER = Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
@@ -59,6 +61,8 @@ def told(changes: MetadataChanges) -> dict[str, object]:
         "deleted": dict(changes.deleted_topics),
         "partitions": list(changes.changed_partitions.items()),
         "configs": changes.changed_configs,
+        "features": changes.changed_features,
+        "voters": changes.changed_voters,
     }
 
 
@@ -74,6 +78,8 @@ STEPS: dict[str, tuple[Record, ...]] = {
     "changed, then removed": (PartitionChange(tid(1), 0, leader=2), RemoveTopic(tid(1))),
     "a config": (Config("topic", "t2", "retention.ms", "7"),),
     "a config less": (Config("topic", "t1", "retention.ms", None),),
+    "a feature": (FeatureLevel("x", 1),),
+    "a voter": (VoterIdentity(3, tid(1)),),
 }
 
 

@@ -17,10 +17,13 @@ from partitions.log.config import LogConfig
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.topic_configs import LogTopicConfigs
-from quorum.controller_server import ControllerServer, ControllerServerConfig
+from quorum.controller_server import ControllerServer
+from quorum.controller_server_config import ControllerServerConfig
+from quorum.metadata.features import supported_ranges
 from quorum.metadata.records import Listener
 from quorum.raft.config import RaftConfig, RaftTiming
 from quorum.rpc import messages
+from quorum.rpc.admin_messages import DescribeQuorumRequest
 from quorum.rpc.client import ControllerChannel, RpcClient
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.message_codec import decode, encode
@@ -112,7 +115,13 @@ class World:
 
     async def register(self, broker_id: int = 1) -> int:
         request = messages.RegisterBrokerRequest(
-            broker_id, bytes([broker_id]) * 16, CLUSTER_ID, (LISTENER,), None, (bytes(15) + b"\1",)
+            broker_id,
+            bytes([broker_id]) * 16,
+            CLUSTER_ID,
+            (LISTENER,),
+            None,
+            (bytes(15) + b"\1",),
+            features=supported_ranges(),
         )
         epoch: int = (await self.call(request)).broker_epoch
         return epoch
@@ -250,6 +259,33 @@ def test_sessions_run_out_and_a_new_controller_gives_whole_ones() -> None:
         assert world.servers[successor].image.brokers[1].fenced
 
     told(story, 3)
+
+
+def test_the_active_one_describes_the_quorum() -> None:
+    """Voters as its Raft lane knows them, and whoever follows the metadata."""
+
+    async def story(world: World) -> None:
+        active = await world.active()
+        broker_id = 9
+        await world.call(messages.FetchMetadataRequest(broker_id, 0, -1, 500))
+        while True:  # until the followers have acknowledged everything, and the broker has it
+            everything = world.servers[active].image.offset
+            await world.call(messages.FetchMetadataRequest(broker_id, 0, everything, 100))
+            described = await world.call(DescribeQuorumRequest())
+            if {voter.log_end_offset for voter in described.voters} == {everything + 1}:
+                break
+        assert (described.leader_id, described.leader_epoch) == (active, world.servers[active].epoch)
+        assert described.high_watermark == everything + 1
+        assert [voter.replica_id for voter in described.voters] == [1, 2, 3]
+        (observer,) = described.observers
+        assert (observer.replica_id, observer.log_end_offset) == (broker_id, everything + 1)
+        assert observer.last_caught_up_ms == observer.last_fetch_ms > 0
+        passive = next(node_id for node_id in world.servers if node_id != active)
+        with pytest.raises(RpcError) as refused:
+            await world.call_voter(passive, DescribeQuorumRequest())
+        assert (refused.value.code, refused.value.leader_id) == ("NOT_CONTROLLER", active)
+
+    told(story, voters=3)
 
 
 def test_a_deposed_controller_ends_its_long_polls() -> None:

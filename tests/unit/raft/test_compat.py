@@ -28,6 +28,18 @@ def test_every_missing_name_is_told(monkeypatch, name):
         check_library()
 
 
+def test_a_missing_function_of_the_module_is_told(monkeypatch):
+    monkeypatch.delattr(syncobj, "createPoller")
+    with pytest.raises(IncompatibleLibraryError, match=r"lacks createPoller.*reinstall it unmodified"):
+        check_library()
+
+
+def test_a_missing_attribute_of_the_instances_is_told(monkeypatch):
+    monkeypatch.setattr(compat, "INSTANCE_NAMES", (*compat.INSTANCE_NAMES, "_SyncObj__raftVoters"))
+    with pytest.raises(IncompatibleLibraryError, match="_SyncObj__raftVoters"):
+        check_library()
+
+
 def test_outside_of_a_world_the_library_is_as_shipped():
     assert abs(syncobj.monotonicTime() - time.monotonic()) < 60
     assert 0 <= syncobj.random.random() < 1

@@ -16,6 +16,8 @@ from quorum.raft.events import (
     PeerMessage,
     ProposalOutcome,
     Propose,
+    QuorumReport,
+    ReportQuorum,
     SendToPeer,
 )
 from quorum.raft.lane import Inbox, lost_event
@@ -34,8 +36,9 @@ def test_a_full_inbox_loses_messages_but_never_news_of_links():
     assert inbox.put(PeerMessage(2, 1, b"1234567890"))
 
 
-def test_a_lost_proposal_gets_its_outcome():
+def test_lost_events_are_answered_where_they_have_an_answer():
     assert lost_event(Propose(5, b"x")) == [ProposalOutcome(5, None, NOT_COMMITTED)]
+    assert lost_event(ReportQuorum(6)) == [QuorumReport(6, leads=False)]
     assert lost_event(PeerMessage(2, 1, b"x")) == []
 
 

@@ -3,7 +3,16 @@
 import pytest
 
 from quorum.raft.config import MAX_PROPOSAL_BYTES
-from quorum.raft.events import NOT_COMMITTED, UNKNOWN, PeerConnected, PeerDisconnected, PeerMessage, Propose
+from quorum.raft.events import (
+    NOT_COMMITTED,
+    UNKNOWN,
+    PeerConnected,
+    PeerDisconnected,
+    PeerMessage,
+    Propose,
+    QuorumReport,
+    ReportQuorum,
+)
 from quorum.raft.messages import encode_message
 from tests.support.scripted_voter import ScriptedVoter, formatted_storage
 
@@ -220,3 +229,45 @@ def test_bytes_that_are_no_message_change_nothing(data):
     voter.step(PeerMessage(2, 1, data))
     assert voter.halted is None
     assert voter.heard == []
+
+
+# What DescribeQuorum asks for
+
+
+def report_of(voter):
+    (report,) = [effect for effect in voter.step(ReportQuorum(5)) if isinstance(effect, QuorumReport)]
+    assert report.request_id == 5
+    return report
+
+
+def test_a_leader_reports_how_far_its_followers_are():
+    voter, term = leader()
+    voter.propose(1)
+    voter.acknowledges(2, term, voter.driver_end() + 1)
+    report = report_of(voter)
+    end = voter.driver_end() + 1
+    assert (report.leads, report.epoch, report.log_end_offset, report.high_watermark) == (
+        True,
+        term,
+        end,
+        end,
+    )
+    ahead, behind = report.followers
+    assert (ahead.replica_id, ahead.log_end_offset) == (2, end)
+    assert (behind.replica_id, behind.log_end_offset) == (3, end - 1)
+    assert ahead.last_caught_up_ms == ahead.last_fetch_ms == 1_700_000_000_000
+
+
+def test_a_follower_has_nothing_to_report():
+    assert report_of(follower()) == QuorumReport(5, leads=False)
+
+
+def test_a_new_leader_knows_nothing_of_its_followers():
+    voter, term = leader()
+    voter.says(2, "append_entries", term=term + 1, commit_index=0, entries=[], prevLogIdx=1, prevLogTerm=0)
+    term = voter.stand_for_election()
+    voter.says(2, "response_vote", term=term)
+    voter.acknowledges(2, term, voter.driver_end() + 1)
+    known, unknown = report_of(voter).followers
+    assert known.log_end_offset == voter.driver_end() + 1
+    assert (unknown.log_end_offset, unknown.last_fetch_ms, unknown.last_caught_up_ms) == (-1, -1, -1)

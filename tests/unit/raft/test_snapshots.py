@@ -118,6 +118,47 @@ def test_a_snapshot_is_taken_after_so_many_bytes():
     assert [path for path in storage.files() if path.endswith(".checkpoint")] == [snapshot], "it begins anew"
 
 
+def test_a_snapshot_is_taken_after_so_long_if_anything_was_applied():
+    storage = formatted_storage()
+    voter = ScriptedVoter(voters=1, storage=storage, snapshot_interval_s=60)
+    voter.step()
+    for number in range(3):
+        voter.propose(number)
+
+    def taken():
+        return [path for path in storage.files() if path.endswith(".checkpoint")]
+
+    voter.advance(30)
+    assert taken() == []
+    voter.advance(31)
+    first = taken()
+    assert len(first) == 1
+    voter.advance(120)
+    assert taken() == first, "nothing has changed since"
+    voter.propose(4)
+    voter.propose(5)
+    assert taken() != first
+
+
+def test_no_snapshot_is_taken_by_time_where_that_is_switched_off():
+    storage = formatted_storage()
+    voter = ScriptedVoter(voters=1, storage=storage, snapshot_interval_s=0)
+    voter.step()
+    for number in range(3):
+        voter.propose(number)
+    voter.advance(10**6)
+    assert not [path for path in storage.files() if path.endswith(".checkpoint")]
+
+
+@pytest.mark.parametrize("at", [0, 70_000, 140_000, 199_000])
+def test_the_block_that_is_damaged_is_named(at):
+    data = bytearray(encode_snapshot(Snapshot((b"x", 1, 1), (b"y", 2, 1), (1,), bytes(200_000))))
+    data[at] ^= 4
+    with pytest.raises(SnapshotError) as caught:
+        decode_snapshot(bytes(data))
+    assert caught.value.position <= at < caught.value.position + 64 * 1024
+
+
 def test_the_segments_behind_a_snapshot_are_dropped():
     storage = formatted_storage()
     voter = ScriptedVoter(voters=1, storage=storage, snapshot_every_entries=5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -284,3 +285,22 @@ async def test_whoever_is_known_stays_connected(serve, monkeypatch: pytest.Monke
     client = RpcClient(SECRET, one_connection)
     assert await client.call(await serve(wait), "m", {}, 5) == {}
     await client.close()
+
+
+async def test_a_caller_that_is_cut_off_in_the_middle_of_a_body_is_no_error(
+    serve, client: RpcClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = await serve(echo)
+    host, port = address.split(":")
+    async with aiohttp.ClientSession() as http:
+        session = await request_session(http, address, SECRET, random.Random(1))
+    headers = "".join(f"{name}: {value}\r\n" for name, value in session.sign("m", b"x" * 100).items())
+    _, writer = await asyncio.open_connection(host, int(port))
+    linger = struct.pack("ii", 1, 0)  # closing resets the connection
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.write(f"POST /rpc/m HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: 100\r\n\r\nbegun".encode())
+    await writer.drain()
+    assert await client.call(address, "m", {}, 5) == {"method": "m"}  # so what was begun is being read by now
+    writer.transport.abort()
+    assert await client.call(address, "m", {}, 5) == {"method": "m"}
+    assert caplog.records == []

@@ -33,14 +33,26 @@ class Voter:
     node_id: int
     events: asyncio.Queue[tuple[object, ...]] = field(default_factory=asyncio.Queue)
 
+    @property
+    def directory_id(self) -> bytes:
+        return b"directory of %3d" % self.node_id
+
     async def start(self, addresses: dict[int, str], secret: bytes = b"s", cluster: str = CLUSTER) -> None:
         listener = LinkListener(
-            connected=lambda peer, session: self.events.put_nowait(("connected", peer, session)),
+            connected=lambda peer, session, directory: self.events.put_nowait(
+                ("connected", peer, session, directory)
+            ),
             disconnected=lambda peer, session: self.events.put_nowait(("disconnected", peer, session)),
             received=lambda peer, session, data: self.events.put_nowait(("received", peer, session, data)),
         )
         self.links = RaftLinks(
-            self.node_id, addresses, cluster, secret, random.Random(self.node_id), listener
+            self.node_id,
+            addresses,
+            cluster,
+            self.directory_id,
+            secret,
+            random.Random(self.node_id),
+            listener,
         )
 
         async def no_calls(method: str, body: object) -> dict[str, object]:
@@ -80,8 +92,9 @@ async def pair(addresses: dict[int, str]) -> AsyncIterator[tuple[Voter, Voter]]:
 
 async def test_messages_arrive_in_order_both_ways(pair: tuple[Voter, Voter]) -> None:
     one, two = pair
-    _, session_one = await one.next("connected")
-    _, session_two = await two.next("connected")
+    _, session_one, directory_two = await one.next("connected")
+    _, session_two, directory_one = await two.next("connected")
+    assert (directory_one, directory_two) == (one.directory_id, two.directory_id)
     for number in range(200):
         one.links.send(2, session_one, b"one %d" % number)
         two.links.send(1, session_two, b"two %d" % number)
@@ -93,13 +106,13 @@ async def test_a_new_connection_is_a_new_session_and_the_old_one_is_dead(
     addresses: dict[int, str], pair: tuple[Voter, Voter]
 ) -> None:
     one, two = pair
-    _, first = await one.next("connected")
+    _, first, _ = await one.next("connected")
     await two.close()
     assert await one.next("disconnected") == (2, first)
     again = Voter(2)
     await again.start(addresses)
     try:
-        _, second = await one.next("connected")
+        _, second, _ = await one.next("connected")
         assert isinstance(first, int)
         assert isinstance(second, int)
         assert second > first
@@ -127,6 +140,21 @@ async def test_a_stranger_gets_no_link(addresses: dict[int, str], secret: bytes,
         assert stranger.events.empty()
     finally:
         for voter in (one, two, stranger):
+            await voter.close()
+
+
+async def test_voters_of_different_lists_get_no_link(addresses: dict[int, str]) -> None:
+    one, two, other = Voter(1), Voter(2), Voter(3)
+    fourth = f"127.0.0.1:{free_ports(1)[0]}"
+    await one.start(addresses)
+    await other.start({**addresses, 4: fourth})
+    await two.start(addresses)
+    try:
+        assert (await one.next("connected"))[0] == 2
+        assert (await two.next("connected"))[0] == 1
+        assert other.events.empty()
+    finally:
+        for voter in (one, two, other):
             await voter.close()
 
 

@@ -73,7 +73,7 @@ class ToyCluster:
         return self.controller if self.controller in self.running else None
 
     def image(self) -> Any:
-        topic = SimpleNamespace(partitions=[SimpleNamespace(isr=self.isr, replicas=list(self.hosts))])
+        topic = SimpleNamespace(partitions=[SimpleNamespace(isr=self.isr, elr=(), replicas=list(self.hosts))])
         return SimpleNamespace(topics={b"t": topic})
 
     def ailments(self, topics: list[str]) -> list[str]:

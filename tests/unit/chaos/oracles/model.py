@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
+from kraft.chaos.oracles.eligible_leaders import Defaults
 from kraft.chaos.oracles.metadata import CommittedMetadata, Entry
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_events import ReplicaEvents
@@ -13,6 +14,7 @@ from kraft.chaos.oracles.shadow_log import Batch
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.simulation import Simulation
 from partitions.records.builder import build_opaque_batch
+from quorum.metadata.delta import changed_partition
 from quorum.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from quorum.metadata.records import PartitionChange, Record
 
@@ -31,17 +33,18 @@ def batch_bytes(offset: int, *, epoch: int = 0, value: bytes = b"v") -> bytes:
 
 
 class Model:
-    """Replicas 1 (leader of epoch 0), 2 and 3, all in the ISR, all empty, min.insync.replicas 2."""
+    """Replicas 1 (leader of epoch 0), 2 and 3, all in the ISR, all empty."""
 
-    def __init__(self, *, unclean: bool = False) -> None:
+    def __init__(self, *, unclean: bool = False, min_isr: int = 2) -> None:
         self.verdicts = Verdicts(Simulation(1, trace=False))
-        self.metadata = CommittedMetadata(self.verdicts, unclean_default=unclean)
+        self.metadata = CommittedMetadata(self.verdicts, Defaults(unclean, min_isr))
+        self.features = {"eligible.leader.replicas.version": 1}
         self.running: dict[int, int] = {node: node for node in NODES}
         self.replication = Replication(self.verdicts, self.metadata, self.running.get)
         self.replicas = ReplicaEvents(self.verdicts, self.replication)
         self.quorum = Quorum(self.verdicts, self.metadata)
         self.disks: dict[int, list[bytes]] = {node: [] for node in NODES}
-        self.min_isr = 2
+        self.min_isr = min_isr
         self.state = PartitionImage(NODES, NODES, 1, 0, 0)
         self.brokers = {node: broker(node) for node in NODES}
         self.offset = -1
@@ -65,6 +68,7 @@ class Model:
             brokers=dict(self.brokers),
             topics={TOPIC_ID: topic},
             topic_ids={"orders": TOPIC_ID},
+            features=self.features,
         )
 
     def commit_metadata(self, *records: Record) -> None:
@@ -73,19 +77,19 @@ class Model:
         entry = Entry(self.offset, 1, b"%d" % self.offset, records or (PartitionChange(TOPIC_ID, 0),))
         self.metadata.committed(1, [entry], self.image())
 
-    def change(
-        self, *, isr: tuple[int, ...] | None = None, leader: int | None = None, recovering: int = 0
-    ) -> None:
-        """The quorum commits another ISR or leader."""
-        self.state = replace(
-            self.state,
-            isr=self.state.isr if isr is None else isr,
-            leader=self.state.leader if leader is None else leader,
-            leader_epoch=self.state.leader_epoch + (leader is not None),
-            partition_epoch=self.state.partition_epoch + 1,
-            leader_recovery_state=recovering,
-        )
-        self.commit_metadata()
+    def change(self, *records: Record, recovering: int | None = None, **fields: Any) -> None:
+        """The quorum commits another state of the partition, after these records in the same entry.
+
+        `fields` are those of a PartitionChange. If the ELR is not among them, it is what it has to be
+        while nobody restarts.
+        """
+        isr = fields.get("isr", self.state.isr)
+        if "elr" not in fields:
+            left = {*self.state.isr, *self.state.elr}.difference(isr)
+            fields["elr"] = tuple(sorted(left)) if len(isr) < self.min_isr and not recovering else ()
+        change = PartitionChange(TOPIC_ID, 0, leader_recovery_state=recovering, **fields)
+        self.state = changed_partition(self.state, change)
+        self.commit_metadata(*records, change)
 
     # -- logs
 

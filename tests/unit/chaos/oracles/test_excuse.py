@@ -8,7 +8,7 @@ from tests.unit.chaos.oracles.model import KEY, NODES, Model
 
 @pytest.fixture
 def model() -> Model:
-    return Model()
+    return Model(min_isr=1)
 
 
 def last_one_standing(model: Model) -> None:
@@ -31,7 +31,7 @@ def test_the_last_member_that_lost_its_tail_is_excused(model: Model) -> None:
     assert model.replication.has_excused_loss("orders", 0)
     assert list(model.verdicts.excuses) == [
         "orders-0: leader 1 of epoch 1 lacks batch 1-1 of epoch 0 and 1 more up to 2,"
-        " lost by all of the ISR (1,): power loss"
+        " lost by all of ISR and ELR (1,): power loss"
     ]
     assert model.replication.partitions[KEY].committed.high_watermark == 1
 
@@ -41,7 +41,6 @@ def test_it_is_excused_once_and_what_is_written_then_counts_again(model: Model) 
     model.lose(1, 1)
     come_back_as_leader(model, 1)
     model.append(1, 1, epoch=1, value=b"new")
-    model.min_isr = 1
     model.raise_leader(2, before=1, isr=(1,), epoch=1)
     model.replication.acknowledged(KEY, 1, [b"new"])
     model.cut(1, 1)
@@ -66,6 +65,28 @@ def test_all_members_that_lost_it_are_an_excuse(model: Model) -> None:
     come_back_as_leader(model, 1)
     assert model.oracles == ["leader-completeness"]
     assert len(model.verdicts.excuses) == 1, "the last record was lost by both, the middle one by one"
+
+
+def test_an_eligible_leader_replica_that_still_has_it_is_no_excuse() -> None:
+    model = Model(min_isr=2)
+    last_one_standing(model)
+    assert model.state.elr == (2, 3)
+    model.lose(1, 1)
+    come_back_as_leader(model, 1)
+    assert model.oracles == ["leader-completeness"]
+    assert not model.verdicts.excuses
+
+
+def test_isr_and_elr_that_all_lost_it_are_an_excuse() -> None:
+    model = Model(min_isr=2)
+    model.committed(3)
+    model.change(isr=(1, 2))
+    model.change(isr=(1,))
+    model.lose(1, 1)
+    model.lose(2, 1)
+    come_back_as_leader(model, 1)
+    assert model.oracles == []
+    assert len(model.verdicts.excuses) == 1
 
 
 def test_what_was_copied_back_is_there_and_its_loss_is_no_excuse(model: Model) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quorum.metadata.records import RegisterBroker
 from tests.unit.chaos.oracles.model import KEY, NODES, TOPIC_ID, Model
 
 
@@ -38,12 +39,13 @@ def test_strong_isr_wants_min_insync_replicas(model: Model) -> None:
     model.append(0, 1)
     model.change(isr=(1,))
     model.raise_leader(1, isr=(1,))
-    assert model.oracles == ["strong-isr"]
+    assert model.oracles == ["leader-candidate-completeness", "strong-isr"]
 
 
 def test_strong_isr_takes_the_isr_that_the_leader_knows_for_its_size(model: Model) -> None:
     """A follower was fenced a moment ago: its leader does not know yet, and both have the record."""
     model.append(0, 1, 2)
+    model.change(isr=(1, 2))
     model.change(isr=(1,))
     model.raise_leader(1, isr=(1, 2))
     assert model.oracles == []
@@ -190,6 +192,7 @@ def test_an_unclean_leader_may_lack_records_where_that_is_allowed() -> None:
 
 
 def test_an_unclean_election_that_is_not_allowed_is_a_violation(model: Model) -> None:
+    model.change(isr=(1, 2))
     model.change(isr=(3,), leader=3, recovering=1)
     assert model.oracles == ["leader-completeness"]
 
@@ -213,7 +216,8 @@ def test_an_acknowledged_record_may_be_gone_with_its_topic(model: Model) -> None
     assert model.oracles == []
 
 
-def test_a_record_that_no_member_has_any_more_is_lost(model: Model) -> None:
+def test_a_record_that_no_member_has_any_more_is_lost() -> None:
+    model = Model(min_isr=1)
     model.committed(1)
     model.change(isr=(1,))
     model.running.pop(1)
@@ -222,6 +226,38 @@ def test_a_record_that_no_member_has_any_more_is_lost(model: Model) -> None:
 
 
 # -- leader-candidate-completeness
+
+
+def test_an_eligible_leader_replica_has_what_is_committed(model: Model) -> None:
+    model.committed(1)
+    model.change(isr=(1, 2))
+    model.change(isr=(1,))
+    model.append(1, 1)
+    model.min_isr = 1
+    model.raise_leader(2, before=1, isr=(1,))
+    assert model.oracles == ["leader-candidate-completeness"]
+    assert "2 of ISR and ELR (1, 2) lacks batch 1-1" in str(model.verdicts.violations[0])
+
+
+def test_an_eligible_leader_replica_keeps_what_is_committed(model: Model) -> None:
+    model.committed(2)
+    model.change(isr=(1, 2))
+    model.change(isr=(1,))
+    model.cut(2, 1)
+    assert model.oracles == ["leader-candidate-completeness"]
+
+
+def test_an_eligible_leader_replica_counts_once_it_has_registered(model: Model) -> None:
+    model.committed(2)
+    model.change(isr=(1,))
+    model.lose(2, 1)
+    model.restart(2)
+    model.change(isr=(), leader=-1)
+    assert model.oracles == []
+    model.restart(2, epoch=50)
+    registration = RegisterBroker(2, bytes(16), (), None, (), previous_broker_epoch=2)
+    model.change(registration, isr=(1,), leader=1)
+    assert model.oracles == ["leader-candidate-completeness"]
 
 
 def test_a_member_that_truncates_what_is_committed_is_no_candidate(model: Model) -> None:

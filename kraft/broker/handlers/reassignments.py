@@ -1,0 +1,168 @@
+"""AlterPartitionReassignments (45) and ListPartitionReassignments (46): forwarded to the active
+controller (KIP-455).
+
+The list, too, is the controller's and not this broker's metadata: whoever asks whether a reassignment
+that was just accepted is done must not be told by a broker that has not heard of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from kraft.broker.handlers.forwarding import error_code, failed_query, refusal, timeout_s, too_long, too_many
+from kraft.broker.request import Request
+from kraft.broker.services import BrokerServices
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from quorum.rpc import admin_messages as admin
+from quorum.rpc.envelope import RpcError
+
+MAX_REPLICAS = 100_000
+"""In the targets of one request."""
+
+
+async def handle_alter_partition_reassignments(
+    services: BrokerServices, request: Request[AlterPartitionReassignmentsRequest]
+) -> AlterPartitionReassignmentsResponse:
+    """Answers AlterPartitionReassignments when the moves are begun or cancelled, not when they are done."""
+    body = request.body
+    if problem := _too_large(body):
+        return AlterPartitionReassignmentsResponse(error_code=problem[0], error_message=problem[1])
+    if problem := _problem(body):
+        return _failed(body, problem)
+    call = admin.AlterPartitionReassignmentsRequest(
+        tuple(
+            admin.TopicReassignments(
+                topic.name,
+                tuple(
+                    admin.PartitionReassignment(
+                        partition.partition_index,
+                        None if partition.replicas is None else tuple(partition.replicas),
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in body.topics
+        ),
+        body.allow_replication_factor_change,
+    )
+    try:
+        answer = await services.controller.call(
+            call, admin.AlterPartitionReassignmentsResponse, timeout_s=timeout_s(body.timeout_ms)
+        )
+    except RpcError as error:
+        return _failed(body, refusal(error))
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=body.allow_replication_factor_change,
+        responses=_by_topic(
+            (
+                result.topic,
+                ReassignablePartitionResponse(
+                    partition_index=result.partition,
+                    error_code=error_code(result.error),
+                    error_message=result.message,
+                ),
+            )
+            for result in answer.partitions
+        ),
+    )
+
+
+def _too_large(body: AlterPartitionReassignmentsRequest) -> tuple[ErrorCode, str] | None:
+    partitions = [partition for topic in body.topics for partition in topic.partitions]
+    replicas = sum(len(partition.replicas or ()) for partition in partitions)
+    return (
+        too_many(len(partitions), "partitions")
+        or too_many(replicas, "replicas", MAX_REPLICAS)
+        or too_many(len(body.topics), "topics")
+        or too_long(topic.name for topic in body.topics)
+    )
+
+
+def _problem(body: AlterPartitionReassignmentsRequest) -> tuple[ErrorCode, str] | None:
+    named = Counter(
+        (topic.name, partition.partition_index) for topic in body.topics for partition in topic.partitions
+    )
+    twice = [partition for partition, count in named.items() if count > 1]
+    if twice:
+        topic, number = twice[0]
+        return ErrorCode.INVALID_REQUEST, f"partition {topic}-{number} is named more than once"
+    return None
+
+
+def _failed(
+    body: AlterPartitionReassignmentsRequest, error: tuple[ErrorCode, str]
+) -> AlterPartitionReassignmentsResponse:
+    code, message = error
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=body.allow_replication_factor_change,
+        error_code=code,
+        error_message=message,
+        responses=_by_topic(
+            (
+                topic.name,
+                ReassignablePartitionResponse(
+                    partition_index=partition.partition_index, error_code=code, error_message=message
+                ),
+            )
+            for topic in body.topics
+            for partition in topic.partitions
+        ),
+    )
+
+
+def _by_topic(
+    results: Iterable[tuple[str, ReassignablePartitionResponse]],
+) -> list[ReassignableTopicResponse]:
+    topics: dict[str, ReassignableTopicResponse] = {}
+    for name, result in results:
+        topics.setdefault(name, ReassignableTopicResponse(name=name)).partitions.append(result)
+    return list(topics.values())
+
+
+async def handle_list_partition_reassignments(
+    services: BrokerServices, request: Request[ListPartitionReassignmentsRequest]
+) -> ListPartitionReassignmentsResponse:
+    """Answers ListPartitionReassignments."""
+    body = request.body
+    named = body.topics or ()
+    if problem := (
+        too_many(sum(len(topic.partition_indexes) for topic in named), "partitions")
+        or too_many(len(named), "topics")
+        or too_long(topic.name for topic in named)
+    ):
+        return ListPartitionReassignmentsResponse(error_code=problem[0], error_message=problem[1])
+    call = admin.ListPartitionReassignmentsRequest(
+        None
+        if body.topics is None
+        else tuple(admin.TopicPartitions(topic.name, tuple(topic.partition_indexes)) for topic in body.topics)
+    )
+    try:
+        answer = await services.controller.call(
+            call, admin.ListPartitionReassignmentsResponse, timeout_s=timeout_s(body.timeout_ms)
+        )
+    except RpcError as error:
+        code, message = failed_query(error)
+        return ListPartitionReassignmentsResponse(error_code=code, error_message=message)
+    topics: dict[str, OngoingTopicReassignment] = {}
+    for ongoing in answer.partitions:
+        topic = topics.setdefault(ongoing.topic, OngoingTopicReassignment(name=ongoing.topic))
+        topic.partitions.append(
+            OngoingPartitionReassignment(
+                partition_index=ongoing.partition,
+                replicas=list(ongoing.replicas),
+                adding_replicas=list(ongoing.adding_replicas),
+                removing_replicas=list(ongoing.removing_replicas),
+            )
+        )
+    return ListPartitionReassignmentsResponse(topics=list(topics.values()))

@@ -1,0 +1,179 @@
+"""KIP-966 as it must show in every committed record: who stays eligible for leadership, and who is elected.
+
+Judges eligible-leaders (the ELR after each change of a partition is exactly what the rules make of the
+state before) and, of unclean elections, leader-completeness: one is right only where the topic allows it,
+or if it takes the last known leader when nobody is in the ISR or the ELR. The rules are spelled out here
+a second time: a judge does not ask the code that it judges. Pure; owned by `metadata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kraft.chaos.history import TopicKey
+from kraft.chaos.oracles import events
+from kraft.chaos.verdict import Verdicts
+from quorum.metadata.delta import changed_partition
+from quorum.metadata.image import MetadataImage, PartitionImage
+from quorum.metadata.records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    Config,
+    FeatureLevel,
+    Partition,
+    PartitionChange,
+    Record,
+    RegisterBroker,
+    UnregisterBroker,
+)
+
+ELR_FEATURE = "eligible.leader.replicas.version"
+MIN_ISR = "min.insync.replicas"
+
+
+class Defaults(NamedTuple):
+    """What the nodes' own configuration says, for topics without a config of their own."""
+
+    unclean: bool = False
+    min_insync_replicas: int = 1
+
+
+class EligibleLeaders:
+    """Follows one entry after the other; `where` names a partition for people."""
+
+    def __init__(self, verdicts: Verdicts, where: Callable[[TopicKey], str], defaults: Defaults) -> None:
+        self._verdicts = verdicts
+        self._where = where
+        self._defaults = defaults
+        self._unclean: set[tuple[TopicKey, int]] = set()
+
+    def is_unclean(self, key: TopicKey, leader_epoch: int) -> bool:
+        """Whether the leader of this epoch was elected although it was neither in the ISR nor in the ELR."""
+        return (key, leader_epoch) in self._unclean
+
+    def allows_unclean(self, image: MetadataImage, key: TopicKey) -> bool:
+        """Whether the topic asks for an unclean election rather than no leader."""
+        value = _config(image, key, "unclean.leader.election.enable")
+        return self._defaults.unclean if value is None else value.strip().lower() == "true"
+
+    def follow(self, base: MetadataImage, entries: Sequence[Sequence[Record]], image: MetadataImage) -> None:
+        """Entries of records were committed one after the other, from `base` to `image`."""
+        states: dict[TopicKey, PartitionImage] = {}
+        settled = not any(isinstance(record, Config | FeatureLevel) for entry in entries for record in entry)
+        for entry in entries:
+            reborn = frozenset(_who_lost_its_place(base, entry))
+            for record in entry:
+                if isinstance(record, Partition):
+                    states[record.topic_id, record.partition] = _created(record)
+                elif isinstance(record, PartitionChange):
+                    key = (record.topic_id, record.partition)
+                    before = states.get(key) or base.partition(*key)
+                    if before is not None:
+                        after = states[key] = changed_partition(before, record)
+                        self._judge(image, key, before, after, reborn, settled=settled)
+            if reborn and _has_elr(base) and _has_elr(image):
+                self._judge_restarts(image, states, reborn)
+
+    def _judge(
+        self,
+        image: MetadataImage,
+        key: TopicKey,
+        before: PartitionImage,
+        after: PartitionImage,
+        reborn: frozenset[int],
+        *,
+        settled: bool,
+    ) -> None:
+        happened, where = self._verdicts.happened, self._where(key)
+        unclean = after.leader >= 0 and after.leader not in {*before.isr, *before.elr}
+        if unclean:
+            self._judge_unclean(image, key, before, after, reborn)
+        elif after.leader in before.elr and after.leader not in before.isr:
+            happened(events.ELR_ELECTION, f"{where}: leader {after.leader}")
+        entered = [member for member in after.elr if member not in before.elr]
+        if entered:
+            happened(events.ELR_ENTERED, f"{where}: {entered}, ISR {after.isr}")
+        if not settled:
+            return  # the rules may have changed between these records
+        expected: set[int] = set()
+        if _has_elr(image) and not unclean and len(after.isr) < self._min_isr(image, key, after):
+            expected = {*before.isr, *before.elr}.difference(after.isr, reborn) & set(after.replicas)
+        if set(after.elr) != expected:
+            self._verdicts.violated(
+                "eligible-leaders",
+                f"{where}: from ISR {before.isr}, ELR {before.elr} to ISR {after.isr} the ELR becomes {after.elr}"
+                f" and should be {sorted(expected)}",
+            )
+
+    def _judge_unclean(
+        self,
+        image: MetadataImage,
+        key: TopicKey,
+        before: PartitionImage,
+        after: PartitionImage,
+        reborn: frozenset[int],
+    ) -> None:
+        self._unclean.add((key, after.leader_epoch))
+        self._verdicts.happened(events.UNCLEAN_ELECTION, f"{self._where(key)}: leader {after.leader}")
+        nobody_left = {*before.isr, *before.elr} <= reborn
+        if _has_elr(image) and nobody_left and before.last_known_elr == (after.leader,):
+            self._verdicts.happened(events.LAST_KNOWN_LEADER, f"{self._where(key)}: {after.leader}")
+        elif not self.allows_unclean(image, key):
+            self._verdicts.violated(
+                "leader-completeness",
+                f"{self._where(key)}: an unclean election of {after.leader}, which the topic does not allow; the"
+                f" ISR was {before.isr}, the ELR {before.elr}, the last known leader {before.last_known_elr}",
+            )
+
+    def _judge_restarts(
+        self, image: MetadataImage, states: dict[TopicKey, PartitionImage], reborn: frozenset[int]
+    ) -> None:
+        for topic in image.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                key = (topic.topic_id, number)
+                state = states.get(key, partition)
+                members = reborn.intersection((*state.isr, *state.elr))
+                if members:
+                    self._verdicts.violated(
+                        "eligible-leaders",
+                        f"{self._where(key)}: {sorted(members)} left for good or stopped uncleanly, and the ISR is"
+                        f" {state.isr}, the ELR {state.elr}",
+                    )
+
+    def _min_isr(self, image: MetadataImage, key: TopicKey, partition: PartitionImage) -> int:
+        value = _config(image, key, MIN_ISR)
+        wanted = self._defaults.min_insync_replicas if value is None else int(value)
+        return min(wanted, len(partition.replicas))
+
+
+def _has_elr(image: MetadataImage) -> bool:
+    return image.features.get(ELR_FEATURE, 0) > 0
+
+
+def _config(image: MetadataImage, key: TopicKey, name: str) -> str | None:
+    """A topic's own value, else that of all brokers."""
+    topic = image.topics.get(key[0])
+    own = None if topic is None else image.config(TOPIC_RESOURCE, topic.name).get(name)
+    return image.config(BROKER_RESOURCE, "").get(name) if own is None else own
+
+
+def _who_lost_its_place(base: MetadataImage, records: Sequence[Record]) -> list[int]:
+    """Brokers that register anew in this entry, without having stopped cleanly under their last registration,
+    and those that leave for good.
+    """
+    found = []
+    for record in records:
+        if isinstance(record, RegisterBroker):
+            known = base.brokers.get(record.broker_id)
+            if known is None or record.previous_broker_epoch != known.epoch:
+                found.append(record.broker_id)
+        elif isinstance(record, UnregisterBroker):
+            found.append(record.broker_id)
+    return found
+
+
+def _created(record: Partition) -> PartitionImage:
+    return PartitionImage(
+        record.replicas, record.isr, record.leader, record.leader_epoch, record.partition_epoch
+    )

@@ -1,0 +1,247 @@
+"""All voters of a simulated quorum, the network between them, their faults, their operators and judges.
+
+Everything random comes from one seed, in streams of their own for each part; time is the scheduler's. The
+first broken promise ends the run with a `Violation`. Made by `run`, or by a directed story that moves the
+links and voters itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from crc32c import crc32c
+
+from kraft.chaos.quorum import counters
+from kraft.chaos.quorum.controller import Answer
+from kraft.chaos.quorum.faults import TICK_S, FaultDriver
+from kraft.chaos.quorum.judge import RaftJudge, Violation
+from kraft.chaos.quorum.links import Links
+from kraft.chaos.quorum.metadata_judge import MetadataJudge
+from kraft.chaos.quorum.operators import BROKERS, Broker, Operator
+from kraft.chaos.quorum.settings import CALM_MAX_S, Settings
+from kraft.chaos.quorum.voter import Voter
+from kraft.chaos.world.scheduler import Scheduler
+from kraft.chaos.world.trace import Trace
+from quorum.raft.events import (
+    Committed,
+    LeaderChanged,
+    PeerConnected,
+    ProposalOutcome,
+    RaftEffect,
+    SendToPeer,
+)
+from quorum.raft.storage import RaftStorageError
+
+REQUEST_S = (0.000_5, 0.02)
+"""How long a request or its answer takes between an operator and a voter."""
+POLL_S = 0.05
+LAST = b"the last proposal"
+
+
+class Quorum:
+    """One run."""
+
+    def __init__(self, seed: int, settings: Settings | None = None) -> None:
+        self.seed = seed
+        self.settings = settings or Settings()
+        self.scheduler = Scheduler(Trace())
+        self.coverage: Counter[str] = Counter()
+        self.judge = RaftJudge()
+        self.metadata = MetadataJudge(self.happened)
+        self.candidacies: set[int] = set()
+        self.ids = list(range(1, self.settings.voters + 1))
+        self.voters = {node_id: Voter(self, node_id) for node_id in self.ids}
+        self.links = Links(
+            self.scheduler,
+            Random(f"{seed}/links"),
+            self.settings,
+            dict(self.voters),
+            self.happened,
+            self._introduced,
+        )
+        self.faults = FaultDriver(self, Random(f"{seed}/faults"))
+        self._rng = Random(f"{seed}/work")
+        self.brokers: list[Broker] = []
+        self.operators: list[Operator] = []
+        self._requests = 0
+        self._proposals = 0
+
+    # -- what voters, links and faults need
+
+    @property
+    def now_s(self) -> float:
+        return self.scheduler.now
+
+    def happened(self, what: str, times: int = 1) -> None:
+        """Counts an event."""
+        self.coverage[what] += times
+
+    def note(self, node_id: int, effect: RaftEffect) -> None:
+        """Every effect that leaves a lane goes into the trace: its digest is the run's fingerprint."""
+        note = self.scheduler.trace.note
+        if isinstance(effect, SendToPeer):
+            note(self.now_s, node_id, "to", effect.peer_id, crc32c(effect.data))
+        elif isinstance(effect, Committed):
+            note(self.now_s, node_id, "committed", effect.image[0], effect.image[1].hex())
+        elif isinstance(effect, LeaderChanged):
+            note(self.now_s, node_id, "leader", effect.leader_id, effect.epoch, effect.active)
+        elif isinstance(effect, ProposalOutcome):
+            note(self.now_s, node_id, "outcome", effect.request_id, effect.offset, effect.error)
+
+    def send(self, sender: int, effect: SendToPeer) -> None:
+        self.links.send(sender, effect)
+
+    def led(self, node_id: int) -> None:
+        self.faults.newly_leads(self.voters[node_id])
+
+    def died(self, voter: Voter) -> None:
+        self.faults.died(voter)
+
+    def forget(self, voter: Voter) -> None:
+        self.judge.forget(voter.node_id)
+
+    def is_recorded(self, voter: Voter, *, besides: Voter) -> bool:
+        """Whether somebody else than `besides` knows that the voter's disk is recorded."""
+        return any(
+            other.is_up and other.image.voters.get(voter.node_id) == voter.directory_id
+            for other in self.voters.values()
+            if other is not besides
+        )
+
+    def doubt(self, voter: Voter) -> None:
+        self.judge.forget_acknowledgements(voter.node_id)
+
+    def _introduced(self, to: int, peer: int, session: int) -> PeerConnected:
+        """What the handshake of two voters would have proved."""
+        return PeerConnected(peer, session, self.voters[peer].directory_id)
+
+    # -- work
+
+    def ask(self, node_id: int, request: Any, answer: Answer) -> None:
+        """Carries a request to a voter and its answer back, each in its time."""
+
+        def answered(response: Any, error: str | None) -> None:
+            self.scheduler.call_kernel(self._rng.uniform(*REQUEST_S), answer, response, error)
+
+        self.scheduler.call_kernel(self._rng.uniform(*REQUEST_S), self.voters[node_id].ask, request, answered)
+
+    def propose(self, voter: Voter, data: bytes) -> None:
+        """Bare bytes to one voter's driver."""
+        self._requests += 1
+        voter.propose(self._requests, data)
+
+    def _propose_bytes(self) -> None:
+        for voter in self.voters.values():
+            if voter.active and self._rng.random() < self.settings.propose:
+                for _ in range(self._rng.choice((1, 1, 1, 3, 8))):
+                    self._proposals += 1
+                    size = self._rng.choice((5, 40, 90))
+                    self.propose(voter, b"%d:" % self._proposals + bytes(size))
+
+    def _employ(self) -> None:
+        """Brokers and operators, for the workload of topics."""
+
+        def caller(name: str) -> tuple[Scheduler, Random, list[int], Quorum]:
+            return self.scheduler, Random(f"{self.seed}/{name}"), self.ids, self
+
+        self.brokers = [Broker(number, *caller(f"broker {number}")) for number in range(101, 101 + BROKERS)]
+        self.operators = [
+            Operator(number, self.metadata, self.happened, *caller(f"operator {number}"))
+            for number in range(self.settings.clients)
+        ]
+        for broker in self.brokers:
+            broker.register()
+        for operator in self.operators:
+            operator.act()
+
+    # -- a run
+
+    def start(self) -> None:
+        """Starts all voters and connects them."""
+        for voter in self.voters.values():
+            voter.start()
+        for a, b in self.links.pairs():
+            self.links.connect(a, b)
+
+    def run_until(
+        self, when_s: float, done: Callable[[], bool] = lambda: False, poll_s: float = POLL_S
+    ) -> bool:
+        """Plays on until an instant, or until `done` says so, which is asked now and then."""
+        while self.now_s < when_s:
+            if done():
+                return True
+            self.scheduler.run(min(when_s, self.now_s + poll_s))
+        return done()
+
+    def leader(self) -> Voter | None:
+        """The one active leader, if there is one."""
+        active = [voter for voter in self.voters.values() if voter.active]
+        return active[0] if len(active) == 1 else None
+
+    def play(self) -> None:
+        """Faults for a while, then calm; judges at the end that everything has come together."""
+        try:
+            self.start()
+            if self.settings.workload == "topics":
+                self._employ()
+            self._tick()
+            self.scheduler.run(self.settings.virtual_s)
+            self.calm_down()
+            self._come_together()
+        except RaftStorageError as error:
+            raise Violation("halted", f"a voter cannot start: {error}") from error
+
+    def _tick(self) -> None:
+        self.links.disturb()
+        if not self.faults.calm:
+            self.faults.strike()
+            if self.settings.workload == "bytes":
+                self._propose_bytes()
+        self.scheduler.call_kernel(TICK_S, self._tick)
+
+    def calm_down(self) -> None:
+        """No further fault strikes."""
+        self.faults.calm = self.links.calm = True
+        for voter in self.voters.values():
+            voter.calm_down()
+        for broker in self.brokers:
+            broker.calm_down()
+        for operator in self.operators:
+            operator.stopping = True
+
+    def _come_together(self) -> None:
+        """A quorum without faults elects, answers everything, and all voters become equal."""
+        deadline_s = self.now_s + CALM_MAX_S
+        if not self.run_until(deadline_s, lambda: all(operator.idle for operator in self.operators)):
+            raise Violation("liveness", "operators were not answered after the faults had stopped")
+        while self.settings.workload == "bytes" and LAST not in self.judge.acknowledged.values():
+            leader = self.leader()
+            if self.now_s >= deadline_s:
+                raise Violation("liveness", "nobody committed a proposal after the faults had stopped")
+            if leader is not None and not leader.pending:
+                self.propose(leader, LAST)
+            self.run_until(self.now_s + POLL_S)
+        if not self.run_until(deadline_s, self._is_together):
+            ends = {voter.node_id: voter.applied for voter in self.voters.values()}
+            raise Violation("liveness", f"the voters did not come together: {ends}")
+        self._judge_end()
+
+    def _is_together(self) -> bool:
+        """Everything that anybody has in its log is applied by everybody, and acknowledged."""
+        drivers = [voter.driver for voter in self.voters.values()]
+        ends = {voter.applied for voter in self.voters.values()}
+        ends |= {driver._node.log_end() for driver in drivers if driver is not None}
+        answered = not any(voter.pending for voter in self.voters.values())
+        return all(drivers) and len(ends) == 1 and answered
+
+    def _judge_end(self) -> None:
+        self.happened(counters.SPLIT_TERM, len(self.candidacies - self.judge.leaders.keys()))
+        self.judge.check_end()
+        if self.settings.workload == "bytes":
+            return
+        for voter in self.voters.values():
+            self.metadata.compare_image(voter.node_id, voter.image.offset, voter.image, always=True)
+            self.metadata.check_end(voter.image)

@@ -1,0 +1,375 @@
+"""One simulated voter: a disk that lives on, and lives that end: driver, lane and controller.
+
+The lane has its own pace: a step takes as long as its fsyncs, what it returns leaves only then (a crash in
+between takes it along), and the controller hears of it later still. Owned by `quorum`, struck by `faults`.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+from kraft.chaos.quorum import counters
+from kraft.chaos.quorum.controller import CLUSTER_ID, Answer, Controller
+from kraft.chaos.quorum.judge import RaftJudge, Violation
+from kraft.chaos.quorum.machine import INNER, Application, WatchedMachine
+from kraft.chaos.quorum.metadata_judge import MetadataJudge
+from kraft.chaos.quorum.settings import Settings
+from kraft.chaos.quorum.witness import Witness
+from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.scheduler import Scheduler
+from kraft.chaos.world.storage import DiskTiming, Storage, TornOperation
+from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from quorum.metadata.image import EMPTY, MetadataImage
+from quorum.raft.config import DIRECTORY_ID_BYTES, RaftConfig
+from quorum.raft.driver import RaftDriver
+from quorum.raft.events import (
+    Propose,
+    RaftEffect,
+    RaftEvent,
+    SendToPeer,
+)
+from quorum.raft.storage import RaftStorageError, open_partition_log
+
+DATA = "/data"
+EPOCH_S = 100.0
+"""Where the drivers' clocks begin."""
+SLOW_S = (0.1, 0.9)
+CONTROLLER_TICK_S = 0.1
+
+
+class World(Protocol):
+    """What a voter needs of the world around it."""
+
+    seed: int
+    settings: Settings
+    scheduler: Scheduler
+    judge: RaftJudge
+    metadata: MetadataJudge
+    ids: list[int]
+    candidacies: set[int]
+
+    def happened(self, what: str, times: int = 1) -> None: ...
+
+    def note(self, node_id: int, effect: RaftEffect) -> None: ...
+
+    def send(self, sender: int, effect: SendToPeer) -> None: ...
+
+    def led(self, node_id: int) -> None: ...
+
+    def died(self, voter: Voter) -> None:
+        """The voter's process has ended by itself; somebody starts it again."""
+
+
+@dataclass
+class Injury:
+    """A fault of the disk that this life meets on its way: it dies of it."""
+
+    operations_left: int | None = None
+    torn: float = 0.0
+    syncs_left: int | None = None
+    struck: str = field(default="")
+
+
+class Voter:
+    """See the module's text."""
+
+    def __init__(self, world: World, node_id: int) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.rng = Random(f"{world.seed}/voter {node_id}")
+        self.storage = Storage(Random(f"{world.seed}/disk {node_id}"), timing=self._timing())
+        self.storage.before_operation = self._before_operation
+        self.storage.sync_failure = self._sync_failure
+        self.directory_id = b""
+        self.incarnation = 0
+        self.driver: RaftDriver | None = None
+        self.controller: Controller | None = None
+        self.active = False
+        self.applied = 1
+        self.steps = 0
+        self.injury = Injury()
+        self.paused_until_s = 0.0
+        self.pending: dict[int, bytes] = {}
+        self.format()
+
+    def _timing(self) -> DiskTiming:
+        return DiskTiming(hiccup_odds=self.world.settings.faults.slow_fsync, hiccup_s=SLOW_S)
+
+    # -- life
+
+    @property
+    def is_up(self) -> bool:
+        return self.driver is not None
+
+    @property
+    def image(self) -> MetadataImage:
+        """What this voter has applied; empty for bare bytes."""
+        image = self._machine.image[2]
+        return image if isinstance(image, MetadataImage) else EMPTY
+
+    @property
+    def log_end(self) -> int:
+        """Index of the last entry in its log; 0 while it is down."""
+        return 0 if self.driver is None else self.driver._node.log_end()
+
+    def format(self) -> None:
+        """An empty, formatted disk, as an operator prepares it for a new voter."""
+        self.storage.wipe()
+        self.directory_id = self.rng.randbytes(DIRECTORY_ID_BYTES)
+        self.storage.make_dirs(DATA)
+        life = Incarnation(self.world.scheduler, f"format-{self.node_id}", self.incarnation)
+        text = base64.urlsafe_b64encode(self.directory_id).decode().rstrip("=")
+        identity = MetaProperties(CLUSTER_ID, self.node_id, text)
+        injury, self.injury = self.injury, Injury()
+        write_meta_properties(self._disk(life), DATA, identity)
+        self.storage.sync_everything()
+        self.injury = injury
+
+    def _disk(self, life: Incarnation) -> SimulatedDisk:
+        return SimulatedDisk(self.storage, life, self.rng.uniform)
+
+    def start(self) -> None:
+        """A new life. Raises RaftStorageError if it refuses to begin; with an injury it may end at once."""
+        world, self.incarnation = self.world, self.incarnation + 1
+        self._life = Incarnation(world.scheduler, f"voter-{self.node_id}", self.incarnation)
+        self._journal_disk = self._disk(self._life)
+        self._machine = WatchedMachine(INNER[world.settings.workload]())
+        self._inbox: list[RaftEvent] = []
+        self._witness = Witness(self.world, self)
+        self._busy = False
+        self._due_s = self._told_s = self._posted_s = 0.0
+        self._halted = ""
+        self.paused_until_s = 0.0
+        self.active = False
+        self.applied = 1
+        before = self._journal_bytes()
+        try:
+            driver = self._open()
+        except (OSError, RaftStorageError):
+            if not self.injury.struck:
+                raise
+            world.happened(counters.RECOVERY_CUT_SHORT)
+            world.died(self)
+            return
+        if self._journal_bytes() < before:
+            world.happened(counters.TORN_TAIL)
+        self.driver = driver
+        node, journal = driver._node, driver._journal
+        world.judge.restarted(self.node_id, node.term(), journal.getVotedForNodeId(), journal)
+        self.controller = None
+        if world.settings.workload == "topics":
+            self.controller = Controller(
+                Random(f"{world.seed}/controller {self.node_id}.{self.incarnation}"),
+                world.metadata,
+                self._propose_later,
+                lambda: int(world.scheduler.now * 1000),
+                world.happened,
+            )
+            self._at(CONTROLLER_TICK_S, self._tick_controller)
+        self._wake_in(0.0)
+
+    def _open(self) -> RaftDriver:
+        scheduler, settings = self.world.scheduler, self.world.settings
+        return RaftDriver(
+            config=RaftConfig(
+                node_id=self.node_id,
+                voters={voter: f"host:{voter}" for voter in self.world.ids},
+                cluster_id=CLUSTER_ID,
+                directory=DATA,
+                directory_id=self.directory_id if settings.workload == "topics" else None,
+                timing=settings.timing,
+                snapshot_every_entries=settings.snapshot_every_entries,
+                snapshot_chunk_bytes=settings.snapshot_chunk_bytes,
+                append_bytes=settings.append_bytes,
+                max_pending_proposals=settings.max_pending_proposals,
+            ),
+            disk=self._journal_disk,
+            clock=lambda: EPOCH_S + scheduler.now,
+            wall_ms=lambda: int(scheduler.now * 1000),
+            rng=Random(f"{self.world.seed}/raft {self.node_id}.{self.incarnation}"),
+            halt=self._halt,
+            state_machine=self._machine,
+            log_factory=partial(open_partition_log, segment_bytes=settings.segment_bytes),
+        )
+
+    def _journal_bytes(self) -> int:
+        return sum(len(data) for path, data in self.storage.files().items() if path.endswith(".log"))
+
+    def end(self, *, power_loss: bool) -> None:
+        """The process is gone, and with `power_loss` what no fsync had covered."""
+        self._life.end()
+        self.driver = self.controller = None
+        self.active = False
+        self.injury = Injury()
+        self.pending.clear()
+        if power_loss:
+            self.storage.lose_power()
+
+    def calm_down(self) -> None:
+        """Nothing that was about to strike this voter does."""
+        if not self.injury.struck:
+            self.injury = Injury()
+        self.paused_until_s = 0.0
+        self.storage.timing = DiskTiming()
+
+    def _halt(self, reason: str) -> None:
+        self._halted = self._halted or reason
+
+    # -- faults of the disk
+
+    def _before_operation(self, kind: str, path: str) -> None:
+        injury = self.injury
+        if injury.operations_left is None or kind in ("read", "exists", "list", "lock"):
+            return
+        injury.operations_left -= 1
+        if injury.operations_left < 0:
+            injury.struck = counters.CUT_SHORT
+            if injury.torn and kind in ("append", "write"):
+                self.world.happened(counters.TORN_WRITE)
+                raise TornOperation(injury.torn, self._end_life)
+            self._end_life()
+
+    def _end_life(self) -> None:
+        self._life.end()
+
+    def _sync_failure(self, path: str) -> int:
+        injury = self.injury
+        if injury.syncs_left is None or injury.struck:
+            return 0
+        injury.syncs_left -= 1
+        if injury.syncs_left >= 0:
+            return 0
+        injury.struck = counters.FSYNC_ERROR
+        return errno.EIO
+
+    # -- the lane
+
+    def post(self, event: RaftEvent) -> None:
+        """Puts an event into the lane's inbox; without effect on a voter that is down."""
+        if self.driver is not None:
+            self._inbox.append(event)
+            if not self._busy:
+                self._wake_in(0.0)
+
+    def _at(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
+        """In this life only, and not while the process stands still."""
+        self.world.scheduler.call_kernel(delay_s, self._if_alive, self.incarnation, call, arguments)
+
+    def _if_alive(self, incarnation: int, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if self.driver is None or incarnation != self.incarnation:
+            return
+        wait_s = self.paused_until_s - self.world.scheduler.now
+        if wait_s > 0:
+            self._at(wait_s, call, *arguments)
+        else:
+            call(*arguments)
+
+    def _wake_in(self, delay_s: float) -> None:
+        self._due_s = self.world.scheduler.now + delay_s
+        self._at(delay_s, self._step, self._due_s)
+
+    def _step(self, due_s: float) -> None:
+        driver = self.driver
+        if self._busy or due_s != self._due_s or driver is None:
+            return
+        events, self._inbox = self._inbox, []
+        self.steps += 1
+        refused = driver._transport.dropped_messages
+        with self._journal_disk.accounting() as account:
+            effects = driver.step(events)
+        self._watch(driver, refused)
+        if self._has_ended():
+            return
+        if account.seconds >= SLOW_S[0]:
+            self.world.happened(counters.SLOW_FSYNC)
+        self._busy = True
+        self._at(account.seconds + 0.000_05, self._leave, effects, self._machine.take_applications())
+
+    def _has_ended(self) -> bool:
+        """Whether this step was this life's last: injured, it may; of itself, it must not."""
+        if not self.injury.struck and not self._halted:
+            return False
+        if not self.injury.struck:
+            raise Violation("halted", f"voter {self.node_id} halted: {self._halted}")
+        self.world.happened(self.injury.struck)
+        self.world.died(self)
+        return True
+
+    def _watch(self, driver: RaftDriver, refused: int) -> None:
+        """What the step did to the log; it is judged as it is on this voter, sent or not."""
+        world = self.world
+        if self._machine.gap:
+            raise Violation("applied-prefix", f"voter {self.node_id}: {self._machine.gap}")
+        whole_step = not self.injury.struck
+        if world.judge.looked_at(self.node_id, driver._journal, whole_step=whole_step):
+            world.happened(counters.CONFLICT)
+        if driver._transport.dropped_messages > refused:
+            world.happened(counters.STALE_DROPPED, driver._transport.dropped_messages - refused)
+        if self._machine.snapshots_taken:
+            world.happened(counters.SNAPSHOT, self._machine.snapshots_taken)
+            self._machine.snapshots_taken = 0
+
+    def _leave(self, effects: list[RaftEffect], applications: list[Application]) -> None:
+        """The step's fsyncs are over: what it promised goes out."""
+        driver = self.driver
+        assert driver is not None
+        self._busy = False
+        self._witness.see(effects, applications, driver)
+        for effect in effects:
+            if isinstance(effect, SendToPeer):
+                self.world.send(self.node_id, effect)
+        told = [effect for effect in effects if not isinstance(effect, SendToPeer)]
+        if self.controller is not None and told:
+            self._told_s = self._in_order(self._told_s, self._tell, self.controller, told)
+        self._wake_in(0.0 if self._inbox else driver.tick_interval_s)
+
+    def _tell(self, controller: Controller, effects: list[RaftEffect]) -> None:
+        """As in production, a controller that cannot take in what the quorum did halts its node."""
+        try:
+            controller.take(effects)
+        except (AssertionError, LookupError) as error:
+            if isinstance(error, Violation):
+                raise
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise Violation(
+                "halted", f"the controller of voter {self.node_id} failed at {where.name}: {error!r}"
+            ) from error
+
+    def _in_order(self, last_s: float, call: Callable[..., None], *arguments: Any) -> float:
+        """Calls after a queue's delay, not before what was queued earlier. Returns when."""
+        now_s = self.world.scheduler.now
+        when_s = max(last_s, now_s + self.rng.uniform(*self.world.settings.queue_s))
+        self._at(when_s - now_s, call, *arguments)
+        return when_s
+
+    # -- the controller
+
+    def propose(self, request_id: int, data: bytes) -> None:
+        """Hands a proposal to the lane now. Request ids are the caller's, and unique in this life."""
+        self.world.judge.proposed(data)
+        self.pending[request_id] = data
+        self.post(Propose(request_id, data))
+
+    def _propose_later(self, request_id: int, data: bytes) -> None:
+        self._posted_s = self._in_order(self._posted_s, self.propose, request_id, data)
+
+    def _tick_controller(self) -> None:
+        if self.controller is not None:
+            self.controller.tick()
+            self._at(CONTROLLER_TICK_S, self._tick_controller)
+
+    def ask(self, request: Any, answer: Answer) -> None:
+        """A request for the controller; nobody answers while the voter is down."""
+        self._at(0.0, self._asked, request, answer)
+
+    def _asked(self, request: Any, answer: Answer) -> None:
+        if self.controller is not None:
+            self.controller.request(request, answer)

@@ -1,0 +1,159 @@
+"""`kraft configs`: what topics and brokers are configured with, and changes to it while they run."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from kraft.cli.admin import AdminClient, raise_for, run_admin
+from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
+from kraft.cli.output import print_json, print_line
+from kraft.protocol.schemas.configs import ConfigResourceType, ConfigSource, DescribeConfigsResourceResult
+from kraft.protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+)
+
+app = typer.Typer(help="Configs of topics and brokers.")
+
+INCREMENTAL_VERSION = 1
+_SET_AT_RUN_TIME = frozenset(
+    {
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
+        ConfigSource.DYNAMIC_BROKER_CONFIG,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    }
+)
+
+
+class EntityType(Enum):
+    """What has configs, as Kafka's tool calls it."""
+
+    TOPICS = "topics"
+    BROKERS = "brokers"
+
+
+Type = Annotated[EntityType, typer.Option("--entity-type", help="Of what.", show_default=False)]
+Name = Annotated[
+    str | None,
+    typer.Option("--entity-name", help="The topic's name, or the broker's id.", show_default=False),
+]
+Default = Annotated[
+    bool, typer.Option("--entity-default", help="What counts for all brokers, instead of one of them.")
+]
+
+
+@app.command()
+@reflowed
+def describe(
+    entity_type: Type,
+    entity_name: Name = None,
+    entity_default: Default = False,
+    every: Annotated[bool, typer.Option("--all", help="Also what was not set at run time.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Show what is set at run time or, with --all, everything and where it comes from.
+
+    Exit code 0: shown; 1: failed; 2: wrong usage.
+    """
+    resource_type, name = _resource(entity_type, entity_name, entity_default)
+
+    async def work(admin: AdminClient) -> list[DescribeConfigsResourceResult]:
+        return await admin.describe_configs(resource_type, name)
+
+    configs = [
+        config
+        for config in sorted(run_admin(bootstrap_server, work), key=lambda config: config.name)
+        if every or config.config_source in _SET_AT_RUN_TIME
+    ]
+    if as_json:
+        rows = [_row(config) for config in configs]
+        print_json({"entity_type": entity_type.value, "entity_name": name, "configs": rows})
+        return
+    for config in configs:
+        value = "(secret)" if config.is_sensitive else "" if config.value is None else config.value
+        print_line(f"{config.name}={value}  ({ConfigSource(config.config_source).name})")
+
+
+@app.command()
+@reflowed
+def alter(
+    entity_type: Type,
+    entity_name: Name = None,
+    entity_default: Default = False,
+    add_config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set a config; may be repeated.")
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Back to the default; may be repeated.")
+    ] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Check, and change nothing.")
+    ] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Set configs, or put them back to their defaults: all that are named, or none.
+
+    Exit code 0: done; 1: refused; 2: wrong usage; 3: it cannot be told.
+    """
+    resource_type, name = _resource(entity_type, entity_name, entity_default)
+    added, deleted = parse_pairs(add_config or [], "--add-config"), delete_config or []
+    if not added and not deleted:
+        raise UserError("nothing to change: name --add-config or --delete-config", EXIT_USAGE)
+    changes = [_change(key, ConfigOperation.SET, value) for key, value in added]
+    changes += [_change(key, ConfigOperation.DELETE, None) for key in deleted]
+    request = IncrementalAlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=changes)],
+        validate_only=validate_only,
+    )
+
+    async def work(admin: AdminClient) -> None:
+        answer: Any = await admin.request_for(resource_type, name, request, version=INCREMENTAL_VERSION)
+        result = answer.responses[0]
+        raise_for(result.error_code, result.error_message, "the configs were not altered")
+
+    run_admin(bootstrap_server, work)
+    if as_json:
+        print_json(
+            {
+                "entity_type": entity_type.value,
+                "entity_name": name,
+                "validate_only": validate_only,
+                "set": dict(added),
+                "deleted": deleted,
+            }
+        )
+
+
+def _resource(entity_type: EntityType, name: str | None, is_default: bool) -> tuple[ConfigResourceType, str]:
+    """The resource that the options name. Raises UserError, wrong usage."""
+    if (name is None) != is_default:
+        raise UserError("name one of --entity-name and --entity-default", EXIT_USAGE)
+    if entity_type is EntityType.TOPICS:
+        if not name:
+            raise UserError("topics have no common configs: name one with --entity-name", EXIT_USAGE)
+        return ConfigResourceType.TOPIC, name
+    if name is not None and not name.isdecimal():
+        raise UserError(f"--entity-name of a broker is its id, a number, not {name!r}", EXIT_USAGE)
+    return ConfigResourceType.BROKER, name or ""
+
+
+def _change(key: str, operation: ConfigOperation, value: str | None) -> AlterableConfig:
+    return AlterableConfig(name=key, config_operation=operation, value=value)
+
+
+def _row(config: DescribeConfigsResourceResult) -> dict[str, Any]:
+    return {
+        "name": config.name,
+        "value": config.value,
+        "source": ConfigSource(config.config_source).name,
+        "read_only": config.read_only,
+        "sensitive": config.is_sensitive,
+    }

@@ -1,0 +1,111 @@
+"""`kraft topics elect-leaders`: has the controller elect leaders now (KIP-183, KIP-460)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from kraft.cli.admin import AdminClient, raise_for, run_admin
+from kraft.cli.errors import EXIT_FAILED, EXIT_USAGE, UserError
+from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from kraft.cli.output import console, print_json, print_line
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.elections import ElectionType, ElectLeadersRequest, TopicPartitions
+
+TIMEOUT_MS = 30_000
+ELECT_LEADERS_VERSION = 2
+
+
+def elect_leaders(
+    name: Annotated[
+        str | None, typer.Argument(help="The topic; --all for all topics.", show_default=False)
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(min=0, help="A partition of the topic; without: all of them.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All partitions of all topics.")] = False,
+    preferred: Annotated[
+        bool, typer.Option("--preferred", help="The first replica, where it is in sync.  [default]")
+    ] = False,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean", help="Any live replica, for partitions without a leader: records may be lost."
+        ),
+    ] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Elect leaders now, of a topic's partitions or of all.
+
+    Partitions that need no election stay as they are. Exit code 0: done; 1: a partition could not get the
+    leader; 2: wrong usage; 3: it cannot be told.
+    """
+    if preferred and unclean:
+        raise UserError("--preferred or --unclean, not both", EXIT_USAGE)
+    if (name is None) != every or (every and partition):
+        raise UserError("name one topic, with --partition if not all of it is meant, or --all", EXIT_USAGE)
+    election = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+
+    async def work(admin: AdminClient) -> list[tuple[str, int, int, str | None]]:
+        wanted = None if name is None else [await _partitions(admin, name, partition)]
+        request = ElectLeadersRequest(election_type=election, topic_partitions=wanted, timeout_ms=TIMEOUT_MS)
+        answer: Any = await admin.request(request, version=ELECT_LEADERS_VERSION)
+        raise_for(answer.error_code, None, "leaders were not elected")
+        return [
+            (topic.topic, result.partition_id, result.error_code, result.error_message)
+            for topic in answer.replica_election_results
+            for result in topic.partition_result
+        ]
+
+    results = run_admin(bootstrap_server, work)
+    document = _document(election, results)
+    if as_json:
+        print_json(document)
+    else:
+        _print(document)
+    if document["failed"]:
+        raise typer.Exit(EXIT_FAILED)
+
+
+async def _partitions(admin: AdminClient, name: str, wanted: list[int] | None) -> TopicPartitions:
+    if wanted:
+        return TopicPartitions(topic=name, partitions=wanted)
+    topic = (await admin.metadata([name])).topics[0]
+    raise_for(topic.error_code, None, f"topic {name}")
+    return TopicPartitions(topic=name, partitions=sorted(p.partition_index for p in topic.partitions))
+
+
+def _document(election: ElectionType, results: list[tuple[str, int, int, str | None]]) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "election_type": election.name.lower(),
+        "elected": [],
+        "not_needed": [],
+        "failed": [],
+    }
+    for topic, partition, code, message in sorted(results, key=lambda result: result[:2]):
+        row: dict[str, Any] = {"topic": topic, "partition": partition}
+        if not code:
+            document["elected"].append(row)
+        elif code == ErrorCode.ELECTION_NOT_NEEDED:
+            document["not_needed"].append(row)
+        else:
+            error = ErrorCode(code)
+            document["failed"].append({**row, "error": error.name, "message": message or error.message})
+    return document
+
+
+def _print(document: dict[str, Any]) -> None:
+    for row in document["elected"]:
+        print_line(f"{row['topic']}-{row['partition']}")
+    for row in document["failed"]:
+        console.print(
+            f"{row['topic']}-{row['partition']}: {row['message']} ({row['error']})",
+            markup=False,
+            soft_wrap=True,
+        )
+    console.print(
+        f"elected: {len(document['elected'])}, not needed: {len(document['not_needed'])},"
+        f" failed: {len(document['failed'])}"
+    )

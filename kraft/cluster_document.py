@@ -1,0 +1,55 @@
+"""What a metadata image says of its cluster, as JSON values for `/api/cluster`.
+
+Brokers, finalized features, how many topics and partitions there are, and, named one by one up to a
+bound, the partitions that nobody can use, with who is eligible to lead them (KIP-966). Costs
+O(partitions); made when somebody asks.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+from quorum.metadata.image import BrokerImage, MetadataImage
+
+LEADERLESS_MAX: Final = 100
+"""How many partitions without a leader are named."""
+
+
+def cluster_document(image: MetadataImage) -> dict[str, Any]:
+    """The image's part of the document."""
+    leaderless = (
+        (topic, number, partition)
+        for topic in sorted(image.topics.values(), key=lambda topic: topic.name)
+        for number, partition in enumerate(topic.partitions)
+        if not partition.has_leader
+    )
+    return {
+        "metadata_offset": image.offset,
+        "features": dict(sorted(image.features.items())),
+        "brokers": [_broker(image.brokers[broker_id]) for broker_id in sorted(image.brokers)],
+        "topics": len(image.topics),
+        "partitions": sum(len(topic.partitions) for topic in image.topics.values()),
+        "leaderless": [
+            {
+                "topic": topic.name,
+                "partition": number,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isr),
+                "elr": list(partition.elr),
+                "last_known_elr": list(partition.last_known_elr),
+            }
+            for topic, number, partition in islice(leaderless, LEADERLESS_MAX)
+        ],
+    }
+
+
+def _broker(broker: BrokerImage) -> dict[str, Any]:
+    return {
+        "id": broker.broker_id,
+        "epoch": broker.epoch,
+        "fenced": broker.fenced,
+        "in_controlled_shutdown": broker.in_controlled_shutdown,
+        "rack": broker.rack,
+        "listeners": [f"{e.name}://{e.host}:{e.port}" for e in broker.listeners],
+    }

@@ -1,0 +1,63 @@
+"""Files that tools look at while a node may be using them: nothing can be written through this.
+
+Guarantees: files are opened for reading alone, so that read-only file systems and files of another user
+will do; sizes are those of the moment. Failures are OSErrors. Satisfies
+`partitions.log.inspection.files.ReadableDisk`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+
+class ReadOnlyFile:
+    """An open file."""
+
+    __slots__ = ("_fd", "_on_read", "path")
+
+    def __init__(self, path: str, fd: int, on_read: Callable[[int], None]) -> None:
+        self.path = path
+        self._fd = fd
+        self._on_read = on_read
+
+    def size(self) -> int:
+        """Length in bytes, now."""
+        return os.fstat(self._fd).st_size
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; shorter only at the end of the file."""
+        data = os.pread(self._fd, length, position)
+        if 0 < len(data) < length:  # the end, 2 GiB, or a signal
+            parts = [data]
+            done = len(data)
+            while done < length and (part := os.pread(self._fd, length - done, position + done)):
+                parts.append(part)
+                done += len(part)
+            data = b"".join(parts)
+        self._on_read(len(data))
+        return data
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class ReadOnlyDisk:
+    """The reading half of `partitions.disk.Disk`, over `os`."""
+
+    def __init__(self, on_read: Callable[[int], None] = lambda length: None) -> None:
+        """`on_read` is told how many bytes were read, for progress."""
+        self._on_read = on_read
+
+    def open(self, path: str) -> ReadOnlyFile:
+        return ReadOnlyFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), self._on_read)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))

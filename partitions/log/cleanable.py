@@ -1,0 +1,160 @@
+"""What the cleaner may do to a log, and what it sees of one.
+
+Guarantees: the section to clean lies below the high watermark, the recovery point and any open
+transaction, and holds whole closed segments: nothing in it can be truncated by a leader's change, and
+no record goes for the sake of one that a crash could take back. A swap begins only if the segments are
+those that were read. All calls come from the log's lane; `cleaner.cleaner` makes them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from partitions.log.cleaner.errors import CleaningAborted
+from partitions.log.cleaner.sources import Group, SourceSegment
+from partitions.log.cleaner.swap import SegmentSwap
+from partitions.log.config import LONG_MAX
+from partitions.log.producer_state import NO_OFFSET
+from partitions.log.segment import Segment
+from partitions.log.shortening import ShortenableLog
+
+
+class Section(NamedTuple):
+    """The part of a log that can be cleaned now."""
+
+    first_dirty: int
+    """Where the last cleaning ended."""
+    end: int
+    """Base offset of the first segment that must stay as it is."""
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+    """Whether a record has waited for longer than max.compaction.lag.ms."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+class CleanableLog(ShortenableLog):
+    """A log whose closed segments can be replaced by smaller ones."""
+
+    __slots__ = ()
+
+    @property
+    def generation(self) -> int:
+        """Counts truncations."""
+        return self._generation
+
+    @property
+    def _first_open_offset(self) -> int:
+        """The first offset of an open transaction; the log's end if none is open."""
+        return min(
+            (
+                entry.transaction_first_offset
+                for entry in self.producer_state.producers.values()
+                if entry.transaction_first_offset != NO_OFFSET
+            ),
+            default=self.log_end_offset,
+        )
+
+    def cleanable_section(self, now_ms: int, high_watermark: int) -> Section:
+        """What can be cleaned once everything below the high watermark is flushed."""
+        segments = self._segments
+        # From the first offset on disk, not the log start, which a crash may take back.
+        first_dirty = max(self.clean_offset, segments.first.base_offset)
+        limit = min(high_watermark, self._first_open_offset, self.log_end_offset)
+        first = segments.position_for(first_dirty)
+        last = min(segments.position_for(limit), len(segments) - 1)
+        lag_ms = self.config.min_compaction_lag_ms
+        overdue = False
+        number = first
+        while number < last:
+            if lag_ms and segments[number].max_timestamp > now_ms - lag_ms:
+                break
+            overdue = overdue or self._is_overdue(segments[number], now_ms)
+            number += 1
+        return Section(
+            first_dirty,
+            max(segments[number].base_offset, first_dirty),
+            sum(segments[clean].size_bytes for clean in range(first)),
+            sum(segments[dirty].size_bytes for dirty in range(first, number)),
+            overdue,
+        )
+
+    def _is_overdue(self, segment: Segment, now_ms: int) -> bool:
+        lag_ms = self.config.max_compaction_lag_ms
+        return lag_ms != LONG_MAX and 0 < segment.first_timestamp < now_ms - lag_ms
+
+    def source_segments(self) -> tuple[SourceSegment, ...]:
+        """All segments as they are now, the active one last."""
+        segments = self._segments
+        return tuple(
+            SourceSegment(
+                segment.base_offset,
+                next_base if (next_base := segments.next_base(number)) is not None else self.log_end_offset,
+                segment.log_path,
+                segment.size_bytes,
+                segment.created_ms,
+            )
+            for number, segment in enumerate(segments)
+        )
+
+    @property
+    def active_producers(self) -> frozenset[int]:
+        """Ids of the producers that the log remembers."""
+        return frozenset(self.producer_state.producers)
+
+    def make_segment(self, group: Group) -> Segment:
+        """An empty segment in memory for what a cleaning makes of the group; it is not part of the log."""
+        segment = Segment(
+            self._storage,
+            self.directory,
+            group[0].base_offset,
+            index_interval_bytes=self.config.index_interval_bytes,
+            now_ms=group[-1].created_ms,
+        )
+        segment.reset()
+        return segment
+
+    def begin_swap(self, group: Group, new: Segment) -> SegmentSwap:
+        """Decides that `new`, whose files are durable as `*.cleaned`, takes the group's place.
+
+        Raises CleaningAborted if the group's segments are not what they were, LogStorageError.
+        """
+        self._ensure_open()
+        segments = self._segments
+        first = segments.position_for(group[0].base_offset)
+        old = [segments[number] for number in range(first, min(first + len(group), len(segments)))]
+        for source, segment in zip(group, old, strict=False):
+            if (
+                segment.base_offset != source.base_offset
+                or segment.size_bytes != source.size_bytes
+                or segment is segments.active
+                or segment in self._unsynced_sealed
+            ):
+                raise CleaningAborted(f"the segment {source.path} changed while it was cleaned")
+        if len(old) != len(group) or self._swap is not None:
+            raise CleaningAborted(f"segments of {self.directory} are gone")
+        self._swap = SegmentSwap(self._storage, self.directory, segments, old, new, self._swap_ended)
+        return self._swap
+
+    def _swap_ended(self) -> None:
+        self._swap = None
+
+    def replace_segments(self, swap: SegmentSwap) -> None:
+        """Reads the new segment from now on; the decision is durable. Nothing if the swap was settled."""
+        if swap is self._swap:
+            self._reader.forget()
+            swap.replace()
+
+    def finish_swap(self, swap: SegmentSwap) -> None:
+        """Gives the new segment its last name; the old names are durably gone. Nothing if it was settled."""
+        if swap is self._swap:
+            swap.finish()
+
+    def note_cleaned(self, offset: int) -> None:
+        """The log is compacted up to `offset`, durably."""
+        assert offset <= self.recovery_point
+        self.clean_offset = offset

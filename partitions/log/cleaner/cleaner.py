@@ -1,0 +1,271 @@
+"""One round of cleaning of one log, in bounded jobs with other events between them.
+
+Guarantees: after each job it is asked whether the log is still the same; a truncation, a deletion or
+the end of the node ends the round, and at most files named `*.cleaned` are left, which are removed. The
+clean offset moves only when all segments below it were cleaned and are durably in place, in order: a
+tombstone never goes before the values that it deletes. Segments that would come out as they went in
+are not touched. The cleaner of `schedule` calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from partitions.disk import Disk
+from partitions.log.cleanable import Section
+from partitions.log.cleaner import jobs
+from partitions.log.cleaner.config import CleanerConfig
+from partitions.log.cleaner.errors import CleaningAborted
+from partitions.log.cleaner.filter import BatchFilter
+from partitions.log.cleaner.offset_map import OffsetMap
+from partitions.log.cleaner.sources import Group, SourceSegment, group_segments
+from partitions.log.cleaner.swap import CLEANED_SUFFIX, SwapState
+from partitions.log.cleaner.throttle import Throttle
+from partitions.log.cleaner.transactions import CleanedTransactions, ProducerScan
+from partitions.log.errors import LogCorruptError, LogStorageError
+from partitions.log.log import PartitionLog
+from partitions.log.segment import Segment
+from partitions.log.storage import LogStorage
+from partitions.ports import Executor, NowMs
+
+T = TypeVar("T")
+
+
+class CleanerPorts(NamedTuple):
+    """What cleanings of all logs of a node share."""
+
+    disk: Disk
+    executor: Executor
+    storage: LogStorage
+    config: CleanerConfig
+    now_ms: NowMs
+
+
+class RoundStats(NamedTuple):
+    """What a round did."""
+
+    clean_offset: int
+    """Up to where the log is compacted now."""
+    read_bytes: int
+    written_bytes: int
+    replaced_segments: int
+
+
+class CleaningRound:
+    """Takes one log through one round; made for it, and used once."""
+
+    def __init__(
+        self,
+        ports: CleanerPorts,
+        throttle: Throttle,
+        log: PartitionLog,
+        high_watermark: int,
+        stopped: Callable[[], bool],
+    ) -> None:
+        """`stopped` is asked between jobs."""
+        self._ports = ports
+        self._throttle = throttle
+        self._log = log
+        self._high_watermark = min(high_watermark, log.log_end_offset)
+        self._stopped = stopped
+        self._generation = log.generation
+        self._config = log.config
+        self._buffer_bytes = ports.config.io_buffer_bytes
+        self._read_bytes = self._written_bytes = self._replaced = 0
+
+    async def run(self) -> RoundStats | None:
+        """Cleans what can be cleaned; None if that is nothing.
+
+        Raises CleaningAborted, CleaningFailed, LogCorruptError for damage that it met, LogStorageError.
+        """
+        log, now_ms = self._log, self._ports.now_ms()
+        section = log.cleanable_section(now_ms, min(self._high_watermark, log.recovery_point))
+        sources = [source for source in log.source_segments() if source.next_base > log.log_start_offset]
+        scan = await self._scan(sources)
+        end = section.end
+        if scan.first_undecided is not None:
+            end = max(
+                (source.base_offset for source in sources if source.base_offset <= scan.first_undecided),
+                default=0,
+            )
+            end = min(end, section.end)
+        closed = [source for source in sources if source.next_base <= end]
+        offsets = await self._map(section, closed, scan)
+        if offsets.latest_offset < section.first_dirty:
+            return None
+        clean_offset = offsets.latest_offset + 1
+        batch_filter = BatchFilter(
+            offsets,
+            CleanedTransactions(scan.aborted),
+            scan.last_batches,
+            now_ms=now_ms,
+            delete_retention_ms=self._config.delete_retention_ms,
+        )
+        for group in group_segments([s for s in closed if s.base_offset < clean_offset], self._config):
+            await self._clean_group(group, batch_filter)
+        self._check()
+        log.note_cleaned(clean_offset)
+        return RoundStats(clean_offset, self._read_bytes, self._written_bytes, self._replaced)
+
+    # ---- passes
+
+    async def _scan(self, sources: Sequence[SourceSegment]) -> ProducerScan:
+        """What producers left below the high watermark, the active segment included."""
+        scan = ProducerScan(self._log.active_producers)
+        for source in sources:
+            position = 0
+            while position < source.size_bytes:
+                step = await self._run(
+                    source,
+                    jobs.scan_producers,
+                    self._ports.disk,
+                    scan,
+                    source,
+                    position,
+                    self._high_watermark,
+                    self._buffer_bytes,
+                )
+                await self._account(step.read_bytes)
+                if step.done:
+                    return scan
+                position = step.position
+        return scan
+
+    async def _map(self, section: Section, closed: Sequence[SourceSegment], scan: ProducerScan) -> OffsetMap:
+        """The last offset of each key in the dirty section, as much of it as fits into the map."""
+        config = self._ports.config
+        offsets = OffsetMap.within(
+            config.map_bytes,
+            load_factor=config.load_factor,
+            max_keys=max(0, section.end - section.first_dirty),
+        )
+        dirty = [source for source in closed if source.next_base > section.first_dirty]
+        if not dirty:
+            return offsets
+        transactions = CleanedTransactions(scan.aborted, from_offset=dirty[0].base_offset)
+        for source in dirty:
+            position = 0
+            while position < source.size_bytes:
+                step = await self._run(
+                    source,
+                    jobs.map_offsets,
+                    self._ports.disk,
+                    offsets,
+                    transactions,
+                    source,
+                    position,
+                    section.first_dirty,
+                    self._buffer_bytes,
+                )
+                await self._account(step.read_bytes)
+                if step.done:
+                    return offsets
+                position = step.position
+        return offsets
+
+    async def _clean_group(self, group: Group, batch_filter: BatchFilter) -> None:
+        """Writes what stays of the segments into one file and puts it in their place."""
+        self._check()
+        segment = self._log.make_segment(group)
+        target = segment.log_path + CLEANED_SUFFIX
+        leftovers = (target, *(path + CLEANED_SUFFIX for path in segment.index_paths))
+        try:
+            if await self._rewrite(group, batch_filter, segment, target) or len(group) > 1:
+                await self._swap(group, segment, target)
+        finally:
+            # Also when the round ends here; the names that a swap took over are not there any more.
+            await self._remove(leftovers)
+
+    async def _rewrite(self, group: Group, batch_filter: BatchFilter, segment: Segment, target: str) -> bool:
+        """Whether what stays differs from what there was."""
+        changed = False
+        for source in group:
+            position = 0
+            while position < source.size_bytes:
+                step = await self._run(
+                    source,
+                    jobs.clean_piece,
+                    self._ports.disk,
+                    batch_filter,
+                    source,
+                    position,
+                    target,
+                    segment.size_bytes,
+                    source is group[-1],
+                    self._buffer_bytes,
+                )
+                segment.index(step.placed)
+                self._written_bytes += step.written_bytes
+                await self._account(step.read_bytes, step.written_bytes)
+                changed |= step.changed
+                position = step.position
+        return changed
+
+    async def _swap(self, group: Group, segment: Segment, target: str) -> None:
+        ports, log = self._ports, self._log
+        contents = zip(segment.index_paths, segment.take_indexes(), strict=True)
+        index_files = tuple((path + CLEANED_SUFFIX, content) for path, content in contents)
+        await self._durably(jobs.make_durable, ports.disk, target, index_files)
+        self._check()
+        swap = log.begin_swap(group, segment)
+        await self._durably(ports.disk.sync_dir, log.directory)
+        log.replace_segments(swap)
+        await self._durably(ports.disk.sync_dir, log.directory)
+        log.finish_swap(swap)
+        await self._durably(ports.disk.sync_dir, log.directory)
+        await self._remove(swap.deleted_paths)
+        if swap.state is not SwapState.DONE:
+            raise CleaningAborted(f"the segments of {log.directory} were truncated or deleted")
+        self._replaced += len(group)
+
+    # ---- steps
+
+    async def _run(self, source: SourceSegment, job: Callable[..., T], *args: object) -> T:
+        """A job, and then the question whether its log is still the same."""
+        self._check()
+        try:
+            result = await self._ports.executor.run(job, *args)
+        except (OSError, LogCorruptError) as error:
+            self._check()
+            if isinstance(error, FileNotFoundError):
+                raise CleaningAborted(f"{source.path} was deleted") from error
+            if isinstance(error, OSError):
+                raise LogStorageError(f"cleaning the log {self._log.directory} failed: {error}") from error
+            raise
+        self._check()
+        return result
+
+    async def _remove(self, paths: Sequence[str]) -> None:
+        """Removes files that are no part of the log. Raises LogStorageError."""
+        try:
+            await self._ports.executor.run(jobs.remove_files, self._ports.disk, paths)
+        except OSError as error:
+            raise LogStorageError(f"removing {', '.join(paths)} failed: {error}") from error
+
+    async def _durably(self, job: Callable[..., None], *args: object) -> None:
+        """An fsync; one that fails halts the node."""
+        try:
+            await self._ports.executor.run(job, *args)
+        except OSError as error:
+            if self._log.is_closed:
+                raise CleaningAborted(f"the log {self._log.directory} was closed") from error
+            self._ports.storage.fail(
+                f"fsync of what was cleaned in {self._log.directory} failed: {error}", error
+            )
+
+    async def _account(self, read_bytes: int, written_bytes: int = 0) -> None:
+        """Pauses as long as the throttle says."""
+        self._read_bytes += read_bytes
+        loop = asyncio.get_running_loop()
+        pause_s = self._throttle.pause_s(read_bytes + written_bytes, loop.time())
+        until_s = loop.time() + pause_s
+        while (left_s := until_s - loop.time()) > 0:
+            self._check()
+            await asyncio.sleep(min(left_s, 1.0))
+
+    def _check(self) -> None:
+        log = self._log
+        if self._stopped() or log.is_closed or log.generation != self._generation:
+            raise CleaningAborted(f"the log {log.directory} was truncated, closed or deleted")

@@ -1,0 +1,188 @@
+"""Whether a segment's indexes say what its batches say.
+
+Guarantees: an entry that passes names a batch's real end and place, or its real timestamp; one that names
+a place inside damaged data is left alone. The checks are fed the segment's batches in order and hold one
+entry at a time. Called by `segment_check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from partitions.log.inspection.entries import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry
+from partitions.log.inspection.files import StoredDamage
+from partitions.records.header import NO_TIMESTAMP, BatchHeader
+
+Report = Callable[[int, str], None]
+"""Takes a byte in the index and what is wrong there."""
+Entry = TypeVar("Entry", OffsetIndexEntry, TimeIndexEntry, AbortedTransaction)
+
+
+class IndexCheck(Protocol):
+    """One index beside one segment."""
+
+    def batch(self, position: int, header: BatchHeader) -> None:
+        """The next sound batch of the segment."""
+
+    def damage(self) -> None:
+        """What follows the batch before is not sound, up to the next batch."""
+
+    def end(self, size_bytes: int, end_offset: int) -> None:
+        """The segment ends; the offset is the one behind its last batch."""
+
+
+class _Cursor(Generic[Entry]):
+    """The entries one by one; damage ends them and is reported."""
+
+    def __init__(self, entries: Iterator[Entry], report: Report) -> None:
+        self._entries: Iterator[Entry] = entries
+        self.report = report
+        self.last: Entry | None = None
+        """The entry that was passed last."""
+        self.is_broken = False
+        self.entry: Entry | None = self._next()
+
+    def _next(self) -> Entry | None:
+        try:
+            return next(self._entries, None)
+        except StoredDamage as damage:
+            self.report(damage.position, damage.reason)
+            self.is_broken = True
+            return None
+
+    def advance(self) -> None:
+        self.last = self.entry
+        self.entry = self._next()
+
+
+class OffsetIndexCheck:
+    """Entries name the first byte and the last offset of a batch."""
+
+    def __init__(self, entries: Iterator[OffsetIndexEntry], report: Report) -> None:
+        self._cursor = _Cursor(entries, report)
+        self._is_behind_damage = False
+
+    def batch(self, position: int, header: BatchHeader) -> None:
+        cursor = self._cursor
+        while (entry := cursor.entry) is not None and entry.position <= position:
+            if entry.position == position:
+                if entry.offset != header.last_offset:
+                    cursor.report(
+                        entry.at,
+                        f"it names offset {entry.offset} for byte {position} of the log, where the batch of"
+                        f" offsets {header.base_offset} to {header.last_offset} begins",
+                    )
+            elif not self._is_behind_damage:
+                cursor.report(entry.at, f"it names byte {entry.position} of the log, where no batch begins")
+            cursor.advance()
+        self._is_behind_damage = False
+
+    def damage(self) -> None:
+        self._is_behind_damage = True
+
+    def end(self, size_bytes: int, end_offset: int) -> None:
+        cursor = self._cursor
+        while (entry := cursor.entry) is not None:
+            if entry.position >= size_bytes:
+                cursor.report(
+                    entry.at,
+                    f"it names byte {entry.position} of the log, which ends at byte {size_bytes}",
+                )
+            elif not self._is_behind_damage:
+                cursor.report(entry.at, f"it names byte {entry.position} of the log, where no batch begins")
+            cursor.advance()
+
+
+class TimeIndexCheck:
+    """Entries name the largest timestamp so far and the last offset of the first batch that carries it."""
+
+    def __init__(
+        self,
+        entries: Iterator[TimeIndexEntry],
+        report: Report,
+        size_of: Callable[[], int],
+        *,
+        is_closed: bool,
+    ) -> None:
+        self._cursor = _Cursor(entries, report)
+        self._size_of = size_of
+        self._is_closed = is_closed
+        """The segment's last word must be there: it was sealed or closed."""
+        self._max_timestamp = NO_TIMESTAMP
+        self._has_damage = self._is_behind_damage = False
+
+    def batch(self, position: int, header: BatchHeader) -> None:
+        is_new_maximum = header.max_timestamp > self._max_timestamp
+        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
+        cursor = self._cursor
+        while (entry := cursor.entry) is not None and entry.offset <= header.last_offset:
+            if entry.timestamp == NO_TIMESTAMP:
+                pass  # a segment without timestamps says so
+            elif entry.offset == header.last_offset:
+                if entry.timestamp != header.max_timestamp or not (is_new_maximum or self._has_damage):
+                    cursor.report(
+                        entry.at,
+                        f"it names timestamp {entry.timestamp} for offset {entry.offset}, whose batch has"
+                        f" {header.max_timestamp}; the largest up to there is {self._max_timestamp}",
+                    )
+            elif not (self._is_behind_damage and entry.offset < header.base_offset):
+                cursor.report(entry.at, f"it names offset {entry.offset}, with which no batch ends")
+            cursor.advance()
+        self._is_behind_damage = False
+
+    def damage(self) -> None:
+        self._has_damage = self._is_behind_damage = True
+
+    def end(self, size_bytes: int, end_offset: int) -> None:
+        cursor = self._cursor
+        while (entry := cursor.entry) is not None:
+            if not self._is_behind_damage and entry.timestamp != NO_TIMESTAMP:
+                cursor.report(
+                    entry.at, f"it names offset {entry.offset}, and the segment ends before {end_offset}"
+                )
+            cursor.advance()
+        if not self._is_closed or self._has_damage or cursor.is_broken or not size_bytes:
+            return
+        known = NO_TIMESTAMP if cursor.last is None else cursor.last.timestamp
+        if cursor.last is not None and known < self._max_timestamp:
+            cursor.report(
+                self._size_of(),
+                f"it ends with timestamp {known}, and the segment has records up to {self._max_timestamp}",
+            )
+
+
+class TxnIndexCheck:
+    """Aborted transactions end in the segment, with their producer's marker."""
+
+    def __init__(self, entries: Iterator[AbortedTransaction], report: Report, base_offset: int) -> None:
+        self._cursor = _Cursor(entries, report)
+        self._base_offset = base_offset
+
+    def batch(self, position: int, header: BatchHeader) -> None:
+        cursor = self._cursor
+        while (entry := cursor.entry) is not None and entry.last_offset <= header.last_offset:
+            # The cleaner may have removed the marker; then no batch holds the offset.
+            is_here = header.base_offset <= entry.last_offset
+            if entry.last_offset < self._base_offset or (
+                is_here and not (header.is_control and header.producer_id == entry.producer_id)
+            ):
+                cursor.report(
+                    entry.at,
+                    f"it says that producer {entry.producer_id} aborted at offset {entry.last_offset}, where"
+                    " it has no marker",
+                )
+            cursor.advance()
+
+    def damage(self) -> None:
+        """Entries of damaged batches find no batch that holds their offset."""
+
+    def end(self, size_bytes: int, end_offset: int) -> None:
+        cursor = self._cursor
+        while (entry := cursor.entry) is not None:
+            if entry.last_offset >= end_offset:
+                cursor.report(
+                    entry.at,
+                    f"it names offset {entry.last_offset}, and the segment ends before {end_offset}",
+                )
+            cursor.advance()

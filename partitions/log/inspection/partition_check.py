@@ -1,0 +1,293 @@
+"""Whether a partition's folder is what was written: its segments, and the files that speak of them.
+
+Guarantees: reads everything and writes nothing, also while a broker runs. Segments join; producer
+snapshots and the epoch checkpoint agree with the batches; the log reaches as far as it was flushed. Holes
+between offsets are damage unless something says that the log was compacted. Called by `directory_check`
+and `kraft log verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
+from partitions.log.data_directory import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from partitions.log.inspection.batches import READ_ATTEMPTS
+from partitions.log.inspection.entries import (
+    PlacedEpoch,
+    epoch_entries,
+    producer_entries,
+    topic_id,
+    truncation_limits,
+)
+from partitions.log.inspection.epoch_check import compare_with_checkpoint, take_out_stray_runs
+from partitions.log.inspection.files import TXN_INDEX_SUFFIX, ReadableDisk, read_whole
+from partitions.log.inspection.findings import Finding, Findings
+from partitions.log.inspection.log_state import EVERYTHING, Expected, LogState, snapshot_difference
+from partitions.log.inspection.segment_check import SegmentCheck
+from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKPOINT
+from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.recovery import base_offsets
+from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from partitions.records.batch import BatchHeader
+
+UNFINISHED_SUFFIXES: Final = (".tmp", ".cleaned", ".swap", ".deleted")
+_CLEANING_SUFFIXES: Final = (".cleaned", ".swap")
+_COMPACTED: Final = "; that is damage unless the topic is compacted (then say so with --compacted)"
+
+
+def check_partition(
+    disk: ReadableDisk, directory: str, expected: Expected, findings: Findings
+) -> bytes | None:
+    """Checks a folder, and once more if a running broker dropped, cut or compacted segments meanwhile.
+
+    Returns the topic id in it, where it could be read.
+    """
+    names: Sequence[str] = ()
+    for _ in range(READ_ATTEMPTS):
+        found = Findings()
+        with suppress(OSError):
+            names = disk.list_dir(directory)
+        check = PartitionCheck(disk, directory, expected, found)
+        check.run()
+        with suppress(OSError):
+            if not found.errors or disk.list_dir(directory) == names:
+                break
+    findings.add(found)
+    return check.topic_id
+
+
+class PartitionCheck:
+    """One check of one folder."""
+
+    def __init__(self, disk: ReadableDisk, directory: str, expected: Expected, findings: Findings) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._expected = expected
+        self._findings = findings
+        self._state = LogState()
+        self._snapshots: list[int] = []
+        self._first_offset = 0
+        self.topic_id: bytes | None = None
+        """The id in `partition.metadata`, where it could be read."""
+
+    def run(self) -> None:
+        """Checks the folder. What cannot be read is a finding."""
+        findings = self._findings
+        findings.partitions += 1
+        try:
+            names = self._disk.list_dir(self._directory)
+        except OSError as error:
+            findings.unreadable.append(
+                Finding(self._directory, None, f"it cannot be read: {error.strerror or error}")
+            )
+            return
+        self._check_metadata(names)
+        self._apply_limits()
+        if any(name.endswith(_CLEANING_SUFFIXES) for name in names):
+            self._expected = self._expected._replace(has_holes=True)
+        bases = base_offsets(names, LOG_SUFFIX)
+        self._snapshots = base_offsets(names, SNAPSHOT_SUFFIX)
+        self._walk(bases)
+        self._check_snapshots_at_end(bases)
+        self._resolve_suspects()
+        self._check_epochs(names)
+        self._check_end(bases)
+        self._note_others(names, bases)
+
+    def check_segment(self, base_offset: int) -> None:
+        """Checks one segment and its indexes, and nothing that other files say."""
+        bases = base_offsets(self._disk.list_dir(self._directory), LOG_SUFFIX)
+        behind = [base for base in bases if base > base_offset]
+        self._begin_at(base_offset)
+        self._check_segment(base_offset, behind[0] if behind else None)
+        self._resolve_suspects()
+        for stray in take_out_stray_runs(self._state.epoch_runs):
+            self._findings.errors.append(stray)
+
+    # ---- small files
+
+    def _check_metadata(self, names: Sequence[str]) -> None:
+        path = f"{self._directory}/{PARTITION_METADATA}"
+        if PARTITION_METADATA not in names:
+            self._findings.note(
+                path, None, "it is missing: nothing says which topic id the folder belongs to"
+            )
+            return
+        with self._findings.reading(path):
+            self.topic_id = topic_id(path, read_whole(self._disk, path)).topic_id
+
+    def _apply_limits(self) -> None:
+        """A truncation has made untrue what the data directory says, until it is written again."""
+        path = f"{self._directory}/{TRUNCATION_CHECKPOINT}"
+        if not self._disk.exists(path):
+            return
+        with self._findings.reading(path):
+            limits = truncation_limits(path, read_whole(self._disk, path))
+            expected = self._expected
+            if expected.recovery_point is not None:
+                point = min(expected.recovery_point, limits.recovery_point)
+                durable_to = expected.durable_to
+                self._expected = expected._replace(
+                    recovery_point=point, durable_to=durable_to if durable_to == EVERYTHING else point
+                )
+
+    # ---- segments
+
+    def _begin_at(self, offset: int) -> None:
+        self._state.next_offset = self._state.end_offset = offset
+        self._first_offset = offset
+
+    def _walk(self, bases: Sequence[int]) -> None:
+        if not bases:
+            return
+        self._begin_at(bases[0])
+        for number, base in enumerate(bases):
+            due = self._state.next_offset
+            path = f"{self._directory}/{file_name(base, LOG_SUFFIX)}"
+            if due is not None and base < due:
+                self._findings.error(
+                    path, 0, f"it begins at offset {base}, and the segment before it ends at {due}"
+                )
+            elif due is not None and base > due:
+                self._state.suspect(
+                    path, 0, f"it begins at offset {base}, and the segment before it ends at {due}"
+                )
+            if due is not None:
+                self._state.next_offset = max(base, due)
+            self._state.end_offset = max(self._state.end_offset, base)
+            self._check_segment(base, bases[number + 1] if number + 1 < len(bases) else None)
+
+    def _check_segment(self, base: int, next_base: int | None) -> None:
+        SegmentCheck(
+            self._disk,
+            self._directory,
+            base,
+            next_base=next_base,
+            state=self._state,
+            expected=self._expected,
+            findings=self._findings,
+            on_batch=self._before_batch,
+        ).run()
+
+    def _resolve_suspects(self) -> None:
+        state = self._state
+        if state.is_cleaned or self._expected.has_holes:
+            count = len(state.suspects) + state.suspects_left_out
+            if count:
+                reason = f"the log is compacted: batches are missing in {count} places"
+                self._findings.note(self._directory, None, reason)
+            return
+        for suspect in state.suspects:
+            self._findings.error(suspect.path, suspect.position, suspect.reason + _COMPACTED)
+        if state.suspects_left_out:
+            self._findings.left_out[self._directory] += state.suspects_left_out
+
+    # ---- producer snapshots
+
+    def _before_batch(self, header: BatchHeader) -> None:
+        while self._snapshots and self._snapshots[0] <= header.base_offset:
+            self._check_snapshot(self._snapshots.pop(0))
+
+    def _check_snapshots_at_end(self, bases: Sequence[int]) -> None:
+        while self._snapshots:
+            offset = self._snapshots.pop(0)
+            self._check_snapshot(offset)
+            if offset <= self._state.end_offset or self._state.next_offset is None:
+                continue
+            path = self._snapshot_path(offset)
+            reason = f"it is of offset {offset}, and the log ends at {self._state.end_offset}"
+            if self._expected.durable_to == EVERYTHING and bases:
+                self._findings.error(path, None, reason)
+            else:
+                self._findings.note(path, None, f"{reason}; the next start removes it")
+
+    def _check_snapshot(self, offset: int) -> None:
+        path = self._snapshot_path(offset)
+        state = self._state
+        with self._findings.reading(path):
+            stored = producer_entries(path, read_whole(self._disk, path))
+            first = self._first_offset
+            if state.has_damage or not first <= offset <= state.end_offset:
+                return  # batches are missing to compare it with
+            difference = snapshot_difference(stored, state.producers.producers, first, offset)
+            if difference is not None:
+                state.suspect(path, 0, difference)
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+
+    # ---- leader epochs
+
+    def _check_epochs(self, names: Sequence[str]) -> None:
+        runs = self._state.epoch_runs
+        for stray in take_out_stray_runs(runs):
+            self._findings.error(*stray)
+        path = f"{self._directory}/{CHECKPOINT_FILE_NAME}"
+        if CHECKPOINT_FILE_NAME not in names:
+            if runs and runs[0].first_offset < self._expected.durable_to:
+                self._findings.error(path, None, "it is missing, and the log has batches of leader epochs")
+            return
+        entries: list[PlacedEpoch] = []
+        is_read = False
+        with self._findings.reading(path):
+            entries.extend(epoch_entries(path, read_whole(self._disk, path)))
+            is_read = True
+        if is_read:
+            for finding in compare_with_checkpoint(runs, path, entries, self._expected.durable_to):
+                self._findings.error(*finding)
+
+    # ---- the log's two ends
+
+    def _check_end(self, bases: Sequence[int]) -> None:
+        state, expected = self._state, self._expected
+        if state.next_offset is None or not bases:
+            if not bases and expected.recovery_point:
+                self._findings.error(
+                    self._directory,
+                    None,
+                    f"it holds no log, which was flushed up to {expected.recovery_point}",
+                )
+            return
+        path = f"{self._directory}/{file_name(bases[-1], LOG_SUFFIX)}"
+        size: int | None = None
+        with suppress(OSError):
+            file = self._disk.open(path)
+            size = file.size()
+            file.close()
+        end = state.end_offset
+        if expected.recovery_point is not None and end < expected.recovery_point:
+            self._apply_limits()  # a running broker may have cut the log meanwhile
+            expected = self._expected
+        if expected.recovery_point is not None and end < expected.recovery_point:
+            reason = (
+                f"the log ends at offset {end}, and was flushed up to {expected.recovery_point} by the"
+                f" {RECOVERY_POINTS}"
+            )
+            self._findings.error(path, size, reason)
+        for name, offset in (
+            (HIGH_WATERMARKS, expected.high_watermark),
+            (LOG_START_OFFSETS, expected.log_start_offset),
+        ):
+            if offset is None or offset <= end:
+                continue
+            reason = f"the log ends at offset {end}, and the {name} says {offset}"
+            if expected.durable_to == EVERYTHING:
+                self._findings.error(path, size, reason)
+            else:
+                self._findings.note(path, size, reason)
+
+    def _note_others(self, names: Sequence[str], bases: Sequence[int]) -> None:
+        for name in names:
+            if name.endswith(UNFINISHED_SUFFIXES):
+                self._findings.note(
+                    f"{self._directory}/{name}",
+                    None,
+                    "it is left from unfinished work, and was not looked at",
+                )
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            for base in sorted(set(base_offsets(names, suffix)) - set(bases)):
+                path = f"{self._directory}/{file_name(base, suffix)}"
+                self._findings.note(path, None, "it is an index without a segment; the next start removes it")

@@ -1,0 +1,194 @@
+"""What a leader asks of the records inside a batch, where a topic's configuration asks for it.
+
+Guarantees: a batch that was opened here holds exactly the records its header promises, each with a key
+on a compacted topic and with a timestamp inside the topic's bounds (KIP-937), and is stored in the
+topic's codec (KIP-390 for the levels). `must_open` tells from headers alone whether a log has to ask;
+most have not, and then no record is looked at. Refusals name the records at fault (KIP-467). Pure and
+without state, so an executor may run `check_records`. Called by `PartitionLog`, and by the
+broker's `RecordCheckLanes` for what takes long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from partitions.log.config import CREATE_TIME, LONG_MAX, LONG_MIN, PRODUCER_CODEC, UNCOMPRESSED, LogConfig
+from partitions.log.errors import AppendError, InvalidRecords, RecordError
+from partitions.log.validation import CheckedBatches, PlacedHeader
+from partitions.records.batch import (
+    BatchHeader,
+    CorruptBatchError,
+    DecompressedTooLargeError,
+    parse_header,
+    recompressed,
+    records_body,
+)
+from partitions.records.body_check import Misfit, Wanted, find_misfits
+from partitions.records.compression import Codec
+from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK, HEADER_BYTES, Buffer
+from partitions.records.record import MalformedRecordError
+
+MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+"""The largest batch, unfolded, that a leader opens."""
+QUICKLY_OPENED_BYTES: Final = 8 * 1024
+"""A thousand records at most: about a millisecond."""
+RECORD_ERRORS_MAX: Final = 1000
+"""How many records of one append a refusal names."""
+_SHOWN_ERRORS: Final = 3
+
+
+def takes_no_time(records: Buffer) -> bool:
+    """Whether opening these bytes is quick whatever they are: few, and not compressed."""
+    return (
+        len(records) <= QUICKLY_OPENED_BYTES
+        and len(records) >= HEADER_BYTES
+        and not records[ATTRIBUTES_LOW_POSITION] & CODEC_MASK
+    )
+
+
+def must_open(batches: Sequence[PlacedHeader], config: LogConfig, now_ms: int) -> bool:
+    """Whether these batches have to be opened: else their headers have told all that is asked of them.
+
+    A header names the largest timestamp, so the upper bound needs no record until it is broken.
+    """
+    is_create_time = config.message_timestamp_type == CREATE_TIME
+    if is_create_time:
+        latest = now_ms + config.message_timestamp_after_max_ms
+        for _, header in batches:
+            if header.max_timestamp > latest:
+                return True
+    if not config.opens_every_batch:
+        return False
+    if config.is_compacted or (is_create_time and config.message_timestamp_before_max_ms != LONG_MAX):
+        return True
+    return any(header.codec != _target_codec(config, header) for _, header in batches)
+
+
+def check_records(checked: CheckedBatches, config: LogConfig, now_ms: int) -> CheckedBatches:
+    """Opens the batches and checks each record; recompresses those that are not in the topic's codec.
+
+    `now_ms` is the wall clock. Raises InvalidRecords, or AppendError where a batch cannot be opened or
+    has become larger than max.message.bytes.
+    """
+    wanted = _wanted(config, now_ms)
+    errors: list[RecordError] = []
+    first_index = 0
+    for position, header in checked.batches:
+        if header.is_control:
+            continue
+        room = RECORD_ERRORS_MAX - len(errors)
+        for misfit in _open(checked.buffer, position, header, wanted, room):
+            errors.append(_record_error(misfit, first_index + misfit.number, wanted))
+        first_index += header.record_count
+    if errors:
+        raise _refusal(errors)
+    return _in_the_codec(checked, config)
+
+
+def _wanted(config: LogConfig, now_ms: int) -> Wanted:
+    if config.message_timestamp_type != CREATE_TIME:
+        return Wanted(LONG_MIN, LONG_MAX, config.is_compacted)
+    return Wanted(
+        now_ms - config.message_timestamp_before_max_ms,
+        now_ms + config.message_timestamp_after_max_ms,
+        config.is_compacted,
+    )
+
+
+def _open(
+    buffer: memoryview, position: int, header: BatchHeader, wanted: Wanted, at_most: int
+) -> list[Misfit]:
+    try:
+        body = records_body(buffer, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
+        return find_misfits(body, header, wanted, at_most=at_most)
+    except DecompressedTooLargeError as error:
+        raise AppendError(error.code, str(error)) from error
+    except (CorruptBatchError, MalformedRecordError) as error:
+        # Its checksum is right: sending it once more would not help, as CORRUPT_MESSAGE suggests.
+        raise AppendError("INVALID_RECORD", str(error)) from error
+
+
+def _record_error(misfit: Misfit, index: int, wanted: Wanted) -> RecordError:
+    if wanted.key and not misfit.has_key:
+        return RecordError(index, "INVALID_RECORD", "Compacted topic cannot accept message without key.")
+    return RecordError(
+        index,
+        "INVALID_TIMESTAMP",
+        f"Timestamp {misfit.timestamp} of record {index} is out of range. The timestamp should be"
+        f" within [{wanted.earliest}, {wanted.latest}]",
+    )
+
+
+def _refusal(errors: Sequence[RecordError]) -> InvalidRecords:
+    """The first record's error is the append's, as in Kafka."""
+    if errors[0].code == "INVALID_TIMESTAMP":
+        return InvalidRecords(
+            "INVALID_TIMESTAMP", "One or more records have been rejected due to invalid timestamp", errors
+        )
+    shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:_SHOWN_ERRORS])
+    return InvalidRecords(
+        "INVALID_RECORD",
+        f"One or more records have been rejected due to {len(errors)} record errors in total,"
+        f" and only showing the first three errors at most: {shown}",
+        errors,
+    )
+
+
+# ---- codec
+
+
+def _target_codec(config: LogConfig, header: BatchHeader) -> int:
+    """The codec that a batch is to be stored in. Control batches stay as they are."""
+    name = config.compression_type
+    if name == PRODUCER_CODEC or header.is_control:
+        return header.codec
+    return Codec.NONE if name == UNCOMPRESSED else Codec[name.upper()]
+
+
+def _level(config: LogConfig, codec: int) -> int | None:
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    return levels.get(Codec(codec))
+
+
+def _in_the_codec(checked: CheckedBatches, config: LogConfig) -> CheckedBatches:
+    targets = [_target_codec(config, header) for _, header in checked.batches]
+    if all(target == header.codec for target, (_, header) in zip(targets, checked.batches, strict=True)):
+        return checked
+    parts: list[bytes] = []
+    placed: list[PlacedHeader] = []
+    end = 0
+    for target, (position, header) in zip(targets, checked.batches, strict=True):
+        if target == header.codec:
+            part = bytes(checked.buffer[position : position + header.size_bytes])
+        else:
+            part = _recompress(checked.buffer, position, header, target, config)
+        placed.append((end, parse_header(part, 0)))
+        parts.append(part)
+        end += len(part)
+    buffer = memoryview(b"".join(parts))
+    return CheckedBatches(buffer, placed, [header for _, header in placed if header.producer_id >= 0])
+
+
+def _recompress(
+    buffer: memoryview, position: int, header: BatchHeader, codec: int, config: LogConfig
+) -> bytes:
+    batch = recompressed(
+        buffer,
+        position,
+        header,
+        codec=codec,
+        level=_level(config, codec),
+        max_decompressed_bytes=MAX_DECOMPRESSED_BYTES,
+    )
+    if len(batch) > config.max_message_bytes:
+        raise AppendError(
+            "MESSAGE_TOO_LARGE",
+            f"the record batch has {len(batch)} bytes in the topic's codec {config.compression_type}, more"
+            f" than its max.message.bytes of {config.max_message_bytes}",
+        )
+    return batch

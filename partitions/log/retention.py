@@ -1,0 +1,81 @@
+"""Retention over all logs of a node, a few at a time and without holding up the event loop.
+
+Guarantees: segments go one after the other from a log's start on, each durably out of the log before the
+next, so that no crash leaves a hole; readers of them are not disturbed; what stays was flushed before.
+Renames are all that happens on the loop: fsyncs and removals are the executor's. A log that is closed or
+deleted meanwhile is left alone. The log manager owns it and a scheduler calls it through that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from partitions.log.log import PartitionLog
+from partitions.log.removal import DelayedRemovals
+from partitions.log.storage import LogStorage
+from partitions.ports import Executor, NowMs
+from partitions.topic_partition import TopicPartition
+
+
+class Retention:
+    """Rounds over the logs, in steps."""
+
+    def __init__(
+        self,
+        logs: Mapping[TopicPartition, PartitionLog],
+        storage: LogStorage,
+        executor: Executor,
+        removals: DelayedRemovals,
+        *,
+        flush: Callable[[PartitionLog], Awaitable[None]],
+        now_ms: NowMs,
+        producer_expiration_ms: int,
+    ) -> None:
+        self._logs = logs
+        self._storage = storage
+        self._executor = executor
+        self._removals = removals
+        self._flush = flush
+        self._now_ms = now_ms
+        self._producer_expiration_ms = producer_expiration_ms
+        self._queue: list[TopicPartition] = []
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the round that `step` began is unfinished."""
+        return bool(self._queue)
+
+    async def step(self, high_watermark_of: Callable[[TopicPartition], int], *, max_logs: int) -> int:
+        """Applies retention to up to `max_logs` logs, going on where the last call stopped.
+
+        Also takes out what DeleteRecords or a leader made obsolete, and forgets producers that have been
+        idle too long. Returns the number of segments that went. Raises LogStorageError; the next call
+        goes on with the next log.
+        """
+        if not self._queue:
+            self._queue = list(self._logs)[::-1]
+        deleted = 0
+        now_ms = self._now_ms()
+        for _ in range(min(max_logs, len(self._queue))):
+            partition = self._queue.pop()
+            log = self._logs.get(partition)
+            if log is None or log.is_closed:
+                continue
+            log.expire_segments(now_ms, high_watermark_of(partition))
+            log.producer_state.expire(now_ms, self._producer_expiration_ms)
+            deleted += await self._take_out(log)
+        return deleted
+
+    async def _take_out(self, log: PartitionLog) -> int:
+        """Takes the obsolete segments out of a log, one by one; returns how many."""
+        count = 0
+        while not log.is_closed and log.has_obsolete_segments:
+            if not log.may_set_aside:
+                await self._flush(log)
+                if log.is_closed or not (log.has_obsolete_segments and log.may_set_aside):
+                    break  # it went on changing meanwhile: the next round comes back
+            paths = log.set_aside_first_segment()
+            await self._storage.sync_dir_beside(self._executor, log.directory)
+            self._removals.add_files(paths, log.config.file_delete_delay_ms)
+            count += 1
+        return count

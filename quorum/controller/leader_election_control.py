@@ -1,0 +1,106 @@
+"""Elections that operators ask for: of preferred leaders, and unclean ones (KIP-460).
+
+Guarantees: a preferred election moves a leadership only to the first replica, and only if that one is
+in sync and alive; an unclean election gives a leader to a partition that has none, from whoever of its
+replicas is alive if nobody with all committed records is. "All partitions" costs O(those that could
+need it). Called by `requests` for ElectLeaders and by `leader_rebalance`.
+"""
+
+from __future__ import annotations
+
+from quorum.controller.decision import ClusterView, Decision, Unit, decided
+from quorum.controller.election import Election
+from quorum.controller.partition_change_builder import PartitionChangeBuilder
+from quorum.controller.replication_control import elect_unclean
+from quorum.errors import ControllerError
+from quorum.metadata.delta import PartitionKey
+from quorum.metadata.image import PartitionImage
+from quorum.metadata.records import PartitionChange
+from quorum.rpc.admin_messages import (
+    PREFERRED_ELECTION,
+    UNCLEAN_ELECTION,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersResult,
+)
+
+
+def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> Decision:
+    """Elects, partition by partition. Raises ControllerError INVALID_REQUEST for an unknown election type."""
+    if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
+        raise ControllerError(
+            "INVALID_REQUEST",
+            f"Unknown election type {request.election_type}; 0 elects preferred leaders, 1 is unclean.",
+        )
+    unclean = request.election_type == UNCLEAN_ELECTION
+    wanted = _all_in_need(view, unclean) if request.partitions is None else request.partitions
+    units: list[Unit] = []
+    results = []
+    elected: set[PartitionKey] = set()
+    for name, number in wanted:
+        try:
+            key, partition = _find(view, name, number)
+            if key in elected:
+                raise ControllerError("ELECTION_NOT_NEEDED", "The request names the partition twice.")
+            units.append(Unit(_elect(view, key, partition, unclean)))
+        except ControllerError as error:
+            results.append(ElectLeadersResult(name, number, error.code, error.message))
+            continue
+        elected.add(key)
+        results.append(ElectLeadersResult(name, number))
+    return decided(ElectLeadersResponse(tuple(results)), *units)
+
+
+def _all_in_need(view: ClusterView, unclean: bool) -> list[tuple[str, int]]:
+    """Topic name and number of the partitions that such an election could concern, ascending."""
+    keys = list(view.index.leaderless())
+    if not unclean:
+        keys += [
+            key for broker in view.index.imbalanced_brokers() for key in view.index.imbalanced_on(broker)
+        ]
+    return sorted((view.image.topics[topic_id].name, number) for topic_id, number in keys)
+
+
+def _find(view: ClusterView, name: str, number: int) -> tuple[PartitionKey, PartitionImage]:
+    topic = view.image.topic(name)
+    if topic is None:
+        raise ControllerError("UNKNOWN_TOPIC_OR_PARTITION", f"There is no topic '{name}'.")
+    partition = view.image.partition(topic.topic_id, number)
+    if partition is None:
+        raise ControllerError("UNKNOWN_TOPIC_OR_PARTITION", f"Topic '{name}' has no partition {number}.")
+    return (topic.topic_id, number), partition
+
+
+def _elect(view: ClusterView, key: PartitionKey, partition: PartitionImage, unclean: bool) -> PartitionChange:
+    if unclean:
+        if partition.has_leader:
+            raise ControllerError("ELECTION_NOT_NEEDED", f"Broker {partition.leader} leads the partition.")
+        record = elect_unclean(view, key)
+        if record is None or record.leader is None:
+            raise ControllerError(
+                "ELIGIBLE_LEADERS_NOT_AVAILABLE",
+                f"None of the replicas {list(partition.replicas)} is alive; start one of these brokers.",
+            )
+        return record
+    preferred = partition.replicas[0]
+    if partition.leader == preferred:
+        raise ControllerError("ELECTION_NOT_NEEDED", f"The preferred leader {preferred} leads already.")
+    record = preferred_change(view, key, partition)
+    if record is None:
+        state = "not in sync yet" if view.is_active(preferred) else "fenced, shutting down or not registered"
+        raise ControllerError(
+            "PREFERRED_LEADER_NOT_AVAILABLE", f"The preferred leader, broker {preferred}, is {state}."
+        )
+    return record
+
+
+def preferred_change(
+    view: ClusterView, key: PartitionKey, partition: PartitionImage
+) -> PartitionChange | None:
+    """Gives the leadership to the first replica; None if that is not in sync, not alive, or leads already."""
+    preferred = partition.replicas[0]
+    if partition.leader == preferred or preferred not in partition.isr or not view.is_active(preferred):
+        return None
+    builder = PartitionChangeBuilder.of(view, key)
+    builder.election = Election.PREFERRED
+    return builder.build()

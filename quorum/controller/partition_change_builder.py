@@ -1,0 +1,205 @@
+"""From what is to become of one partition to the record that makes it so.
+
+Guarantees (KIP-966): whoever leaves the ISR while it is smaller than min.insync.replicas stays eligible
+for leadership, since the high watermark stands still from then on; the ELR is given up once the ISR is
+large enough, and loses whoever stopped uncleanly; who led last is remembered while nobody is in the ISR.
+An unclean leader is the whole ISR and its record says RECOVERING (KIP-704). A reassignment ends when
+its whole target is in the ISR (KIP-455). At level 0 of `eligible.leader.replicas.version` there is no
+ELR, and the last member stays in the ISR instead. Every part of the controller that changes partitions
+builds its records here; the model is Kafka's class of this name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from quorum.controller.decision import ClusterView
+from quorum.controller.election import Acceptable, Elected, Election, elect
+from quorum.controller.reassignment import Reassignment, is_complete
+from quorum.metadata.delta import PartitionKey
+from quorum.metadata.features import elr_enabled
+from quorum.metadata.image import PartitionImage
+from quorum.metadata.records import NO_LEADER, RECOVERING, PartitionChange
+
+Replicas = tuple[int, ...]
+
+
+class TopicSettings(NamedTuple):
+    """What the builder goes by, the same for all partitions of a topic."""
+
+    min_insync_replicas: int
+    elr_enabled: bool
+    election: Election = Election.ONLINE
+
+    @classmethod
+    def of(cls, view: ClusterView, topic_id: bytes) -> TopicSettings:
+        """The settings as the cluster's configs and features have them."""
+        return cls(
+            view.min_insync_replicas(topic_id),
+            elr_enabled(view.image.features),
+            Election.UNCLEAN if view.unclean_allowed(topic_id) else Election.ONLINE,
+        )
+
+
+class PartitionChangeBuilder:
+    """Targets are set on the attributes, which begin as the partition is; then `build` is called once."""
+
+    __slots__ = (
+        "_acceptable",
+        "_key",
+        "_partition",
+        "election",
+        "elr_enabled",
+        "min_insync_replicas",
+        "target_adding",
+        "target_elr",
+        "target_isr",
+        "target_leader_recovery_state",
+        "target_removing",
+        "target_replicas",
+        "unclean_shutdown_replicas",
+    )
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        partition: PartitionImage,
+        acceptable: Acceptable,
+        settings: TopicSettings,
+    ) -> None:
+        self._key = key
+        self._partition = partition
+        self._acceptable = acceptable
+        self.min_insync_replicas, self.elr_enabled, self.election = settings
+        self.target_isr: Replicas = partition.isr
+        self.target_elr: Replicas = partition.elr
+        self.target_replicas: Replicas = partition.replicas
+        self.target_removing: Replicas = partition.removing_replicas
+        self.target_adding: Replicas = partition.adding_replicas
+        self.target_leader_recovery_state = partition.leader_recovery_state
+        self.unclean_shutdown_replicas: Collection[int] = ()
+        """Brokers whose logs may lack what they once had; they are in neither ISR nor ELR afterwards."""
+
+    @classmethod
+    def of(
+        cls,
+        view: ClusterView,
+        key: PartitionKey,
+        partition: PartitionImage | None = None,
+        acceptable: Acceptable | None = None,
+    ) -> PartitionChangeBuilder:
+        """A builder with the cluster's settings, for the partition of the image unless another is given."""
+        topic_id, number = key
+        return cls(
+            key,
+            view.image.topics[topic_id].partitions[number] if partition is None else partition,
+            view.is_active if acceptable is None else acceptable,
+            TopicSettings.of(view, topic_id),
+        )
+
+    def without(self, leaving: Collection[int]) -> PartitionChangeBuilder:
+        """Takes brokers out of the target ISR."""
+        self.target_isr = tuple(broker_id for broker_id in self.target_isr if broker_id not in leaving)
+        return self
+
+    def build(self) -> PartitionChange | None:
+        """The record; None if nothing changes."""
+        self._complete_reassignment()
+        self._populate_target_elr()
+        before = self._partition
+        elected = elect(
+            before,
+            self.election,
+            self._acceptable,
+            replicas=self.target_replicas,
+            isr=self.target_isr,
+            elr=self.target_elr,
+        )
+        if elected.leader != NO_LEADER and elected.leader not in self.target_isr:
+            self.target_isr = (elected.leader,)
+            self.target_elr = () if elected.unclean else _without(self.target_elr, elected.leader)
+            self._clear_elr_if_isr_suffices()
+        record = PartitionChange(
+            topic_id=self._key[0],
+            partition=self._key[1],
+            isr=_changed(before.isr, self.target_isr),
+            leader=self._new_leader(elected.leader),
+            leader_recovery_state=self._new_leader_recovery_state(elected),
+            replicas=_changed(before.replicas, self.target_replicas),
+            removing_replicas=_changed(before.removing_replicas, self.target_removing),
+            adding_replicas=_changed(before.adding_replicas, self.target_adding),
+            elr=_changed(before.elr, self.target_elr),
+            last_known_elr=_changed(before.last_known_elr, self._last_known_elr(elected.leader)),
+        )
+        return None if record == PartitionChange(*self._key) else record
+
+    # Steps
+
+    def _complete_reassignment(self) -> None:
+        """Once the whole target is in the ISR, replicas and ISR become the target."""
+        if not self.target_adding and not self.target_removing:
+            return
+        reassignment = Reassignment(self.target_replicas, self.target_adding, self.target_removing)
+        if is_complete(reassignment, self.target_isr):
+            self.target_replicas = self.target_isr = reassignment.target
+            self.target_removing = self.target_adding = ()
+
+    def _populate_target_elr(self) -> None:
+        before = self._partition
+        gone = self.unclean_shutdown_replicas
+        if not self.elr_enabled:
+            self.target_elr = ()
+            if not self.target_isr:
+                self.target_isr = (self._last_member(),)
+            return
+        if gone:
+            self.without(gone)
+        candidates = {*self.target_elr, *before.isr}.difference(self.target_isr, gone)
+        self.target_elr = tuple(replica for replica in self.target_replicas if replica in candidates)
+        self._clear_elr_if_isr_suffices()
+
+    def _clear_elr_if_isr_suffices(self) -> None:
+        """From then on the high watermark moves without the others."""
+        if len(self.target_isr) >= min(self.min_insync_replicas, len(self.target_replicas)):
+            self.target_elr = ()
+
+    def _last_member(self) -> int:
+        """Without an ELR: who stays in the ISR when all would leave it."""
+        before = self._partition
+        for candidates in (before.isr, before.elr, before.last_known_elr):
+            remaining = [replica for replica in self.target_replicas if replica in candidates]
+            if remaining:
+                last_leaders = (before.leader, *before.last_known_elr)
+                return next((leader for leader in last_leaders if leader in remaining), remaining[0])
+        return self.target_replicas[0]
+
+    def _new_leader(self, leader: int) -> int | None:
+        """The leader as the record gives it: also the same one, if replicas are taken away (a new epoch
+        makes those stop).
+        """
+        is_shrunk = not set(self._partition.replicas) <= set(self.target_replicas)
+        return leader if is_shrunk or leader != self._partition.leader else None
+
+    def _new_leader_recovery_state(self, elected: Elected) -> int | None:
+        """An unclean election always says RECOVERING in its record, which is how it is told from others."""
+        if elected.unclean:
+            return RECOVERING
+        target = self.target_leader_recovery_state
+        return None if target == self._partition.leader_recovery_state else target
+
+    def _last_known_elr(self, leader: int) -> Replicas:
+        before = self._partition
+        if leader != NO_LEADER or not self.elr_enabled:
+            return ()
+        if before.has_leader and not self.target_isr:
+            return (before.leader,)
+        return before.last_known_elr
+
+
+def _changed(before: Replicas, after: Replicas) -> Replicas | None:
+    return None if before == after else after
+
+
+def _without(replicas: Replicas, removed: int) -> Replicas:
+    return tuple(replica for replica in replicas if replica != removed)

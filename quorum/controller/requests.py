@@ -1,0 +1,83 @@
+"""The table of what the active controller decides: each request, and who decides it.
+
+A request that is not here is not the controller's to decide. Used by `state`, which applies and proposes
+what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quorum.controller import (
+    broker_removal,
+    configuration_control,
+    feature_control,
+    leader_election_control,
+    producer_id_control,
+    reassignment_control,
+    replication_control,
+    topic_control,
+)
+from quorum.controller.cluster_control import ClusterControl
+from quorum.controller.decision import ClusterView, Decision
+from quorum.controller.placement import Randomness
+from quorum.rpc.admin_messages import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
+)
+from quorum.rpc.messages import (
+    AllocateProducerIdsRequest,
+    AlterConfigsRequest,
+    AlterPartitionRequest,
+    ControllerRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    HeartbeatRequest,
+    RegisterBrokerRequest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a request is decided with. `now_ms` is monotonic."""
+
+    view: ClusterView
+    cluster: ClusterControl
+    rng: Randomness
+    now_ms: int
+
+
+def decide(request: ControllerRequest, given: Circumstances) -> Decision:
+    """The decision on a request; nothing has changed yet. Raises ControllerError when it is refused."""
+    return _DECIDE[type(request)](request, given)
+
+
+_DECIDE: Mapping[type[Any], Callable[[Any, Circumstances], Decision]] = {
+    RegisterBrokerRequest: lambda request, on: on.cluster.register(on.view, request, on.now_ms),
+    HeartbeatRequest: lambda request, on: on.cluster.heartbeat(on.view, request, on.now_ms),
+    UnregisterBrokerRequest: lambda request, on: broker_removal.unregister(
+        on.view, on.cluster.sessions, request
+    ),
+    AlterPartitionRequest: lambda request, on: replication_control.alter_partition(on.view, request),
+    CreateTopicsRequest: lambda request, on: topic_control.create_topics(on.view, request, on.rng),
+    DeleteTopicsRequest: lambda request, on: topic_control.delete_topics(on.view, request),
+    CreatePartitionsRequest: lambda request, on: topic_control.create_partitions(on.view, request, on.rng),
+    ElectLeadersRequest: lambda request, on: leader_election_control.elect_leaders(on.view, request),
+    AlterPartitionReassignmentsRequest: lambda request, on: reassignment_control.alter_reassignments(
+        on.view, request
+    ),
+    ListPartitionReassignmentsRequest: lambda request, on: reassignment_control.list_reassignments(
+        on.view, request
+    ),
+    AlterConfigsRequest: lambda request, on: configuration_control.alter_configs(on.view, request),
+    UpdateFeaturesRequest: lambda request, on: feature_control.update_features(on.view, request),
+    AllocateProducerIdsRequest: lambda request, on: producer_id_control.allocate_producer_ids(
+        on.view, request
+    ),
+}

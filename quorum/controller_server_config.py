@@ -1,0 +1,23 @@
+"""What a voter of the controller quorum needs to know; built by `kraft.node` from server.properties."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+
+from quorum.controller.decision import ControllerConfig
+from quorum.raft.config import RaftConfig
+
+
+@dataclass(frozen=True)
+class ControllerServerConfig:
+    """`host` and `port` are where its controller listener binds."""
+
+    raft: RaftConfig
+    controller: ControllerConfig
+    host: str
+    port: int
+    secret: bytes
+    server_tls: ssl.SSLContext | None = None
+    client_tls: ssl.SSLContext | None = None
+    """For a controller listener that speaks TLS."""

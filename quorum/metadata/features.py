@@ -1,0 +1,60 @@
+"""The features that this software knows, the levels it can work with, and those a new cluster gets.
+
+A feature is a behaviour that all nodes must switch to together; its level is in the metadata image and
+only the controller changes it (KIP-584, KIP-1022). A feature that an image does not name is at level 0:
+that is how metadata written before there were features is read, and such a cluster keeps its behaviour
+until somebody raises the level. Read by the controller (what it may decide), by brokers (what they say
+of themselves at registration and in ApiVersions) and by the commands that describe a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from quorum.metadata.records import FeatureLevel, FeatureRange
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+ELR_VERSION = "eligible.leader.replicas.version"
+
+
+class Feature(NamedTuple):
+    """The levels of one feature that this software supports, and the level that a new cluster starts at."""
+
+    lowest: int
+    highest: int
+    default: int
+
+
+SUPPORTED_FEATURES: Mapping[str, Feature] = {
+    ELR_VERSION: Feature(0, 1, 1),
+    KRAFT_VERSION: Feature(0, 0, 0),
+    METADATA_VERSION: Feature(25, 26, 26),
+}
+"""By name, ascending. Levels mean what they do in Kafka (`metadata.version` 25 is its 4.0-IV3, 26 its
+4.1-IV0), so that Kafka's own tools name them rightly; the records behind them are ours."""
+
+
+def supported_ranges() -> tuple[FeatureRange, ...]:
+    """What a node of this software says at registration."""
+    return tuple((name, feature.lowest, feature.highest) for name, feature in SUPPORTED_FEATURES.items())
+
+
+def new_cluster_records() -> tuple[FeatureLevel, ...]:
+    """The records by which a cluster without metadata starts at the default levels."""
+    return tuple(
+        FeatureLevel(name, feature.default)
+        for name, feature in SUPPORTED_FEATURES.items()
+        if feature.default > 0
+    )
+
+
+def level(features: Mapping[str, int], name: str) -> int:
+    """The level of a feature in an image's `features`; 0 when it has none."""
+    return features.get(name, 0)
+
+
+def elr_enabled(features: Mapping[str, int]) -> bool:
+    """Whether eligible leader replicas (KIP-966) are kept and elected from."""
+    return level(features, ELR_VERSION) >= 1

@@ -1,0 +1,279 @@
+"""Mutations of what a voter keeps: its vote, its journal, its snapshots, and who it is.
+
+They play where `kraft chaos quorum` plays: real drivers and controllers on disks that lose power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from kraft.chaos.quorum.settings import NONE, Settings
+from partitions.disk import Disk
+from quorum.raft import quorum_state, snapshot
+from quorum.raft.journal import DurableJournal
+from quorum.raft.journal_check import JournalCorruptError, _Check
+from quorum.raft.transfer import SnapshotTransfer
+from quorum.raft.voters import VoterBook
+from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
+from tests.chaos.mutations.stages import RaftStage
+
+QUORUM = RaftStage("quorum")
+KILLED_THEN_UNPLUGGED = RaftStage(
+    "quorum of voters that are killed, and then lose their power",
+    lambda seed: Settings(
+        snapshot_every_entries=1000,
+        propose=0.05,
+        down_max_s=0.1,
+        faults=replace(NONE, cut_short=0.004, power_loss=0.006, reconnect=0.2),
+    ),
+)
+DEPOSED_LEADERS = RaftStage(
+    "quorum of leaders that are cut off",
+    lambda seed: Settings(
+        append_bytes=120,
+        snapshot_every_entries=1000 if seed % 2 else 3,
+        snapshot_chunk_bytes=100,
+        propose=0.5,
+        faults=replace(NONE, isolate=0.004, reset=0.004, half_open=0.8, drop=0.02, late=0.5, reconnect=0.2),
+    ),
+)
+NEW_DISKS = RaftStage(
+    "quorum of disks that are replaced",
+    lambda seed: Settings(
+        workload="topics",
+        append_bytes=12_000,
+        clients=8,
+        down_max_s=0.1,
+        faults=replace(NONE, wipe=0.004, isolate=0.004, kill=0.002, reset=0.004, clog=0.004, reconnect=0.2),
+    ),
+)
+
+
+def _write_without_sync(disk: Disk, path: str, data: bytes) -> None:
+    temporary = path + ".tmp"
+    if disk.exists(temporary):
+        disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    file.append([data])
+    file.close()
+    disk.rename(temporary, path)
+
+
+def _write_in_place(disk: Disk, path: str, data: bytes) -> None:
+    file = disk.open(path, create=True)
+    file.truncate(0)
+    file.append([data])
+    file.sync()
+    file.close()
+    disk.sync_dir(path.rpartition("/")[0])
+
+
+def _sync_vote_only(journal: Any) -> None:
+    if journal._state.dirty:
+        journal.save_state()
+    if journal._unsynced:
+        journal._write()
+        journal._unsynced = False
+        journal._synced_end = journal.end_index
+
+
+def _sync_entries_only(journal: Any) -> None:
+    journal._state.dirty = False
+    if journal._unsynced:
+        journal._write()
+        journal._log.sync()
+        journal._unsynced = False
+        journal._synced_end = journal.end_index
+
+
+def _refuses_any_damage(check: Any, damage: Any) -> None:
+    raise JournalCorruptError(check._paths[damage.segment], damage.position, damage.reason)
+
+
+def _delete_from(journal: Any, entry_from: int) -> None:
+    if entry_from < len(journal._entries):
+        journal._commit_index = 0
+        journal._truncate_from(journal._entries[entry_from][1])
+
+
+def _add_keeps_what_is_there(original: Callable[..., None]) -> Callable[..., None]:
+    def add(journal: Any, command: bytes, idx: int, term: int) -> None:
+        if idx - journal._entries[0][1] >= len(journal._entries):
+            original(journal, command, idx, term)
+
+    return add
+
+
+def _add_always_truncates(original: Callable[..., None]) -> Callable[..., None]:
+    def add(journal: Any, command: bytes, idx: int, term: int) -> None:
+        position = idx - journal._entries[0][1]
+        if 0 < position < len(journal._entries):
+            journal._commit_index = 0
+            journal._truncate_from(idx)
+        original(journal, command, idx, term)
+
+    return add
+
+
+def _begins_anew_at_start(original: Callable[..., None]) -> Callable[..., None]:
+    def open_(journal: Any, found: Any, joined: Any) -> None:
+        original(journal, found, joined)
+        if joined is not None:
+            journal._begin_at(*joined)
+
+    return open_
+
+
+def _always_begins_anew(journal: Any, prev: Any, last: Any) -> None:
+    journal._begin_at(prev, last)
+    journal._commit_index = max(journal._commit_index, last[1])
+
+
+def _keeps_any_log(original: Callable[..., None]) -> Callable[..., None]:
+    def join(journal: Any, prev: Any, last: Any) -> None:
+        position = prev[1] - journal._entries[0][1]
+        if 0 <= position < len(journal._entries) - 1:
+            journal.deleteEntriesTo(position)
+            journal._commit_index = max(journal._commit_index, last[1])
+        else:
+            original(journal, prev, last)
+
+    return join
+
+
+def _receives_blindly(transfer: Any, peer_id: int, chunk: Any) -> bool | None:
+    """Glues together what comes, as the library does; what is no snapshot is taken for one that holds."""
+    data = transfer.__dict__.setdefault("_glued", bytearray())
+    if chunk.is_first:
+        data.clear()
+    data += chunk.data
+    if not chunk.is_last:
+        return None
+    transfer._store.save(snapshot.decode_snapshot(bytes(data)), bytes(data))
+    return True
+
+
+MUTATIONS = (
+    Mutation(
+        "vote-not-fsynced",
+        "term and vote are written, but not made durable before the vote leaves (Raft 5.2)",
+        ("durable-vote",),
+        QUORUM,
+        (Patch(quorum_state, "write_atomically", replaced_by(_write_without_sync)),),
+    ),
+    Mutation(
+        "vote-not-written",
+        "the journal is made durable before a vote leaves, term and vote are not (Raft 5.2)",
+        ("durable-vote",),
+        QUORUM,
+        (Patch(DurableJournal, "sync", replaced_by(_sync_entries_only)),),
+    ),
+    Mutation(
+        "journal-not-fsynced-before-ack",
+        "entries are acknowledged that a power loss may still take away (Raft 5.3)",
+        ("durable-acknowledgement",),
+        QUORUM,
+        (Patch(DurableJournal, "sync", replaced_by(_sync_vote_only)),),
+    ),
+    Mutation(
+        "recovered-tail-not-fsynced",
+        "a voter that was killed takes what it finds in the page cache for durable",
+        ("durable-acknowledgement", "halted"),
+        KILLED_THEN_UNPLUGGED,
+        (Patch(_Check, "copy_unproven", replaced_by(lambda check, damage: None)),),
+        faces="it comes back without them, or refuses to, since a later entry vouches for them",
+    ),
+    Mutation(
+        "torn-tail-refused",
+        "what a power loss tore is taken for damage, though it was never acknowledged",
+        ("halted",),
+        QUORUM,
+        (Patch(_Check, "refuse_unless_torn", replaced_by(_refuses_any_damage)),),
+    ),
+    Mutation(
+        "entries-deleted-before-they-are-compared",
+        "a follower deletes all behind the leader's previous entry, whether it matches or not (Raft 5.3)",
+        ("no-needless-truncation",),
+        QUORUM,
+        (Patch(DurableJournal, "deleteEntriesFrom", replaced_by(_delete_from)),),
+    ),
+    Mutation(
+        "matching-entry-truncates",
+        "an entry that is there already takes away all that follows it (Raft 5.3)",
+        ("no-needless-truncation",),
+        QUORUM,
+        (Patch(DurableJournal, "add", _add_always_truncates),),
+    ),
+    Mutation(
+        "conflict-not-truncated",
+        "a follower keeps its own entry where the leader has another (Raft 5.3)",
+        ("log-matching",),
+        QUORUM,
+        (Patch(DurableJournal, "add", _add_keeps_what_is_there),),
+    ),
+    Mutation(
+        "tail-dropped-at-start",
+        "a restarted voter keeps its snapshot and not the entries behind it",
+        ("durable-acknowledgement",),
+        QUORUM,
+        (Patch(DurableJournal, "open", _begins_anew_at_start),),
+    ),
+    Mutation(
+        "tail-dropped-at-install",
+        "a snapshot from the leader takes away the entries behind it, though they match (Raft 7)",
+        ("durable-acknowledgement", "no-needless-truncation"),
+        QUORUM,
+        (Patch(DurableJournal, "join", replaced_by(_always_begins_anew)),),
+        faces="what is gone is mostly sent again at once; what is left of it shows after a crash in between",
+    ),
+    Mutation(
+        "stale-log-kept-at-install",
+        "a snapshot is joined to a log that contradicts it, as the library does",
+        ("log-matching", "applied-prefix", "halted"),
+        DEPOSED_LEADERS,
+        (Patch(DurableJournal, "join", _keeps_any_log),),
+        faces="the contradicting entry is built upon or applied, or met by the leader's, which is refused",
+    ),
+    Mutation(
+        "snapshot-before-fsync",
+        "the log is cut behind a snapshot that is not durable yet (KIP-630)",
+        # Not a crash of the mutated code: what breaks the promise is the voter that refuses, rightly, to start
+        # from a snapshot that is not there, while the log that it stood for has been cut.
+        ("halted",),
+        QUORUM,
+        (Patch(snapshot, "write_atomically", replaced_by(_write_without_sync)),),
+    ),
+    Mutation(
+        "snapshot-written-in-place",
+        "a snapshot gets its name before it is whole (KIP-630)",
+        ("halted",),
+        QUORUM,
+        (Patch(snapshot, "write_atomically", replaced_by(_write_in_place)),),
+    ),
+    Mutation(
+        "chunks-joined-blindly",
+        "pieces of a snapshot are glued together as they come, and not compared with its checksum",
+        ("halted",),
+        QUORUM,
+        (Patch(SnapshotTransfer, "receive", replaced_by(_receives_blindly)),),
+    ),
+    Mutation(
+        "new-disk-votes",
+        "a voter that lost its disk votes and acknowledges as the one it was (KIP-853)",
+        ("leader-completeness",),
+        NEW_DISKS,
+        (
+            Patch(VoterBook, "counts", replaced_by(lambda book, voter, directory_id: True)),
+            Patch(VoterBook, "counts_me", replaced_by(property(lambda book: True))),
+        ),
+    ),
+    Mutation(
+        "founded-by-a-majority",
+        "the first leader of a quorum needs a majority, though the others may have forgotten everything",
+        ("leader-completeness",),
+        NEW_DISKS,
+        (Patch(VoterBook, "quorum", replaced_by(property(lambda book: len(book.voters) // 2 + 1))),),
+    ),
+)

@@ -1,0 +1,135 @@
+"""A full disk under a broker: refusals, nothing torn, and everything goes on when there is room again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from partitions.log.errors import LogError
+from partitions.records.batch import iter_batches, verify_crc
+from partitions.topic_partition import TopicPartition
+from quorum.metadata.records import Config
+from tests.support.broker_world import BrokerWorld, batch, led_by, topic
+from tests.support.logs import new_storage, simulated_disk
+
+T0 = TopicPartition("t", 0)
+VERSION = 12
+
+
+class FullWorld(BrokerWorld):
+    """A broker on a disk of which a test says how much room is left."""
+
+    def __init__(self) -> None:
+        self.storage = new_storage()
+        super().__init__(simulated_disk(self.storage), lag_max_ms=20)
+
+    def room(self, free_bytes: int | None) -> None:
+        self.storage.free_bytes = free_bytes
+
+
+@pytest.fixture
+async def world() -> Any:
+    made = FullWorld()
+    yield made
+    made.room(None)
+    await made.close()
+    assert made.halts == []
+
+
+def produce(world: BrokerWorld, value: bytes) -> tuple[int, int]:
+    data = [PartitionProduceData(index=0, records=batch(value))]
+    body = ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)]
+    )
+    (answered,) = world.handle(body, VERSION).responses
+    (answer,) = answered.partition_responses
+    return answer.error_code, answer.base_offset
+
+
+def stored(world: BrokerWorld) -> list[int]:
+    """The offsets of the batches in the log's files, checksums compared."""
+    offsets = []
+    for name in world.disk.list_dir("/data/t-0"):
+        if name.endswith(".log"):
+            data = world.disk.read_bytes(f"/data/t-0/{name}")
+            for position, header in iter_batches(data):
+                verify_crc(data, position, header)
+                offsets.append(header.base_offset)
+    return offsets
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Waits for a timer of the manager's to do it."""
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came about")
+
+
+@pytest.mark.parametrize("free_bytes", [0, 1, 60, 61, 100])
+async def test_produce_is_refused_and_what_was_written_in_part_is_cut_away(
+    world: FullWorld, free_bytes: int
+) -> None:
+    world.start(*topic("t", 1, (1,)))
+    assert produce(world, b"a" * 100) == (0, 0)
+    world.room(free_bytes)
+    for _ in range(3):
+        assert produce(world, b"b" * 100) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert stored(world) == [0]
+    world.room(None)
+    assert produce(world, b"c" * 100) == (0, 1)
+    assert stored(world) == [0, 1]
+
+
+@pytest.mark.parametrize("free_bytes", range(0, 400, 13))
+async def test_a_segment_that_cannot_be_made_changes_nothing(world: FullWorld, free_bytes: int) -> None:
+    world.start(*topic("t", 1, (1,)), Config("topic", "t", "segment.bytes", "400"))
+    taken = [produce(world, b"x" * 40)[1] for _ in range(3)]
+    world.room(free_bytes)
+    while (answer := produce(world, b"y" * 40))[0] == 0:
+        taken.append(answer[1])
+    assert answer[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert stored(world) == taken
+    world.room(None)
+    taken += [produce(world, b"z" * 40)[1] for _ in range(10)]
+    assert stored(world) == taken == list(range(len(taken)))
+
+
+async def test_a_follower_tries_again(world: FullWorld) -> None:
+    world.start(*topic("t", 1, (2, 1)))
+    partition = world.replicas.partition(T0)
+    world.room(10)
+    with pytest.raises(LogError) as error:
+        partition.append_as_follower(
+            batch(b"a", leader_epoch=0), leader_epoch=0, leader_high_watermark=1, leader_log_start_offset=0
+        )
+    assert error.value.is_transient
+    assert stored(world) == []
+
+
+async def test_a_leader_whose_epoch_finds_no_room_leads_later(world: FullWorld) -> None:
+    world.start(*topic("t", 1, (2, 1)))
+    world.room(0)
+    world.publish(led_by(1, 0, 1))
+    assert not world.replicas.partition(T0).is_leader
+    assert produce(world, b"a")[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.room(None)
+    await eventually(lambda: world.replicas.partition(T0).is_leader)
+    assert produce(world, b"a") == (0, 0)
+
+
+async def test_a_replica_that_finds_no_room_is_made_later(world: FullWorld) -> None:
+    world.start()
+    world.room(0)
+    world.publish(*topic("t", 1, (1,)))
+    assert produce(world, b"a")[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    world.room(None)
+    await eventually(lambda: produce(world, b"a")[0] == 0)
+    assert world.replicas.offline_partitions == {}
+    assert stored(world) == [0]

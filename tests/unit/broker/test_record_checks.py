@@ -1,0 +1,195 @@
+"""Produce to topics whose records are looked at: answers, and the order in which batches are appended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kraft.broker import record_check_lanes
+from kraft.broker.handlers.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from kraft.network.connection import CloseConnectionError
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from partitions.records.batch import iter_batches
+from partitions.records.builder import build_batch
+from partitions.topic_partition import TopicPartition
+from quorum.metadata.records import Config, Record
+from tests.support.broker_world import NOW_MS, BrokerWorld, batch, gone, led_by, topic
+
+T0 = TopicPartition("t", 0)
+VERSION = 12
+OLD_MS = 1000
+RECENT = Config("topic", "t", "message.timestamp.before.max.ms", "1000")
+IN_ZSTD = Config("topic", "t", "compression.type", "zstd")
+LARGE = b"x" * 10_000
+
+
+def request(*records: Any, acks: int = ACKS_LEADER) -> ProduceRequest:
+    data = [PartitionProduceData(index=number, records=each) for number, each in enumerate(records)]
+    return ProduceRequest(
+        acks=acks, timeout_ms=60_000, topic_data=[TopicProduceData(name="t", partition_data=data)]
+    )
+
+
+def answers(response: ProduceResponse) -> list[PartitionProduceResponse]:
+    return [answer for topic_ in response.responses for answer in topic_.partition_responses]
+
+
+def old(*values: bytes) -> bytes:
+    return build_batch([(OLD_MS, None, value, ()) for value in values])
+
+
+def started(world: BrokerWorld, *records: Record, replicas: tuple[int, ...] = (1,)) -> BrokerWorld:
+    world.start(*topic("t", 1, replicas, replicas), *records)
+    return world
+
+
+def stored(world: BrokerWorld) -> list[int]:
+    """The records of each batch in the log."""
+    log = world.replicas.partition(T0).log
+    result = log.read(0, 1 << 24, up_to_offset=log.log_end_offset)
+    data = b"".join(part.read() for part in result.slices)
+    return [header.record_count for _, header in iter_batches(data)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets the loop turn until the condition holds, which takes a few turns."""
+    for _ in range(100):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came about")
+
+
+async def test_refused_records_are_named(world: BrokerWorld) -> None:
+    started(world, RECENT)
+    (answer,) = answers(world.handle(request(old(b"a", b"b")), VERSION))
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_TIMESTAMP, -1)
+    assert [error.batch_index for error in answer.record_errors] == [0, 1]
+    assert "out of range" in (answer.record_errors[0].batch_index_error_message or "")
+    (answer,) = answers(await world.handle(request(old(LARGE)), VERSION))
+    assert (answer.error_code, len(answer.record_errors)) == (ErrorCode.INVALID_TIMESTAMP, 1)
+    assert stored(world) == []
+
+
+async def test_what_comes_later_is_appended_later(world: BrokerWorld) -> None:
+    started(world, RECENT)
+    world.executor.holding = True
+    first = asyncio.ensure_future(world.handle(request(batch(LARGE, b"")), VERSION))
+    second = asyncio.ensure_future(world.handle(request(batch(b"small")), VERSION))
+    other = world.handle(request(None, batch(b"elsewhere")), VERSION)
+    assert [answer.error_code for answer in answers(other)] == [ErrorCode.INVALID_RECORD, 0]
+    await asyncio.sleep(0)
+    assert (stored(world), world.replicas.record_checks.count) == ([], 2)
+    world.executor.release()
+    assert [answers(await waiting)[0].base_offset for waiting in (first, second)] == [0, 2]
+    assert stored(world) == [2, 1]
+    assert world.replicas.record_checks.count == 0
+    (answer,) = answers(world.handle(request(batch(b"small")), VERSION))
+    assert answer.base_offset == 3, "nobody waits any more"
+
+
+async def test_a_client_that_is_gone_takes_nothing_of_the_order_with_it(world: BrokerWorld) -> None:
+    started(world, RECENT)
+    world.executor.holding = True
+    first = asyncio.ensure_future(world.handle(request(batch(LARGE, b"")), VERSION))
+    second = asyncio.ensure_future(world.handle(request(batch(b"small")), VERSION))
+    await asyncio.sleep(0)
+    first.cancel()
+    world.executor.release()
+    assert answers(await second)[0].base_offset == 2
+    assert stored(world) == [2, 1]
+
+
+async def test_acks_all_waits_after_the_check(world: BrokerWorld) -> None:
+    started(world, IN_ZSTD, replicas=(1, 2))
+    waiting = asyncio.ensure_future(world.handle(request(batch(LARGE), batch(LARGE), acks=ACKS_ALL), VERSION))
+    await until(lambda: world.replicas.produce_purgatory.count == 1)
+    assert stored(world) == [1]
+    for number in (0, 1):
+        partition = world.replicas.partition(TopicPartition("t", number))
+        assert not waiting.done()
+        partition.update_follower(2, 2, 1, 0, 1, world.replicas.monotonic_ms())
+        assert partition.log.size_bytes < 500, "it is stored in zstd"  # type: ignore[attr-defined]
+    assert [(a.error_code, a.base_offset) for a in answers(await waiting)] == [(0, 0), (0, 0)]
+
+
+async def test_a_commit_before_the_wait_began_counts(world: BrokerWorld) -> None:
+    started(world, RECENT, replicas=(1, 2))
+    waiting = asyncio.ensure_future(world.handle(request(batch(LARGE), acks=ACKS_ALL), VERSION))
+    partition = world.replicas.partition(T0)
+    await until(lambda: partition.log_end_offset == 1)
+    partition.update_follower(2, 2, 1, 0, 1, world.replicas.monotonic_ms())
+    async with asyncio.timeout(5):
+        assert [answer.error_code for answer in answers(await waiting)] == [0]
+
+
+async def test_a_leader_that_lost_its_role_meanwhile_appends_nothing(world: BrokerWorld) -> None:
+    started(world, RECENT, replicas=(1, 2))
+    world.executor.holding = True
+    waiting = asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION))
+    await asyncio.sleep(0)
+    world.publish(led_by(1, 0, 2))
+    world.executor.release()
+    assert answers(await waiting)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert stored(world) == []
+
+
+async def test_a_topic_deleted_meanwhile_is_answered(world: BrokerWorld) -> None:
+    started(world, RECENT)
+    world.executor.holding = True
+    waiting = asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION))
+    await asyncio.sleep(0)
+    world.publish(gone(1))
+    world.executor.release()
+    assert answers(await waiting)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_without_acknowledgement_a_refusal_closes_the_connection(world: BrokerWorld) -> None:
+    started(world, RECENT)
+    assert await world.handle(request(batch(LARGE), acks=ACKS_NONE), VERSION) is None
+    assert stored(world) == [1]
+    with pytest.raises(CloseConnectionError, match="INVALID_TIMESTAMP"):
+        await world.handle(request(old(LARGE), acks=ACKS_NONE), VERSION)
+
+
+async def test_checks_that_wait_are_bounded(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_check_lanes, "WAITING_MAX", 1)
+    started(world, RECENT)
+    world.executor.holding = True
+    first = asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION))
+    await asyncio.sleep(0)
+    (answer,) = answers(await world.handle(request(batch(LARGE)), VERSION))
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    world.executor.release()
+    assert answers(await first)[0].error_code == 0
+
+
+async def test_a_broker_that_stops_ends_the_checks(world: BrokerWorld) -> None:
+    started(world, RECENT)
+    world.executor.holding = True
+    waiting = [asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION)) for _ in range(2)]
+    await asyncio.sleep(0)
+    await world.replicas.record_checks.close()
+    assert all(
+        isinstance(e, asyncio.CancelledError) for e in await asyncio.gather(*waiting, return_exceptions=True)
+    )
+    assert world.replicas.record_checks.count == 0
+
+
+async def test_zstd_is_refused_from_clients_that_cannot_read_it(world: BrokerWorld) -> None:
+    started(world)
+    packed = build_batch([(NOW_MS, None, b"v", ())], codec=4)
+    (answer, other) = answers(world.handle(request(packed, batch(b"plain")), 6))
+    assert answer.error_code == other.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    (answer,) = answers(world.handle(request(packed), 7))
+    assert answer.error_code == 0

@@ -1,0 +1,76 @@
+"""`kraft quorum describe`: the numbers, and how they look."""
+
+from __future__ import annotations
+
+from kraft.cli.quorum_view import QuorumReplica, QuorumView, replication_lines, status_lines
+
+DIRECTORIES = {node_id: bytes([node_id]) * 16 for node_id in range(10)}
+NO_DIRECTORY = bytes(16)
+
+
+def replica(node_id: int, end: int, caught_up_ms: int = 5_000, *, directory: bool = True) -> QuorumReplica:
+    directory_id = DIRECTORIES[node_id] if directory else NO_DIRECTORY
+    return QuorumReplica(node_id, directory_id, end, caught_up_ms + 10, caught_up_ms)
+
+
+def view(*voters: QuorumReplica, leader_id: int = 1, observers: tuple[QuorumReplica, ...] = ()) -> QuorumView:
+    return QuorumView("cluster", leader_id, 4, 100, voters, observers, {1: ["CONTROLLER://host:9093"]})
+
+
+def test_a_quorum_that_is_caught_up() -> None:
+    status = view(replica(1, 101), replica(2, 101), replica(3, 101), observers=(replica(7, 101),)).status()
+    assert (status["max_follower_lag"], status["max_follower_lag_time_ms"]) == (0, 0)
+    assert status["current_voters"][0] == {
+        "id": 1,
+        "directoryId": "AQEBAQEBAQEBAQEBAQEBAQ",
+        "endpoints": ["CONTROLLER://host:9093"],
+    }
+    assert [observer["id"] for observer in status["current_observers"]] == [7]
+    assert list(status_lines(status))[:6] == [
+        "ClusterId:              cluster",
+        "LeaderId:               1",
+        "LeaderEpoch:            4",
+        "HighWatermark:          100",
+        "MaxFollowerLag:         0",
+        "MaxFollowerLagTimeMs:   0",
+    ]
+
+
+def test_the_follower_that_is_farthest_behind_counts() -> None:
+    status = view(replica(1, 101, 9_000), replica(2, 91, 7_500), replica(3, 99, 100)).status()
+    assert (status["max_follower_lag"], status["max_follower_lag_time_ms"]) == (10, 1_500)
+
+
+def test_what_is_not_known_is_minus_one() -> None:
+    silent = QuorumReplica(2, NO_DIRECTORY, -1, -1, -1)
+    status = view(replica(1, 101), silent).status()
+    assert (status["max_follower_lag"], status["max_follower_lag_time_ms"]) == (102, -1)
+    assert status["current_voters"][1] == {"id": 2}
+    leaderless = view(replica(1, 101), replica(2, 90), leader_id=-1)
+    assert leaderless.status()["max_follower_lag"] == -1
+    assert [(row["status"], row["lag"]) for row in leaderless.replication()] == [("Follower", -1)] * 2
+
+
+def test_the_table_has_the_leader_then_followers_then_observers() -> None:
+    rows = view(replica(2, 90), replica(1, 101), replica(3, 101), observers=(replica(7, 80),)).replication()
+    assert [(row["node_id"], row["status"], row["lag"]) for row in rows] == [
+        (1, "Leader", 0),
+        (2, "Follower", 11),
+        (3, "Follower", 0),
+        (7, "Observer", 21),
+    ]
+    lines = list(replication_lines(rows))
+    assert lines[0].split() == [
+        "NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status",
+    ]  # fmt: skip
+    assert lines[1].split() == ["1", "AQEBAQEBAQEBAQEBAQEBAQ", "101", "0", "5010", "5000", "Leader"]
+    assert len({line.index(word) for line, word in zip(lines[1:3], ("Leader", "Follower"), strict=True)}) == 1
+
+
+def test_ages_instead_of_times() -> None:
+    rows = view(replica(1, 101), QuorumReplica(2, NO_DIRECTORY, -1, -1, 6_500)).replication()
+    lines = list(replication_lines(rows, ages_at_ms=6_000))
+    assert "990 ms ago" in lines[1]
+    assert "1000 ms ago" in lines[1]
+    assert " -1 " in lines[2]
+    assert "0 ms ago" in lines[2], "a clock that is ahead of this one"

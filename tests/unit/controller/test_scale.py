@@ -1,0 +1,118 @@
+"""What ten thousand partitions cost: proposals, memory, and timers that look at none of them."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NoReturn
+
+from kraft.dynamic_configs import DynamicBrokerConfigs
+from partitions.log.config import LogConfig
+from quorum.controller.cluster_index import ClusterIndex
+from quorum.controller.decision import ClusterView, ControllerConfig
+from quorum.controller.leader_rebalance import MAX_ELECTIONS_PER_STEP, LeaderRebalance
+from quorum.controller.topic_configs import LogTopicConfigs
+from quorum.metadata.image import MetadataImage
+from quorum.metadata.records import PartitionChange
+from quorum.rpc import messages as m
+from tests.support.controller_world import World
+
+PARTITIONS = 10_000
+
+
+def world_of(partitions: int, *, leader: int = 1) -> World:
+    """Brokers 1 to 3 and a topic of so many partitions, all of which one broker leads."""
+    world = World()
+    world.start(1, 2, 3)
+    replicas = (leader, *(broker_id for broker_id in (1, 2, 3) if broker_id != leader))
+    chosen = tuple(m.PartitionAssignment(number, replicas) for number in range(partitions))
+    world.call(m.CreateTopicsRequest((m.NewTopic("t", assignments=chosen),)))
+    return world
+
+
+def view_of(image: MetadataImage) -> ClusterView:
+    defaults = LogConfig()
+    return ClusterView(
+        image,
+        ClusterIndex(image),
+        ControllerConfig("c"),
+        LogTopicConfigs(defaults),
+        DynamicBrokerConfigs(defaults),
+    )
+
+
+def test_ten_thousand_partitions_are_one_proposal() -> None:
+    world = World()
+    world.start(1, 2, 3)
+    before = len(world.proposed)
+    world.call(m.CreateTopicsRequest((m.NewTopic("t", PARTITIONS, 3),)))
+    assert len(world.proposed) == before + 1
+    assert len(world.image.topics) == 1
+
+
+def test_an_image_and_its_index_take_less_than_2_kib_a_partition() -> None:
+    encoded = world_of(PARTITIONS).image.encode()
+    tracemalloc.start()
+    try:
+        image = MetadataImage.decode(encoded)
+        index = ClusterIndex(image)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert index.led_by(1) == PARTITIONS
+    assert taken < 2048 * PARTITIONS
+
+
+class Untouchable(Mapping[bytes, NoReturn]):
+    """Topics that nobody may look at."""
+
+    def __getitem__(self, key: bytes) -> NoReturn:
+        raise AssertionError("a timer looked at a partition")
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("a timer went over all topics")
+
+    def __len__(self) -> NoReturn:
+        raise AssertionError("a timer counted the topics")
+
+
+def test_a_check_that_finds_nothing_out_of_balance_looks_at_no_partition() -> None:
+    view = view_of(world_of(10).image)
+    rebalance = LeaderRebalance(view.config, 0)
+    view = replace(view, image=replace(view.image, topics=Untouchable()))
+    assert rebalance.due(view, 300_000) == []
+    assert rebalance.next_check_ms == 600_000
+
+
+def test_a_step_moves_a_bounded_number_of_leaders_and_the_next_follows_at_once() -> None:
+    world = world_of(2 * MAX_ELECTIONS_PER_STEP + 500, leader=1)
+    for broker_id in (2, 3):
+        world.heartbeat(broker_id)
+    world.heartbeat(1, fence=True)
+    world.heartbeat(1)
+    topic_id, topic = next(iter(world.image.topics.items()))
+    everybody = tuple(m.BrokerState(b, world.image.brokers[b].epoch) for b in (1, 2, 3))
+    items = tuple(
+        m.AlterPartitionItem(number, partition.leader_epoch, everybody, partition.partition_epoch)
+        for number, partition in enumerate(topic.partitions)
+    )
+    leader = topic.partitions[0].leader
+    request = m.AlterPartitionRequest(
+        leader, world.image.brokers[leader].epoch, (m.AlterPartitionTopic(topic_id, items),)
+    )
+    world.call(request)
+    view = view_of(world.image)
+    rebalance = LeaderRebalance(view.config, 0)
+    units = rebalance.due(view, 300_000)
+    assert len(units) == MAX_ELECTIONS_PER_STEP
+    assert rebalance.next_check_ms == 300_000, "more is to be done now"
+    records = [record for unit in units for record in unit.records]
+    assert all(isinstance(record, PartitionChange) and record.leader == 1 for record in records)
+
+
+def test_a_controller_that_does_not_rebalance_has_no_timer() -> None:
+    config = ControllerConfig("c", auto_leader_rebalance=False)
+    rebalance = LeaderRebalance(config, 0)
+    assert rebalance.next_check_ms is None
+    assert rebalance.due(view_of(world_of(1).image), 10**12) == []

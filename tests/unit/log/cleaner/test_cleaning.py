@@ -1,0 +1,305 @@
+"""What a cleaning keeps and what it drops, seen through the log."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from partitions.log.cleaner.config import CleanerConfig
+from partitions.log.cleaner.offset_map import SLOT_BYTES
+from partitions.records.control import ControlType
+from partitions.records.header import DELETE_HORIZON_BIT
+from tests.support.compaction import CLEANER, COMPACTED, RETENTION_MS, Bench, Contents
+
+ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
+
+
+def values(found: Contents) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(record.offset, record.key, record.value) for record in found.records]
+
+
+async def test_the_last_value_of_each_key_stays_at_its_offset() -> None:
+    bench = Bench()
+    for number in range(6):
+        bench.put((b"a", b"%d" % number), (b"b", b"%d" % number))
+    bench.put((b"c", b"0"))
+    bench.log.roll()
+    bench.put((b"a", b"in the active segment"))
+    assert await bench.clean() == 1
+    assert values(bench.contents()) == [
+        (10, b"a", b"5"),
+        (11, b"b", b"5"),
+        (12, b"c", b"0"),
+        (13, b"a", b"in the active segment"),
+    ]
+    assert bench.log.clean_offset == 13
+    assert await bench.clean() == 0
+    assert bench.names() == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000013.index",
+        "00000000000000000013.log",
+        "00000000000000000013.snapshot",
+        "00000000000000000013.timeindex",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+
+
+@pytest.mark.parametrize("codec", range(5))
+async def test_a_rewritten_batch_keeps_all_but_the_records(codec: int) -> None:
+    bench = Bench()
+    bench.put((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), codec=codec, epoch=3, producer=(7, 0, 40))
+    bench.put((b"a", b"2"), (b"c", b"2"), epoch=4)
+    bench.log.roll()
+    before = bench.contents()
+    await bench.clean()
+    after = bench.contents()
+    assert values(after) == [(1, b"b", b"1"), (3, b"a", b"2"), (4, b"c", b"2")]
+    first, old = after.headers[0], before.headers[0]
+    assert first.record_count == 1
+    assert first.max_timestamp == after.records[0].timestamp == before.records[1].timestamp
+    for name in (
+        "base_offset",
+        "last_offset",
+        "partition_leader_epoch",
+        "codec",
+        "last_sequence",
+        "producer_id",
+    ):
+        assert getattr(first, name) == getattr(old, name), name
+    assert [record.epoch for record in after.records] == [3, 4, 4]
+
+
+async def test_a_tombstone_waits_for_its_horizon() -> None:
+    bench = Bench()
+    bench.put((b"a", b"1"), (b"b", b"1"))
+    bench.put((b"a", None))
+    bench.put((b"x", b"1"))
+    bench.log.roll()
+    cleaned_ms = bench.now_ms
+    await bench.clean()
+    kept = bench.contents()
+    assert values(kept) == [(1, b"b", b"1"), (2, b"a", None), (3, b"x", b"1")]
+    assert kept.headers[1].delete_horizon_ms == cleaned_ms + RETENTION_MS
+    assert not kept.headers[0].attributes & DELETE_HORIZON_BIT
+    assert kept.records[1].timestamp == cleaned_ms  # still the record's own
+    for passed_ms, is_kept in ((RETENTION_MS - 1, True), (RETENTION_MS, False)):
+        bench.now_ms = cleaned_ms + passed_ms
+        bench.put((b"x", b"more"))
+        bench.log.roll()
+        assert await bench.clean() == 1
+        assert ((2, b"a", None) in values(bench.contents())) is is_kept
+
+
+async def test_records_without_a_key_go() -> None:
+    bench = Bench(config=dataclasses.replace(COMPACTED, cleanup_policy="delete"))
+    bench.put((None, b"from before"), (b"a", b"1"))
+    bench.log.roll()
+    assert await bench.clean() == 0
+    bench.log.update_config(COMPACTED)
+    bench.put((b"b", b"1"))
+    await bench.clean()
+    assert values(bench.contents()) == [(1, b"a", b"1"), (2, b"b", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("change", "rounds"),
+    [
+        ({"min_cleanable_dirty_ratio": 0.99}, 1),
+        ({"min_cleanable_dirty_ratio": 1.0}, 0),
+        ({"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 100}, 1),
+        ({"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 100_000}, 0),
+        ({"min_compaction_lag_ms": 1}, 1),
+        ({"min_compaction_lag_ms": 100_000}, 0),
+        ({"cleanup_policy": "compact,delete"}, 1),
+    ],
+)
+async def test_what_is_due(change: dict[str, int], rounds: int) -> None:
+    bench = Bench(config=dataclasses.replace(COMPACTED, **change))  # type: ignore[arg-type]
+    for _ in range(4):
+        bench.put((b"a", b"1"))
+    bench.log.roll()
+    bench.now_ms += 1000
+    assert await bench.clean() == rounds
+
+
+async def test_nothing_at_or_above_the_high_watermark_counts() -> None:
+    bench = Bench(high_watermark=3)
+    for number in range(4):
+        bench.put((b"a", b"%d" % number))
+        if number % 2:
+            bench.log.roll()
+    await bench.clean()
+    assert bench.log.clean_offset == 2
+    assert [offset for offset, _, _ in values(bench.contents())] == [1, 2, 3]
+
+
+async def test_a_full_map_cleans_in_parts() -> None:
+    bench = Bench(cleaner=dataclasses.replace(CLEANER, dedupe_buffer_bytes=4 * SLOT_BYTES))
+    for number in range(30):
+        bench.put((b"k%d" % (number % 10), b"%d" % number), (b"same", b"%d" % number))
+    bench.log.roll()
+    assert await bench.clean() > 3
+    assert bench.log.clean_offset == 60
+    found = bench.contents()
+    assert sorted(record.key or b"" for record in found.records) == sorted(
+        [b"k%d" % n for n in range(10)] + [b"same"]
+    )
+    assert found.table() == {b"same": b"29", **{b"k%d" % (n % 10): b"%d" % n for n in range(20, 30)}}
+
+
+async def test_small_segments_become_one() -> None:
+    bench = Bench()
+    for number in range(40):
+        bench.put((b"k%d" % (number % 3), b"v" * 60))
+    bench.log.roll()
+    assert len(bench.log.segment_base_offsets) > 5
+    for _ in range(3):
+        await bench.clean()
+        bench.put((b"k", b"v"))
+        bench.log.roll()
+    await bench.clean()
+    assert bench.log.segment_base_offsets == (0, 43)
+    assert bench.contents().table() == {b"k": b"v", **{b"k%d" % n: b"v" * 60 for n in range(3)}}
+
+
+async def test_a_segment_that_stays_as_it_is_is_not_replaced() -> None:
+    bench = Bench()
+    for number in range(12):
+        bench.put((b"k%d" % number, b"v" * 60))
+    bench.log.roll()
+    inodes = {
+        name: id(bench.storage.inode(f"/data/table-0/{name}"))
+        for name in bench.names()
+        if name.endswith(".log")
+    }
+    assert await bench.clean() == 1
+    assert inodes == {name: id(bench.storage.inode(f"/data/table-0/{name}")) for name in inodes}
+    assert not [name for name in bench.names() if name.endswith(".cleaned")]
+
+
+# ---- producers and transactions
+
+
+async def test_the_last_batch_of_a_producer_stays_as_a_header() -> None:
+    bench = Bench()
+    bench.put((b"a", b"1"), producer=(7, 1, 0))
+    bench.put((b"a", b"2"), (b"b", b"2"), producer=(7, 1, 1))
+    bench.put((b"a", b"3"), (b"b", b"3"))
+    bench.log.roll()
+    await bench.clean()
+    found = bench.contents()
+    assert [(h.base_offset, h.last_offset, h.record_count, h.last_sequence) for h in found.headers] == [
+        (1, 2, 0, 2),
+        (3, 4, 2, -1),
+    ]
+    for name in bench.names():
+        if name.endswith(".snapshot"):
+            bench.storage.remove_file(f"/data/table-0/{name}")
+    bench.start()
+    assert bench.log.producer_state.producers[7].batches[-1].last_sequence == 2
+    # Once the producer is forgotten, so is its batch.
+    bench.log.producer_state.producers.clear()
+    bench.put((b"c", b"1"))
+    bench.log.roll()
+    await bench.clean()
+    assert [h.base_offset for h in bench.contents().headers] == [3, 5]
+
+
+async def test_aborted_records_go_and_their_marker_later() -> None:
+    bench = Bench()
+    bench.put((b"a", b"committed"))
+    bench.put((b"a", b"aborted"), producer=(7, 0, 0), transactional=True)
+    bench.put((b"b", b"aborted"), producer=(7, 0, 1), transactional=True)
+    marker = bench.mark(7, ABORT)
+    bench.put((b"z", b"1"), producer=(7, 0, 2))
+    bench.log.roll()
+    await bench.clean()
+    found = bench.contents()
+    assert values(found) == [(0, b"a", b"committed"), (4, b"z", b"1")]
+    assert found.markers == [(marker, 7, ABORT)]
+    assert not found.headers[1].attributes & DELETE_HORIZON_BIT  # its data was there when this round began
+    for waits_ms, is_there in ((0, True), (RETENTION_MS - 1, True), (1, False)):
+        bench.now_ms += waits_ms
+        bench.put((b"z", b"more"))
+        bench.log.roll()
+        await bench.clean()
+        assert bool(bench.contents().markers) is is_there
+
+
+async def test_a_transaction_begun_before_the_clean_section_ends_after_it() -> None:
+    bench = Bench()
+    bench.put((b"a", b"old"))
+    bench.put((b"a", b"aborted"), producer=(7, 0, 0), transactional=True)
+    bench.put((b"b", b"open"), producer=(8, 0, 0), transactional=True)
+    bench.log.roll()
+    bench.put((b"c", b"1"))
+    bench.mark(7, ABORT)
+    bench.log.roll()
+    assert await bench.clean() == 0  # the open transaction lies in the first segment
+    bench.mark(8, COMMIT)
+    bench.log.roll()
+    assert await bench.clean() == 1
+    found = bench.contents()
+    assert found.table() == {b"a": b"old", b"b": b"open", b"c": b"1"}
+    assert len(found.records) == 3
+
+
+async def test_an_undecided_transaction_is_not_cleaned() -> None:
+    bench = Bench()
+    bench.put((b"a", b"old"))
+    bench.log.roll()
+    bench.put((b"a", b"open"), producer=(7, 0, 0), transactional=True)
+    bench.log.roll()
+    bench.put((b"a", b"new"))
+    bench.log.roll()
+    await bench.clean()
+    assert bench.log.clean_offset == 1
+    assert len(bench.contents().records) == 3
+    bench.mark(7, ABORT)
+    bench.log.roll()
+    await bench.clean()
+    assert values(bench.contents()) == [(2, b"a", b"new")]
+
+
+async def test_a_marker_above_the_high_watermark_decides_nothing() -> None:
+    bench = Bench(high_watermark=2)
+    bench.put((b"a", b"old"))
+    bench.log.roll()
+    bench.put((b"a", b"committed"), producer=(7, 0, 0), transactional=True)
+    bench.log.roll()
+    bench.mark(7, COMMIT)
+    await bench.clean()
+    assert bench.log.clean_offset == 1
+    assert len(bench.contents().records) == 2
+
+
+# ---- what does not fit
+
+
+async def test_damage_is_reported_and_the_log_left_alone() -> None:
+    bench = Bench()
+    for number in range(20):
+        bench.put((b"a", b"%d" % number))
+    bench.log.roll()
+    bench.log.sync()
+    data = bench.storage.inode("/data/table-0/00000000000000000000.log").data
+    data[100] ^= 1
+    assert await bench.clean() == 0
+    (reason,) = bench.manager.cleaner.uncleanable.values()
+    assert "00000000000000000000.log is damaged at byte" in reason
+    jobs = bench.executor.jobs
+    assert await bench.clean() == 0
+    assert bench.executor.jobs == jobs
+    assert bench.log.clean_offset == 0
+
+
+async def test_the_throttle_pauses() -> None:
+    bench = Bench(cleaner=CleanerConfig(io_max_bytes_per_s=1e9))
+    for _ in range(8):
+        bench.put((b"a", b"1"))
+    bench.log.roll()
+    assert await bench.clean() == 1

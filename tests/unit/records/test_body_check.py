@@ -1,0 +1,63 @@
+"""The body check says of every body what decoding it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partitions.records.batch import HEADER_BYTES, parse_header
+from partitions.records.body_check import Misfit, Wanted, find_misfits
+from partitions.records.builder import build_batch
+from partitions.records.record import MalformedRecordError, decode_body
+
+ANY = Wanted(-(2**63), 2**63 - 1, key=False)
+TIMES = st.integers(-5, 300_000)
+BYTES = st.none() | st.binary(max_size=200)
+HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2)
+RECORDS = st.lists(st.tuples(TIMES, BYTES, BYTES, HEADERS), min_size=1, max_size=80)
+
+
+@given(RECORDS, TIMES, TIMES, st.booleans(), st.integers(0, 5))
+def test_misfits_are_those_that_decoding_finds(
+    records: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    earliest: int,
+    latest: int,
+    key: bool,
+    at_most: int,
+) -> None:
+    batch = build_batch(records)
+    found = find_misfits(
+        batch[HEADER_BYTES:], parse_header(batch, 0), Wanted(earliest, latest, key), at_most=at_most
+    )
+    expected = [
+        Misfit(number, time, record_key is not None)
+        for number, (time, record_key, _, _) in enumerate(records)
+        if (key and record_key is None) or not (time == -1 or earliest <= time <= latest)
+    ]
+    assert found == expected[:at_most]
+
+
+@given(RECORDS, st.data())
+def test_a_body_is_sound_where_it_can_be_decoded(
+    records: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    data: st.DataObject,
+) -> None:
+    batch = build_batch(records)
+    header, body = parse_header(batch, 0), bytearray(batch[HEADER_BYTES:])
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(body[: data.draw(st.integers(0, len(body)))]) if data.draw(st.booleans()) else bytes(body)
+    assert reason(lambda: find_misfits(cut, header, ANY, at_most=1)) == reason(
+        lambda: decode_body(cut, header)
+    )
+
+
+def reason(call: Callable[[], object]) -> str | None:
+    """Why the call refuses the body."""
+    try:
+        call()
+    except MalformedRecordError as error:
+        return str(error)
+    return None
