@@ -216,8 +216,8 @@ _KEYS: Final = (
         "How full that memory may get; the fuller, the more keys at a time and the slower each.",
     ),
     ConfigKey(
-        "log.cleaner.io.buffer.size", "int", "524288", _integer(1024),
-        "What a compaction reads at a time, unless a batch is larger.",
+        "log.cleaner.io.buffer.size", "int", "65536", _integer(1024),
+        "What a compaction reads at a time, unless a batch is larger; more is faster and holds up requests longer.",
     ),
     ConfigKey(
         "log.cleaner.io.max.bytes.per.second", "double", "1.7976931348623157E308", _number(0.0, MAX_DOUBLE),

@@ -169,8 +169,11 @@ class BrokerLifecycle:
                     raise RegistrationRefused(
                         f"broker {me.broker_id} could not register: {error.message} ({error.code})"
                     ) from error
-                # DUPLICATE_BROKER_REGISTRATION ends with the session of the previous incarnation.
-                log.info("registration is refused for now", reason=str(error))
+                if isinstance(error, RpcUnavailable):
+                    log.info("no controller answered the registration", reason=str(error))
+                else:
+                    # DUPLICATE_BROKER_REGISTRATION ends with the session of the previous incarnation.
+                    log.info("registration is refused for now", reason=str(error))
                 await asyncio.sleep(BACKOFF_S * self._rng.uniform(0.8, 1.2))
                 continue
             self.epoch = answer.broker_epoch

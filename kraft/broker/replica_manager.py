@@ -175,8 +175,11 @@ class ReplicaManager:
             if self._broker_id not in image.topics[topic_id].partitions[number].replicas:
                 self._remove(TopicPartition(image.topics[topic_id].name, number), topic_id, removed)
         self._delete_logs(removed)
-        self._update_configs(changes, image)
+        reconfigured = self._update_configs(changes, image)
         self._apply_all(image, changes.changed_partitions)
+        # Not before: a leader deposed in this very step would acknowledge by the new min.insync.replicas.
+        for partition in reconfigured:
+            partition.reconsider(self.monotonic_ms())
         if changes.changed_brokers:
             self._reconsider_led()
 
@@ -323,8 +326,12 @@ class ReplicaManager:
     def _topic_config(self, topic: str) -> LogConfig:
         return self._topic_defaults.with_overrides(self._metadata.image.config(TOPIC_RESOURCE, topic))
 
-    def _update_configs(self, changes: MetadataChanges, image: MetadataImage) -> None:
-        """Gives logs their new configs: those of changed topics, or all if this broker's defaults changed."""
+    def _update_configs(self, changes: MetadataChanges, image: MetadataImage) -> list[Partition]:
+        """Gives logs their new configs: those of changed topics, or all if this broker's defaults changed.
+
+        Returns their replicas: what they are to make of it comes when all have the new metadata.
+        """
+        reconfigured = []
         defaults = self._topic_defaults
         if any(resource_type == BROKER_RESOURCE for resource_type, _ in changes.changed_configs):
             self._topic_defaults = dynamic_log_defaults(self._default_config, image, self._broker_id)
@@ -341,7 +348,8 @@ class ReplicaManager:
                 replica_log = self._logs.get(TopicPartition(name, number))
                 if partition is not None and replica_log is not None:
                     replica_log.update_config(config)
-                    partition.reconsider(self.monotonic_ms())
+                    reconfigured.append(partition)
+        return reconfigured
 
     def _reconsider_led(self) -> None:
         """A broker may have become eligible for ISRs: followers that are caught up join now."""

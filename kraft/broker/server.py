@@ -22,6 +22,7 @@ from fetcher.settings import FetcherSettings
 from kraft.broker.alter_partition_manager import AlterPartitionManager
 from kraft.broker.controller_client import ControllerClient
 from kraft.broker.dispatch import Dispatcher
+from kraft.broker.history_guard import HistoryGuard
 from kraft.broker.leader_endpoint import RemoteLeader
 from kraft.broker.lifecycle import BrokerLifecycle, BrokerState, Registration
 from kraft.broker.metadata_cache import MetadataCache
@@ -109,6 +110,8 @@ class BrokerServer:
             halt=halt,
             replica_lag_time_max_ms=config.get("replica.lag.time.max.ms"),
         )
+        self._history = HistoryGuard(environment.disk, config.log_dirs[0], environment.executor, halt)
+        self.loader.add_publisher(self._history)
         self.loader.add_publisher(self.metadata)
         self.loader.add_publisher(self.replicas)
         self.lifecycle: BrokerLifecycle | None = None
@@ -120,6 +123,7 @@ class BrokerServer:
         """Takes the data directories and opens all logs. Blocks. Raises DataDirectoryError."""
         report = self.logs.start(cluster_id=self._identity.cluster_id, node_id=self._config.node_id)
         self._previous_broker_epoch = report.previous_broker_epoch
+        self._history.load()
         log.info("logs opened", logs=report.logs, clean=report.clean_shutdown)
         for partition, recovery in report.recovered.items():
             log.warning("a log was recovered", partition=str(partition), recovery=str(recovery))
@@ -167,6 +171,7 @@ class BrokerServer:
         async with contextlib.AsyncExitStack() as last_to_first:
             last_to_first.push_async_callback(self._rpc.close)
             last_to_first.push_async_callback(self._close_logs)
+            last_to_first.push_async_callback(self._history.checkpoint)
             if self.lifecycle is not None:
                 last_to_first.push_async_callback(self.lifecycle.close)
             last_to_first.push_async_callback(self._alter_partitions.close)
@@ -281,6 +286,11 @@ class BrokerServer:
                 "hw-checkpoint",
                 get("replica.high.watermark.checkpoint.interval.ms"),
                 self._checkpoint_high_watermarks,
+            ),
+            (
+                "metadata-position",
+                get("replica.high.watermark.checkpoint.interval.ms"),
+                self._history.checkpoint,
             ),
             (
                 "recovery-points",

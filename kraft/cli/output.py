@@ -18,9 +18,13 @@ console = Console(stderr=True, highlight=False)
 """Notes and progress."""
 
 
+PIPED_COLUMNS = 500
+
+
 def print_table(table: Any) -> None:
-    """A result for people, on standard output."""
-    Console(highlight=False).print(table)
+    """A result for people, on standard output; as wide as it needs where that is no terminal."""
+    width = None if sys.stdout.isatty() else PIPED_COLUMNS
+    Console(highlight=False, width=width).print(table)
 
 
 def print_line(text: str) -> None:

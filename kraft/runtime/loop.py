@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 from collections.abc import Callable, Coroutine
 from importlib.util import find_spec
@@ -30,8 +31,16 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return factory
 
 
+def raise_open_files_limit() -> None:
+    """Lets the process open as many files as it may at most: segments and connections are files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run(main: Main[T]) -> T:
     """Runs `main(stop)` to its end and returns its value; `stop` is set by the first SIGTERM or SIGINT."""
+    raise_open_files_limit()
 
     async def supervised() -> T:
         loop = asyncio.get_running_loop()

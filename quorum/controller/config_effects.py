@@ -1,21 +1,26 @@
 """What a change of configs does to partitions: leaders that may now be unclean, ELRs that now say too much.
 
-Guarantees: a partition whose ISR suffices under a lowered min.insync.replicas has no eligible leader
-replicas by the time brokers act on the new value: from then on its high watermark moves without them
-(KIP-966). A partition without a leader gets one as soon as unclean election is allowed. Costs O(partitions
-of the topic), for a cluster-wide change O(partitions without a leader, or with an ELR). Called by
+Guarantees: the effective values are those after all changes of the request, whatever resources they are
+set on. A partition whose ISR suffices under them has no eligible leader replicas by the time brokers act
+on a lowered min.insync.replicas: from then on its high watermark moves without them (KIP-966). A
+partition without a leader gets one as soon as unclean election is allowed. Costs O(partitions of the
+changed topics), for a cluster-wide change O(partitions without a leader, or with an ELR). Called by
 `configuration_control`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
 from quorum.controller.decision import ALL_BROKERS, ClusterView, Unit
 from quorum.controller.replication_control import elect_unclean
-from quorum.metadata.delta import PartitionKey
-from quorum.metadata.records import TOPIC_RESOURCE, PartitionChange
+from quorum.metadata.delta import MetadataDelta, PartitionKey
+from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, PartitionChange
+
+ConfigKey: TypeAlias = tuple[str, str]
+"""A resource's type and name."""
 
 
 class Effects(NamedTuple):
@@ -26,70 +31,81 @@ class Effects(NamedTuple):
 
 
 class _TopicChange(NamedTuple):
-    """The effective values of one topic, before and after."""
+    """Effective values of one topic."""
 
-    min_isr: tuple[int, int]
+    min_isr: int
+    """Afterwards."""
     unclean: tuple[bool, bool]
+    """Before and after."""
 
 
-def consequences(view: ClusterView, kind: str, name: str, configs: Mapping[str, str]) -> Effects:
-    """The effects of giving a resource these configs, all valid."""
-    change = _Changes(view, kind, configs)
-    if kind == TOPIC_RESOURCE:
-        topic = view.image.topic(name)
-        assert topic is not None
-        keys = [(topic.topic_id, number) for number in range(len(topic.partitions))]
-        return Effects(list(_given_up(view, change, keys)), list(_elected(view, change, keys)))
-    if name != ALL_BROKERS:
-        return Effects([], [])  # nothing that the controller goes by can be set on a single broker
+def consequences(view: ClusterView, changed: Mapping[ConfigKey, Unit]) -> Effects:
+    """The effects of these config records, by the resource that they change; all are valid."""
+    with_elr: dict[PartitionKey, None] = {}
+    leaderless: dict[PartitionKey, None] = {}
+    for kind, name in changed:
+        if kind == TOPIC_RESOURCE:
+            topic = view.image.topic(name)
+            assert topic is not None
+            keys = dict.fromkeys((topic.topic_id, number) for number in range(len(topic.partitions)))
+            with_elr.update(keys)
+            leaderless.update(keys)
+        elif (kind, name) == (BROKER_RESOURCE, ALL_BROKERS):
+            with_elr.update(dict.fromkeys(view.index.with_elr()))
+            leaderless.update(dict.fromkeys(view.index.leaderless()))
+        # Nothing that the controller goes by can be set on a single broker.
+    if not leaderless and not with_elr:
+        return Effects([], [])
+    change = _Changes(view, _afterwards(view, changed.values()))
     return Effects(
-        list(_given_up(view, change, view.index.with_elr())),
-        list(_elected(view, change, view.index.leaderless())),
+        list(_given_up(view, change, sorted(with_elr))), list(_elected(change, sorted(leaderless)))
     )
+
+
+def _afterwards(view: ClusterView, changes: Iterable[Unit]) -> ClusterView:
+    """The view with the changed configs, and the partitions as they are: its index holds."""
+    offset, epoch = view.image.offset + 1, view.image.epoch
+    delta = MetadataDelta(view.image)
+    for unit in changes:
+        for record in unit.records:
+            delta.apply(record, offset, epoch)
+    return replace(view, image=delta.finish(offset, epoch))
 
 
 class _Changes:
     """Effective values by topic, each computed once."""
 
-    def __init__(self, view: ClusterView, kind: str, configs: Mapping[str, str]) -> None:
-        self._view = view
-        self._kind = kind
-        self._configs = configs
+    def __init__(self, before: ClusterView, after: ClusterView) -> None:
+        self._before = before
+        self.after = after
         self._known: dict[bytes, _TopicChange] = {}
 
     def of(self, topic_id: bytes) -> _TopicChange:
         """How the topic's effective values change."""
         known = self._known.get(topic_id)
         if known is None:
-            view, schema = self._view, self._view.topic_configs
-            own = view.image.config(TOPIC_RESOURCE, view.image.topics[topic_id].name)
-            cluster = view.cluster_configs
-            after = (self._configs, cluster) if self._kind == TOPIC_RESOURCE else (own, self._configs)
             known = self._known[topic_id] = _TopicChange(
-                (schema.min_insync_replicas(own, cluster), schema.min_insync_replicas(*after)),
-                (
-                    schema.unclean_leader_election_enable(own, cluster),
-                    schema.unclean_leader_election_enable(*after),
-                ),
+                self.after.min_insync_replicas(topic_id),
+                (self._before.unclean_allowed(topic_id), self.after.unclean_allowed(topic_id)),
             )
         return known
 
 
 def _given_up(view: ClusterView, change: _Changes, keys: Iterable[PartitionKey]) -> Iterator[Unit]:
-    """ELRs of partitions whose ISR is enough under a lower min.insync.replicas."""
+    """ELRs of partitions whose ISR is enough under min.insync.replicas as it will be."""
     for topic_id, number in keys:
         partition = view.image.topics[topic_id].partitions[number]
-        before, after = change.of(topic_id).min_isr
-        suffices = len(partition.isr) >= min(after, len(partition.replicas))
-        if after < before and suffices and (partition.elr or partition.last_known_elr):
+        if not partition.elr and not partition.last_known_elr:
+            continue
+        if len(partition.isr) >= min(change.of(topic_id).min_isr, len(partition.replicas)):
             yield Unit(PartitionChange(topic_id, number, elr=(), last_known_elr=()))
 
 
-def _elected(view: ClusterView, change: _Changes, keys: Iterable[PartitionKey]) -> Iterator[Unit]:
+def _elected(change: _Changes, keys: Iterable[PartitionKey]) -> Iterator[Unit]:
     """Unclean leaders for partitions without one, of topics for which that was not allowed before."""
     for key in keys:
-        partition = view.image.topics[key[0]].partitions[key[1]]
+        partition = change.after.image.topics[key[0]].partitions[key[1]]
         if not partition.has_leader and change.of(key[0]).unclean == (False, True):
-            record = elect_unclean(view, key)
+            record = elect_unclean(change.after, key)
             if record is not None:
                 yield Unit(record)

@@ -1,10 +1,9 @@
 """Dynamic configs of topics and brokers: validated as a whole set, stored as the user wrote them.
 
 Guarantees: one resource's changes are all made or none; what is stored for a resource is valid as a
-whole; when a change of min.insync.replicas lets a partition do with the ISR it has, its eligible leader
-replicas are given up before the brokers learn of it. Keys, types and ranges belong to the injected
-schemas. Called by `topic_control` for a new topic's configs and by `requests` for AlterConfigs and
-IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
+whole; what a request does to partitions follows from all the changes that it makes (`config_effects`).
+Keys, types and ranges belong to the injected schemas. Called by `topic_control` for a new topic's configs
+and by `requests` for AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from quorum.controller.config_effects import consequences
+from quorum.controller.config_effects import ConfigKey, consequences
 from quorum.controller.decision import ALL_BROKERS, ClusterView, Decision, Unit, decided
 from quorum.errors import ControllerError, MalformedRecordError
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, Config, validate
@@ -48,38 +47,41 @@ def new_topic_configs(
 
 
 def alter_configs(view: ClusterView, request: AlterConfigsRequest) -> Decision:
-    """Applies changes, resource by resource: one resource's configs are all set or none."""
+    """Applies changes, resource by resource: one resource's configs are all set or none.
+
+    What that does to partitions comes once, ahead of and behind them all: values of several resources
+    make up one effective value, and each of them may be what changes it.
+    """
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    units: list[Unit] = []
+    changed: dict[ConfigKey, Unit] = {}
     results = []
     for resource in request.resources:
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise ControllerError("INVALID_REQUEST", "Each resource must appear at most once.")
-            changes = _alter(view, resource)
+            unit = _alter(view, resource)
         except ControllerError as error:
             results.append(
                 AlterConfigsResult(resource.resource_type, resource.resource_name, error.code, error.message)
             )
             continue
-        if not request.validate_only:
-            units.extend(changes)
+        if unit is not None and not request.validate_only:
+            changed[resource.resource_type, resource.resource_name] = unit
         results.append(AlterConfigsResult(resource.resource_type, resource.resource_name))
+    effects = consequences(view, changed)
+    units = (*effects.before, *changed.values(), *effects.after)
     return decided(AlterConfigsResponse(tuple(results)), *units)
 
 
-def _alter(view: ClusterView, resource: ConfigResourceChange) -> list[Unit]:
-    """The units that change one resource. Raises ControllerError."""
+def _alter(view: ClusterView, resource: ConfigResourceChange) -> Unit | None:
+    """The records that change one resource; None if nothing changes. Raises ControllerError."""
     kind, name = resource.resource_type, resource.resource_name
     _check_exists(view, kind, name)
     before = view.image.config(kind, name)
     after = _changed(view, resource, before)
     _check_valid(view, kind, name, after)
     changed = {key: after.get(key) for key in sorted({*before, *after}) if before.get(key) != after.get(key)}
-    if not changed:
-        return []
-    effects = consequences(view, kind, name, after)
-    return [*effects.before, Unit(*_records(kind, name, changed)), *effects.after]
+    return Unit(*_records(kind, name, changed)) if changed else None
 
 
 def _check_exists(view: ClusterView, kind: str, name: str) -> None:

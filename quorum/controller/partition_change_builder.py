@@ -119,6 +119,7 @@ class PartitionChangeBuilder:
         if elected.leader != NO_LEADER and elected.leader not in self.target_isr:
             self.target_isr = (elected.leader,)
             self.target_elr = () if elected.unclean else _without(self.target_elr, elected.leader)
+            self._complete_reassignment()  # the leader alone may be the whole target
             self._clear_elr_if_isr_suffices()
         record = PartitionChange(
             topic_id=self._key[0],
@@ -165,7 +166,7 @@ class PartitionChangeBuilder:
             self.target_elr = ()
 
     def _last_member(self) -> int:
-        """Without an ELR: who stays in the ISR when all would leave it."""
+        """Who was the last in the ISR, the leader if there was one: without an ELR it stays there."""
         before = self._partition
         for candidates in (before.isr, before.elr, before.last_known_elr):
             remaining = [replica for replica in self.target_replicas if replica in candidates]
@@ -192,8 +193,8 @@ class PartitionChangeBuilder:
         before = self._partition
         if leader != NO_LEADER or not self.elr_enabled:
             return ()
-        if before.has_leader and not self.target_isr:
-            return (before.leader,)
+        if before.isr and not self.target_isr:
+            return (self._last_member(),)  # who led, or without the ELR was kept to lead again
         return before.last_known_elr
 
 

@@ -3,8 +3,8 @@
 Guarantees: while a reassignment is under way, `replicas` holds the target, then what is to be removed;
 finished, it is exactly the target, cancelled, exactly the brokers that were there before. A reassignment
 that supersedes another one keeps the origin of the first: brokers that only the first one was adding
-leave at once. Pure functions of values, used by `reassignment_control` (requests) and by the partition
-changes of `election` (completion).
+leave at once. Pure functions of values, used by `reassignment_control` (requests) and by
+`partition_change_builder` (completion).
 """
 
 from __future__ import annotations

@@ -72,12 +72,14 @@ def come_back(view: ClusterView, broker_id: int) -> list[Unit]:
     )
 
 
-def elect_for_leaderless(view: ClusterView) -> list[Unit]:
-    """Gives leaders to all partitions that have none and can have one.
+def settle(view: ClusterView) -> list[Unit]:
+    """Gives leaders to all partitions that have none and can have one, and gives up ELRs where the ISR
+    suffices.
 
-    There are some only where an earlier controller was lost between two proposals of one decision.
+    There are some only where an earlier controller was lost between two proposals of one decision, or
+    went by other static configs than this one. O(partitions without a leader, or with an ELR).
     """
-    return _changes(view, view.index.leaderless())
+    return _changes(view, sorted({*view.index.leaderless(), *view.index.with_elr()}))
 
 
 def elect_unclean(view: ClusterView, key: PartitionKey) -> PartitionChange | None:

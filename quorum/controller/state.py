@@ -159,7 +159,7 @@ class ControllerState:
         """Starts from the committed image, which holds the leader's barrier of `epoch`.
 
         `next_sequence` is what the proposal fence expects in this epoch (0 in a new one). In a new cluster
-        it records the features' levels; elects leaders that a controller lost half-way left out.
+        it records the features' levels; does to partitions what a controller lost half-way left undone.
         """
         assert self.can_become_active(epoch), (
             f"epoch {epoch} cannot be led (again): {self._epoch} is unresolved"
@@ -170,7 +170,7 @@ class ControllerState:
         self._next_sequence = next_sequence
         self._reset(image, now_ms)
         effects, _ = self._propose(feature_control.bootstrap(image))
-        return effects + self._propose(replication_control.elect_for_leaderless(self._view()))[0]
+        return effects + self._propose(replication_control.settle(self._view()))[0]
 
     def renounce(self, reason: str) -> list[Effect]:
         """Gives up: every waiting request fails with NOT_CONTROLLER. Nothing happens if not active."""

@@ -140,7 +140,7 @@ class VoterStanding:
     is_founded: bool = True
     """Whether the voters' directories are recorded. Until then a leader needs the votes of all."""
     counts: bool = True
-    """Whether this voter votes: its directory is the recorded one."""
+    """Whether this voter may stand, and its votes count: its directory is the recorded one."""
     unseen: tuple[int, ...] = ()
     """Not founded yet: the voters to which there is no link."""
     replaced: tuple[int, ...] = ()

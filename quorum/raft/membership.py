@@ -47,8 +47,7 @@ def directory_id_bytes(text: str) -> bytes:
         decoded = b""
     if len(decoded) != DIRECTORY_ID_BYTES:
         raise MembershipError(
-            f"The directory.id {text!r} in meta.properties is none: restore the file from a copy, or remove the"
-            " folder, format the node anew and let the other voters bring it up to date."
+            f"The directory.id {text!r} in meta.properties is none: restore the file from a copy."
         )
     return decoded
 

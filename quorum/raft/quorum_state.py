@@ -22,7 +22,7 @@ from crc32c import crc32c
 
 from partitions.disk import Disk, write_atomically
 from partitions.log.meta_properties import MetaProperties
-from quorum.raft.snapshot import CURE
+from quorum.raft.snapshot import CURE_OF_ONLY_VOTER
 
 FILE_NAME = "quorum-state"
 _VERSION = 1
@@ -51,12 +51,15 @@ class QuorumState:
         self.dirty = False
 
     @classmethod
-    def load(cls, disk: Disk, directory: str, owner: MetaProperties) -> QuorumState | None:
-        """What the folder's file says, or None if there is none. Raises QuorumStateError, OSError."""
+    def load(
+        cls, disk: Disk, directory: str, owner: MetaProperties, advice: str = CURE_OF_ONLY_VOTER
+    ) -> QuorumState | None:
+        """What the folder's file says, or None if there is none. Raises QuorumStateError, which gives the
+        advice if the file is damaged, OSError."""
         state = cls(disk, directory, owner)
         if not disk.exists(state._path):
             return None
-        state._parse(disk.read_bytes(state._path))
+        state._parse(disk.read_bytes(state._path), advice)
         return state
 
     def set(self, term: int, voted_for: int | None) -> None:
@@ -90,7 +93,7 @@ class QuorumState:
         write_atomically(self._disk, self._path, b"%s\n%08x\n" % (body, crc32c(body)))
         self.dirty = False
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes, advice: str) -> None:
         try:
             fields = _checked_fields(data)
             term, voted, end = fields["leaderEpoch"], fields["votedId"], fields["journalEnd"]
@@ -103,7 +106,7 @@ class QuorumState:
         except (ValueError, KeyError, TypeError) as error:
             raise QuorumStateError(
                 f"{self._path} is damaged: {error}. It holds this voter's vote, without which it could vote"
-                f" twice. {CURE}"
+                f" twice. {advice}"
             ) from error
         if owner != self._owner:
             raise QuorumStateError(

@@ -24,17 +24,24 @@ from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.raft.messages import Entry, is_entry
 
 SUFFIX = ".checkpoint"
-CURE = (
+CURE_OF_ONLY_VOTER = (
+    "Restore the folder from a copy: this is the quorum's only voter, nobody else has the cluster's metadata."
+)
+CURE_AMONG_OTHERS = (
     "Restore the folder from a copy, or remove it, format the node anew (`kraft storage format`) and let the"
     " other voters bring it up to date."
 )
-"""What an operator does about a voter whose files are damaged."""
 _MAGIC = b"KRS1"
 _PREFIX = struct.Struct(">4sI")
 _CRC = struct.Struct(">I")
 _FORMAT = 2
 _BLOCK_BYTES = 64 * 1024
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+def cure(voters: int) -> str:
+    """What an operator does about the damaged files of one of so many voters."""
+    return CURE_OF_ONLY_VOTER if voters == 1 else CURE_AMONG_OTHERS
 
 
 class SnapshotError(ValueError):
@@ -151,10 +158,10 @@ class SnapshotStore:
         self._directory = directory
         self.newest: Snapshot | None = None
 
-    def open(self) -> None:
-        """Reads the newest snapshot, and removes what a crash left of others. Raises SnapshotError naming
-        the file: an older one is no substitute, even if the log should reach back that far, since what
-        followed from the newer one is not known any more."""
+    def open(self, advice: str = CURE_OF_ONLY_VOTER) -> None:
+        """Reads the newest snapshot, makes it durable, and removes what a crash left of others. Raises
+        SnapshotError naming the file, and giving the advice: an older one is no substitute, even if the log
+        should reach back that far, since what followed from the newer one is not known any more."""
         names = self._disk.list_dir(self._directory)
         for name in names:
             if name.endswith(SUFFIX + ".tmp"):
@@ -163,16 +170,20 @@ class SnapshotStore:
         if not names:
             return
         path = f"{self._directory}/{names[-1]}"
+        data = self._disk.read_bytes(path)
         try:
-            newest = decode_snapshot(self._disk.read_bytes(path))
+            newest = decode_snapshot(data)
             if newest.name != names[-1]:
                 raise SnapshotError(f"it is the snapshot {newest.name}")
         except SnapshotError as error:
             raise SnapshotError(
-                f"The metadata snapshot {path} is damaged at byte {error.position}: {error}. {CURE}",
+                f"The metadata snapshot {path} is damaged at byte {error.position}: {error}. {advice}",
                 error.position,
             ) from error
-        self.newest = newest
+        # Its name, or after a failed fsync its bytes, may be in the page cache only, where another fsync need
+        # not find them. The older snapshots and the journal's beginning go for it, so it is written anew;
+        # at every start, since nothing tells which stop left it so, and it has been read whole anyway.
+        self.save(newest, data)
         self.remove_older()
 
     def save(self, snapshot: Snapshot, encoded: bytes | None = None) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
-from partitions.disk import Disk
+from partitions.disk import Disk, write_atomically
 from partitions.log.config import LogConfig
 from partitions.log.errors import DataDirectoryError, LogError
 from partitions.log.log import PartitionLog
@@ -43,11 +43,13 @@ from quorum.raft.journal_check import CheckedJournal, JournalCorruptError, recov
 from quorum.raft.journal_log import JournalDamagedError, JournalLog
 from quorum.raft.membership import MembershipError, check_membership
 from quorum.raft.quorum_state import QuorumState, QuorumStateError
-from quorum.raft.snapshot import CURE, Snapshot, SnapshotError, SnapshotStore
+from quorum.raft.snapshot import Snapshot, SnapshotError, SnapshotStore, cure
 
 LogFactory: TypeAlias = Callable[[Disk, str, int, NowMs, Halt], JournalLog]
 """Opens the log in a folder; the number is the offset below which it is known to be durable."""
 
+VOTED_MARKER = "voted.marker"
+"""In the formatted directory, beside the journal's folder: this directory's voter has made promises."""
 _DERIVED_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _DERIVED_NAMES = (CHECKPOINT_FILE_NAME, TRUNCATION_CHECKPOINT)
 
@@ -105,15 +107,17 @@ def open_storage(
     directory = config.journal_directory
     disk.make_dirs(directory)
     disk.sync_dir(config.directory)
-    snapshots = SnapshotStore(disk, directory)
+    snapshots, advice = SnapshotStore(disk, directory), cure(len(config.voters))
     try:
-        known = QuorumState.load(disk, directory, identity)
-        snapshots.open()
+        known = QuorumState.load(disk, directory, identity, advice)
+        if known is None and disk.exists(f"{config.directory}/{VOTED_MARKER}"):
+            raise RaftStorageError(_forgotten(config))
+        snapshots.open(advice)
         check_membership(config, identity.directory_id, known, snapshots.newest)
     except (QuorumStateError, SnapshotError, MembershipError) as error:
         raise RaftStorageError(str(error)) from error
     try:
-        found = _recover(disk, directory, known, snapshots.newest)
+        found = _recover(disk, directory, known, snapshots.newest, advice)
         _remove_derived_files(disk, directory)
         log = log_factory(disk, directory, found.end + 1, wall_ms, halting.note)
         state = known if known is not None else QuorumState(disk, directory, identity)
@@ -123,15 +127,17 @@ def open_storage(
         journal.sync()
     except (LogError, CorruptBatchError, JournalDamagedError, JournalCorruptError) as error:
         raise RaftStorageError(
-            f"The quorum's journal in {directory} cannot be used: {error}. {CURE}"
+            f"The quorum's journal in {directory} cannot be used: {error}. {advice}"
         ) from error
     state.voters = tuple(sorted(config.voters))
     journal.save_state()
+    if not disk.exists(f"{config.directory}/{VOTED_MARKER}"):
+        write_atomically(disk, f"{config.directory}/{VOTED_MARKER}", identity.directory_id.encode())
     return RaftStorage(journal, snapshots, state)
 
 
 def _recover(
-    disk: Disk, directory: str, known: QuorumState | None, newest: Snapshot | None
+    disk: Disk, directory: str, known: QuorumState | None, newest: Snapshot | None, advice: str
 ) -> CheckedJournal:
     """The journal's content, checked and durable. Raises RaftStorageError, JournalCorruptError."""
     if known is not None and known.journal_end == 0 and newest is not None:
@@ -141,9 +147,20 @@ def _recover(
     found = recover_journal(disk, directory, known_end, keep_from)
     if known is None and (found.end > FIRST_ENTRY[1] or newest is not None):
         raise RaftStorageError(
-            f"{directory} holds a journal but no quorum-state, so this voter has forgotten its vote. {CURE}"
+            f"{directory} holds a journal but no quorum-state, so this voter has forgotten its vote. {advice}"
         )
     return found
+
+
+def _forgotten(config: RaftConfig) -> str:
+    """What an operator is told whose voter has promised something, and has nothing of it any more."""
+    gone = f"{config.journal_directory}/quorum-state is gone, so this voter has forgotten its vote"
+    if len(config.voters) == 1:
+        return f"{gone}. {cure(1)}"
+    return (
+        f"{gone} and may not count as its old self: remove everything in {config.directory}, and format the node"
+        " anew."
+    )
 
 
 def _remove_derived_files(disk: Disk, directory: str) -> None:

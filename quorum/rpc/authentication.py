@@ -24,6 +24,8 @@ from dataclasses import dataclass
 SESSION_HEADER = "X-Kraft-Session"
 BODY_HEADER = "X-Kraft-Body-SHA256"
 SIGNATURE_HEADER = "X-Kraft-Signature"
+UNKNOWN_SESSION_STATUS = 412
+"""The HTTP status that asks for a new session; 401 says that the secret is wrong."""
 
 NONCE_BYTES = 16
 MAC_BYTES = 16
@@ -43,12 +45,18 @@ class AuthenticationError(Exception):
     """The request is not from somebody who knows the secret, or it is not new; the text says which."""
 
 
+class UnknownSessionError(AuthenticationError):
+    """It is from somebody who knows the secret, in a session that is not known here (any more)."""
+
+
 def body_hash(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
 def _mac(secret: bytes, *parts: str) -> str:
-    return hmac.new(secret, "\n".join(parts).encode(), "sha256").hexdigest()
+    # What is no UTF-8 in a stranger's header is text with surrogates here.
+    text = "\n".join(parts).encode("utf-8", "surrogateescape")
+    return hmac.new(secret, text, "sha256").hexdigest()
 
 
 def response_signature(secret: bytes, request_signature: str, body: bytes) -> str:
@@ -59,7 +67,8 @@ def response_signature(secret: bytes, request_signature: str, body: bytes) -> st
 def is_response_to(secret: bytes, request_signature: str, body: bytes, signature: str | None) -> bool:
     """Whether an answer was made for this very request, by somebody who knows the secret."""
     return signature is not None and hmac.compare_digest(
-        response_signature(secret, request_signature, body).encode(), signature.encode()
+        response_signature(secret, request_signature, body).encode(),
+        signature.encode("utf-8", "surrogateescape"),
     )
 
 
@@ -110,6 +119,8 @@ class RequestGuard:
         self._rng = rng
         self._key = rng.randbytes(32)
         self._sessions: OrderedDict[str, _Window] = OrderedDict()
+        self._evicted_ms = -1
+        """Challenges up to this instant open nothing any more: one of their sessions was forgotten."""
 
     def challenge(self, now_s: float) -> str:
         """A new challenge, in hex; nothing is remembered of it."""
@@ -125,7 +136,7 @@ class RequestGuard:
         if len(session) > _HEADER_MAX_CHARACTERS or not signature:
             raise AuthenticationError("the signature is missing; check the shared secret")
         expected = _mac(self._secret, "request", method, session, digest)
-        if not hmac.compare_digest(expected.encode(), signature.encode()):
+        if not hmac.compare_digest(expected.encode(), signature.encode("utf-8", "surrogateescape")):
             raise AuthenticationError("the signature is wrong; check the shared secret")
         caller, _, number = session.rpartition(".")
         if not number.isascii() or not number.isdecimal() or not 0 < int(number) < _COUNTER_MAX:
@@ -140,10 +151,11 @@ class RequestGuard:
             self._sessions.move_to_end(caller)
             return window
         if not self._is_fresh(caller.partition(".")[0], now_s):
-            raise AuthenticationError("the session is not known here (any more); ask for a new challenge")
+            raise UnknownSessionError("the session is not known here (any more); ask for a new challenge")
         window = self._sessions[caller] = _Window()
         if len(self._sessions) > SESSIONS_MAX:
-            self._sessions.popitem(last=False)
+            evicted, _ = self._sessions.popitem(last=False)
+            self._evicted_ms = max(self._evicted_ms, _issued_ms(bytes.fromhex(evicted.partition(".")[0])))
         return window
 
     def _is_fresh(self, challenge: str, now_s: float) -> bool:
@@ -154,8 +166,12 @@ class RequestGuard:
         head, seal = data[: TIME_BYTES + NONCE_BYTES], data[TIME_BYTES + NONCE_BYTES :]
         if len(data) != CHALLENGE_BYTES or not hmac.compare_digest(self._seal(head), seal):
             return False
-        age_s = now_s - int.from_bytes(head[:TIME_BYTES], "big") / 1000
-        return age_s < CHALLENGE_FRESH_S
+        issued_ms = _issued_ms(head)
+        return issued_ms > self._evicted_ms and now_s - issued_ms / 1000 < CHALLENGE_FRESH_S
 
     def _seal(self, head: bytes) -> bytes:
         return hmac.new(self._key, head, "sha256").digest()[:MAC_BYTES]
+
+
+def _issued_ms(challenge: bytes) -> int:
+    return int.from_bytes(challenge[:TIME_BYTES], "big")

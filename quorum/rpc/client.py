@@ -17,6 +17,7 @@ import aiohttp
 from quorum.rpc.authentication import (
     CHALLENGE_BYTES,
     SIGNATURE_HEADER,
+    UNKNOWN_SESSION_STATUS,
     CallerSession,
     is_response_to,
 )
@@ -46,8 +47,8 @@ def default_connector() -> aiohttp.BaseConnector:
     return aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
 
 
-class _Refused(Exception):
-    """The listener does not know our session, or our secret."""
+class _SessionUnknown(Exception):
+    """The listener does not know our session: it has restarted, or we stood still."""
 
 
 async def request_session(
@@ -114,17 +115,15 @@ class RpcClient:
         if session is not None:
             try:
                 return await self._post(address, session, method, data, timeout_s)
-            except _Refused:
+            except _SessionUnknown:
                 # Of several calls under way, the first one forgets it, and may have a new one by now.
                 if self._sessions.get(address) is session:
                     del self._sessions[address]
         session = await request_session(self._session, address, self._secret, self._rng, self._tls)
         try:
             answer = await self._post(address, session, method, data, timeout_s)
-        except _Refused as refusal:
-            raise RpcError(
-                "CLUSTER_AUTHORIZATION_FAILED", f"{address} refused our signature; check the secret"
-            ) from refusal
+        except _SessionUnknown as error:
+            raise RpcUnavailable(f"{address} does not know the session that it has just opened") from error
         self._sessions[address] = session
         return answer
 
@@ -139,8 +138,12 @@ class RpcClient:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S)),
             ssl=self._tls or True,
         ) as response:
+            if response.status == UNKNOWN_SESSION_STATUS:
+                raise _SessionUnknown
             if response.status == 401:
-                raise _Refused
+                raise RpcError(
+                    "CLUSTER_AUTHORIZATION_FAILED", f"{address} refused our signature; check the secret"
+                )
             return await self._read(method, address, headers[SIGNATURE_HEADER], response)
 
     async def _read(

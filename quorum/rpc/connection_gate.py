@@ -1,9 +1,11 @@
 """Bounds the connections of those who have not proved yet that they belong to the quorum.
 
-A connection is a stranger's until `known` was called for it. Strangers get a short time, and there are
-only so many of them; when there are more, the oldest has to go: whoever knows the secret proves it
-within a round trip, so a flood of silent or slow connections keeps nobody else out for long. Used by
-`quorum.rpc.server` as the factory of its protocols.
+A connection is a stranger's until `known` was called for it. Strangers get a short time, and when there
+are many of them, the oldest has to go: whoever knows the secret proves it within a round trip, so a flood
+of silent or slow connections keeps nobody else out for long. Who came just now is not turned away, except
+from a crowd beyond all measure: connections are accepted in bursts, and a whole cluster that starts at
+once has its first requests in the sockets still. Used by `quorum.rpc.server` as the factory of its
+protocols.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 STRANGERS_MAX = 128
+STRANGERS_HARD_MAX = 1024
+GRACE_S = 1.0
 STRANGER_MAX_S = 5.0
 
 
@@ -30,7 +34,10 @@ class ConnectionGate:
     def __call__(self) -> RequestHandler:
         handler = self._server()
         if len(self._strangers) >= STRANGERS_MAX:
-            self._turn_away(next(iter(self._strangers)))
+            oldest, timer = next(iter(self._strangers.items()))
+            age_s = self._loop.time() - (timer.when() - STRANGER_MAX_S)
+            if age_s >= GRACE_S or len(self._strangers) >= STRANGERS_HARD_MAX:
+                self._turn_away(oldest)
         self._strangers[handler] = self._loop.call_later(STRANGER_MAX_S, self._turn_away, handler)
         return handler
 

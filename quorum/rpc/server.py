@@ -20,12 +20,14 @@ from aiohttp import web
 from quorum.rpc.authentication import (
     BODY_HEADER,
     SIGNATURE_HEADER,
+    UNKNOWN_SESSION_STATUS,
     AuthenticationError,
     RequestGuard,
+    UnknownSessionError,
     body_hash,
     response_signature,
 )
-from quorum.rpc.connection_gate import ConnectionGate
+from quorum.rpc.connection_gate import STRANGER_MAX_S, ConnectionGate
 from quorum.rpc.envelope import (
     MAX_REQUEST_BYTES,
     Body,
@@ -48,6 +50,8 @@ SHUTDOWN_GRACE_S = 0.5
 LINGERING_S = 1.0
 """So long the rest of a refused request is thrown away before the connection is closed."""
 BODY_TIMEOUT_S = 10.0
+BACKLOG = 1024
+"""Connections that the kernel holds for us; a whole cluster may come at once."""
 RAFT_METHOD = "raft"
 """What the request for a Raft link is signed as."""
 
@@ -92,7 +96,15 @@ class ControllerListener:
         server = self._runner.server
         assert server is not None
         self._gate = ConnectionGate(server, loop)
-        self._server = await loop.create_server(self._gate, host, port, ssl=self._tls, backlog=128)
+        self._server = await loop.create_server(
+            self._gate,
+            host,
+            port,
+            ssl=self._tls,
+            # A handshake that never begins is ended by the loop: the gate has no connection to close until then.
+            ssl_handshake_timeout=None if self._tls is None else STRANGER_MAX_S,
+            backlog=BACKLOG,
+        )
 
     async def close(self) -> None:
         """Stops listening and ends what is open after a short grace."""
@@ -145,6 +157,8 @@ class ControllerListener:
         return signature
 
     def _refused(self, method: str, request: web.Request, error: AuthenticationError) -> web.Response:
+        if isinstance(error, UnknownSessionError):
+            return web.Response(status=UNKNOWN_SESSION_STATUS, text=f"{error}\n")
         log.warning("refused an unauthenticated call", method=method, peer=request.remote, reason=str(error))
         return web.Response(status=401, text=f"{error}\n")
 

@@ -110,6 +110,23 @@ class OperatedLife(ControllerLife):
         change = m.ConfigChange("min.insync.replicas", value, m.SET if value else m.DELETE)
         self.ask(m.AlterConfigsRequest((m.ConfigResourceChange("broker", "", (change,)),)))
 
+    @rule(value=st.sampled_from(["2", None]), own=st.sampled_from(["2", None]), pick=picks)
+    def min_insync_replicas_of_all_and_of_one(self, value: str | None, own: str | None, pick: int) -> None:
+        """In one request: which of them is effective changes with it."""
+        resources = (("broker", "", value), ("topic", self.some_partition(pick)[0], own))
+        self.ask(
+            m.AlterConfigsRequest(
+                tuple(
+                    m.ConfigResourceChange(
+                        kind,
+                        name,
+                        (m.ConfigChange("min.insync.replicas", text, m.SET if text else m.DELETE),),
+                    )
+                    for kind, name, text in resources
+                )
+            )
+        )
+
     @rule()
     def leaders_are_rebalanced(self) -> None:
         for broker_id in sorted(self.world.controller.image.brokers):
@@ -137,6 +154,7 @@ class OperatedLife(ControllerLife):
             assert set(origin(new)) == set(self.base[key]), "the way back is lost"
             assert under_way(new).target in self.wanted
             assert new.replicas == (*under_way(new).target, *new.removing_replicas)
+            assert not set(under_way(new).target) <= set(new.isr), "it is complete and goes on"
             return
         if new.replicas != old.replicas or old.is_reassigning:
             if new.replicas in self.wanted:

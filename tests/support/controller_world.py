@@ -42,12 +42,16 @@ class World:
         self.proposed: list[Propose] = []
         self.renounced: list[Renounced] = []
         self._next_request_id = 0
+        self.topic_defaults = LogConfig()
         self.controller = self._new_controller()
         self.lead()
 
     def _new_controller(self) -> ControllerState:
         return ControllerState(
-            self.config, LogTopicConfigs(LogConfig()), self.rng, DynamicBrokerConfigs(LogConfig())
+            self.config,
+            LogTopicConfigs(self.topic_defaults),
+            self.rng,
+            DynamicBrokerConfigs(self.topic_defaults),
         )
 
     # Raft

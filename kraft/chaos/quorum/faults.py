@@ -53,8 +53,11 @@ class FaultDriver:
         self._rng = rng
         self.calm = False
         self._without_disk = 0
-        """The last voter that came back with an empty disk."""
+        """The last voter whose disk was, or is about to be, replaced by an empty one."""
         self._rotten = 0
+        """The last voter whose journal has rotted."""
+        self._rotten_end = 0
+        """What every voter had applied then."""
 
     # -- striking
 
@@ -131,17 +134,22 @@ class FaultDriver:
         if caught_up and self._may_lose_disk(voter):
             self.crash(voter, power_loss=True, restart=False)
             if voter.storage.rot(self._rng, lambda path: path.endswith(".log")) is not None:
-                self._rotten = voter.node_id
+                self._rotten = self._without_disk = voter.node_id
+                self._rotten_end = newest
                 self._quorum.doubt(voter)
             self._start_later(voter)
 
     def _may_lose_disk(self, voter: Voter) -> bool:
-        """One after the other: when the last new disk is recorded, and not only this voter knows it, this one's
-        may go. Never the only disk, nor where voters are known by number alone."""
+        """One after the other: when the last new disk is in use and recorded, and not only this voter knows it,
+        this one's may go. So it is with a rotten one, which has to get back what a bit may have cost it. Never
+        the only disk, nor where voters are known by number alone."""
         if len(self._quorum.voters) < 3 or self._quorum.settings.workload == "bytes":
             return False
         last = self._quorum.voters.get(self._without_disk)
-        return last is None or self._quorum.is_recorded(last, besides=voter)
+        if last is None:
+            return True
+        regained = self._rotten_end if last.node_id == self._rotten else 0
+        return last.is_up and last.applied >= regained and self._quorum.is_recorded(last, besides=voter)
 
     def _replace(self, voter: Voter) -> None:
         self._without_disk = voter.node_id

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kraft.broker.lifecycle import BrokerLifecycle, BrokerState, Registration, RegistrationRefused
 from kraft.chaos.world.host import Process
@@ -124,6 +125,20 @@ def test_a_registration_waits_for_the_session_before_it() -> None:
         assert world.lifecycle.epoch == 9
 
     told(story)
+
+
+def test_silence_is_not_told_as_a_refusal() -> None:
+    async def story(world: World) -> None:
+        world.register(RpcUnavailable("nobody"), RpcError("DUPLICATE_BROKER_REGISTRATION", "still there"))
+        world.register(RegisterBrokerResponse(9))
+        await world.lifecycle.start()
+
+    with capture_logs() as logs:
+        told(story)
+    assert [(entry["event"], "nobody" in entry["reason"]) for entry in logs if "reason" in entry] == [
+        ("no controller answered the registration", True),
+        ("registration is refused for now", False),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from kraft.broker.replica_manager import UnknownTopicOrPartition
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
+from partitions.partition import Partition
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import BrokerChange, Config, PartitionChange
 from quorum.rpc.messages import AlterPartitionRequest
@@ -228,6 +229,43 @@ async def test_topic_configs_reach_the_logs(world: BrokerWorld) -> None:
     partition = world.replicas.partition(T0)
     assert partition.log.config.min_insync_replicas == 2
     world.publish(Config("topic", "t", "min.insync.replicas", None))
+    assert partition.log.config.min_insync_replicas == 1
+
+
+async def waits_for_two(
+    world: BrokerWorld,
+) -> tuple[Partition, asyncio.Future[dict[TopicPartition, str | None]]]:
+    """A leader alone in its ISR, with a record that was to be on two brokers, and who waits for that."""
+    world.start(*topic("t", 1, (1, 2)), Config("topic", "t", "min.insync.replicas", "2"))
+    partition = world.replicas.partition(T0)
+    partition.append_records(batch(b"a"), acks=-1, now_ms=0)
+    world.publish(PartitionChange(topic_id(1), 0, isr=(1,)))
+    waiting = asyncio.ensure_future(world.replicas.produce_purgatory.wait({T0: 1}, 60))
+    await asyncio.sleep(0)
+    return partition, waiting
+
+
+async def test_a_lowered_min_isr_acknowledges_what_waits(world: BrokerWorld) -> None:
+    partition, waiting = await waits_for_two(world)
+    assert partition.high_watermark == 0
+    world.publish(Config("topic", "t", "min.insync.replicas", "1"))
+    assert partition.high_watermark == 1
+    assert await waiting == {T0: None}
+
+
+@pytest.mark.parametrize("resource", [("topic", "t"), ("broker", "")])
+async def test_a_leader_that_is_deposed_acknowledges_nothing_by_new_configs(
+    world: BrokerWorld, resource: tuple[str, str]
+) -> None:
+    """One step of metadata: another one is elected uncleanly, and one broker in sync is enough."""
+    partition, waiting = await waits_for_two(world)
+    world.publish(
+        led_by(1, 0, 2, (2,)),
+        Config("topic", "t", "min.insync.replicas", "1" if resource[0] == "topic" else None),
+        Config(*resource, "min.insync.replicas", "1"),
+    )
+    assert await waiting == {T0: "NOT_LEADER_OR_FOLLOWER"}
+    assert partition.high_watermark == 0
     assert partition.log.config.min_insync_replicas == 1
 
 

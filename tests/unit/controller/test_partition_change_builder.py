@@ -187,6 +187,32 @@ def test_a_reassignment_is_complete_when_its_target_is_in_sync() -> None:
     assert done == PartitionImage((3, 4), (3, 4), 3, 5, 9)
 
 
+@pytest.mark.parametrize("last_known", [(), (4,)])
+def test_a_reassignment_is_complete_when_its_whole_target_is_elected(last_known: tuple[int, ...]) -> None:
+    """From 4 to 1, and 4 is gone: whoever leads uncleanly is all that was aimed at."""
+    state = PartitionImage((1, 4), (), -1, 4, 7, RECOVERED, (4,), (1,), last_known, last_known)
+    electing = PartitionChangeBuilder(KEY, state, lambda id_: id_ == 1, TopicSettings(2, elr_enabled=True))
+    electing.election = Election.UNCLEAN
+    assert after(state, electing.build()) == PartitionImage((1,), (1,), 1, 5, 8, RECOVERING)
+
+
+def test_an_eligible_leader_that_is_the_whole_target_completes_a_reassignment() -> None:
+    state = PartitionImage((1, 4), (), -1, 4, 7, RECOVERED, (4,), (1,), (1, 4), (4,))
+    electing = PartitionChangeBuilder(KEY, state, lambda id_: id_ == 1, TopicSettings(2, elr_enabled=True))
+    assert after(state, electing.build()) == PartitionImage((1,), (1,), 1, 5, 8)
+
+
+@pytest.mark.parametrize(("isr", "last"), [((2,), 2), ((3, 1), 1)])
+def test_who_was_kept_in_the_isr_without_the_feature_is_remembered_with_it(
+    isr: tuple[int, ...], last: int
+) -> None:
+    state = partition(isr, -1)
+    switching = builder(state, alive=())
+    switching.target_isr = ()
+    changed = after(state, switching.build())
+    assert (changed.isr, changed.elr, changed.last_known_elr) == ((), tuple(sorted(isr)), (last,))
+
+
 def test_without_the_feature_the_last_member_stays() -> None:
     changed = left(partition((1, 2), 2), 1, 2, 3, elr=False)
     assert (changed.isr, changed.leader, changed.elr, changed.last_known_elr) == ((2,), -1, (), ())

@@ -74,6 +74,47 @@ def test_the_store_opens_the_newest_and_clears_away_the_rest():
     assert disk.list_dir(JOURNAL) == ["00000000000000000010-0000000001.checkpoint"]
 
 
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("operation", range(8))
+def test_a_name_that_only_the_page_cache_has_replaces_nothing(operation, older):
+    """The process dies between the rename and the folder's fsync; the next one loses power while it starts."""
+    storage = formatted_storage(seed=operation)
+    disk = simulated_disk(storage)
+    disk.make_dirs(JOURNAL)
+    disk.sync_dir(JOURNAL.rpartition("/")[0])
+    if older:
+        SnapshotStore(disk, JOURNAL).save(snapshot_of(5))
+
+    def killed(kind, path):
+        if kind == "sync_dir":
+            raise OSError("killed")
+
+    storage.before_operation = killed
+    with pytest.raises(OSError, match="killed"):
+        SnapshotStore(disk, JOURNAL).save(snapshot_of(9))
+    left = operation
+
+    def cut_off(kind, path):
+        nonlocal left
+        left -= kind not in ("read", "exists", "list")
+        if left < 0:
+            raise OSError("power cut")
+
+    storage.before_operation = cut_off
+    opened = False
+    try:
+        SnapshotStore(disk, JOURNAL).open()
+        opened = True
+    except OSError:
+        assert left < 0
+    storage.before_operation = None
+    storage.lose_power()
+    again = SnapshotStore(simulated_disk(storage), JOURNAL)
+    again.open()
+    survivors = [snapshot_of(9)] if opened else [snapshot_of(9), snapshot_of(5) if older else None]
+    assert again.newest in survivors
+
+
 def test_a_damaged_file_is_named_and_not_replaced_by_an_older_one():
     storage = formatted_storage()
     disk = simulated_disk(storage)

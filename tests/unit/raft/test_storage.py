@@ -55,6 +55,41 @@ def test_a_journal_without_its_vote_is_refused():
     assert "forgotten its vote" in refusal(storage)
 
 
+def test_a_voter_whose_whole_journal_folder_is_gone_is_not_taken_for_a_new_one():
+    storage = formatted_storage()
+    voted(storage)
+    simulated_disk(storage).remove_tree(JOURNAL)
+    assert "remove everything in /data, and format the node anew" in refusal(storage).replace(
+        DIRECTORY, "/data"
+    )
+
+
+@pytest.mark.parametrize("damage", ["state", "state gone", "journal folder gone", "snapshot", "log"])
+@pytest.mark.parametrize("voters", [1, 3])
+def test_only_a_voter_that_has_others_is_told_to_begin_anew(damage, voters):
+    storage = formatted_storage()
+    disk = simulated_disk(storage)
+    voter = ScriptedVoter(voters=voters, storage=storage)
+    if voters == 1:
+        voter.step()
+    voter.driver._journal.remember_end()
+    voter.driver.close()
+    if damage == "state gone":
+        storage.remove_file(STATE)
+    elif damage == "journal folder gone":
+        disk.remove_tree(JOURNAL)
+    elif damage == "snapshot":
+        disk.open(f"{JOURNAL}/{5:020d}-{1:010d}.checkpoint", create=True).append([b"no snapshot"])
+    elif damage == "state":
+        disk.open(STATE).write_at(3, b"?")
+    else:
+        storage.remove_file(next(path for path in storage.files() if path.endswith(".log")))
+    with pytest.raises(RaftStorageError) as caught:
+        ScriptedVoter(voters=voters, storage=storage)
+    assert ("format the node anew" in str(caught.value)) is (voters > 1)
+    assert ("only voter" in str(caught.value)) is (voters == 1)
+
+
 def test_a_vote_without_its_journal_is_refused():
     storage = formatted_storage()
     voted(storage)

@@ -19,6 +19,7 @@ from quorum.rpc.authentication import (
     AuthenticationError,
     CallerSession,
     RequestGuard,
+    UnknownSessionError,
     is_response_to,
     response_signature,
 )
@@ -66,7 +67,7 @@ def test_no_number_is_taken_twice(order: list[int]) -> None:
 
 
 @pytest.mark.parametrize("name", [SESSION_HEADER, BODY_HEADER, SIGNATURE_HEADER])
-@pytest.mark.parametrize("value", [None, "", "0", "\u00e4", "x" * 10_000])
+@pytest.mark.parametrize("value", [None, "", "0", "\u00e4", "\udcff", "x" * 10_000])
 def test_a_changed_or_missing_header_is_refused(name: str, value: str | None) -> None:
     guard, caller = pair()
     headers: dict[str, str] = caller.sign("m", b"")
@@ -107,8 +108,22 @@ def test_memory_is_bounded_and_an_evicted_session_is_not_begun_again(monkeypatch
     for number in range(2):
         other = CallerSession(SECRET, guard.challenge(100.0), random.Random(10 + number))
         guard.admit("m", other.sign("m", b""), 100.0)
-    with pytest.raises(AuthenticationError, match="new challenge"):
+    with pytest.raises(UnknownSessionError):
         guard.admit("m", recorded, 100.0)
+
+
+def test_a_session_that_was_evicted_soon_cannot_be_opened_by_what_was_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(authentication, "SESSIONS_MAX", 2)
+    guard, first = pair()
+    recorded = first.sign("m", b"")
+    guard.admit("m", recorded, 0.0)
+    for number in range(2):
+        other = CallerSession(SECRET, guard.challenge(1.0), random.Random(10 + number))
+        guard.admit("m", other.sign("m", b""), 1.0)
+    with pytest.raises(UnknownSessionError):
+        guard.admit("m", recorded, 2.0)
 
 
 def test_an_answer_belongs_to_its_request() -> None:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import aiohttp
 import pytest
 
-from quorum.rpc import connection_gate
+from quorum.rpc import connection_gate, server
 from quorum.rpc.client import ControllerChannel, RpcClient, request_session
 from quorum.rpc.connection_gate import STRANGERS_MAX
 from quorum.rpc.envelope import Body, RpcError, RpcUnavailable, encode
 from quorum.rpc.server import ControllerListener
 
 SECRET = b"the quorum's secret"
+PEM = Path(__file__).parent.parent / "network" / "localhost.pem"
 Handler = Callable[[str, Body], Awaitable[Body]]
 
 
@@ -247,7 +250,10 @@ async def test_many_calls_at_once_to_a_restarted_controller_all_get_through(clie
         await listener.close()
 
 
-async def test_a_flood_of_silent_strangers_keeps_nobody_out(serve, client: RpcClient) -> None:
+async def test_a_flood_of_silent_strangers_keeps_nobody_out(
+    serve, client: RpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_gate, "GRACE_S", 0.0)
     address = await serve(echo)
     host, port = address.split(":")
     strangers = [await asyncio.open_connection(host, int(port)) for _ in range(STRANGERS_MAX + 20)]
@@ -255,6 +261,31 @@ async def test_a_flood_of_silent_strangers_keeps_nobody_out(serve, client: RpcCl
     first_reader, _ = strangers[0]
     assert await first_reader.read() == b""  # the oldest had to make room
     for _, writer in strangers:
+        writer.close()
+
+
+async def test_a_crowd_that_comes_at_once_is_let_in(serve, client: RpcClient) -> None:
+    """Their first requests are in the sockets, and nobody had the time to read them."""
+    host, port = (await serve(echo)).split(":")
+    crowd = await asyncio.gather(
+        *(asyncio.open_connection(host, int(port)) for _ in range(STRANGERS_MAX + 100))
+    )
+    for _, writer in crowd:
+        writer.write(b"GET /session HTTP/1.1\r\nHost: x\r\n\r\n")
+    for reader, _ in crowd:
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    for _, writer in crowd:
+        writer.close()
+
+
+async def test_a_crowd_beyond_all_measure_is_cut_down(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_gate, "STRANGERS_MAX", 2)
+    monkeypatch.setattr(connection_gate, "STRANGERS_HARD_MAX", 3)
+    host, port = (await serve(echo)).split(":")
+    crowd = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
+    first_reader, _ = crowd[0]
+    assert await first_reader.read() == b""
+    for _, writer in crowd:
         writer.close()
 
 
@@ -304,3 +335,16 @@ async def test_a_caller_that_is_cut_off_in_the_middle_of_a_body_is_no_error(
     writer.transport.abort()
     assert await client.call(address, "m", {}, 5) == {"method": "m"}
     assert caplog.records == []
+
+
+async def test_a_tls_handshake_that_never_begins_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "STRANGER_MAX_S", 0.05)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(PEM)
+    port = free_port()
+    listener = ControllerListener(echo, SECRET, tls=context)
+    await listener.start("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await reader.read() == b""
+    writer.close()
+    await listener.close()

@@ -35,6 +35,19 @@ def test_the_first_signal_sets_the_stop_event(number: signal.Signals) -> None:
     assert run(main).startswith("uvloop")
 
 
+def test_a_node_may_open_as_many_files_as_the_host_allows() -> None:
+    result = python(
+        "import resource\n"
+        "from kraft.runtime.loop import run\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+        "async def main(stop):\n"
+        "    return resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)\n"
+        "print(run(main))\n"
+    )
+    assert result.stdout == "True\n"
+
+
 def test_the_main_coroutines_error_comes_out() -> None:
     async def main(stop: asyncio.Event) -> None:
         raise ValueError("a sentence")

@@ -121,11 +121,11 @@ async def test_the_end_of_the_node_ends_the_cleaning() -> None:
     for job in range(1, await jobs_of_a_cleaning() + 1):
         bench = filled(Bench())
         closing: list[asyncio.Task[None]] = []
-        at_job(
-            bench,
-            job,
-            lambda bench=bench, closing=closing: closing.append(asyncio.ensure_future(bench.stop())),
-        )  # type: ignore[misc]
+
+        def stop(bench: Bench = bench, closing: list[asyncio.Task[None]] = closing) -> None:
+            closing.append(asyncio.ensure_future(bench.stop()))
+
+        at_job(bench, job, stop)
         await bench.clean()
         await closing[0]
         bench.start()
