@@ -25,18 +25,34 @@ ODD_FILES = {
 LINES = 4 + 430 + 301 + 2
 
 
+HEARS_INTERRUPTS = [
+    sys.executable,
+    "-c",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    " os.execv(sys.executable, [sys.executable, *sys.argv[1:]])",
+]
+"""Whoever runs the tests in the background may have had SIGINT ignored for all below it. Not by preexec_fn:
+code between fork and exec of a process with threads may crash."""
+
+
 def demo(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """Starts `kraft demo` in a session of its own, its output in files."""
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         return subprocess.Popen(
-            [sys.executable, "-m", "kraft.cli.entry", "demo", "--output", str(folder / "output"), *arguments],
+            [
+                *HEARS_INTERRUPTS,
+                "-m",
+                "kraft.cli.entry",
+                "demo",
+                "--output",
+                str(folder / "output"),
+                *arguments,
+            ],
             stdout=out,
             stderr=err,
             cwd=folder,
             env={**os.environ, "TMPDIR": str(folder)},
             start_new_session=True,
-            # Whoever runs the tests in the background may have had SIGINT ignored for all below it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
 
