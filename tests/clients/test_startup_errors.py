@@ -408,7 +408,7 @@ def test_a_flipped_byte_in_the_metadata_log(killed: NodeFiles, name: str) -> Non
     content[position] ^= 1
     path.write_bytes(content)
     ended = kraft("server", killed.config)
-    assert_sentence(ended, f"{path} is damaged", "kraft storage format")
+    assert_sentence(ended, f"{path} is damaged", "Restore the folder from a copy")
     if name.endswith(".log"):
         assert f"{path} is damaged at byte {first_batch_bytes}:" in ended.errors
     assert path.read_bytes() == bytes(content), "nothing was cut"
