@@ -193,6 +193,10 @@ class RaftJudge:
                 f" its vote for {voted_for}",
             )
         start = log[0][1]
+        for _, held, held_term in log:
+            # A later leader's snapshot may have been installed in the very step in which the voter died.
+            if held_term > self._promised.get(voter, {}).get(held, held_term):
+                self._forget_promise(voter, held, held_term)
         for index, entry_term in self._promised.get(voter, {}).items():
             position = index - start
             if position >= 0 and (position >= len(log) or log[position][2] != entry_term):

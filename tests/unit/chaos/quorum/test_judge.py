@@ -53,6 +53,15 @@ def test_an_acknowledged_entry_is_still_there_after_a_restart(judge):
         judge.restarted(1, 1, None, log(0, 1))
 
 
+def test_a_later_leaders_entry_in_the_place_of_an_acknowledged_one_voids_it_and_all_behind(judge):
+    judge.promised(1, 3, log(0, 1, 1))
+    judge.promised(1, 4, log(0, 1, 1, 1))
+    judge.restarted(1, 2, None, log(0, 1, 2))
+    with broken("durable-acknowledgement"):
+        judge.promised(2, 3, log(0, 1, 2))
+        judge.restarted(2, 2, None, log(0, 1, 1))
+
+
 def test_a_leader_may_order_an_acknowledged_entry_away(judge):
     judge.looked_at(1, log(0, 1, 1))
     judge.promised(1, 3, log(0, 1, 1))
