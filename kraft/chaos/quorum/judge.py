@@ -193,7 +193,7 @@ class RaftJudge:
                 f" its vote for {voted_for}",
             )
         start = log[0][1]
-        for _, held, held_term in log:
+        for _, held, held_term in [log[position] for position in range(len(log))]:
             # A later leader's snapshot may have been installed in the very step in which the voter died.
             if held_term > self._promised.get(voter, {}).get(held, held_term):
                 self._forget_promise(voter, held, held_term)
