@@ -113,6 +113,10 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         self._onTick(0.0)
         if self._SyncObj__raftElectionDeadline == _NEVER:
             self._SyncObj__raftElectionDeadline = deadline
+        elif self._SyncObj__raftElectionDeadline == _AT_ONCE and self.peers():
+            # Nobody was connected any more, so the library did not stand. The consent was for this instant:
+            # it is not taken up in whatever term the next link finds this voter.
+            self._SyncObj__raftElectionDeadline = self._world.now() + self._SyncObj__generateRaftTimeout()
         if self._isLeader() and self.commit_index() > commit_before and self._sends == sends_before:
             self._SyncObj__sendAppendEntries()
 

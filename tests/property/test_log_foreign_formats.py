@@ -32,7 +32,8 @@ READERS = pytest.mark.parametrize(
 BUILDERS = pytest.mark.parametrize(
     "builder", [KafkaPythonBuilder, AioKafkaBuilder], ids=["kafka-python", "aiokafka"]
 )
-CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
+CONFIG = LogConfig(segment_bytes=5000, index_interval_bytes=200)
+"""The longest batch of the strategies below has 4,600 bytes; one longer than a segment would be refused."""
 UNFOLDED_MAX_BYTES = 1 << 20
 BATCH_BYTES = 1 << 16
 NEWEST_MS = 2_000_000_000_000
