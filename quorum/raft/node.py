@@ -128,7 +128,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
             return deadline
         if not self._book.counts_me:
             self._pre_vote.cancel()
-        if self._pre_vote.passed:
+        if self._pre_vote.passed(self.term()):
             self._pre_vote.cancel()
             return _AT_ONCE
         now = self._world.now()
@@ -145,7 +145,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         message = {
             "type": "pre_vote",
             "term": self.term(),
-            "round": self._pre_vote.begin(self.node_id()),
+            "round": self._pre_vote.begin(self.node_id(), self.term()),
             "last_log_index": self.log_end(),
             "last_log_term": self.log_end_term(),
         }

@@ -2,8 +2,9 @@
 does not come back with a high term and depose a healthy leader.
 
 Guarantees: a voter raises its term only after as many as an election needs said, in this round, that they
-have not heard from a live leader lately and that the candidate's log is good enough. Pure: `transport.py` carries
-the questions, `node.py` holds the election back until `passed`. A leader that hands over bypasses it.
+have not heard from a live leader lately and that the candidate's log is good enough; what was said in one term
+allows an election from that term alone. Pure: `transport.py` carries the questions, `node.py` holds the election
+back until it has `passed`. A leader that hands over bypasses it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class PreVote:
         self._leader_heard_s = NEVER
         self._granted: set[int] | None = None
         self._ordered = False
+        self._term = 0
+        """Of the round and of the order."""
         self.round = 0
 
     def heard_leader(self, now_s: float) -> None:
@@ -37,15 +40,18 @@ class PreVote:
     def leader_is_live(self, now_s: float) -> bool:
         return now_s - self._leader_heard_s < self._leader_lease_s
 
-    @property
-    def passed(self) -> bool:
-        """Whether an election may begin now."""
+    def passed(self, term: int) -> bool:
+        """Whether an election may begin now, from `term`."""
+        if term != self._term:
+            return False
         return self._ordered or (self._granted is not None and len(self._granted) >= self._quorum())
 
-    def begin(self, node_id: int) -> int:
+    def begin(self, node_id: int, term: int) -> int:
         """Starts a round with this node's own consent; returns its number."""
         self.round += 1
         self._granted = {node_id}
+        self._ordered = False
+        self._term = term
         return self.round
 
     def granted(self, round_number: int, peer_id: int) -> None:
@@ -53,9 +59,11 @@ class PreVote:
         if self._granted is not None and round_number == self.round:
             self._granted.add(peer_id)
 
-    def order_election(self) -> None:
-        """The leader asked this voter to take over: no round is needed."""
+    def order_election(self, term: int) -> None:
+        """The leader of `term` asked this voter to take over: no round is needed."""
+        self._granted = None
         self._ordered = True
+        self._term = term
 
     def cancel(self) -> None:
         """The round and the order are void: the term has changed, or the election was started."""

@@ -68,7 +68,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self._votes: tuple[int, dict[int, bytes]] = (0, {})
         self._acknowledge_at_most: int | None = None
         self._handlers: dict[str, Callable[[PeerNode, Message], None]] = {
-            "request_vote": self._on_request_vote,
+            "request_vote": lambda peer, message: self.node.deliver(peer, message),
             "response_vote": self._on_response_vote,
             "append_entries": self._on_append_entries,
             "next_node_idx": self._on_next_node_idx,
@@ -183,11 +183,6 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
 
     # -- elections
 
-    def _on_request_vote(self, peer: PeerNode, message: Message) -> None:
-        if message["term"] > self.node.term():
-            self._pre_vote.cancel()
-        self.node.deliver(peer, message)
-
     def _on_response_vote(self, peer: PeerNode, message: Message) -> None:
         """Keeps votes back until they suffice: for the library, a majority always does."""
         directory_id = self._links[int(peer.id)].directory_id
@@ -242,7 +237,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
     def _on_take_leadership(self, peer: PeerNode, message: Message) -> None:
         node = self.node
         if message["term"] == node.term() and node.leader_id() == peer.id and not node.is_leader():
-            self._pre_vote.order_election()
+            self._pre_vote.order_election(message["term"])
 
     def hand_over_leadership(self) -> bool:
         """A leader asks its most caught-up connected peer to take over; false if none is caught up."""

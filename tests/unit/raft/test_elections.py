@@ -3,7 +3,7 @@
 import pytest
 
 from quorum.raft.events import PeerConnected, PeerDisconnected, Propose, TransferLeadership
-from tests.support.scripted_voter import ScriptedVoter, formatted_storage
+from tests.support.scripted_voter import SESSION, ScriptedVoter, formatted_storage
 
 
 def test_a_single_voter_elects_itself_at_once_and_commits():
@@ -201,6 +201,26 @@ def test_an_order_to_stand_survives_a_heartbeat_in_the_same_step():
     beat = voter.message(2, "append_entries", term=1, commit_index=1, entries=[], prevLogIdx=2, prevLogTerm=1)
     voter.step(order, beat)
     assert "request_vote" in voter.heard_kinds()
+
+
+def test_an_order_to_stand_ends_with_its_term():
+    voter = ScriptedVoter()
+    voter.connect(2, 3)
+    voter.appends(2, 1, (1, 0), 1)
+    order = voter.message(2, "take_leadership", term=1)
+    later = voter.message(3, "append_entries", term=2, commit_index=1, entries=[], prevLogIdx=2, prevLogTerm=1)
+    voter.step(order, later)
+    assert "request_vote" not in voter.heard_kinds()
+
+
+def test_an_order_that_finds_nobody_connected_is_not_taken_up_later():
+    voter = ScriptedVoter()
+    voter.connect(2, 3)
+    voter.appends(2, 1, (1, 0), 1)
+    voter.step(voter.message(2, "take_leadership", term=1), PeerDisconnected(2, SESSION), PeerDisconnected(3, SESSION))
+    assert "request_vote" not in voter.heard_kinds()
+    voter.connect(3)
+    assert "request_vote" not in voter.heard_kinds()
 
 
 def test_links_of_strangers_are_ignored():
