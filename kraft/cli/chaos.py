@@ -30,6 +30,7 @@ from kraft.cli.chaos_options import (
     select,
 )
 from kraft.cli.chaos_quorum import quorum
+from kraft.cli.chaos_replay import replay
 from kraft.cli.demo.run import ends_like_ctrl_c
 from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import Json
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Whole clusters under deterministic simulation: one seed decides everything.")
 app.command()(quorum)
+app.command()(replay)
 
 
 @app.command()

@@ -1,0 +1,393 @@
+"""Where a history is played: brokers, controller and clients, and what the script can do to them.
+
+Nothing happens by itself: a fetch is sent, arrives and is answered when the script says so, metadata reaches a
+broker when it is published to it, a session ends when the script lets time pass. Every operation of a client
+goes into a `History`, and after each step the state of every replica is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fetcher.leader_endpoint import (
+    FetchedPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderOffsets,
+    PartitionKey,
+)
+from kraft.chaos.history import History, Operation, OperationKind, OperationStatus
+from kraft.chaos.replay.broker import PARTITION, Proposed, ReplayBroker, ReplayError
+from kraft.chaos.replay.controller import ReplayController
+from kraft.chaos.replay.rules import Rule
+from kraft.chaos.replay.story import ReplicaView, Step, StoredRecord
+from partitions.errors import PartitionError
+from partitions.isr import UNKNOWN_BROKER_EPOCH, AlterPartitionFailed, AlterPartitionResult, IsrCommitted
+from partitions.log.config import LogConfig
+from partitions.log.errors import LogError
+from partitions.partition import AckStatus, FollowerFetch, Partition
+from partitions.reads import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from partitions.records.batch import decode_records, iter_batches, verify_crc
+from partitions.records.builder import build_batch
+from partitions.replica_log import ReadResult
+from quorum.rpc.admin_messages import (
+    NO_ERROR,
+    PREFERRED_ELECTION,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+)
+from quorum.rpc.messages import (
+    AlterPartitionItem,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionTopic,
+    BrokerState,
+)
+
+READ_BYTES = 1 << 20
+ROUNDS_MAX = 10
+
+
+@dataclass(eq=False)
+class InFlightFetch:
+    """A follower's fetch, sent by one process of it to one leader."""
+
+    request: FetchRequest
+    follower_id: int
+    broker_epoch: int
+    leader_id: int
+    response: FetchResponse | None = None
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """An acks=all produce that waits."""
+
+    operation: Operation
+    value: str
+    broker: ReplayBroker
+    replica: Partition
+    offset: int
+    leader_epoch: int
+
+
+class Stage:
+    """One play of a history under one rule."""
+
+    def __init__(self, rule: Rule, brokers: int, configs: Mapping[str, str]) -> None:
+        """Brokers 1 to `brokers` run and are unfenced; there is no topic yet."""
+        self.rule = rule
+        self.history = History()
+        self.steps: list[Step] = []
+        self.controller = ReplayController()
+        self.controller.set_features(rule.features)
+        config = LogConfig().with_overrides(configs)
+        self.brokers = {
+            n: ReplayBroker(n, rule, config, lambda: self.controller.now_ms, self._proposed)
+            for n in range(1, brokers + 1)
+        }
+        self._configs = configs
+        self._outbox: list[Proposed] = []
+        self._waiting: list[_Sent] = []
+        self._seen: list[str] = []
+        self._clients = 0
+        for broker_id in self.brokers:
+            self.start(broker_id)
+
+    # -- steps
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        """One step of the script: its text, and the state at its end."""
+        yield
+        self._settle_produces()
+        state = self.controller.partition
+        replicas = tuple(self._view(broker) for broker in self.brokers.values())
+        self.steps.append(
+            Step(
+                len(self.steps) + 1,
+                text,
+                replicas,
+                state.leader,
+                state.leader_epoch,
+                state.isr,
+                state.elr,
+                tuple(self._seen),
+            )
+        )
+        self._seen.clear()
+
+    def _view(self, broker: ReplayBroker) -> ReplicaView:
+        replica, log = broker.replica, broker.log
+        if replica is None or log is None:
+            return ReplicaView(broker.broker_id, "down")
+        role = "leader" if replica.is_leader else "follower" if replica.leader_id >= 0 else "no leader"
+        records: list[StoredRecord] = []
+        if log.log_end_offset > log.log_start_offset:
+            read = log.read(log.log_start_offset, READ_BYTES, up_to_offset=log.log_end_offset)
+            records = _records(read)
+        return ReplicaView(
+            broker.broker_id,
+            role,
+            tuple(records),
+            log.log_end_offset,
+            replica.high_watermark,
+            replica.leader_epoch,
+            tuple((entry.epoch, entry.start_offset) for entry in log.epochs.entries),
+        )
+
+    # -- the cluster
+
+    def create_topic(self, *replicas: int) -> None:
+        """The topic's one partition on these brokers, preferred leader first."""
+        self.controller.create_topic(replicas, self._configs)
+        self.publish(*self.brokers)
+
+    def start(self, broker_id: int) -> None:
+        """A process of the broker starts, registers, catches up with the metadata and is unfenced."""
+        broker = self.brokers[broker_id]
+        known = self.controller.image.brokers.get(broker_id)
+        if known is not None and not known.fenced:
+            self.end_session(broker_id)
+        previous_epoch = broker.broker_epoch if broker.is_clean else UNKNOWN_BROKER_EPOCH
+        broker.boot(self.controller.register(broker_id, broker.incarnation + 1, previous_epoch))
+        self.publish(broker_id)
+        self.controller.heartbeat(broker_id)
+        self.publish(broker_id)
+
+    def stop(self, broker_id: int) -> None:
+        """The broker closes its log and ends; its session ends with it."""
+        self.brokers[broker_id].stop()
+        self.end_session(broker_id)
+
+    def publish(self, *broker_ids: int) -> None:
+        """The newest metadata reaches these brokers, where they run."""
+        for broker_id in broker_ids:
+            broker = self.brokers[broker_id]
+            if broker.is_running:
+                broker.publish(self.controller.image, self._leader)
+
+    def publish_all(self) -> None:
+        self.publish(*self.brokers)
+
+    def end_session(self, broker_id: int) -> None:
+        """The controller has not heard of the broker for so long that it fences it."""
+        self.controller.end_session(broker_id)
+
+    def prefer(self, broker_id: int) -> None:
+        """The preferred leader, which this broker is, is elected."""
+        request = ElectLeadersRequest(PREFERRED_ELECTION, ((PARTITION.topic, PARTITION.partition),))
+        self.controller.call(request, ElectLeadersResponse)
+        if self.controller.partition.leader != broker_id:
+            raise ReplayError(f"broker {broker_id} was not elected")
+
+    def _leader(self) -> Partition:
+        leader = self.controller.partition.leader
+        if leader < 0:
+            raise ReplayError("there is no leader")
+        return self.brokers[leader].running
+
+    # -- ISR changes
+
+    def _proposed(self, proposed: Proposed) -> None:
+        self._outbox.append(proposed)
+
+    def deliver_proposals(self) -> None:
+        """What leaders have proposed reaches the controller, and the answers reach them."""
+        waiting, self._outbox = self._outbox, []
+        for proposed in waiting:
+            result = self._decide(proposed)
+            if self.brokers[proposed.broker_id].replica is proposed.replica:
+                proposed.replica.on_alter_partition_result(proposed.proposal, result, self.controller.now_ms)
+
+    def _decide(self, proposed: Proposed) -> AlterPartitionResult:
+        proposal = proposed.proposal
+        item = AlterPartitionItem(
+            PARTITION.partition,
+            proposal.leader_epoch,
+            tuple(BrokerState(n, epoch) for n, epoch in proposal.new_isr_with_epochs),
+            proposal.partition_epoch,
+        )
+        topic = AlterPartitionTopic(self.controller.topic_id, (item,))
+        request = AlterPartitionRequest(proposed.broker_id, proposed.broker_epoch, (topic,))
+        request = self.rule.arriving_proposal(request, self.controller.image)
+        answer = self.controller.call(request, AlterPartitionResponse).topics[0].partitions[0]
+        isr = ",".join(map(str, proposal.new_isr))
+        if answer.error != NO_ERROR:
+            self._seen.append(f"ISR {isr} refused: {answer.error}")
+            return AlterPartitionFailed(answer.error)
+        self._seen.append(f"ISR {isr} committed")
+        return IsrCommitted(answer.leader_epoch, answer.partition_epoch, answer.isr, answer.elr)
+
+    # -- replication
+
+    def send_fetch(self, follower_id: int) -> InFlightFetch:
+        """The follower sends its next fetch."""
+        broker = self.brokers[follower_id]
+        request = broker.states.build_request(self.controller.now_ms, 0)
+        state = broker.states.get(PARTITION)
+        if request is None or state is None:
+            raise ReplayError(f"broker {follower_id} has nothing to fetch")
+        return InFlightFetch(request, follower_id, broker.broker_epoch, state.followed.leader_id)
+
+    def deliver_fetch(self, fetch: InFlightFetch) -> None:
+        """The fetch arrives at the broker that it was sent to."""
+        replica = self.brokers[fetch.leader_id].running
+        asked = fetch.request.partitions[0]
+        question = FollowerFetch(
+            fetch.follower_id,
+            fetch.broker_epoch,
+            asked.current_leader_epoch,
+            asked.fetch_offset,
+            asked.last_fetched_epoch,
+            asked.log_start_offset,
+        )
+        question = self.rule.arriving_fetch(question, replica)
+        now_ms = self.controller.now_ms
+        try:
+            answer = replica.fetch_as_follower(question, max_bytes=READ_BYTES, now_ms=now_ms)
+        except (PartitionError, LogError) as error:
+            self._seen.append(f"the fetch of {fetch.follower_id} is refused: {error.code}")
+            fetched = FetchedPartition(PARTITION, error.code)
+        else:
+            fetched = FetchedPartition(
+                PARTITION,
+                None,
+                answer.high_watermark,
+                answer.log_start_offset,
+                answer.diverging_epoch,
+                b"" if answer.records is None else _data(answer.records),
+            )
+        fetch.response = FetchResponse((fetched,))
+
+    def deliver_answer(self, fetch: InFlightFetch) -> None:
+        """The leader's answer arrives at the follower."""
+        if fetch.response is None:
+            raise ReplayError("the fetch has not been answered")
+        broker, now_ms = self.brokers[fetch.follower_id], self.controller.now_ms
+        broker.replication.apply_fetch(fetch.request, fetch.response, now_ms)
+        queries = broker.states.offsets_queries(now_ms)
+        if queries:
+            leader = self.brokers[fetch.leader_id].running
+            epoch = queries[0].current_leader_epoch
+            first, last = (
+                leader.list_offset(timestamp, for_client=False, current_leader_epoch=epoch)
+                for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+            )
+            assert first is not None
+            assert last is not None
+            bounds: dict[PartitionKey, LeaderOffsets] = {PARTITION: LeaderOffsets(first.offset, last.offset)}
+            broker.replication.apply_offsets(queries, bounds, now_ms)
+
+    def fetch(self, follower_id: int) -> None:
+        """A whole fetch: sent, answered, applied."""
+        fetch = self.send_fetch(follower_id)
+        self.deliver_fetch(fetch)
+        self.deliver_answer(fetch)
+
+    def replicate(self, *follower_ids: int) -> None:
+        """These followers fetch until they have everything and know the high watermark."""
+        before: object = None
+        for _ in range(ROUNDS_MAX):
+            for follower_id in follower_ids:
+                self.fetch(follower_id)
+            now = [self._view(broker) for broker in self.brokers.values()]
+            if now == before:
+                return
+            before = now
+        raise ReplayError(f"the logs were not equal after {ROUNDS_MAX} fetches")
+
+    # -- clients
+
+    def produce(self, value: str, *, acks: int = -1, to: int | None = None) -> None:
+        """One record, sent to the leader that the controller knows of, or to the broker `to`."""
+        broker = self.brokers[self.controller.partition.leader if to is None else to]
+        replica, now_ms = broker.running, self.controller.now_ms
+        send = self.history.invoke(
+            "producer",
+            OperationKind.SEND,
+            now_ms / 1000,
+            key=(self.controller.topic_id, PARTITION.partition),
+            topic=PARTITION.topic,
+            acks=acks,
+            values=[value.encode()],
+        )
+        batch = build_batch([(now_ms, None, value.encode(), ())])
+        try:
+            info = replica.append_records(batch, acks=acks, now_ms=now_ms)
+        except (PartitionError, LogError) as error:
+            self._seen.append(f"{value} refused: {error.code}")
+            self.history.complete(send, OperationStatus.FAIL, now_ms / 1000, error=error.code)
+            return
+        if acks == -1:
+            offset, epoch = info.last_offset + 1, replica.leader_epoch
+            self._waiting.append(_Sent(send, value, broker, replica, offset, epoch))
+        else:
+            self._acknowledge(send, value, info.last_offset, acks)
+
+    def _acknowledge(self, send: Operation, value: str, offset: int, acks: int) -> None:
+        now_s = self.controller.now_ms / 1000
+        self.history.complete(send, OperationStatus.OK, now_s, base_offset=offset)
+        self._seen.append(f"{value} acknowledged at {offset} (acks={'all' if acks == -1 else acks})")
+
+    def _settle_produces(self) -> None:
+        """Whoever waits and can be answered is."""
+        waiting, self._waiting = self._waiting, []
+        for sent in waiting:
+            is_same_process = sent.broker.replica is sent.replica
+            status = sent.replica.ack_status(sent.offset, sent.leader_epoch) if is_same_process else None
+            if status is AckStatus.PENDING:
+                self._waiting.append(sent)
+            elif status is AckStatus.OK:
+                self._acknowledge(sent.operation, sent.value, sent.offset - 1, -1)
+            else:
+                error = "connection lost" if status is None else status.value
+                now_s = self.controller.now_ms / 1000
+                self.history.complete(sent.operation, OperationStatus.INFO, now_s, error=error)
+                self._seen.append(f"{sent.value} not acknowledged: {error}")
+
+    def consume(self, *, final: bool = False) -> None:
+        """A new consumer reads, from the start, all that the leader shows."""
+        self._settle_produces()
+        self._clients += 1
+        replica = self._leader()
+        now_s = self.controller.now_ms / 1000
+        start = replica.log_start_offset
+        answer = replica.read_for_consumer(start, max_bytes=READ_BYTES)
+        records = [] if answer.records is None else _records(answer.records)
+        poll = self.history.invoke(
+            f"consumer-{self._clients}",
+            OperationKind.POLL,
+            now_s,
+            key=(self.controller.topic_id, PARTITION.partition),
+            topic=PARTITION.topic,
+            position=start,
+            final=final,
+            sought=True,
+        )
+        self.history.complete(
+            poll,
+            OperationStatus.OK,
+            now_s,
+            records=[(record.offset, record.value.encode()) for record in records],
+            next_offset=records[-1].offset + 1 if records else start,
+        )
+        shown = " ".join(f"{record.offset}:{record.value}" for record in records) or "nothing"
+        self._seen.append(f"a consumer reads {shown}")
+
+
+def _data(read: ReadResult) -> bytes:
+    return b"".join(part.read() for part in read.slices)
+
+
+def _records(read: ReadResult) -> list[StoredRecord]:
+    data = _data(read)
+    records = []
+    for position, header in iter_batches(data):
+        verify_crc(data, position, header)
+        for record in decode_records(data, position, header, max_decompressed_bytes=READ_BYTES):
+            value = b"" if record.value is None else record.value
+            records.append(StoredRecord(record.offset, value.decode(), header.partition_leader_epoch))
+    return records

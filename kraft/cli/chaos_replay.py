@@ -1,0 +1,176 @@
+"""`kraft chaos replay`: the histories behind Kafka's replication rules, old rule and today's side by side.
+
+Nothing of the simulation is imported before the command runs: the other commands start faster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
+from kraft.cli.options import Json
+from kraft.cli.output import fail, print_json, print_table
+
+if TYPE_CHECKING:
+    from kraft.chaos.replay.histories import KnownHistory
+    from kraft.chaos.replay.play import Play
+    from kraft.chaos.replay.rules import Rule
+    from kraft.chaos.replay.story import ReplicaView, Step
+
+MARK = "≠"
+STYLES = {"held": "green", "lost": "red", "forked": "red"}
+
+Name = Annotated[
+    str | None, typer.Argument(help="Which history; without it they are listed.", show_default=False)
+]
+Truncation = Annotated[
+    str | None,
+    typer.Option(
+        help="How a follower cuts its log: high-watermark, kip-101 or leader-epoch (kip-101-loss, kip-101-fork,"
+        " kip-279).",
+        show_default=False,
+    ),
+]
+RuleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rule", help="old (the rule that the history made obsolete) or current.", show_default=False
+    ),
+]
+
+
+def replay(
+    name: Name = None, truncation: Truncation = None, rule: RuleOption = None, as_json: Json = False
+) -> None:
+    """Play a known history step by step, under one rule or under the old one and today's side by side.
+
+    Exit code 0: the verdicts are those that the history states for the rules; 1: one is not; 2: wrong usage.
+    """
+    from kraft.chaos.replay.histories import HISTORIES
+    from kraft.chaos.replay.play import first_difference, play
+
+    if name is None:
+        if truncation is not None or rule is not None:
+            fail("name the history that the rule is for", EXIT_USAGE)
+        _list(as_json)
+        return
+    history = HISTORIES.get(name)
+    if history is None:
+        fail(f"there is no history {name!r}: choose one of {', '.join(HISTORIES)}", EXIT_USAGE)
+    chosen = _chosen(history, truncation, rule)
+    old, today = play(history, history.old), play(history, history.today)
+    if chosen is None:
+        plays = [old, today]
+    else:
+        plays = [play(history, chosen)]
+    if as_json and chosen is not None:
+        print_json(plays[0].to_document(old if chosen is history.today else today))
+    elif as_json:
+        print_json(
+            {
+                "scenario": history.name,
+                "first_difference": first_difference(old, today),
+                "plays": [old.to_document(today), today.to_document(old)],
+            }
+        )
+    else:
+        _print(history, plays)
+    raise typer.Exit(EXIT_DONE if all(one.is_as_stated for one in plays) else EXIT_FAILED)
+
+
+def _chosen(history: KnownHistory, truncation: str | None, rule: str | None) -> Rule | None:
+    """The one rule asked for; None for both."""
+    if truncation is not None and rule is not None:
+        fail("give --truncation or --rule, not both", EXIT_USAGE)
+    if rule is not None:
+        if rule not in ("old", "current"):
+            fail(f"--rule is old or current, not {rule!r}", EXIT_USAGE)
+        return history.old if rule == "old" else history.today
+    if truncation is None:
+        return None
+    if history.option != "truncation":
+        fail(f"{history.name} is not about truncation: it takes --rule old or --rule current", EXIT_USAGE)
+    if truncation not in history.rules:
+        fail(f"--truncation is one of {', '.join(sorted(history.rules))}, not {truncation!r}", EXIT_USAGE)
+    return history.rules[truncation]
+
+
+def _list(as_json: bool) -> None:
+    from kraft.chaos.replay.histories import HISTORIES
+
+    if as_json:
+        print_json(
+            {
+                "histories": [
+                    {"name": one.name, "title": one.title, "verdicts": dict(one.verdicts)}
+                    for one in HISTORIES.values()
+                ]
+            }
+        )
+        return
+    table = Table("history", "what happens", "rule: verdict", box=None)
+    for one in HISTORIES.values():
+        verdicts = ", ".join(f"{rule}: {one.verdicts[rule]}" for rule in one.rules)
+        table.add_row(one.name, one.title, verdicts)
+    print_table(table)
+
+
+def _print(history: KnownHistory, plays: list[Play]) -> None:
+    from kraft.chaos.replay.play import first_difference
+
+    parts = first_difference(*plays) if len(plays) == 2 else None
+    table = Table(title=f"{history.name}: {history.title}", box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("step", ratio=2)
+    for one in plays:
+        table.add_column(f"rule: {one.rule.name}", ratio=3)
+    for row in zip(*(one.steps for one in plays), strict=True):
+        is_parting = row[0].number == parts
+        text = Text(f"{row[0].number}{f' {MARK}' if is_parting else ''}  {row[0].text}")
+        style = "bold yellow" if is_parting else ""
+        table.add_row(text, *map(_cell, row), style=style, end_section=True)
+    print_table(table)
+    if parts is not None:
+        print_table(Text(f"The rules part at step {parts} ({MARK}).", style="bold yellow"))
+    for one in plays:
+        print_table(_conclusion(history, one))
+
+
+def _conclusion(history: KnownHistory, play: Play) -> Text:
+    """The verdict, and what the checker found."""
+    text = Text(f"rule {play.rule.name}: ")
+    text.append(play.verdict, style=f"bold {STYLES[play.verdict]}")
+    if not play.is_as_stated:
+        text.append(f", and not {history.verdicts[play.rule.name]} as it should be", style="bold red")
+    for anomaly in play.report.anomalies:
+        text.append(f"\n  {anomaly.oracle}: {anomaly.text}")
+    return text
+
+
+def _cell(step: Step) -> Text:
+    """One step under one rule: each replica, the controller's view, what was seen."""
+    isr = ",".join(map(str, step.isr)) or "none"
+    elr = f" ELR {','.join(map(str, step.elr))}" if step.elr else ""
+    leader = "none" if step.leader < 0 else str(step.leader)
+    cell = Text()
+    for replica in step.replicas:
+        cell.append(_replica(replica) + "\n", style="dim" if replica.role == "down" else "")
+    cell.append(f"leader {leader} epoch {step.leader_epoch} ISR {isr}{elr}", style="cyan")
+    for seen in step.seen:
+        cell.append(f"\n{seen}", style="magenta")
+    return cell
+
+
+def _replica(replica: ReplicaView) -> str:
+    if replica.role == "down":
+        return f"broker {replica.broker_id} down"
+    records = " ".join(map(str, replica.records)) or "empty"
+    epochs = " ".join(f"{epoch}@{start}" for epoch, start in replica.epochs) or "none"
+    return (
+        f"broker {replica.broker_id} {replica.role:9} {records}  LEO {replica.log_end_offset}"
+        f" HW {replica.high_watermark} epochs {epochs}"
+    )
