@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kraft.cli import chaos, cluster, configs, log, metadata, quorum, storage, topics
+from kraft.cli import chaos, cluster, configs, log, metadata, quorum, reassign, storage, topics
 from kraft.cli.consume import consume
 from kraft.cli.demo.run import demo
 from kraft.cli.errors import EXIT_DONE, UserError
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(reassign.app, name="reassign")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")
 app.add_typer(log.app, name="log")

@@ -1,0 +1,291 @@
+"""`kraft reassign`: moves partitions to other brokers while they serve (KIP-455): start, list, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.table import Table
+
+from kraft.cli.admin import AdminClient, raise_for, run_admin
+from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from kraft.cli.output import console, print_json, print_line, print_table
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.offsets import DEBUGGING_REPLICA_ID
+from kraft.protocol.schemas.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+TIMEOUT_MS = 30_000
+ALTER_VERSION = 1
+LIST_VERSION = 0
+LOOK_EVERY_S = 0.5
+
+app = typer.Typer(help="Move partitions to other brokers while they serve.")
+
+PartitionKey = tuple[str, int]
+
+Topic = Annotated[str | None, typer.Argument(help="The topic.", show_default=False)]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", min=0, help="A partition of the topic; without: all of them."),
+]
+
+
+class _Ongoing(NamedTuple):
+    """A reassignment that is under way, and how far its new replicas are."""
+
+    key: PartitionKey
+    state: OngoingPartitionReassignment
+    log_ends: Mapping[int, int]
+    """By broker, of those that answer."""
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "topic": self.key[0],
+            "partition": self.key[1],
+            "replicas": self.state.replicas,
+            "adding": self.state.adding_replicas,
+            "removing": self.state.removing_replicas,
+            "leo": {str(broker): offset for broker, offset in self.log_ends.items()},
+        }
+
+
+@app.command()
+def start(
+    topic: Topic = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="ID[,…]", help="The brokers, preferred leader first.", show_default=False),
+    ] = None,
+    partition: Partitions = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            help='Many at once, as Kafka\'s tool reads them: {"partitions": [{"topic", "partition", "replicas"}]}.',
+            show_default=False,
+        ),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when all have moved.")] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait at most, with --wait.")] = 600.0,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Begin to move partitions; a new target takes the place of one that is under way.
+
+    Exit code 0: begun (with --wait: done); 1: refused; 2: wrong usage; 3: not done within the time.
+    """
+    if (file is None) == (topic is None) or (topic is None) != (to is None) or (file and partition):
+        raise UserError("name a topic and its brokers with --to, or give a --file", EXIT_USAGE)
+    listed = None if file is None else _read(file)
+    brokers = [] if to is None else _brokers(to)
+
+    async def work(admin: AdminClient) -> list[dict[str, Any]]:
+        if listed is not None:
+            targets = listed
+        else:
+            assert topic is not None
+            targets = dict.fromkeys(await _partitions(admin, topic, partition), brokers)
+        results = await _alter(admin, targets)
+        if wait:
+            await _await_end(
+                admin, [key for key, row in zip(targets, results, strict=True) if not row["error"]], timeout
+            )
+        return results
+
+    _conclude(run_admin(bootstrap_server, work), "done" if wait else "begun", as_json)
+
+
+@app.command()
+def cancel(
+    topic: Topic = None,
+    partition: Partitions = None,
+    every: Annotated[bool, typer.Option("--all", help="All that are under way.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Stop reassignments that are under way: partitions go back to the brokers they began with.
+
+    Exit code 0: cancelled; 1: one was not; 2: wrong usage.
+    """
+    if (topic is None) != every or (every and partition):
+        raise UserError("name one topic, with --partition if not all of it is meant, or --all", EXIT_USAGE)
+
+    async def work(admin: AdminClient) -> list[dict[str, Any]]:
+        if topic is not None and partition:
+            keys: Iterable[PartitionKey] = [(topic, number) for number in partition]
+        else:
+            keys = [one.key for one in await _ongoing(admin, topic)]
+        return await _alter(admin, dict.fromkeys(keys))
+
+    _conclude(run_admin(bootstrap_server, work), "cancelled", as_json)
+
+
+@app.command("list")
+def list_(
+    topic: Topic = None, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False
+) -> None:
+    """Show what is under way: replicas that come and go, and how far each one's log is."""
+
+    async def work(admin: AdminClient) -> list[_Ongoing]:
+        found = await _ongoing(admin, topic)
+        return [one._replace(log_ends=await _log_ends(admin, one)) for one in found]
+
+    ongoing = run_admin(bootstrap_server, work)
+    if as_json:
+        print_json({"reassignments": [one.document() for one in ongoing]})
+        return
+    table = Table("partition", "replicas", "adding", "removing", "log ends", box=None)
+    for one in ongoing:
+        table.add_row(
+            f"{one.key[0]}-{one.key[1]}",
+            _ids(one.state.replicas),
+            _ids(one.state.adding_replicas),
+            _ids(one.state.removing_replicas),
+            " ".join(f"{broker}:{offset}" for broker, offset in one.log_ends.items()),
+        )
+    if ongoing:
+        print_table(table)
+    else:
+        console.print("nothing is being reassigned")
+
+
+async def _alter(
+    admin: AdminClient, targets: Mapping[PartitionKey, list[int] | None]
+) -> list[dict[str, Any]]:
+    """Begins or, where the target is None, cancels; one row for each target, in their order."""
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for (name, number), replicas in targets.items():
+        topics.setdefault(name, []).append(ReassignablePartition(partition_index=number, replicas=replicas))
+    if not topics:
+        return []
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=TIMEOUT_MS,
+        topics=[ReassignableTopic(name=name, partitions=parts) for name, parts in topics.items()],
+    )
+    answer: Any = await admin.request(request, version=ALTER_VERSION)
+    raise_for(answer.error_code, answer.error_message, "nothing was reassigned")
+    outcomes = {
+        (response.name, result.partition_index): (result.error_code, result.error_message)
+        for response in answer.responses
+        for result in response.partitions
+    }
+    rows = []
+    for name, number in targets:
+        code, message = outcomes[name, number]
+        row: dict[str, Any] = {"topic": name, "partition": number, "error": None}
+        if code:
+            error = ErrorCode(code)
+            row |= {"error": error.name, "message": message or error.message}
+        rows.append(row)
+    return rows
+
+
+async def _ongoing(admin: AdminClient, topic: str | None) -> list[_Ongoing]:
+    wanted = None
+    if topic is not None:
+        numbers = [number for _, number in await _partitions(admin, topic, None)]
+        wanted = [ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)]
+    request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=wanted)
+    answer: Any = await admin.request(request, version=LIST_VERSION)
+    raise_for(answer.error_code, answer.error_message, "reassignments cannot be listed")
+    found = [
+        _Ongoing((one.name, state.partition_index), state, {})
+        for one in answer.topics
+        for state in one.partitions
+    ]
+    return sorted(found, key=lambda one: one.key)
+
+
+async def _log_ends(admin: AdminClient, one: _Ongoing) -> dict[int, int]:
+    name, number = one.key
+    await admin.metadata([name])
+    ends: dict[int, int] = {}
+    for broker in one.state.replicas:
+        known = await admin.end_offsets(broker, name, [number], DEBUGGING_REPLICA_ID)
+        if number in known:
+            ends[broker] = known[number]
+    return ends
+
+
+async def _await_end(admin: AdminClient, keys: list[PartitionKey], timeout_s: float) -> None:
+    """Raises UserError if some are still under way after `timeout_s`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            # The controller tells nobody when it is done, so it is asked now and then.
+            while {one.key for one in await _ongoing(admin, None)} & set(keys):  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_EVERY_S)
+    except TimeoutError as error:
+        raise UserError(
+            f"not all have moved within {timeout_s:g} s; they go on: kraft reassign list", EXIT_UNDECIDED
+        ) from error
+
+
+async def _partitions(admin: AdminClient, name: str, wanted: list[int] | None) -> list[PartitionKey]:
+    topic = (await admin.metadata([name])).topics[0]
+    raise_for(topic.error_code, None, f"topic {name}")
+    return [(name, number) for number in wanted or sorted(p.partition_index for p in topic.partitions)]
+
+
+def _brokers(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UserError(f"--to takes broker ids, as in 1,2,3, and not {text!r}", EXIT_USAGE)
+    return [int(part) for part in parts]
+
+
+def _read(file: Path) -> dict[PartitionKey, list[int] | None]:
+    """The targets in a file of Kafka's format. Raises UserError."""
+    targets: dict[PartitionKey, list[int] | None] = {}
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8"))["partitions"]
+        for row in rows:
+            key = (str(row["topic"]), int(row["partition"]))
+            if key in targets:
+                raise UserError(f"{file} names {key[0]}-{key[1]} twice", EXIT_USAGE)
+            targets[key] = [int(broker) for broker in row["replicas"]]
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}", EXIT_USAGE) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{file} is not a list of reassignments"
+            f' ({{"partitions": [{{"topic": …, "partition": …, "replicas": […]}}]}}): {error!r}',
+            EXIT_USAGE,
+        ) from error
+    return targets
+
+
+def _conclude(rows: list[dict[str, Any]], done: str, as_json: bool) -> None:
+    failed = [row for row in rows if row["error"]]
+    if as_json:
+        print_json({"partitions": rows})
+    else:
+        for row in rows:
+            name = f"{row['topic']}-{row['partition']}"
+            if not row["error"]:
+                print_line(f"{name} {done}")
+        for row in failed:
+            console.print(
+                f"{row['topic']}-{row['partition']}: {row['message']} ({row['error']})",
+                markup=False,
+                soft_wrap=True,
+            )
+        if not rows:
+            console.print("nothing is being reassigned")
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ",".join(map(str, brokers))
