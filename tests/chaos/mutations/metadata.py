@@ -145,13 +145,14 @@ def _position_without_state(node: Any, clearJournal: bool) -> None:
 # -- who acts for the cluster
 
 
-def _every_vote_counts_twice(original: Callable[..., None]) -> Callable[..., None]:
-    def on_response_vote(transport: Any, peer: Any, message: dict[str, Any]) -> None:
-        original(transport, peer, message)
-        if message["term"] == transport.node.term() and not transport.node.is_leader():
-            transport.node.deliver(peer, message)
-
-    return on_response_vote
+def _every_vote_counts_twice(transport: Any, peer: Any, message: dict[str, Any]) -> None:
+    term = message["term"]
+    if term == transport.node.term():
+        if transport._votes[0] != term:
+            transport._votes = (term, {})
+        transport._votes[1][int(peer.id)] = transport._links[int(peer.id)].directory_id
+        transport.node.deliver(peer, message)
+        transport.node.deliver(peer, message)
 
 
 async def _heartbeats_until_one_fails(lifecycle: Any) -> None:
@@ -273,7 +274,7 @@ MUTATIONS = (
         "a candidate counts every vote twice, and so leads with less than a majority (Raft 5.2)",
         ("one-controller-per-epoch",),
         scenarios.FIVE_VOTERS,
-        (Patch(QuorumTransport, "_on_response_vote", _every_vote_counts_twice),),
+        (Patch(QuorumTransport, "_on_response_vote", replaced_by(_every_vote_counts_twice)),),
     ),
     Mutation(
         "heartbeat-failure-is-final",

@@ -54,16 +54,26 @@ COLLIDING_CANDIDATES = RaftStage(
 
 
 def _forgets_its_vote(original: Callable[..., None]) -> Callable[..., None]:
-    def on_request_vote(transport: Any, peer: Any, message: dict[str, Any]) -> None:
-        transport.node._SyncObj__votedForNodeId = None
-        original(transport, peer, message)
+    def deliver(node: Any, peer: Any, message: dict[str, Any]) -> None:
+        if message["type"] == "request_vote":
+            node._SyncObj__votedForNodeId = None
+        original(node, peer, message)
 
-    return on_request_vote
+    return deliver
+
+
+_BEST_LOG = {"last_log_term": _MAX_TERM, "last_log_index": _MAX_INDEX - 1}
+
+
+def _any_candidate_is_good(original: Callable[..., None]) -> Callable[..., None]:
+    def deliver(node: Any, peer: Any, message: dict[str, Any]) -> None:
+        original(node, peer, {**message, **_BEST_LOG} if message["type"] == "request_vote" else message)
+
+    return deliver
 
 
 def _any_log_is_good(original: Callable[..., None]) -> Callable[..., None]:
-    best = {"last_log_term": _MAX_TERM, "last_log_index": _MAX_INDEX - 1}
-    return lambda transport, peer, message: original(transport, peer, {**message, **best})
+    return lambda transport, peer, message: original(transport, peer, {**message, **_BEST_LOG})
 
 
 def _any_message_is_news(original: Callable[..., None]) -> Callable[..., None]:
@@ -231,7 +241,7 @@ MUTATIONS = (
         "a voter forgets whom it has voted for when the next candidate asks",
         ("vote-once",),
         QUORUM,
-        (Patch(QuorumTransport, "_on_request_vote", _forgets_its_vote),),
+        (Patch(RaftNode, "deliver", _forgets_its_vote),),
     ),
     Mutation(
         "vote-for-a-shorter-log",
@@ -239,7 +249,7 @@ MUTATIONS = (
         ("leader-completeness",),
         QUORUM,
         (
-            Patch(QuorumTransport, "_on_request_vote", _any_log_is_good),
+            Patch(RaftNode, "deliver", _any_candidate_is_good),
             Patch(QuorumTransport, "_on_pre_vote", _any_log_is_good),
         ),
     ),
@@ -263,7 +273,9 @@ MUTATIONS = (
             Patch(
                 PreVote,
                 "passed",
-                replaced_by(property(lambda vote: vote._ordered or vote._granted is not None)),
+                replaced_by(
+                    lambda vote, term: term == vote._term and (vote._ordered or vote._granted is not None)
+                ),
             ),
         ),
     ),
