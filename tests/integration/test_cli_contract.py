@@ -105,6 +105,7 @@ def test_describing_a_topic(kraft: Kraft, shared_cluster: ThreadedCluster) -> No
             "replicas",
             "isr",
             "elr",
+            "offline",
             "hw",
             "leo",
         }
