@@ -23,6 +23,8 @@ from kraft.cli.local_cluster import LocalCluster, deadline, free_port_range
 TOPIC = "bench"
 CLUSTER_START_TIMEOUT_S = 60.0
 TOPIC_TIMEOUT_S = 20.0
+DELETED_AT_ONCE = {"file.delete.delay.ms": "0"}
+"""The next run needs the room."""
 
 
 class Brokers(Protocol):
@@ -78,11 +80,11 @@ class Cluster:
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         if leaders is None:
-            wanted = NewTopic(name, partitions, replicas)
+            wanted = NewTopic(name, partitions, replicas, config=DELETED_AT_ONCE)
         else:
             nodes = self.node_ids
             assignment = [[*nodes[nodes.index(first) :], *nodes[: nodes.index(first)]] for first in leaders]
-            wanted = NewTopic(name, len(leaders), replica_assignment=assignment)
+            wanted = NewTopic(name, len(leaders), replica_assignment=assignment, config=DELETED_AT_ONCE)
         admin.create_topics([wanted])[name].result(TOPIC_TIMEOUT_S)
         self._await(name, lambda folders: folders == partitions * replicas)
         settle(self.pids())

@@ -1,8 +1,8 @@
 """What a metadata image says of its cluster, as JSON values for `/api/cluster`.
 
 Brokers, finalized features, how many topics and partitions there are, and, named one by one up to a
-bound, the partitions that nobody can use, with who is eligible to lead them (KIP-966). Costs
-O(partitions); made when somebody asks.
+bound, the partitions that nobody can use, with who is eligible to lead them (KIP-966) and whose brokers
+cannot serve their logs. Costs O(partitions); made when somebody asks.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def cluster_document(image: MetadataImage) -> dict[str, Any]:
                 "isr": list(partition.isr),
                 "elr": list(partition.elr),
                 "last_known_elr": list(partition.last_known_elr),
+                "offline_replicas": list(partition.offline_replicas),
             }
             for topic, number, partition in islice(leaderless, LEADERLESS_MAX)
         ],

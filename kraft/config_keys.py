@@ -205,6 +205,10 @@ _KEYS: Final = (
     ConfigKey(
         "log.flush.offset.checkpoint.interval.ms", "int", "60000", _integer(1), "How often recovery points are written."
     ),
+    ConfigKey(
+        "log.flush.scheduler.interval.ms", "long", str(LONG_MAX), _integer(1, LONG_MAX),
+        "How often logs are flushed whose flush.ms has run out; if it is not set, each when its time has come.",
+    ),
     ConfigKey("log.cleaner.enable", "boolean", "true", _boolean, "Whether compacted topics are compacted at all."),
     ConfigKey("log.cleaner.threads", "int", "1", _integer(1, 64), "How many logs are compacted at a time."),
     ConfigKey(

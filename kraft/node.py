@@ -22,7 +22,7 @@ from kraft.dynamic_configs import DynamicBrokerConfigs
 from kraft.environment import Environment
 from kraft.http.server import HttpServer
 from kraft.listeners import WILDCARD_HOSTS, Endpoint
-from partitions.disk import DirLock
+from partitions.disk import DirLock, Disk
 from partitions.log.data_directory import LOCK_FILE
 from partitions.log.errors import DataDirectoryError, LogError
 from partitions.log.meta_properties import MetaProperties, check_meta_properties, read_meta_properties
@@ -144,12 +144,17 @@ class Node:
                 last_to_first.push_async_callback(broker.abort)
 
     async def wait_ready(self) -> None:
-        """Returns when the broker is unfenced; at once on a dedicated controller. Raises NotReadyError."""
-        if self.broker is None or self.broker.lifecycle is None:
+        """Returns when the broker is unfenced; at once on a dedicated controller. Raises NotReadyError.
+
+        Its own metadata has to say so too: that is what clients are answered from.
+        """
+        broker = self.broker
+        if broker is None or broker.lifecycle is None:
             return
         try:
             async with asyncio.timeout(UNFENCED_TIMEOUT_S):
-                await self.broker.lifecycle.wait_unfenced()
+                await broker.lifecycle.wait_unfenced()
+                await broker.loader.wait_until(lambda _: broker.metadata.is_live(self.config.node_id))
         except TimeoutError:
             reasons = ", ".join(self.unready_reasons())
             raise NotReadyError(
@@ -172,6 +177,8 @@ class Node:
             else:
                 if not lifecycle.unfenced:
                     reasons.append("fenced" if lifecycle.state is BrokerState.FENCED else "shutting down")
+                elif not self.broker.metadata.is_live(self.config.node_id):
+                    reasons.append("fenced")  # by what it tells clients
                 silent_s = self._loop.time() - self.broker.loader.last_contact_s
                 if silent_s > self.config.get("broker.session.timeout.ms") / 1000:
                     reasons.append("no active controller answers")
@@ -191,23 +198,31 @@ class Node:
             "roles": list(self.config.roles),
             "controller_id": leader,
             "quorum": None if self.controller is None else dict(self.controller.status()),
+            **({} if self.broker is None else self.broker.storage_document()),
             **cluster_document(image),
         }
 
     # -- parts
 
     def _identify(self) -> list[MetaProperties]:
-        """Checks that every folder was formatted for this node and cluster; learns the cluster's id."""
+        """Checks that every folder was formatted for this node and cluster; learns the cluster's id.
+
+        Data directories that cannot be read are left out, while there are others, and the log manager says so.
+        """
         config, disk = self.config, self._environment.disk
-        first = read_meta_properties(disk, config.metadata_log_dir)
+        home = config.metadata_log_dir
+        usable = [folder for folder in config.log_dirs if _is_there(disk, folder)]
+        needs_home = config.is_controller or home not in config.log_dirs
+        source = home if needs_home or not usable else usable[0]
+        first = read_meta_properties(disk, source)
         if first is None:
             raise DataDirectoryError(
-                f"{config.metadata_log_dir} is not formatted; run `kraft storage format --cluster-id ID --config FILE`"
+                f"{source} is not formatted; run `kraft storage format --cluster-id ID --config FILE`"
                 " with this node's configuration first"
             )
         self.cluster_id = first.cluster_id
         self._metadata_directory_id = directory_id_bytes(first.directory_id)
-        folders = config.log_dirs if config.is_broker else (config.metadata_log_dir,)
+        folders = (usable or config.log_dirs) if config.is_broker else (home,)
         return [
             check_meta_properties(disk, folder, cluster_id=first.cluster_id, node_id=config.node_id)
             for folder in folders
@@ -304,3 +319,12 @@ def raft_timing(config: ServerConfig) -> RaftTiming:
         heartbeat_s=election_s / 5,
         leader_fallback_s=min(2 * election_s, config.get("controller.quorum.fetch.timeout.ms") / 1000),
     )
+
+
+def _is_there(disk: Disk, folder: str) -> bool:
+    """Whether a data directory can be looked into; whether it was ever formatted is another matter."""
+    try:
+        disk.list_dir(folder)
+    except OSError:
+        return False
+    return True

@@ -80,6 +80,14 @@ class Disk(Protocol):
 
     def read_bytes(self, path: str) -> bytes: ...
 
+    def map(self, path: str) -> Buffer:
+        """The file's bytes as they are now, not to be changed, without reading what is not looked at.
+
+        For indexes, which never become shorter while they are mapped: while the buffer is held, the file
+        may be appended to, renamed or removed, but not cut; a look at a byte that was cut away ends the
+        process. Data files are not mapped.
+        """
+
     def exists(self, path: str) -> bool: ...
 
     def list_dir(self, path: str) -> list[str]:

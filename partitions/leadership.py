@@ -10,10 +10,13 @@ milliseconds.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from partitions.isr import UNKNOWN_BROKER_EPOCH, AlterPartitionProposal, IsrState
 from partitions.replica import Replica
+
+if TYPE_CHECKING:
+    from partitions.partition_types import MetadataState
 
 
 class BrokerEligibility(Protocol):
@@ -34,7 +37,9 @@ class Leadership:
         "_followers",
         "_local_id",
         "_max_lag_ms",
+        "_offline",
         "epoch",
+        "is_epoch_durable",
         "isr",
         "replicas",
         "start_offset",
@@ -44,41 +49,43 @@ class Leadership:
         self,
         *,
         local_id: int,
-        epoch: int,
+        state: MetadataState,
         start_offset: int,
-        replicas: tuple[int, ...],
-        isr: tuple[int, ...],
-        elr: tuple[int, ...] = (),
-        partition_epoch: int,
+        is_epoch_durable: bool = True,
         eligibility: BrokerEligibility,
         max_lag_ms: int,
         now_ms: int,
     ) -> None:
-        """`start_offset` is the log end offset at which the epoch begins."""
-        self.epoch = epoch
+        """`state` names this broker as leader; `start_offset` is the log end offset at which its epoch begins."""
+        self.epoch = state.leader_epoch
         self.start_offset = start_offset
-        self.replicas = replicas
+        self.is_epoch_durable = is_epoch_durable
+        """Whether the start of the epoch is on disk: no append before that."""
         self._local_id = local_id
         self._eligibility = eligibility
         self._max_lag_ms = max_lag_ms
         self._followers: dict[int, Replica] = {}
         self.isr = IsrState(
-            isr=isr,
-            elr=elr,
-            leader_epoch=epoch,
-            partition_epoch=partition_epoch,
+            isr=state.isr,
+            elr=state.elr,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
             epoch_of=self._vouching_epoch,
         )
-        self.update_assignment(replicas, now_ms)
+        self.update_assignment(state, now_ms)
 
-    def update_assignment(self, replicas: tuple[int, ...], now_ms: int) -> None:
-        """Takes over the assigned replicas; followers that stay keep what is known of them."""
-        self.replicas = replicas
+    def update_assignment(self, state: MetadataState, now_ms: int) -> None:
+        """Takes over the assigned replicas; followers that stay keep what is known of them.
+
+        Nobody waits for those that are offline: their brokers live, but cannot serve their logs.
+        """
+        self.replicas = state.replicas
+        self._offline = state.offline_replicas
         known = self._followers
         self._followers = {
             broker_id: known.get(broker_id)
             or Replica(broker_id, in_sync=broker_id in self.isr.committed, now_ms=now_ms)
-            for broker_id in replicas
+            for broker_id in state.replicas
             if broker_id != self._local_id
         }
 
@@ -128,7 +135,7 @@ class Leadership:
         """Below which offset no live replica has a record; -1 while one of them has not fetched yet."""
         offset = leader_start_offset
         for follower in self._followers.values():
-            if follower.log_start_offset < offset and self._eligibility.may_join_isr(follower.broker_id):
+            if follower.log_start_offset < offset and self._may_join(follower):
                 offset = follower.log_start_offset
         return offset
 
@@ -196,9 +203,12 @@ class Leadership:
     def _is_eligible(self, follower: Replica) -> bool:
         return (
             follower.broker_epoch is not None
-            and self._eligibility.may_join_isr(follower.broker_id)
+            and self._may_join(follower)
             and self._eligibility.registered_epoch(follower.broker_id) == follower.broker_epoch
         )
+
+    def _may_join(self, follower: Replica) -> bool:
+        return follower.broker_id not in self._offline and self._eligibility.may_join_isr(follower.broker_id)
 
     def _vouching_epoch(self, broker_id: int) -> int:
         """The broker epoch that a proposal names for a member of the ISR.

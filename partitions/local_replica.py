@@ -103,6 +103,11 @@ class LocalReplica:
         return self.log.log_end_offset
 
     @property
+    def last_stable_offset(self) -> int:
+        """Up to where read_committed consumers may read: all transactions below are decided."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    @property
     def epochs(self) -> EpochCache:
         return self.log.epochs
 
@@ -168,6 +173,7 @@ class LocalReplica:
             last_fetched_epoch=None if fetch.last_fetched_epoch == NO_EPOCH else fetch.last_fetched_epoch,
             up_to_offset=self.log.log_end_offset,
             high_watermark=self.high_watermark,
+            last_stable_offset=self.last_stable_offset,
             max_bytes=max_bytes,
             min_one_batch=min_one_batch,
         )
@@ -180,34 +186,47 @@ class LocalReplica:
         current_leader_epoch: int | None = None,
         last_fetched_epoch: int | None = None,
         min_one_batch: bool = True,
+        read_committed: bool = False,
     ) -> FetchRead:
-        """Answers a consumer's fetch: reads up to the high watermark.
+        """Answers a consumer's fetch: reads up to the high watermark, or to the last stable offset.
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, ReplicaOffline, OffsetOutOfRange.
         """
         self.check_epoch(current_leader_epoch)
+        last_stable_offset = self.last_stable_offset
         return read(
             self.log,
             fetch_offset=fetch_offset,
             last_fetched_epoch=None if last_fetched_epoch == NO_EPOCH else last_fetched_epoch,
-            up_to_offset=self.high_watermark,
+            up_to_offset=last_stable_offset if read_committed else self.high_watermark,
             high_watermark=self.high_watermark,
+            last_stable_offset=last_stable_offset,
             max_bytes=max_bytes,
             min_one_batch=min_one_batch,
+            read_committed=read_committed,
         )
 
     def list_offset(
-        self, timestamp: int, *, for_client: bool, current_leader_epoch: int | None = None
+        self,
+        timestamp: int,
+        *,
+        for_client: bool,
+        current_leader_epoch: int | None = None,
+        read_committed: bool = False,
     ) -> ListedOffset | None:
         """Answers ListOffsets: a client sees what is committed, a follower all; None if no record fits.
 
+        `read_committed`: a client that sees only what lies below the last stable offset.
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, ReplicaOffline, OffsetNotAvailable.
         """
         leading = self.check_epoch(current_leader_epoch)
+        up_to_offset = self.log.log_end_offset
+        if for_client:
+            up_to_offset = self.last_stable_offset if read_committed else self.high_watermark
         return list_offset(
             self.log,
             timestamp,
-            up_to_offset=self.high_watermark if for_client else self.log.log_end_offset,
+            up_to_offset=up_to_offset,
             leader_epoch=self.leader_epoch,
             lagging=for_client and self.high_watermark < leading.start_offset,
         )
@@ -237,3 +256,10 @@ class LocalReplica:
                 f"broker epoch {broker_epoch} of replica {replica_id} is not its registration known here"
             )
         return leading, follower
+
+    def _recheck_if_repeated(self, fetch: FollowerFetch) -> Replica | None:
+        """The follower; if it asks again for what it was sent and could not use, the log checks that first."""
+        follower = None if self._leading is None else self._leading.follower(fetch.replica_id)
+        if follower is not None and follower.was_handed(fetch.fetch_offset):
+            self.log.distrust()
+        return follower

@@ -1,7 +1,8 @@
 """All partition logs of a node: opening, creating, deleting, flushing, checkpoints, retention, closing.
 
 Guarantees: the checkpoint files never say more than what is durable, and hold no entry of a deleted
-partition when its name is used again; only a node that closed every log says that it ended cleanly.
+partition when its name is used again; only a node that closed every log says that it ended cleanly. A
+failure of one data directory, or damage of one log, takes away the logs it concerns and no others.
 Called by the replica manager on the event loop; what waits for the disk goes through the executor.
 Nothing here runs by itself: a scheduler calls the periodic methods (high watermarks every 5 s,
 recovery points and log start offsets every 60 s, retention every 5 min).
@@ -9,8 +10,11 @@ recovery points and log start offsets every 60 s, retention every 5 min).
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import structlog
 
 from partitions.disk import Disk
 from partitions.log.checkpointing import CheckpointWriter
@@ -18,28 +22,35 @@ from partitions.log.cleaner.cleaner import CleanerPorts
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.schedule import LogCleaner
 from partitions.log.config import LogConfig
+from partitions.log.creation import LogCreator
 from partitions.log.data_directory import (
-    CHECKPOINTS,
-    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
     UNKNOWN_BROKER_EPOCH,
     DataDirectory,
 )
-from partitions.log.errors import LogError, LogStorageError
+from partitions.log.deletion import LogDeleter
+from partitions.log.directories import LogDirectories
+from partitions.log.epoch_checkpointing import EpochWriter
+from partitions.log.errors import DirectoryFailed, LogError, LogStorageError
 from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.opening import stored_topic_id
+from partitions.log.placements import PartitionPlacements
 from partitions.log.removal import DelayedRemovals
 from partitions.log.retention import Retention
 from partitions.log.start_report import StartReport
-from partitions.log.storage import DEFAULT_MAX_OPEN_FILES, LogStorage
+from partitions.log.startup import FoundLogs, LogOpener
+from partitions.log.storage import DEFAULT_MAX_OPEN_FILES
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 KAFKAS_CLEANER = CleanerConfig()
+
+logger = structlog.get_logger(__name__)
+
+FailureListener = Callable[[Mapping[TopicPartition, LogError]], None]
+"""Told which logs cannot be used any more, and why, in the middle of whatever met the failure."""
 
 
 class LogManager:
@@ -58,31 +69,62 @@ class LogManager:
         max_open_files: int = DEFAULT_MAX_OPEN_FILES,
         producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
         cleaner: CleanerConfig = KAFKAS_CLEANER,
+        vital_directory: str | None = None,
     ) -> None:
-        if not directories:
-            raise ValueError("a node needs at least one data directory (log.dirs)")
+        """`vital_directory` is the one of `directories` without which the node cannot go on, if any."""
         self._disk = disk
-        self._directories = [DataDirectory(disk, path.rstrip("/")) for path in directories]
+        self._directories = LogDirectories(
+            disk,
+            directories,
+            halt,
+            vital_path=vital_directory,
+            max_open_files=max_open_files,
+            on_failure=self._directory_failed,
+            on_damage=self.give_up,
+        )
+        self._placements = PartitionPlacements(disk, executor, self._directories.all)
         self._default_config = default_config
         self._executor = executor
         self._now_ms = now_ms
         self._halt = halt
         self._rng = rng
-        self._storage = LogStorage(disk, halt, max_open_files=max_open_files)
-        self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._home: dict[TopicPartition, DataDirectory] = {}
-        self._failed: dict[TopicPartition, LogError] = {}
-        self._deleting: set[TopicPartition] = set()
+        self._found = found = FoundLogs()
+        self._logs, self._home, self._failed = found.logs, found.home, found.failed
+        self._failure_listener: FailureListener | None = None
         self._removals = DelayedRemovals(disk, executor, now_ms)
-        self._checkpoints = CheckpointWriter(
-            disk, executor, self._storage, self._directories, self._logs, self._home
+        self._checkpoints = CheckpointWriter(disk, executor, self._directories, self._logs, self._home)
+        self.epoch_writer = EpochWriter(disk, executor, self._logs)
+        """Makes leader epochs durable, for leaders that are to begin."""
+        self.creator = LogCreator(
+            disk,
+            executor,
+            self._directories,
+            self._placements,
+            self._logs,
+            self._home,
+            self._removals,
+            self._checkpoints,
+            now_ms=now_ms,
+            rng=rng,
         )
-        ports = CleanerPorts(disk, executor, self._storage, cleaner, now_ms)
+        """Makes logs that do not exist."""
+        ports = CleanerPorts(disk, executor, cleaner, now_ms)
         self.cleaner = LogCleaner(ports, self._logs, self._flush, self._checkpoints.write_clean_offset)
         """Compacts logs, when it is told to."""
+        self._deleter = LogDeleter(
+            disk,
+            executor,
+            self._directories,
+            self._placements,
+            found,
+            self._checkpoints,
+            self.cleaner,
+            self._removals,
+            default_config=default_config,
+            rng=rng,
+        )
         self._retention = Retention(
             self._logs,
-            self._storage,
             executor,
             self._removals,
             flush=self._flush,
@@ -97,86 +139,85 @@ class LogManager:
     def start(self, *, cluster_id: str, node_id: int) -> StartReport:
         """Takes the directories and opens every log in them. Blocks; nothing is served before.
 
-        A log that cannot be opened is reported and left alone; a directory that cannot be used
-        raises DataDirectoryError with a sentence for the operator.
+        A log that cannot be opened is reported and left alone, and so is a directory that cannot be used
+        while another one can; else that raises DataDirectoryError with a sentence for the operator.
         """
+        opener = LogOpener(
+            self._disk,
+            self._directories,
+            self._placements,
+            self._found,
+            self._removals,
+            config=self._default_config,
+            now_ms=self._now_ms,
+            halt=self._halt,
+            rng=self._rng,
+        )
         try:
-            for directory in self._directories:
-                directory.lock()
-            for directory in self._directories:
-                directory.check_identity(cluster_id=cluster_id, node_id=node_id)
-            for directory in self._directories:
-                directory.load()
-                for folder in directory.deleted_folders():
-                    self._removals.add_folder(folder, 0)
-                self._open_logs(directory)
+            self._directories.take(cluster_id=cluster_id, node_id=node_id)
+            is_complete = opener.open_all()
         except BaseException:
-            self._release_directories()
+            self._directories.release()
             raise
         self._started = True
+        clean = is_complete and all(directory.clean_shutdown for directory in self._directories)
         epochs = [directory.previous_broker_epoch for directory in self._directories]
-        clean = all(directory.clean_shutdown for directory in self._directories)
         return StartReport(
             clean_shutdown=clean,
             previous_broker_epoch=min(epochs) if clean and not self._failed else UNKNOWN_BROKER_EPOCH,
             logs=len(self._logs),
             recovered={
-                partition: log.recovery
-                for partition, log in self._logs.items()
-                if log.recovery.reason is not None
+                partition: log.recovery for partition, log in self._logs.items() if log.recovery.is_notable
             },
             failed=dict(self._failed),
+            failed_directories=self._directories.failed,
+            damaged_checkpoints=tuple(
+                reason for directory in self._directories for reason in directory.damaged_checkpoints.values()
+            ),
         )
 
-    def _open_logs(self, directory: DataDirectory) -> None:
-        for partition, path in directory.partition_folders():
-            other = self._home.get(partition)
-            if other is not None:
-                raise LogStorageError(
-                    f"{partition} has a folder in {other.path} and in {directory.path}; remove the older one"
-                )
-            self._home[partition] = directory
-            try:
-                self._logs[partition] = self._open(directory, partition, path, None, self._default_config)
-            except LogError as error:
-                self._failed[partition] = error
-        for name in CHECKPOINTS:
-            known = directory.checkpoints[name]
-            live = {partition: offset for partition, offset in known.items() if partition in self._home}
-            if name == CLEANER_OFFSETS:
-                live = {
-                    partition: self._clean_offset(partition, offset) for partition, offset in live.items()
-                }
-            if live != known:  # left from partitions deleted just before a crash, or from lost files
-                directory.write_checkpoint(name, live)
+    # ---- failures
 
-    def _clean_offset(self, partition: TopicPartition, checkpointed: int) -> int:
-        """How far a log found at start is compacted: not beyond what is left of it."""
-        log = self._logs.get(partition)
-        return checkpointed if log is None else log.clean_offset
+    def set_failure_listener(self, listener: FailureListener) -> None:
+        """Who is told of logs that fail from now on; those of the start are in `failed`."""
+        self._failure_listener = listener
 
-    def _open(
-        self,
-        directory: DataDirectory,
-        partition: TopicPartition,
-        path: str,
-        topic_id: bytes | None,
-        config: LogConfig,
-    ) -> PartitionLog:
-        return PartitionLog.open(
-            self._disk,
-            path,
-            partition,
-            config,
-            now_ms=self._now_ms,
-            halt=self._halt,
-            recovery_point=directory.checkpoints[RECOVERY_POINTS].get(partition, 0),
-            log_start_offset=directory.checkpoints[LOG_START_OFFSETS].get(partition, 0),
-            clean_offset=directory.checkpoints[CLEANER_OFFSETS].get(partition, 0),
-            clean_shutdown=directory.clean_shutdown,
-            topic_id=topic_id,
-            storage=self._storage,
-        )
+    @property
+    def failed_directories(self) -> Mapping[str, str]:
+        """Path and reason of the data directories that cannot be used."""
+        return self._directories.failed
+
+    @property
+    def usable_directories(self) -> list[str]:
+        """The data directories that can be used now."""
+        return [directory.path for directory in self._directories.usable]
+
+    def fail_directory(self, path: str, reason: str) -> None:
+        """Gives a data directory up in which a write that is no log's failed. May halt the node."""
+        for directory in self._directories.usable:
+            if directory.path == path.rstrip("/"):
+                with contextlib.suppress(DirectoryFailed):
+                    directory.storage.fail(reason)
+
+    def give_up(self, partition: TopicPartition, error: LogError) -> None:
+        """A replica met an error in its log that it cannot go on with."""
+        if partition in self._logs:
+            self._give_up({partition: error})
+
+    def _directory_failed(self, directory: DataDirectory, reason: str) -> None:
+        """Lets go of all logs in a directory while the others go on."""
+        self._removals.forget_under(directory.path)
+        error = DirectoryFailed(reason)
+        self._give_up({partition: error for partition, home in self._home.items() if home is directory})
+
+    def _give_up(self, failed: Mapping[TopicPartition, LogError]) -> None:
+        for partition in failed:
+            log = self._logs.pop(partition, None)
+            if log is not None:
+                log.abandon()
+        self._failed.update(failed)
+        if self._failure_listener is not None and not self._closed:
+            self._failure_listener(failed)
 
     # ---- the logs
 
@@ -192,47 +233,36 @@ class LogManager:
 
     @property
     def failed(self) -> Mapping[TopicPartition, LogError]:
-        """The logs that could not be opened at start, with the reason; not to be changed by the caller."""
+        """The logs that cannot be used, with the reason; not to be changed by the caller."""
         return self._failed
 
     def failed_topic_id(self, partition: TopicPartition) -> bytes | None:
-        """The topic id in the folder of a log that could not be opened; None if nobody can tell."""
-        return stored_topic_id(self._storage, self._home[partition].folder(partition))
+        """The topic id that a log in `failed` belongs to; None if nobody can tell."""
+        home = self._home[partition]
+        placement = self._placements.get(partition)
+        if home.storage.failure is not None:
+            return None if placement is None else placement.topic_id
+        return stored_topic_id(home.storage, home.folder(partition))
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
         return self._logs.get(partition)
 
-    def get_or_create(
-        self, partition: TopicPartition, topic_id: bytes, config: LogConfig | None = None
-    ) -> PartitionLog:
-        """The partition's log for this incarnation of its topic, with `config` from now on.
+    def claim(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog | None:
+        """The partition's log for this incarnation of its topic, with `config` from now on; None if there is
+        no folder, and `creator` has to make it.
 
         Raises InconsistentTopicId if the folder here belongs to another incarnation (delete it
         first), the error of a log that could not be opened, LogStorageError.
         """
-        if self._closed or partition in self._deleting:
+        if self._closed or self._deleter.is_under_way(partition):
             raise LogStorageError(f"the log of {partition} is being closed or deleted")
         if partition in self._failed:
             raise self._failed[partition]
-        config = config or self._default_config
         log = self._logs.get(partition)
         if log is not None:
             log.claim(topic_id)
             log.update_config(config)
-            return log
-        directory = self._emptiest_directory()
-        log = self._open(directory, partition, directory.folder(partition), topic_id, config)
-        self._logs[partition] = log
-        self._home[partition] = directory
         return log
-
-    def _emptiest_directory(self) -> DataDirectory:
-        if len(self._directories) == 1:
-            return self._directories[0]
-        counts = {directory.path: 0 for directory in self._directories}
-        for home in self._home.values():
-            counts[home.path] += 1
-        return min(self._directories, key=lambda directory: counts[directory.path])
 
     def high_watermark(self, partition: TopicPartition) -> int:
         """The high watermark that the last checkpoint holds; 0 for a partition it does not know."""
@@ -242,47 +272,12 @@ class LogManager:
     # ---- deleting
 
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes these logs. Their names are free for new ones when this returns.
+        """Deletes these logs (`LogDeleter`). Their names are free for new ones when this returns.
 
         The folders are renamed at once, and removed by `remove_deleted` after `file.delete.delay.ms`.
         Raises LogStorageError.
         """
-        gone = [p for p in partitions if p in self._home and p not in self._deleting]
-        self._deleting.update(gone)
-        touched: dict[str, DataDirectory] = {}
-        try:
-            for partition in gone:
-                await self.cleaner.abort(partition)
-            for partition in gone:
-                touched[self._home[partition].path] = self._home[partition]
-                self._set_aside(partition)
-            for directory in touched.values():
-                await self._storage.sync_dir_beside(self._executor, directory.path)
-                for name in CHECKPOINTS:
-                    await self._checkpoints.write(directory, name, {})
-        finally:
-            self._deleting.difference_update(gone)
-            for partition in gone:
-                self.cleaner.allow(partition)
-
-    def _set_aside(self, partition: TopicPartition) -> None:
-        """Closes the log and renames its folder, so that no start takes it for a partition's."""
-        directory = self._home[partition]
-        log = self._logs.pop(partition, None)
-        if log is not None:
-            log.abandon()
-        self._failed.pop(partition, None)
-        target = directory.deleted_folder(partition, f"{self._rng.getrandbits(128):032x}")
-        try:
-            self._disk.rename(directory.folder(partition), target)
-        except FileNotFoundError:
-            target = ""
-        except OSError as error:
-            self._storage.fail(f"renaming the folder of {partition} for deletion failed: {error}", error)
-        del self._home[partition]
-        if target:
-            config = self._default_config if log is None else log.config
-            self._removals.add_folder(target, config.file_delete_delay_ms)
+        await self._deleter.delete(partitions)
 
     async def remove_deleted(self) -> None:
         """Removes folders and segments that have been set aside long enough, and what an earlier process
@@ -292,10 +287,25 @@ class LogManager:
     # ---- flushing and checkpoints
 
     async def flush(self) -> None:
-        """Makes every log durable up to where it is now. A failed fsync halts the node."""
+        """Makes every log durable up to where it is now. A failed fsync is its directory's end."""
+        # Many at once; what fails here is met again by the flush of that log.
+        await self.epoch_writer.write(
+            [partition for partition, log in self._logs.items() if not log.epochs_are_durable]
+        )
         for log in list(self._logs.values()):
             if not log.is_closed and log.needs_flush:
-                await self._flush(log)
+                with self._directories.unless_last():
+                    await self._flush(log)
+
+    async def flush_log(self, partition: TopicPartition) -> None:
+        """As `flush`, one log; nothing if there is none. Raises LogStorageError."""
+        log = self._logs.get(partition)
+        if log is None or log.is_closed or not log.needs_flush:
+            return
+        if not log.epochs_are_durable:
+            await self.epoch_writer.write([partition])
+        if not log.is_closed:
+            await self._flush(log)
 
     async def _flush(self, log: PartitionLog) -> None:
         job = log.prepare_flush()
@@ -304,7 +314,9 @@ class LogManager:
         try:
             await self._executor.run(run_flush, self._disk, job)
         except OSError as error:
-            self._storage.fail(f"fsync of the log {log.directory} failed: {error}", error)
+            if log.is_closed:
+                return  # given up, or deleted, while the job ran
+            log.storage.fail(f"fsync of the log {log.directory} failed: {error}", error)
         log.complete_flush(job)
 
     async def checkpoint_recovery_points(self) -> None:
@@ -318,14 +330,7 @@ class LogManager:
 
     async def checkpoint_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
         """Writes `replication-offset-checkpoint`: these values, and for other logs those it holds."""
-        for directory in self._directories:
-            mine = {
-                partition: offset
-                for partition, offset in changed.items()
-                if self._home.get(partition) is directory
-            }
-            if mine:
-                await self._checkpoints.write(directory, HIGH_WATERMARKS, mine)
+        await self._checkpoints.write_high_watermarks(changed)
 
     # ---- retention
 
@@ -347,31 +352,42 @@ class LogManager:
     # ---- end
 
     async def close(self, *, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Closes every log, writes the checkpoints and, if all went well, the clean shutdown markers.
+        """Closes every log, writes the checkpoints and, where all went well, the clean shutdown markers.
 
-        Appends must have ended. Raises the first error; there is no marker then. After a start that
-        failed nothing is written: the directories may be another process's, their logs unrecovered.
+        Appends must have ended. What the disk refuses (it is full, for example) is logged: there is no
+        marker in such a directory, and the next start checks its logs. After a start that failed nothing
+        is written: the directories may be another process's, their logs unrecovered.
         """
         if self._closed or not self._started:
             return
         self._closed = True
         try:
             await self.cleaner.close()
-            await self.flush()
-            for log in self._logs.values():
-                log.close()
-            await self.checkpoint_high_watermarks(high_watermarks)
-            await self._checkpoints.write_recovery_points()
-            await self._checkpoints.write_log_start_offsets()
-            for directory in self._directories:
-                try:
-                    await self._executor.run(directory.write_clean_shutdown, broker_epoch)
-                except OSError as error:
-                    raise LogStorageError(f"ending cleanly in {directory.path} failed: {error}") from error
+            unclean = await self._close_logs()
+            for directory in self._directories.usable:
+                if directory not in unclean:
+                    await self._end_cleanly(directory, broker_epoch, high_watermarks)
         finally:
-            self._storage.close()
-            self._release_directories()
+            self._directories.release()
 
-    def _release_directories(self) -> None:
-        for directory in self._directories:
-            directory.release()
+    async def _close_logs(self) -> set[DataDirectory]:
+        """Flushes and closes all logs; the directories with one that could not be."""
+        unclean: set[DataDirectory] = set()
+        for partition, log in list(self._logs.items()):
+            try:
+                if not log.is_closed and log.needs_flush:
+                    await self._flush(log)
+                log.close()
+            except LogStorageError as error:
+                logger.error("a log was not closed cleanly", partition=str(partition), reason=str(error))
+                unclean.add(self._home[partition])
+        return unclean
+
+    async def _end_cleanly(
+        self, directory: DataDirectory, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]
+    ) -> None:
+        try:
+            await self._checkpoints.write_all(directory, high_watermarks)
+            await self._executor.run(directory.write_clean_shutdown, broker_epoch)
+        except (LogStorageError, OSError) as error:
+            logger.error("a data directory did not end cleanly", path=directory.path, reason=str(error))

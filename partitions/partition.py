@@ -1,7 +1,7 @@
 """One replica of one partition on this broker: leader or follower, and what it may do as such.
 
 Guarantees (KIP-101, KIP-320, KIP-497, KIP-903): requests of another leader epoch change nothing; a new
-leader notes where its epoch starts, durably, before it appends; the high watermark never goes back in a
+leader takes no append before it is durable where its epoch starts; the high watermark never goes back in a
 leader epoch and never passes a member of the maximal ISR; a log is truncated only in the epoch that asked
 for it. Callers: the replica manager (metadata changes, produce and fetch requests, ISR timers), the
 AlterPartition manager, and the fetcher, to which this is the `FollowerLog`.
@@ -64,8 +64,10 @@ class Partition(LocalReplica):
     def make_leader(self, state: MetadataState, now_ms: int) -> Transition:
         """Leads from `state.leader_epoch` on, or takes over a newer ISR of the epoch that it leads.
 
-        The start of a new epoch is durable when this returns (KIP-101). Raises LogError or OSError if it
-        cannot be written; the replica is then what it was before.
+        Of a new epoch the log knows the start when this returns (KIP-101). While that is not durable
+        (`awaits_epoch_start`) the replica leads, answers fetches and moves its high watermark, which all speak
+        of records of earlier epochs; it refuses appends until `on_epoch_start_durable`. Raises LogError if
+        the log cannot be used; the replica is then what it was before.
         """
         assert state.leader == self._context.broker_id, "the metadata names another leader"
         if not self._is_news(state):
@@ -73,28 +75,35 @@ class Partition(LocalReplica):
         if self._leading is not None and state.leader_epoch == self.leader_epoch:
             self._take_over(state)
             self._leading.isr.adopt(state.isr, state.elr, state.partition_epoch)
-            self._leading.update_assignment(state.replicas, now_ms)
+            self._leading.update_assignment(state, now_ms)
             self._settle(self._leading, now_ms)
             return Transition.UPDATED
         start_offset = self.log.log_end_offset
-        self.log.assign_epoch_start(state.leader_epoch)
+        is_durable = self.log.assign_epoch_start(state.leader_epoch)
         if self._leading is None:
             self._leading_since_epoch = state.leader_epoch
         self._take_over(state)
         self._leading = Leadership(
             local_id=self._context.broker_id,
-            epoch=state.leader_epoch,
+            state=state,
             start_offset=start_offset,
-            replicas=state.replicas,
-            isr=state.isr,
-            elr=state.elr,
-            partition_epoch=state.partition_epoch,
+            is_epoch_durable=is_durable,
             eligibility=self._context.eligibility,
             max_lag_ms=self._context.replica_lag_time_max_ms,
             now_ms=now_ms,
         )
         self._settle(self._leading, now_ms)
         return Transition.BECAME_LEADER
+
+    @property
+    def awaits_epoch_start(self) -> bool:
+        """Whether this replica leads and the start of its epoch has to be made durable before it appends."""
+        return self._leading is not None and not self._leading.is_epoch_durable
+
+    def on_epoch_start_durable(self, leader_epoch: int) -> None:
+        """All that the log knew of epochs when this replica began to lead in `leader_epoch` is durable."""
+        if self._leading is not None and self._leading.epoch == leader_epoch:
+            self._leading.is_epoch_durable = True
 
     def make_follower(self, state: MetadataState, now_ms: int) -> Transition:
         """Follows `state.leader` (-1: nobody for now) from `state.leader_epoch` on."""
@@ -128,7 +137,7 @@ class Partition(LocalReplica):
             return Transition.IGNORED
         self.replicas = state.replicas
         if self._leading is not None:
-            self._leading.update_assignment(state.replicas, now_ms)
+            self._leading.update_assignment(state, now_ms)
             self._settle(self._leading, now_ms)
         return Transition.UPDATED
 
@@ -165,6 +174,11 @@ class Partition(LocalReplica):
         With acks=-1 the answer has to wait for `ack_status(info.last_offset + 1, leader_epoch)`.
         """
         leading = self.check_epoch(leader_epoch_expected)
+        if not leading.is_epoch_durable:
+            raise NotLeaderOrFollower(
+                f"broker {self._context.broker_id} is still writing where epoch {leading.epoch} of"
+                f" {self.topic_partition} starts"
+            )
         min_isr = self.log.config.min_insync_replicas
         if acks == ACKS_ALL and leading.is_under_min_isr(min_isr):
             raise NotEnoughReplicas(self._too_small(leading, min_isr))
@@ -209,9 +223,12 @@ class Partition(LocalReplica):
         Raises what `read_for_follower` raises, and then has learnt nothing; nor has it from a follower
         whose log diverges.
         """
+        follower = self._recheck_if_repeated(fetch)
         answer = self.read_for_follower(fetch, max_bytes=max_bytes, min_one_batch=min_one_batch)
         if answer.diverging_epoch is not None:
             return answer
+        if follower is not None and answer.size_bytes:
+            follower.handed_offset = fetch.fetch_offset
         self.update_follower(
             fetch.replica_id,
             fetch.broker_epoch,
@@ -221,7 +238,7 @@ class Partition(LocalReplica):
             now_ms,
         )
         # The follower may as well hear of the records that its own fetch has committed.
-        return answer._replace(high_watermark=self.high_watermark, last_stable_offset=self.high_watermark)
+        return answer._replace(high_watermark=self.high_watermark, last_stable_offset=self.last_stable_offset)
 
     def update_follower(
         self,
@@ -310,6 +327,7 @@ class Partition(LocalReplica):
 
     def _raise_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
+        self.log.forget_replicated(offset)
         self._context.listener.on_high_watermark(self, offset)
 
     def _watch_lag(self, leading: Leadership, now_ms: int) -> None:

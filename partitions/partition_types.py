@@ -40,6 +40,10 @@ class MetadataState(Protocol):
     def elr(self) -> tuple[int, ...]:
         """Eligible leader replicas: those outside the ISR that have everything committed (KIP-966)."""
 
+    @property
+    def offline_replicas(self) -> tuple[int, ...]:
+        """Those whose brokers cannot serve their logs."""
+
 
 class LeaderState(NamedTuple):
     """A `MetadataState` by itself."""
@@ -50,6 +54,7 @@ class LeaderState(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     elr: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
 
 
 class Transition(Enum):

@@ -1,17 +1,19 @@
 """What a replica answers to readers: fetches, divergence checks, offset queries.
 
-Guarantees: nobody reads at or beyond `up_to_offset` (the high watermark for consumers, the log's end for
-followers); a follower whose history parts from this log's gets the diverging epoch and no records
-(KIP-320, KIP-595). `Partition` checks role and leader epoch first, and calls these.
+Guarantees: nobody reads at or beyond `up_to_offset` (for consumers the high watermark, or the last stable
+offset if they read committed records only; the log's end for followers); a follower whose history parts
+from this log's gets the diverging epoch and no records (KIP-320, KIP-595). `Partition` checks role and
+leader epoch first, and calls these.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from partitions.errors import OffsetNotAvailable
 from partitions.log.errors import OffsetOutOfRange
-from partitions.replica_log import ReadResult, ReplicaLog
+from partitions.replica_log import AbortedTransaction, ReadResult, ReplicaLog
 
 UNDEFINED_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -39,6 +41,8 @@ class FetchRead(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     log_end_offset: int
+    aborted_transactions: Sequence[AbortedTransaction] | None = None
+    """What a read_committed reader has to skip in the records; None for other readers."""
 
     @property
     def size_bytes(self) -> int:
@@ -80,8 +84,10 @@ def read(
     last_fetched_epoch: int | None,
     up_to_offset: int,
     high_watermark: int,
+    last_stable_offset: int,
     max_bytes: int,
     min_one_batch: bool,
+    read_committed: bool = False,
 ) -> FetchRead:
     """Reads whole batches below `up_to_offset`. Raises OffsetOutOfRange.
 
@@ -98,14 +104,17 @@ def read(
             records = log.read(
                 fetch_offset, max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch
             )
+    aborted: Sequence[AbortedTransaction] | None = None
+    if read_committed and diverging is None:
+        aborted = () if records is None else log.aborted_transactions(fetch_offset, records.next_offset)
     return FetchRead(
         records,
         diverging,
         high_watermark=high_watermark,
-        # Every record below the high watermark is stable: nothing here writes transactions.
-        last_stable_offset=high_watermark,
+        last_stable_offset=last_stable_offset,
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
+        aborted_transactions=aborted,
     )
 
 

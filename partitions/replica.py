@@ -21,6 +21,7 @@ class Replica:
     __slots__ = (
         "broker_epoch",
         "broker_id",
+        "handed_offset",
         "last_caught_up_ms",
         "last_fetch_leader_end_offset",
         "last_fetch_ms",
@@ -37,6 +38,8 @@ class Replica:
         """
         self.broker_id = broker_id
         self.broker_epoch: int | None = None
+        self.handed_offset = UNKNOWN_OFFSET
+        """Where the records began that it was sent last and has not asked for again."""
         self.log_start_offset = UNKNOWN_OFFSET
         self.log_end_offset = UNKNOWN_OFFSET
         self.last_fetch_leader_end_offset = UNKNOWN_OFFSET
@@ -47,6 +50,11 @@ class Replica:
     def has_fetched(self) -> bool:
         """Whether it fetched in this leader epoch."""
         return self.broker_epoch is not None
+
+    def was_handed(self, fetch_offset: int) -> bool:
+        """Whether it asks for the records that it was sent last; says so once."""
+        is_same, self.handed_offset = self.handed_offset == fetch_offset, UNKNOWN_OFFSET
+        return is_same
 
     def record_fetch(
         self,

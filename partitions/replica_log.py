@@ -1,7 +1,7 @@
 """What a replica needs of its log: a port.
 
 `partitions.log.log.PartitionLog` fits it; tests use a log in memory. Nothing here blocks on the
-network; `assign_epoch_start` and the truncations touch the disk before returning.
+network; the truncations touch the disk before returning.
 """
 
 from __future__ import annotations
@@ -39,6 +39,18 @@ class ReadResult(Protocol):
     def slices(self) -> Sequence[FileSlice]: ...
     @property
     def size_bytes(self) -> int: ...
+    @property
+    def next_offset(self) -> int:
+        """Behind the last batch."""
+
+
+class AbortedTransaction(Protocol):
+    """A producer's transactional records from an offset on are to be skipped, up to its next marker."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
 
 
 class ReplicationConfig(Protocol):
@@ -49,6 +61,10 @@ class ReplicationConfig(Protocol):
     @property
     def deletes(self) -> bool:
         """Whether cleanup.policy lets old records go, whatever their keys."""
+
+    @property
+    def flushes(self) -> bool:
+        """Whether appends are to be followed by flushes (flush.messages, flush.ms)."""
 
 
 class TimestampedOffset(Protocol):
@@ -85,6 +101,19 @@ class ReplicaLog(Protocol):
     ) -> ReadResult:
         """Whole batches from the one that holds `offset`, all below `up_to_offset`."""
 
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Where the oldest transaction begins that is open, or whose marker is not below the high watermark;
+        the high watermark if there is none."""
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        """The high watermark rose: what ended below it is decided for good."""
+
+    def aborted_transactions(self, fetch_offset: int, up_to_offset: int) -> Sequence[AbortedTransaction]:
+        """Those that overlap the range. Raises LogError."""
+
+    def distrust(self) -> None:
+        """Has the log check its bytes again at their next read: somebody may have got damaged ones."""
+
     def truncate_to(self, offset: int) -> None:
         """Drops every batch that reaches to or beyond `offset`, and the epochs that start there."""
 
@@ -97,8 +126,8 @@ class ReplicaLog(Protocol):
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch <= `epoch` and where it ends; (-1, -1) when undefined (KIP-279)."""
 
-    def assign_epoch_start(self, epoch: int) -> None:
-        """Notes durably that `epoch` starts at the log end offset (KIP-101)."""
+    def assign_epoch_start(self, epoch: int) -> bool:
+        """Notes that `epoch` starts at the log end offset (KIP-101); whether that is durable already."""
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record at or after the timestamp."""

@@ -278,22 +278,27 @@ class ControllerServer:
     # -- from and to the controller
 
     def _run(self, effects: list[Effect]) -> None:
+        # Who waits while this node renounces has had something proposed, or may have: the next leader may
+        # commit it.
+        renounced = any(isinstance(effect, Renounced) for effect in effects)
         for effect in effects:
             if isinstance(effect, ProposeEffect):
                 request_id = self._new_id()
                 self._proposals[request_id] = (self._state.epoch, effect.sequence)
                 self._lane.post(Propose(request_id, effect.data))
             elif isinstance(effect, Complete):
-                self._complete(effect)
+                self._complete(effect, in_doubt=renounced)
             else:
                 self._on_renounced(effect)
 
-    def _complete(self, effect: Complete) -> None:
+    def _complete(self, effect: Complete, *, in_doubt: bool) -> None:
         future = self._requests.pop(effect.request_id, None)
         if future is None or future.done():
             return
         if effect.error is not None:
-            future.set_exception(self._as_rpc_error(effect.error))
+            error = self._as_rpc_error(effect.error)
+            error.in_doubt = in_doubt
+            future.set_exception(error)
         else:
             future.set_result(effect.response)
 
@@ -351,7 +356,7 @@ class ControllerServer:
                 return message_codec.encode(await future)
         except TimeoutError:
             raise RpcError(
-                "REQUEST_TIMED_OUT", f"{method} was not committed in {REQUEST_TIMEOUT_S:g} s"
+                "REQUEST_TIMED_OUT", f"{method} was not committed in {REQUEST_TIMEOUT_S:g} s", in_doubt=True
             ) from None
         finally:
             self._requests.pop(request_id, None)

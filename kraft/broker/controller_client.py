@@ -43,6 +43,15 @@ class ControllerClient:
         )
         return _decoded(method, answers, body)
 
+    async def call_persistently(
+        self, request: Any, answers: type[Response], *, timeout_s: float
+    ) -> tuple[Response, bool]:
+        """The same for a request of a client: never held up by a controller that stands still. The answer,
+        and whether the request may have been carried out before it was answered so."""
+        method = _method(request, answers)
+        answered = await self._channel.call_persistently(method, encode(request), timeout_s=timeout_s)
+        return _decoded(method, answers, answered.body), answered.in_doubt
+
     async def call_once(self, request: Any, answers: type[Response], *, timeout_s: float) -> Response:
         """One attempt, for a caller that has to know when the outcome is unknown."""
         method = _method(request, answers)

@@ -8,16 +8,21 @@ cluster id: it would take its own logs for those of deleted topics. The first pu
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
 from crc32c import crc32c
 
 from partitions.disk import Disk, write_atomically
 from partitions.log.errors import DataDirectoryError, LogStorageError
+from partitions.log.storage import is_disk_full
 from partitions.ports import Executor, Halt
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.image import MetadataImage
+
+log = structlog.get_logger(__name__)
 
 FILE_NAME: Final = "metadata-position-checkpoint"
 _VERSION: Final = 0
@@ -75,29 +80,47 @@ class MetadataPosition:
 
 
 class HistoryGuard:
-    """The position that a broker has followed the metadata to, in memory and in its first data directory."""
+    """The position that a broker has followed the metadata to, in memory and in each of its data directories."""
 
-    def __init__(self, disk: Disk, directory: str, executor: Executor, halt: Halt) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directories: Callable[[], Sequence[str]],
+        executor: Executor,
+        halt: Halt,
+        on_failure: Callable[[str, str], None],
+    ) -> None:
+        """`directories` are those that can be used, at the moment when it is called; `on_failure` is told of
+        one, with the reason, in which a write failed for want of anything but room."""
         self._disk = disk
-        self._path = f"{directory.rstrip('/')}/{FILE_NAME}"
+        self._directories = directories
         self._executor = executor
         self._halt = halt
+        self._on_failure = on_failure
         self._before: MetadataPosition | None = None
         self._now: MetadataPosition | None = None
         self._written: MetadataPosition | None = None
 
     def load(self) -> None:
         """Reads what an earlier process has left. Blocks; the directory is locked. Raises DataDirectoryError."""
-        if not self._disk.exists(self._path):
-            return
-        try:
-            self._before = MetadataPosition.decode(self._disk.read_bytes(self._path))
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataDirectoryError(
-                f"{self._path} is damaged: {error}. It tells the cluster's metadata from those of another quorum:"
-                " restore it from a copy, or remove it if you are sure that the quorum has lost nothing."
-            ) from error
-        self._written = self._before
+        positions, damage = [], None
+        for path in self._paths():
+            if self._disk.exists(path):
+                try:
+                    positions.append(MetadataPosition.decode(self._disk.read_bytes(path)))
+                except (ValueError, KeyError, TypeError) as error:
+                    damage = DataDirectoryError(
+                        f"{path} is damaged: {error}. It tells the cluster's metadata from those of another"
+                        " quorum: restore it from a copy, or remove it if you are sure that the quorum has lost"
+                        " nothing."
+                    )
+        if damage is not None and not positions:
+            raise damage
+        # A directory that was away has an older one.
+        self._before = max(positions, key=lambda position: position.offset, default=None)
+
+    def _paths(self) -> list[str]:
+        return [_path_in(directory) for directory in self._directories()]
 
     def on_metadata(self, _changes: MetadataChanges, image: MetadataImage) -> None:
         """Halts the broker, before anybody acts on them, if the first metadata are of another history."""
@@ -108,23 +131,40 @@ class HistoryGuard:
                 reason = (
                     f"the quorum's metadata {contradiction}: the quorum has lost its data, or is another one."
                     " Nothing was deleted here. Restore the quorum's metadata from a copy; only if they are the"
-                    f" right ones nonetheless, remove {self._path} and start this broker again."
+                    f" right ones nonetheless, remove {', '.join(self._paths())} and start this broker again."
                 )
                 self._halt(reason)
                 raise HistoryError(reason)
         self._now = position
 
     async def checkpoint(self) -> None:
-        """Makes the position durable if it has moved. Raises LogStorageError; the next call tries again."""
+        """Makes the position durable if it has moved. Raises LogStorageError; the next call tries again where
+        the disk was full. What else fails there is not tried twice: the directory is given up."""
         position = self._now
         if position is None or position == self._written:
             return
-        try:
-            await self._executor.run(write_atomically, self._disk, self._path, position.encode())
-        except OSError as error:
-            raise LogStorageError(f"writing {self._path} failed: {error}") from error
+        for directory in self._directories():
+            path = _path_in(directory)
+            try:
+                await self._executor.run(write_atomically, self._disk, path, position.encode())
+            except OSError as error:
+                reason = f"writing {path} failed: {error}"
+                if not is_disk_full(error):
+                    self._on_failure(directory, reason)
+                raise LogStorageError(reason) from error
         self._written = position
+
+    async def close(self) -> None:
+        """The last checkpoint; one that the disk refuses leaves an older position, which serves as well."""
+        try:
+            await self.checkpoint()
+        except LogStorageError as error:
+            log.error("the metadata position was not written", reason=str(error))
 
 
 class HistoryError(Exception):
     """The metadata contradict what this broker has followed."""
+
+
+def _path_in(directory: str) -> str:
+    return f"{directory.rstrip('/')}/{FILE_NAME}"

@@ -83,8 +83,14 @@ class BrokerLifecycle:
         session_timeout_s: float,
         metadata_offset: Callable[[], int],
         halt: Halt,
+        on_registered: Callable[[], None] = lambda: None,
+        may_unfence: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`on_registered` is called after each registration; a fenced broker asks to be unfenced only when
+        `may_unfence` says so."""
         self._registration = registration
+        self._on_registered = on_registered
+        self._may_unfence = may_unfence
         self._controller = controller
         self._rng = rng
         self._interval_s = heartbeat_interval_s
@@ -178,6 +184,7 @@ class BrokerLifecycle:
                 continue
             self.epoch = answer.broker_epoch
             log.info("registered", broker_id=me.broker_id, broker_epoch=self.epoch)
+            self._on_registered()
             return
 
     # -- heartbeats
@@ -220,7 +227,7 @@ class BrokerLifecycle:
                 self._registration.broker_id,
                 self.epoch,
                 self._metadata_offset(),
-                want_fence=not self._ready,
+                want_fence=not self._ready or not (self.unfenced or self._may_unfence()),
                 want_shutdown=self._want_shutdown,
             ),
             HeartbeatResponse,

@@ -23,7 +23,7 @@ from quorum.errors import QuorumError
 from quorum.metadata.changes import ImageDiff, MetadataChanges
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
-from quorum.metadata.records import decode_records
+from quorum.metadata.record_codec import decode_records
 from quorum.rpc.envelope import RpcError
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse
 

@@ -28,6 +28,7 @@ from kraft.broker.lifecycle import BrokerLifecycle, BrokerState, Registration
 from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metadata_loader import MetadataLoader
 from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.offline_replicas import OfflineReplicas, offline_document
 from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.services import BrokerServices
@@ -95,9 +96,11 @@ class BrokerServer:
             halt=halt,
             rng=rng,
             cleaner=_cleaner_config(config),
+            vital_directory=config.metadata_log_dir if config.is_controller else None,
         )
+        self.offline_replicas = OfflineReplicas(config.node_id, self._epoch, self.controller, rng, halt)
         self._alter_partitions = AlterPartitionManager(
-            config.node_id, self._epoch, self.controller, self._monotonic_ms, rng, halt
+            config.node_id, self._epoch, self.controller, lambda: self.replicas.monotonic_ms(), rng, halt
         )
         self.replicas = ReplicaManager(
             config.node_id,
@@ -109,8 +112,13 @@ class BrokerServer:
             loop=self._loop,
             halt=halt,
             replica_lag_time_max_ms=config.get("replica.lag.time.max.ms"),
+            offline=self.offline_replicas,
+            flush_scheduler_interval_ms=config.get("log.flush.scheduler.interval.ms"),
         )
-        self._history = HistoryGuard(environment.disk, config.log_dirs[0], environment.executor, halt)
+        logs, executor = self.logs, environment.executor
+        self._history = HistoryGuard(
+            environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
+        )
         self.loader.add_publisher(self._history)
         self.loader.add_publisher(self.metadata)
         self.loader.add_publisher(self.replicas)
@@ -143,10 +151,13 @@ class BrokerServer:
         services = self._services(lifecycle)
         await lifecycle.start()
         self._alter_partitions.start()
+        self.offline_replicas.start()
         self.replicas.start(self._make_fetchers())
         self.loader.start(lifecycle.epoch)
-        # Nothing is served before the metadata is at least as new as the registration.
+        # Nothing is served before the metadata is at least as new as the registration, and nobody elects a
+        # broker that is still making its replicas.
         await self.loader.wait_until(lambda image: image.offset >= lifecycle.epoch)
+        await self.replicas.settled()
         for listener, endpoint in zip(self._listeners, config.broker_listeners, strict=True):
             listener.handler = decoding(Dispatcher(services, endpoint.name))
         lifecycle.set_ready()
@@ -171,10 +182,11 @@ class BrokerServer:
         async with contextlib.AsyncExitStack() as last_to_first:
             last_to_first.push_async_callback(self._rpc.close)
             last_to_first.push_async_callback(self._close_logs)
-            last_to_first.push_async_callback(self._history.checkpoint)
+            last_to_first.push_async_callback(self._history.close)
             if self.lifecycle is not None:
                 last_to_first.push_async_callback(self.lifecycle.close)
             last_to_first.push_async_callback(self._alter_partitions.close)
+            last_to_first.push_async_callback(self.offline_replicas.close)
             last_to_first.push_async_callback(self.replicas.close)
             last_to_first.push_async_callback(self.loader.close)
             last_to_first.push_async_callback(self._end_periodic)
@@ -186,11 +198,12 @@ class BrokerServer:
 
     # -- parts
 
+    def storage_document(self) -> dict[str, Any]:
+        """What of this broker's storage cannot be used, with the reasons, as JSON values."""
+        return offline_document(self.logs.failed_directories, self.replicas.offline_partitions)
+
     def _epoch(self) -> int:
         return -1 if self.lifecycle is None else self.lifecycle.epoch
-
-    def _monotonic_ms(self) -> int:
-        return int(self._loop.time() * 1000)
 
     async def _listen(self, endpoint: Endpoint) -> None:
         """Opens a listener; who connects before the broker is ready is turned away, and comes again."""
@@ -235,6 +248,8 @@ class BrokerServer:
             session_timeout_s=config.get("broker.session.timeout.ms") / 1000,
             metadata_offset=lambda: self.loader.image.offset,
             halt=self._environment.halt,
+            on_registered=self.offline_replicas.on_registered,
+            may_unfence=lambda: self.offline_replicas.is_settled,
         )
 
     def _services(self, lifecycle: BrokerLifecycle) -> BrokerServices:

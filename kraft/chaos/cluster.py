@@ -3,7 +3,7 @@
 This module configures, formats and starts them, looks into them, and keeps what was excused: a node to
 which something was done may complain of it. Faults go through the hosts and the network of the
 simulation. A disk that is empty (a new one, or one that was wiped) is formatted as an operator would,
-with a directory id that was never there before.
+with directory ids that were never there before.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from kraft.environment import Environment
 from kraft.node import STARTUP_ERRORS, Node
 from partitions.disk import Disk
 from partitions.log.meta_properties import META_PROPERTIES, MetaProperties, write_meta_properties
-from quorum.metadata.image import MetadataImage
+from quorum.metadata.image import MetadataImage, PartitionImage
 
 DATA = "/var/lib/kraft"
+"""The first data directory, with the quorum's files."""
+JOURNAL = f"{DATA}/__cluster_metadata-0"
 CLIENT_PORT, CONTROLLER_PORT, HTTP_PORT = 9092, 9093, 8080
 CLUSTER_ID = "kraftChaosClusterIdAAA"
 DIRECTORY_ID_BYTES = 16
 PROPERTIES: Mapping[str, str] = {
     "controller.listener.names": "CONTROLLER",
     "controller.listener.secret": "of the simulation",
-    "log.dirs": DATA,
     "auto.create.topics.enable": "false",
     "broker.heartbeat.interval.ms": "200",
     "broker.session.timeout.ms": "1500",
@@ -72,6 +73,8 @@ class SimulatedCluster:
         """The newest incarnation of each node, also after its end; none while it boots."""
         self.excused: set[str] = set()
         """Incarnations that may log errors, raise and halt, because of what was done to them."""
+        self.ailing: set[str] = set()
+        """Incarnations that may log errors, and have to live on."""
         self.failed_starts: list[tuple[int, str]] = []
         """Node id and error of every start that ended in an error of `STARTUP_ERRORS`."""
         self.controller_ids = tuple(n for n, spec in self.specs.items() if CONTROLLER_ROLE in spec.roles)
@@ -106,9 +109,15 @@ class SimulatedCluster:
             ),
             "listeners": ",".join(listeners),
             "http.listener": f"{host}:{HTTP_PORT}",
+            "log.dirs": ",".join(self.log_dirs_of(node_id)),
             **self._properties,
         }
         return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+    def log_dirs_of(self, node_id: int) -> tuple[str, ...]:
+        """A node's data directories; the first one is its metadata.log.dir, too."""
+        count = self.specs[node_id].log_dirs
+        return (DATA, *(f"{DATA}-{number}" for number in range(2, count + 1)))
 
     # -- life
 
@@ -151,15 +160,16 @@ class SimulatedCluster:
 
     def _format(self, disk: Disk, node_id: int) -> None:
         """Gives an empty disk the identity of a new one. Raises OSError."""
-        left = set(disk.list_dir(DATA)) if disk.exists(DATA) else set()
-        if left - {f"{META_PROPERTIES}.tmp"}:
-            return
-        disk.make_dirs(DATA)
-        for folder in ("/", "/var", "/var/lib"):
-            disk.sync_dir(folder)
-        drawn = self._directory_ids[node_id].randbytes(DIRECTORY_ID_BYTES)
-        directory_id = base64.urlsafe_b64encode(drawn).rstrip(b"=").decode()
-        write_meta_properties(disk, DATA, MetaProperties(CLUSTER_ID, node_id, directory_id))
+        for directory in self.log_dirs_of(node_id):
+            left = set(disk.list_dir(directory)) if disk.exists(directory) else set()
+            if left - {f"{META_PROPERTIES}.tmp"}:
+                continue
+            disk.make_dirs(directory)
+            for folder in ("/", "/var", "/var/lib"):
+                disk.sync_dir(folder)
+            drawn = self._directory_ids[node_id].randbytes(DIRECTORY_ID_BYTES)
+            directory_id = base64.urlsafe_b64encode(drawn).rstrip(b"=").decode()
+            write_meta_properties(disk, directory, MetaProperties(CLUSTER_ID, node_id, directory_id))
 
     def stop_node(self, node_id: int) -> None:
         """Asks a running node for a controlled shutdown, as SIGTERM does; its process ends by itself."""
@@ -167,6 +177,11 @@ class SimulatedCluster:
         if process is not None:
             self._asked_to_stop.add(process.incarnation.name)
             process.loop.call_soon_threadsafe(self._stopping[node_id].set)
+
+    def has_started(self, node_id: int) -> bool:
+        """Whether the node's process has come so far that it need not give up for a disk that fails it."""
+        node = self.nodes.get(node_id)
+        return node is not None and not {"starting", "not started"}.intersection(node.unready_reasons())
 
     def is_stopping(self, node_id: int) -> bool:
         """Whether the node was asked to shut down and has not ended yet."""
@@ -184,16 +199,19 @@ class SimulatedCluster:
         """The node of a lane, a process, an address or a host: "10.0.0.1#2.raft" is node 1's."""
         return self._by_name.get(name.partition("#")[0])
 
-    def excuse(self, node_id: int) -> None:
-        """The process that the node runs now may complain, and end: something was done to it."""
+    def excuse(self, node_id: int, *, may_halt: bool = True) -> None:
+        """The process that the node runs now may complain, and perhaps end: something was done to it."""
         process = self.hosts[node_id].process
         if process is not None:
-            self.excused.add(process.incarnation.name)
+            (self.excused if may_halt else self.ailing).add(process.incarnation.name)
 
     def is_excused(self, name: str) -> bool:
-        """Whether a process, or the process of a lane, is excused."""
-        address, _, life = name.partition("#")
-        return f"{address}#{life.partition('.')[0]}" in self.excused
+        """Whether a process, or the process of a lane, may complain."""
+        return self.may_end(name) or _process_of(name) in self.ailing
+
+    def may_end(self, name: str) -> bool:
+        """Whether a process, or the process of a lane, may halt, and fail as a program."""
+        return _process_of(name) in self.excused
 
     @property
     def halts(self) -> list[Halt]:
@@ -243,7 +261,8 @@ class SimulatedCluster:
         """What keeps the cluster from being whole; empty when nothing does.
 
         Whole: every node runs, is ready and has about all metadata, brokers are unfenced, the topics are
-        there, and each of their partitions has a leader and all its replicas in the ISR.
+        there, and each of their partitions has a leader, all its replicas in the ISR and no reassignment under
+        way, but for those that are beyond repair.
         """
         found = [f"node {n} is not running" for n, host in self.hosts.items() if not host.alive]
         found += [f"node {n} is paused" for n, host in self.hosts.items() if host.paused]
@@ -259,8 +278,57 @@ class SimulatedCluster:
             if broker is None or broker.fenced:
                 found.append(f"broker {node_id} is fenced")
         for topic in topics:
-            found += _ailments_of(image, topic)
+            found += self._ailments_of(image, topic)
         return found
+
+    def _ailments_of(self, image: MetadataImage, topic: str) -> list[str]:
+        known = image.topic(topic)
+        if known is None:
+            return [f"there is no topic {topic}"]
+        return [
+            f"{topic}-{number}: leader {state.leader}, ISR {list(state.isr)} of {list(state.replicas)}"
+            + " in a reassignment" * state.is_reassigning
+            for number, state in enumerate(known.partitions)
+            if (state.leader < 0 or state.is_reassigning or sorted(state.isr) != sorted(state.replicas))
+            and not self._has_only_damaged_copies(topic, number, state)
+        ]
+
+    # -- what no product can bring back
+
+    def is_beyond_repair(self, topic: str, partition: int) -> bool:
+        """Whether every replica that may lead is offline, because its copy is damaged on its disk.
+
+        Those are the members of ISR and ELR; of a partition without any, the last known leader. Nobody but an
+        operator can choose what to give up then: the one excuse from liveness.
+        """
+        image = self.image()
+        known = None if image is None else image.topic(topic)
+        return known is not None and self._has_only_damaged_copies(
+            topic, partition, known.partitions[partition]
+        )
+
+    def _has_only_damaged_copies(self, topic: str, partition: int, state: PartitionImage) -> bool:
+        members = (*state.isr, *state.elr) or state.last_known_elr
+        return (
+            state.leader < 0
+            and bool(members)
+            and all(
+                member in state.offline_replicas and self.is_damaged(member, topic, partition)
+                for member in members
+            )
+        )
+
+    @property
+    def has_damage(self) -> bool:
+        """Whether an injected fault flipped a bit of some disk, which is there still."""
+        return any(host.storage.is_rotten("/") for host in self.hosts.values())
+
+    def is_damaged(self, node_id: int, topic: str, partition: int) -> bool:
+        """Whether an injected fault flipped a bit of that replica, which is there still."""
+        storage = self.hosts[node_id].storage
+        return any(
+            storage.is_rotten(f"{directory}/{topic}-{partition}") for directory in self.log_dirs_of(node_id)
+        )
 
 
 def _behind(node: Node, newest: MetadataImage) -> list[str]:
@@ -279,12 +347,7 @@ def _behind(node: Node, newest: MetadataImage) -> list[str]:
     ]
 
 
-def _ailments_of(image: MetadataImage, topic: str) -> list[str]:
-    known = image.topic(topic)
-    if known is None:
-        return [f"there is no topic {topic}"]
-    return [
-        f"{topic}-{number}: leader {state.leader}, ISR {list(state.isr)} of {list(state.replicas)}"
-        for number, state in enumerate(known.partitions)
-        if state.leader < 0 or sorted(state.isr) != sorted(state.replicas)
-    ]
+def _process_of(name: str) -> str:
+    """The incarnation that a lane belongs to: "10.0.0.1#2" of "10.0.0.1#2.raft"."""
+    address, _, life = name.partition("#")
+    return f"{address}#{life.partition('.')[0]}"

@@ -92,6 +92,8 @@ class History:
     log_starts: dict[TopicKey, int] = field(default_factory=dict)
     """Where logs start at the end of the run, after the final phase (retention): below it nothing is
     demanded. 0 if not told."""
+    unavailable: set[TopicKey] = field(default_factory=set)
+    """Partitions that nobody could read at the end, by right: nothing is demanded of them."""
 
     def invoke(
         self,

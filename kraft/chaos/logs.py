@@ -112,8 +112,8 @@ class _LibraryHandler(logging.Handler):
 def judge_processes(cluster: SimulatedCluster, verdicts: Verdicts) -> None:
     """At the end of a run: nobody halted, and nothing was raised unhandled, but where it is excused."""
     for halt in cluster.halts:
-        if not cluster.is_excused(halt.process):
+        if not cluster.may_end(halt.process):
             verdicts.violated("halted", f"node {halt.node_id} ({halt.process}) halted: {halt.reason}")
     for error in cluster.simulation.errors:
-        if not cluster.is_excused(error.process):
+        if not cluster.may_end(error.process):
             verdicts.violated("unexpected-error", f"{error.process}: {error.message}: {error.error!r}")

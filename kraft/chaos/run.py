@@ -143,6 +143,10 @@ class _Run:
         self.simulation.run_for(SETTLE_S)
         self.workloads.read_everything()
         self._wait(lambda: self.workloads.read, READ_WITHIN_S, "not everything could be read")
+        if self.cluster.has_damage:  # the reading may just have found it, and the repair goes on
+            self.simulation.run_for(SETTLE_S)
+            self._wait_whole(WHOLE_WITHIN_S)
+            self.simulation.run_for(SETTLE_S)
 
     def _wait_whole(self, within_s: float) -> None:
         self._wait(lambda: not self.cluster.ailments(self.topics), within_s, "the cluster did not recover")

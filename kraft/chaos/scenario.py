@@ -25,6 +25,8 @@ class NodeSpec:
 
     node_id: int
     roles: tuple[str, ...] = ("broker", "controller")
+    log_dirs: int = 1
+    """How many data directories it has, each a file system of its own; the first has the quorum's files."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,10 @@ class Scenario:
             return cls(
                 seed=int(document["seed"]),
                 seconds=float(document["seconds"]),
-                nodes=tuple(NodeSpec(int(n["node_id"]), tuple(n["roles"])) for n in document["nodes"]),
+                nodes=tuple(
+                    NodeSpec(int(n["node_id"]), tuple(n["roles"]), int(n.get("log_dirs", 1)))
+                    for n in document["nodes"]
+                ),
                 topics=tuple(TopicSpec(**topic) for topic in document["topics"]),
                 workloads=tuple(WorkloadSpec(**workload) for workload in document["workloads"]),
                 faults=tuple(FaultSpec(**fault) for fault in document["faults"]),

@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from kraft.chaos.faults import DEFAULT_FAULTS
@@ -40,7 +41,7 @@ def scenario_of(
     return Scenario(
         seed=seed,
         seconds=seconds,
-        nodes=nodes,
+        nodes=_with_directories(rng, nodes),
         topics=topics,
         workloads=_workloads(rng, topics),
         faults=_faults(rng, enabled, seconds),
@@ -57,6 +58,15 @@ def _nodes(rng: Random) -> tuple[NodeSpec, ...]:
         return (*(NodeSpec(n, ("broker",)) for n in (1, 2, 3)), NodeSpec(101, ("controller",)))
     size = {"one combined": 1, "three combined": 3, "five combined": 5}[shape]
     return tuple(NodeSpec(n) for n in range(1, size + 1))
+
+
+def _with_directories(rng: Random, nodes: Sequence[NodeSpec]) -> tuple[NodeSpec, ...]:
+    """Brokers with one data directory or two; in half of the clusters all have one."""
+    if rng.random() < 0.5:
+        return tuple(nodes)
+    return tuple(
+        replace(node, log_dirs=rng.choice((1, 2, 2))) if "broker" in node.roles else node for node in nodes
+    )
 
 
 def _topics(rng: Random, brokers: int) -> tuple[TopicSpec, ...]:
@@ -101,6 +111,8 @@ def _workloads(rng: Random, topics: Sequence[TopicSpec]) -> tuple[WorkloadSpec, 
         add("list-offsets", rng.choice((4.0, 8.0)), rng.choice(names))
     if rng.random() < 0.5:
         add("topic-churn", rng.choice((5.0, 20.0)))
+    if rng.random() < 0.5:
+        add("operator", rng.choice((0.5, 1.5)))
     return tuple(workloads)
 
 
@@ -134,6 +146,7 @@ def _properties(rng: Random) -> dict[str, str]:
         "replica.lag.time.max.ms": str(rng.choice((1_000, 1_500, 3_000))),
         "replica.fetch.wait.max.ms": str(rng.choice((100, 500))),
         "metadata.log.max.record.bytes.between.snapshots": str(rng.choice((2_000, 10_000, 20_971_520))),
+        "metadata.log.segment.ms": str(rng.choice((2_000, 10_000, 604_800_000))),
     }
     if rng.random() < 0.3:
         properties["replica.fetch.max.bytes"] = str(rng.choice((1_000, 20_000)))

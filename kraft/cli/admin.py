@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
+from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
@@ -68,19 +68,34 @@ def parse_bootstrap(text: str, option: str = "--bootstrap-server") -> list[tuple
     return addresses
 
 
-def raise_for(code: int, message: str | None, what: str) -> None:
-    """Raises UserError if the code is an error's: `what` is what is not so, or (for a request that timed
-    out) may or may not be so."""
-    if code:
-        error = ErrorCode(code)
-        text = message or error.message
-        if error is ErrorCode.REQUEST_TIMED_OUT:
-            raise UserError(f"it cannot be told whether {what}: {text} ({error.name})", EXIT_UNDECIDED)
-        raise UserError(f"{what}: {text} ({error.name})")
+def raise_for(code: int, message: str | None, failed: str, *, change: str | None = None) -> None:
+    """Raises UserError if the code is an error's. `failed` says what has failed; `change` what may or may not
+    be so after a request for a change that has timed out."""
+    if not code:
+        return
+    error = ErrorCode(code)
+    is_undecided = error is ErrorCode.REQUEST_TIMED_OUT
+    if is_undecided and change is not None:
+        failed = f"it cannot be told whether {change}"
+    raise UserError(
+        f"{failed}: {message or error.message} ({error.name})",
+        EXIT_UNDECIDED if is_undecided else EXIT_FAILED,
+    )
 
 
 def _resource_text(resource_type: ConfigResourceType, name: str) -> str:
     return f"{resource_type.name.lower()} {name}" if name else f"all {resource_type.name.lower()}s"
+
+
+async def _answering(host: str, port: int) -> BrokerConnection:
+    """A connection that has answered once. Raises ConnectionLostError."""
+    connection = await BrokerConnection.connect(host, port, client_id=CLIENT_ID, timeout_s=CONNECT_TIMEOUT_S)
+    try:
+        await connection.request(MetadataRequest(topics=[]), METADATA_VERSION, timeout_s=CONNECT_TIMEOUT_S)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 class AdminClient:
@@ -93,14 +108,12 @@ class AdminClient:
 
     @classmethod
     async def connect(cls, bootstrap_servers: str) -> AdminClient:
-        """Connects to the first bootstrap server that answers. Raises UserError if none does."""
+        """Connects to the first bootstrap server that answers a request: one that is starting, or that stands
+        still, accepts connections as well. Each has its time, once. Raises UserError if none answers."""
         reasons = []
         for host, port in parse_bootstrap(bootstrap_servers):
             try:
-                connection = await BrokerConnection.connect(
-                    host, port, client_id=CLIENT_ID, timeout_s=CONNECT_TIMEOUT_S
-                )
-                return cls(connection)
+                return cls(await _answering(host, port))
             except ConnectionLostError as error:
                 reasons.append(str(error))
         raise UserError(f"no broker answers: {'; '.join(reasons)}")

@@ -117,7 +117,12 @@ def alter(
     async def work(admin: AdminClient) -> None:
         answer: Any = await admin.request_for(resource_type, name, request, version=INCREMENTAL_VERSION)
         result = answer.responses[0]
-        raise_for(result.error_code, result.error_message, "the configs were not altered")
+        raise_for(
+            result.error_code,
+            result.error_message,
+            "the configs were not altered",
+            change="they were altered",
+        )
 
     run_admin(bootstrap_server, work)
     if as_json:

@@ -16,7 +16,8 @@ from kraft.cli.metadata_source import OffsetRange, SourceEntry, image_entry
 from quorum.errors import MalformedError
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
-from quorum.metadata.records import Record, decode_records
+from quorum.metadata.record_codec import decode_records
+from quorum.metadata.records import Record
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
 
 NOBODY = -1

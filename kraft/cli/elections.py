@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,14 @@ TIMEOUT_MS = 30_000
 ELECT_LEADERS_VERSION = 2
 
 
+class Election(Enum):
+    """How leaders are chosen, as Kafka's tool calls it. It has no default there, either: one of them may lose
+    records, and a script should say which one it means."""
+
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"
+
+
 def elect_leaders(
     name: Annotated[
         str | None, typer.Argument(help="The topic; --all for all topics.", show_default=False)
@@ -24,16 +33,17 @@ def elect_leaders(
     partition: Annotated[
         list[int] | None, typer.Option(min=0, help="A partition of the topic; without: all of them.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All partitions of all topics.")] = False,
-    preferred: Annotated[
-        bool, typer.Option("--preferred", help="The first replica, where it is in sync.  [default]")
+    every: Annotated[
+        bool, typer.Option("--all", "--all-topic-partitions", help="All partitions of all topics.")
     ] = False,
-    unclean: Annotated[
-        bool,
+    election_type: Annotated[
+        Election | None,
         typer.Option(
-            "--unclean", help="Any live replica, for partitions without a leader: records may be lost."
+            help="preferred: the first replica, where it is in sync. unclean: any live replica, for partitions"
+            " without a leader; records may be lost. One of them has to be named.",
+            show_default=False,
         ),
-    ] = False,
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -42,17 +52,17 @@ def elect_leaders(
     Partitions that need no election stay as they are. Exit code 0: done; 1: a partition could not get the
     leader; 2: wrong usage; 3: it cannot be told.
     """
-    if preferred and unclean:
-        raise UserError("--preferred or --unclean, not both", EXIT_USAGE)
+    if election_type is None:
+        raise UserError("name the type of election: --election-type preferred, or unclean", EXIT_USAGE)
     if (name is None) != every or (every and partition):
         raise UserError("name one topic, with --partition if not all of it is meant, or --all", EXIT_USAGE)
-    election = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+    election = ElectionType[election_type.name]
 
     async def work(admin: AdminClient) -> list[tuple[str, int, int, str | None]]:
         wanted = None if name is None else [await _partitions(admin, name, partition)]
         request = ElectLeadersRequest(election_type=election, topic_partitions=wanted, timeout_ms=TIMEOUT_MS)
         answer: Any = await admin.request(request, version=ELECT_LEADERS_VERSION)
-        raise_for(answer.error_code, None, "leaders were not elected")
+        raise_for(answer.error_code, None, "leaders were not elected", change="leaders were elected")
         return [
             (topic.topic, result.partition_id, result.error_code, result.error_message)
             for topic in answer.replica_election_results

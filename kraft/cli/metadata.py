@@ -91,7 +91,7 @@ def shell(
     Exit code 0: done; 1: no such path, or the metadata cannot be read; 2: wrong usage; 3: the files changed
     while they were read.
     """
-    from kraft.cli.metadata_shell import Leave, MetadataShell, ShellError, interact
+    from kraft.cli.metadata_shell import Leave, MetadataShell, ShellError, ShellUsageError, interact
     from kraft.cli.metadata_tree import metadata_tree
 
     source = open_source(file or [], directory, bootstrap_server, config)
@@ -105,6 +105,8 @@ def shell(
         try:
             for line in browser.run(command):
                 print_line(line)
+        except ShellUsageError as error:
+            raise UserError(str(error), EXIT_USAGE) from error
         except ShellError as error:
             raise UserError(str(error)) from error
         except Leave:

@@ -43,6 +43,10 @@ class ShellError(Exception):
     """A line that cannot be executed; the message is a sentence."""
 
 
+class ShellUsageError(ShellError):
+    """A line that no tree could make sense of: no such command, or not its arguments."""
+
+
 class Leave(Exception):
     """The user wants to leave."""
 
@@ -77,7 +81,7 @@ class MetadataShell:
         try:
             words = shlex.split(line)
         except ValueError as error:
-            raise ShellError(f"the line cannot be understood: {error}") from error
+            raise ShellUsageError(f"the line cannot be understood: {error}") from error
         if words:
             self.history.append(line.strip())
             yield from self.run(words)
@@ -86,7 +90,7 @@ class MetadataShell:
         """Executes a command and its arguments. Yields lines. Raises ShellError, Leave."""
         command = self._commands.get(words[0])
         if command is None:
-            raise ShellError(f"there is no command {words[0]}; help tells which there are")
+            raise ShellUsageError(f"there is no command {words[0]}; help tells which there are")
         yield from command(words[1:])
 
     def complete(self, line: str) -> list[str]:
@@ -137,7 +141,7 @@ class MetadataShell:
 
     def _cat(self, arguments: list[str]) -> Iterator[str]:
         if not arguments:
-            raise ShellError("cat needs a path")
+            raise ShellUsageError("cat needs a path")
         for argument in arguments:
             for path, node in self._match(argument):
                 if isinstance(node, Folder):
@@ -165,7 +169,7 @@ class MetadataShell:
         _take(arguments, 1, "history [N]")
         count = arguments[0] if arguments else str(HISTORY_LINES)
         if not count.isdecimal():
-            raise ShellError(f"history takes how many lines to show, not {count}")
+            raise ShellUsageError(f"history takes how many lines to show, not {count}")
         yield from list(self.history)[max(0, len(self.history) - int(count)) :]
 
     def _help(self, arguments: list[str]) -> Iterator[str]:
@@ -246,7 +250,7 @@ def _shown(content: Any) -> str:
 
 def _take(arguments: list[str], most: int, usage: str) -> None:
     if len(arguments) > most:
-        raise ShellError(f"too many arguments: {usage}")
+        raise ShellUsageError(f"too many arguments: {usage}")
 
 
 class _Terminal(cmd.Cmd):

@@ -175,7 +175,9 @@ async def _alter(
         topics=[ReassignableTopic(name=name, partitions=parts) for name, parts in topics.items()],
     )
     answer: Any = await admin.request(request, version=ALTER_VERSION)
-    raise_for(answer.error_code, answer.error_message, "nothing was reassigned")
+    raise_for(
+        answer.error_code, answer.error_message, "nothing was reassigned", change="anything was reassigned"
+    )
     outcomes = {
         (response.name, result.partition_index): (result.error_code, result.error_message)
         for response in answer.responses

@@ -52,7 +52,12 @@ def create(
             CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), version=7
         )
         result = answer.topics[0]
-        raise_for(result.error_code, result.error_message, f"topic {name} was not created")
+        raise_for(
+            result.error_code,
+            result.error_message,
+            f"topic {name} was not created",
+            change=f"topic {name} was created",
+        )
         return result
 
     created = run_admin(bootstrap_server, work)
@@ -110,7 +115,10 @@ def alter(
             CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), version=3
         )
         raise_for(
-            answer.results[0].error_code, answer.results[0].error_message, f"topic {name} was not altered"
+            answer.results[0].error_code,
+            answer.results[0].error_message,
+            f"topic {name} was not altered",
+            change=f"topic {name} was altered",
         )
 
     run_admin(bootstrap_server, work)
@@ -128,7 +136,12 @@ def delete(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json:
             DeleteTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), version=6
         )
         result = answer.responses[0]
-        raise_for(result.error_code, result.error_message, f"topic {name} was not deleted")
+        raise_for(
+            result.error_code,
+            result.error_message,
+            f"topic {name} was not deleted",
+            change=f"topic {name} was deleted",
+        )
         return result
 
     deleted = run_admin(bootstrap_server, work)

@@ -30,6 +30,7 @@ class BrokerSnapshot:
     state: int
     partition_count: int
     image: MetadataImage
+    offline_log_directories: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +135,9 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     """The metrics of the broker role."""
     for field, name, text in _BROKER_COUNTERS:
         yield CounterMetricFamily(name, text, value=getattr(broker.counters, field))
-    leaders = under_replicated = 0
+    leaders = under_replicated = offline = 0
     for partition in _partitions(broker.image):
+        offline += broker.broker_id in partition.offline_replicas
         if partition.leader == broker.broker_id:
             leaders += 1
             under_replicated += len(partition.isr) < len(partition.replicas)
@@ -148,6 +150,16 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
         "kafka_server_replicamanager_underreplicatedpartitions",
         "Partitions led by this broker whose ISR lacks a replica.",
         under_replicated,
+    )
+    yield _gauge(
+        "kafka_server_replicamanager_offlinereplicacount",
+        "Replicas on this broker whose logs it cannot serve.",
+        offline,
+    )
+    yield _gauge(
+        "kafka_log_logmanager_offlinelogdirectorycount",
+        "Data directories that this broker cannot use.",
+        broker.offline_log_directories,
     )
     yield _gauge(
         "kafka_server_broker_metadata_metrics_last_applied_record_offset",

@@ -12,6 +12,7 @@ from kraft.http.app import NodeView, make_app
 from kraft.http.metrics import NodeMetrics
 from kraft.http.snapshots import NodeMetricsSource, NodeParts
 from kraft.network.server import ListenerError, bind_failure
+from quorum.rpc.bad_requests import RequestErrorLog
 
 SHUTDOWN_GRACE_S = 0.5
 
@@ -28,6 +29,7 @@ class HttpServer:
         self._runner = web.AppRunner(
             make_app(node, metrics),
             access_log=None,
+            logger=RequestErrorLog("http"),
             handle_signals=False,
             shutdown_timeout=SHUTDOWN_GRACE_S,
         )

@@ -40,6 +40,7 @@ class NodeMetricsSource:
             state=broker.lifecycle.state.value,
             partition_count=broker.replicas.partition_count,
             image=broker.metadata.image,
+            offline_log_directories=len(broker.logs.failed_directories),
         )
 
     def controller_snapshot(self) -> ControllerSnapshot | None:

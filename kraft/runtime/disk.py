@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import shutil
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from partitions.disk import Buffer
 _IOV_MAX: Final = 1024
 """Buffers that one vectored write takes on Linux."""
 _FILE_MODE: Final = 0o644
+_MAPPED_FROM_BYTES: Final = mmap.PAGESIZE + 1
+"""A file that fits into one page is read: a mapping would take as much memory, and two descriptors."""
 
 
 class _Descriptor:
@@ -94,8 +97,9 @@ class RealFile:
             raise ValueError(f"{self.path} is closed")
         written = 0
         if len(buffers) <= _IOV_MAX:
-            written = os.pwritev(descriptor.fd, buffers, self._size)
-            self._size += written
+            size = self._size
+            written = os.pwritev(descriptor.fd, buffers, size)
+            self._size = size + written
             if written == sum(map(len, buffers)):
                 return
         self._append_rest(descriptor.fd, buffers, written)
@@ -166,6 +170,13 @@ class RealDisk:
     def read_bytes(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def map(self, path: str) -> Buffer:
+        descriptor = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        data = os.pread(descriptor.fd, _MAPPED_FROM_BYTES, 0)
+        if len(data) < _MAPPED_FROM_BYTES:
+            return data
+        return memoryview(mmap.mmap(descriptor.fd, 0, access=mmap.ACCESS_READ))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -2,25 +2,29 @@
 
 Guarantees: a file never says more than what is durable, nor what a truncation has made untrue without
 the log's folder capping it; a log's clean offset is written behind a recovery point that covers it.
-The log manager calls it on the event loop.
+Nothing is written in a directory that failed, and one that fails keeps none of the others waiting. The log
+manager calls it on the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from partitions.disk import Disk, write_atomically
 from partitions.log.data_directory import (
     CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     DataDirectory,
 )
+from partitions.log.directories import LogDirectories
+from partitions.log.errors import NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.offset_checkpoint import encode_offset_checkpoint
 from partitions.log.partition_files import TruncationCheckpoint
-from partitions.log.storage import LogStorage
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
 
@@ -32,38 +36,70 @@ class CheckpointWriter:
         self,
         disk: Disk,
         executor: Executor,
-        storage: LogStorage,
-        directories: Sequence[DataDirectory],
+        directories: LogDirectories,
         logs: Mapping[TopicPartition, PartitionLog],
         home: Mapping[TopicPartition, DataDirectory],
     ) -> None:
         self._disk = disk
         self._executor = executor
-        self._storage = storage
         self._directories = directories
         self._logs = logs
         self._home = home
         self._lock = asyncio.Lock()
 
     async def write_recovery_points(self) -> None:
-        """Raises LogStorageError, as all methods do."""
-        for directory in self._directories:
-            begun = self._begin(directory)
-            values = {partition: state.recovery_point for partition, (_, state) in begun.items()}
-            await self.write(directory, RECOVERY_POINTS, values)
-            for partition, (log, state) in begun.items():
-                if self._logs.get(partition) is log:
-                    log.complete_checkpoint(recovery_point=state.recovery_point)
-            await self._lower_clean_offsets(directory)
+        """Raises NoSpaceLeft, and DirectoryFailed where the node halts; as all methods do."""
+        await self._everywhere(self._write_recovery_points)
+
+    async def _write_recovery_points(self, directory: DataDirectory) -> None:
+        begun = self._begin(directory)
+        values = {partition: state.recovery_point for partition, (_, state) in begun.items()}
+        await self.write(directory, RECOVERY_POINTS, values)
+        for partition, (log, state) in begun.items():
+            if self._logs.get(partition) is log:
+                log.complete_checkpoint(recovery_point=state.recovery_point)
+        await self._lower_clean_offsets(directory)
 
     async def write_log_start_offsets(self) -> None:
-        for directory in self._directories:
-            begun = self._begin(directory)
-            values = {partition: state.log_start_offset for partition, (_, state) in begun.items()}
-            await self.write(directory, LOG_START_OFFSETS, values)
-            for partition, (log, state) in begun.items():
-                if self._logs.get(partition) is log:
-                    log.complete_checkpoint(log_start_offset=state.log_start_offset)
+        await self._everywhere(self._write_log_start_offsets)
+
+    async def _write_log_start_offsets(self, directory: DataDirectory) -> None:
+        begun = self._begin(directory)
+        values = {partition: state.log_start_offset for partition, (_, state) in begun.items()}
+        await self.write(directory, LOG_START_OFFSETS, values)
+        for partition, (log, state) in begun.items():
+            if self._logs.get(partition) is log:
+                log.complete_checkpoint(log_start_offset=state.log_start_offset)
+
+    async def write_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
+        await self._everywhere(lambda directory: self._write_high_watermarks(directory, changed))
+
+    async def _write_high_watermarks(
+        self, directory: DataDirectory, changed: Mapping[TopicPartition, int]
+    ) -> None:
+        mine = {p: offset for p, offset in changed.items() if self._home.get(p) is directory}
+        if mine:
+            await self.write(directory, HIGH_WATERMARKS, mine)
+
+    async def write_all(
+        self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]
+    ) -> None:
+        """What a directory's checkpoints are to say when its logs have been closed."""
+        await self._write_high_watermarks(directory, high_watermarks)
+        await self._write_recovery_points(directory)
+        await self._write_log_start_offsets(directory)
+
+    async def _everywhere(self, write: Callable[[DataDirectory], Coroutine[Any, Any, None]]) -> None:
+        """A full directory keeps none of the others waiting."""
+        full: NoSpaceLeft | None = None
+        for directory in self._directories.usable:
+            try:
+                with self._directories.unless_last():
+                    await write(directory)
+            except NoSpaceLeft as error:
+                full = full or error
+        if full is not None:
+            raise full
 
     def _begin(
         self, directory: DataDirectory
@@ -106,9 +142,10 @@ class CheckpointWriter:
     async def write(self, directory: DataDirectory, name: str, changed: Mapping[TopicPartition, int]) -> None:
         """Replaces a checkpoint file if it changes: these values, and for other logs those it holds.
 
-        Raises LogStorageError when the disk is full; any other failure halts the node.
+        Raises NoSpaceLeft when the disk is full; any other failure is the directory's, DirectoryFailed.
         """
         async with self._lock:
+            directory.storage.ensure_usable()
             known = directory.checkpoints[name]
             offsets = {p: o for p, o in {**known, **changed}.items() if self._home.get(p) is directory}
             if offsets == known:
@@ -119,5 +156,5 @@ class CheckpointWriter:
                     write_atomically, self._disk, path, encode_offset_checkpoint(offsets)
                 )
             except OSError as error:
-                self._storage.replace_failed(path, error)
+                directory.storage.replace_failed(path, error)
             directory.checkpoints[name] = offsets

@@ -8,15 +8,17 @@ those that were read. All calls come from the log's lane; `cleaner.cleaner` make
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import NamedTuple
 
 from partitions.log.cleaner.errors import CleaningAborted
 from partitions.log.cleaner.sources import Group, SourceSegment
 from partitions.log.cleaner.swap import SegmentSwap
-from partitions.log.config import LONG_MAX
-from partitions.log.producer_state import NO_OFFSET
+from partitions.log.config_values import LONG_MAX
+from partitions.log.errors import LogStorageError
 from partitions.log.segment import Segment
 from partitions.log.shortening import ShortenableLog
+from partitions.log.transaction_index import AbortedTransaction
 
 
 class Section(NamedTuple):
@@ -47,24 +49,15 @@ class CleanableLog(ShortenableLog):
         """Counts truncations."""
         return self._generation
 
-    @property
-    def _first_open_offset(self) -> int:
-        """The first offset of an open transaction; the log's end if none is open."""
-        return min(
-            (
-                entry.transaction_first_offset
-                for entry in self.producer_state.producers.values()
-                if entry.transaction_first_offset != NO_OFFSET
-            ),
-            default=self.log_end_offset,
-        )
-
     def cleanable_section(self, now_ms: int, high_watermark: int) -> Section:
         """What can be cleaned once everything below the high watermark is flushed."""
         segments = self._segments
         # From the first offset on disk, not the log start, which a crash may take back.
         first_dirty = max(self.clean_offset, segments.first.base_offset)
-        limit = min(high_watermark, self._first_open_offset, self.log_end_offset)
+        limit = min(high_watermark, self.log_end_offset)
+        first_open = self.producer_state.transactions.first_open
+        if first_open is not None:
+            limit = min(limit, first_open)
         first = segments.position_for(first_dirty)
         last = min(segments.position_for(limit), len(segments) - 1)
         lag_ms = self.config.min_compaction_lag_ms
@@ -118,6 +111,23 @@ class CleanableLog(ShortenableLog):
         segment.reset()
         return segment
 
+    def aborted_transactions_of(self, group: Group, marker_offsets: Set[int]) -> list[AbortedTransaction]:
+        """Of the aborted transactions that end in the group's segments, those with these markers.
+
+        Raises LogCorruptError, LogStorageError.
+        """
+        try:
+            return [
+                entry
+                for source in group
+                for entry in self._aborted.entries(source.base_offset)
+                if entry.last_offset in marker_offsets
+            ]
+        except OSError as error:
+            raise LogStorageError(
+                f"reading a transaction index of {self.directory} failed: {error}"
+            ) from error
+
     def begin_swap(self, group: Group, new: Segment) -> SegmentSwap:
         """Decides that `new`, whose files are durable as `*.cleaned`, takes the group's place.
 
@@ -148,6 +158,10 @@ class CleanableLog(ShortenableLog):
         if swap is self._swap:
             self._reader.forget()
             swap.replace()
+            for base_offset in swap.old_bases:
+                self._aborted.forget(base_offset)
+            if swap.has_transaction_index:
+                self._aborted.reload(swap.old_bases[0])
 
     def finish_swap(self, swap: SegmentSwap) -> None:
         """Gives the new segment its last name; the old names are durably gone. Nothing if it was settled."""

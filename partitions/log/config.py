@@ -1,9 +1,10 @@
 """A log's configuration, and the table of topic configuration keys that it honours.
 
-Guarantees: every key in `TOPIC_CONFIGS` changes behaviour; a key that is not there is refused, not
-ignored. The controller validates topic configurations against the table, DescribeConfigs lists it,
-and the replica manager builds each log's `LogConfig` from the server's defaults and the topic's
-overrides. Names, units, defaults and ranges are Kafka's.
+Guarantees: every value that is accepted for a key in `TOPIC_CONFIGS` is obeyed (of `preallocate` that is
+the default alone); a key that is not there is refused, not ignored. The controller validates topic
+configurations against the table, DescribeConfigs lists it, and the replica manager builds each log's
+`LogConfig` from the server's defaults and the topic's overrides. Names, units, defaults and ranges are
+Kafka's.
 """
 
 from __future__ import annotations
@@ -12,18 +13,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
+from partitions.log.config_values import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigValue,
+    boolean,
+    choice,
+    cleanup_policy,
+    fraction,
+    gzip_level,
+    integer,
+    no_preallocation,
+)
 from partitions.log.errors import InvalidConfig
 
-INT_MAX: Final = 2**31 - 1
-LONG_MIN: Final = -(2**63)
-LONG_MAX: Final = 2**63 - 1
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 CREATE_TIME: Final = "CreateTime"
-COMPACT: Final = "compact"
-DELETE: Final = "delete"
 PRODUCER_CODEC: Final = "producer"
 """`compression.type` of a topic whose batches stay as their producer compressed them."""
 UNCOMPRESSED: Final = "uncompressed"
@@ -35,6 +43,7 @@ class LogConfig:
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 168 * _HOUR_MS
+    segment_jitter_ms: int = 0
     index_size_max_bytes: int = 10 * 1024 * 1024
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1024 * 1024 + 12
@@ -48,6 +57,9 @@ class LogConfig:
     file_delete_delay_ms: int = _MINUTE_MS
     retention_ms: int = 168 * _HOUR_MS
     retention_bytes: int = -1
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    preallocate: bool = False
     cleanup_policy: str = "delete"
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
@@ -64,18 +76,25 @@ class LogConfig:
     """Whether old segments go by age and size, and DeleteRecords may move the log's start."""
     max_segment_ms: int = field(init=False, repr=False, compare=False)
     """The age at which a segment is closed: what is active is not compacted."""
+    earliest_roll_ms: int = field(init=False, repr=False, compare=False)
+    """The age at which a segment may be closed, if all of segment.jitter.ms is taken off its time."""
+    flushes: bool = field(init=False, repr=False, compare=False)
+    """Whether the log is flushed after so many records or so long, and not only at checkpoints."""
     opens_every_batch: bool = field(init=False, repr=False, compare=False)
     """Whether a leader looks into every batch (each that is not in the topic's codec)."""
 
     def __post_init__(self) -> None:
         policies = self.cleanup_policy.split(",")
         is_compacted = "compact" in policies
+        max_segment_ms = self.segment_ms
+        if is_compacted:
+            max_segment_ms = min(max_segment_ms, self.max_compaction_lag_ms)
         derived: dict[str, object] = {
             "is_compacted": is_compacted,
             "deletes": "delete" in policies,
-            "max_segment_ms": min(self.segment_ms, self.max_compaction_lag_ms)
-            if is_compacted
-            else self.segment_ms,
+            "max_segment_ms": max_segment_ms,
+            "earliest_roll_ms": max_segment_ms - min(self.segment_jitter_ms, max_segment_ms),
+            "flushes": self.flush_messages != LONG_MAX or self.flush_ms != LONG_MAX,
             "opens_every_batch": is_compacted
             or self.compression_type != PRODUCER_CODEC
             or self.message_timestamp_before_max_ms != LONG_MAX,
@@ -94,9 +113,6 @@ class LogConfig:
         """The effective value of a topic configuration key, as DescribeConfigs shows it."""
         value: object = getattr(self, topic_config_key(key).field)
         return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-ConfigValue = int | float | str | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,175 +137,140 @@ class TopicConfigKey:
         return value
 
 
-def _integer(minimum: int, maximum: int) -> Callable[[str], ConfigValue]:
-    def parse(text: str) -> ConfigValue:
-        try:
-            value = int(text.strip())
-        except ValueError:
-            raise ValueError(f"{text!r} is not a whole number") from None
-        if not minimum <= value <= maximum:
-            raise ValueError(f"{value} is not between {minimum} and {maximum}")
-        return value
-
-    return parse
-
-
-def _choice(*choices: str) -> Callable[[str], ConfigValue]:
-    def parse(text: str) -> ConfigValue:
-        value = text.strip()
-        if value not in choices:
-            raise ValueError(f"{text!r} is not supported; use {' or '.join(choices)}")
-        return value
-
-    return parse
-
-
-def _gzip_level(text: str) -> ConfigValue:
-    value = _integer(-1, 9)(text)
-    if value == 0:
-        raise ValueError("0 is neither between 1 and 9 nor -1")
-    return value
-
-
-def _fraction(text: str) -> ConfigValue:
-    try:
-        value = float(text.strip())
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{value} is not between 0 and 1")
-    return value
-
-
-def _cleanup_policy(text: str) -> ConfigValue:
-    policies = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    for policy in policies:
-        if policy not in (COMPACT, DELETE):
-            raise ValueError(f"{policy!r} is not supported; use {COMPACT}, {DELETE} or {COMPACT},{DELETE}")
-    return ",".join(policies)
-
-
-def _boolean(text: str) -> ConfigValue:
-    value = text.strip().lower()
-    if value not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return value == "true"
-
-
 _KEYS: Final = (
     TopicConfigKey(
         "cleanup.policy", "list", "cleanup_policy", "log.cleanup.policy",
         "What becomes of old records: delete removes segments by age and size, compact keeps the last value of each"
         " key; both may be set.",
-        _cleanup_policy,
+        cleanup_policy,
     ),
     TopicConfigKey(
         "compression.gzip.level", "int", "compression_gzip_level", "compression.gzip.level",
         "The level at which the broker compresses where compression.type is gzip; -1 for the library's own.",
-        _gzip_level,
+        gzip_level,
     ),
     TopicConfigKey(
         "compression.lz4.level", "int", "compression_lz4_level", "compression.lz4.level",
         "The level at which the broker compresses where compression.type is lz4; 9 is the fast compressor.",
-        _integer(1, 17),
+        integer(1, 17),
     ),
     TopicConfigKey(
         "compression.type", "string", "compression_type", "compression.type",
         "The codec that batches are stored in; producer leaves them as they come.",
-        _choice("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCER_CODEC),
+        choice("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCER_CODEC),
     ),
     TopicConfigKey(
         "compression.zstd.level", "int", "compression_zstd_level", "compression.zstd.level",
         "The level at which the broker compresses where compression.type is zstd.",
-        _integer(-131072, 22),
+        integer(-131072, 22),
     ),
     TopicConfigKey(
         "delete.retention.ms", "long", "delete_retention_ms", "log.cleaner.delete.retention.ms",
         "How long a compacted topic keeps a record without a value, which deletes its key, once it has been cleaned.",
-        _integer(0, LONG_MAX),
+        integer(0, LONG_MAX),
     ),
     TopicConfigKey(
         "file.delete.delay.ms", "long", "file_delete_delay_ms", "log.segment.delete.delay.ms",
         "How long a file that was given up stays, renamed, before it is removed.",
-        _integer(0, LONG_MAX),
+        integer(0, LONG_MAX),
+    ),
+    TopicConfigKey(
+        "flush.messages", "long", "flush_messages", "log.flush.interval.messages",
+        "After how many records that are not on disk yet a flush of the log begins. No producer waits for it.",
+        integer(1, LONG_MAX),
+    ),
+    TopicConfigKey(
+        "flush.ms", "long", "flush_ms", "log.flush.interval.ms",
+        "How long a record may wait before a flush of the log begins.",
+        integer(0, LONG_MAX),
     ),
     TopicConfigKey(
         "index.interval.bytes", "int", "index_interval_bytes", "log.index.interval.bytes",
         "Bytes of log between two entries of the offset index.",
-        _integer(0, INT_MAX),
+        integer(0, INT_MAX),
     ),
     TopicConfigKey(
         "max.compaction.lag.ms", "long", "max_compaction_lag_ms", "log.cleaner.max.compaction.lag.ms",
         "The longest time that a record of a compacted topic waits for its cleaning.",
-        _integer(1, LONG_MAX),
+        integer(1, LONG_MAX),
     ),
     TopicConfigKey(
         "max.message.bytes", "int", "max_message_bytes", "message.max.bytes",
         "The largest record batch that is accepted.",
-        _integer(0, INT_MAX),
+        integer(0, INT_MAX),
     ),
     TopicConfigKey(
         "message.timestamp.after.max.ms", "long", "message_timestamp_after_max_ms",
         "log.message.timestamp.after.max.ms",
         "How far a record's timestamp may lie after the broker's clock, unless it is that of the append.",
-        _integer(0, LONG_MAX),
+        integer(0, LONG_MAX),
     ),
     TopicConfigKey(
         "message.timestamp.before.max.ms", "long", "message_timestamp_before_max_ms",
         "log.message.timestamp.before.max.ms",
         "How far a record's timestamp may lie before the broker's clock, unless it is that of the append.",
-        _integer(0, LONG_MAX),
+        integer(0, LONG_MAX),
     ),
     TopicConfigKey(
         "message.timestamp.type", "string", "message_timestamp_type", "log.message.timestamp.type",
         "Whether a record carries the time of its creation or that of its append.",
-        _choice(CREATE_TIME, LOG_APPEND_TIME),
+        choice(CREATE_TIME, LOG_APPEND_TIME),
     ),
     TopicConfigKey(
         "min.cleanable.dirty.ratio", "double", "min_cleanable_dirty_ratio", "log.cleaner.min.cleanable.ratio",
         "How much of a compacted log must be new since its last cleaning for the next one.",
-        _fraction,
+        fraction,
     ),
     TopicConfigKey(
         "min.compaction.lag.ms", "long", "min_compaction_lag_ms", "log.cleaner.min.compaction.lag.ms",
         "The shortest time that a record of a compacted topic stays even if a newer one has its key.",
-        _integer(0, LONG_MAX),
+        integer(0, LONG_MAX),
     ),
     TopicConfigKey(
         "min.insync.replicas", "int", "min_insync_replicas", "min.insync.replicas",
         "How many replicas must be in sync for a write with acks=all to be accepted.",
-        _integer(1, INT_MAX),
+        integer(1, INT_MAX),
+    ),
+    TopicConfigKey(
+        "preallocate", "boolean", "preallocate", "log.preallocate",
+        "Whether a segment's file gets its full size at once. Only false is accepted: it grows as it is written.",
+        no_preallocation,
     ),
     TopicConfigKey(
         "retention.bytes", "long", "retention_bytes", "log.retention.bytes",
         "How large a partition's log may grow before old segments are deleted; -1 for no limit.",
-        _integer(-1, LONG_MAX),
+        integer(-1, LONG_MAX),
     ),
     TopicConfigKey(
         "retention.ms", "long", "retention_ms", "log.retention.ms",
         "How old a segment's newest record may grow before the segment is deleted; -1 for no limit.",
-        _integer(-1, LONG_MAX),
+        integer(-1, LONG_MAX),
     ),
     TopicConfigKey(
         "segment.bytes", "int", "segment_bytes", "log.segment.bytes",
         "The size at which a segment file is closed and a new one begun.",
-        _integer(14, INT_MAX),
+        integer(14, INT_MAX),
     ),
     TopicConfigKey(
         "segment.index.bytes", "int", "index_size_max_bytes", "log.index.size.max.bytes",
         "The size of an index at which its segment is closed and a new one begun.",
-        _integer(12, INT_MAX),
+        integer(12, INT_MAX),
+    ),
+    TopicConfigKey(
+        "segment.jitter.ms", "long", "segment_jitter_ms", "log.roll.jitter.ms",
+        "By how much earlier than segment.ms a segment may be closed, so that not all are at one time.",
+        integer(0, LONG_MAX),
     ),
     TopicConfigKey(
         "segment.ms", "long", "segment_ms", "log.roll.ms",
         "The age at which a segment is closed at the next append even if it is not full.",
-        _integer(1, LONG_MAX),
+        integer(1, LONG_MAX),
     ),
     TopicConfigKey(
         "unclean.leader.election.enable", "boolean", "unclean_leader_election_enable",
         "unclean.leader.election.enable",
         "Whether a replica that is not in sync may become leader, at the price of lost records.",
-        _boolean,
+        boolean,
     ),
 )  # fmt: skip
 
@@ -299,8 +280,10 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfigKey]] = {key.name: key for key in _
 _COARSER_SYNONYMS: Final = {
     "log.retention.ms": (("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
     "log.roll.ms": (("log.roll.hours", _HOUR_MS),),
+    "log.roll.jitter.ms": (("log.roll.jitter.hours", _HOUR_MS),),
+    "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
 }
-"""Server keys in coarser units that count only where the finer one is not set."""
+"""Server keys, most in coarser units, that count only where the finer or closer one is not set."""
 
 
 def topic_config_key(name: str) -> TopicConfigKey:

@@ -8,8 +8,8 @@ flushes through its executor.
 
 from __future__ import annotations
 
-from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, encode_checkpoint
 from partitions.log.cleaner.swap import SegmentSwap
+from partitions.log.epoch_checkpointing import CheckpointedEpochs
 from partitions.log.errors import LogStorageError
 from partitions.log.flush import FlushJob
 from partitions.log.opening import OpenedLog, OpenRequest
@@ -22,18 +22,18 @@ from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
 from partitions.log.reader import LogReader
 from partitions.log.segment import Segment, file_name
 from partitions.log.storage import LogStorage
+from partitions.log.verification import Verification
 from partitions.ports import NowMs
 from partitions.topic_partition import TopicPartition
 
 
-class DurableLog:
+class DurableLog(CheckpointedEpochs):
     """Segments, leader epochs and producers of one partition, and how far each is flushed."""
 
     __slots__ = (
+        "_aborted",
         "_checkpointed",
         "_clean_checkpointed",
-        "_closed",
-        "_epochs_dirty",
         "_generation",
         "_limits",
         "_names_synced",
@@ -43,14 +43,10 @@ class DurableLog:
         "_reader",
         "_segments",
         "_snapshot_offset",
-        "_storage",
         "_swap",
         "_unsynced_sealed",
         "clean_offset",
         "config",
-        "directory",
-        "epochs",
-        "log_end_offset",
         "log_start_offset",
         "producer_state",
         "recovery",
@@ -69,52 +65,50 @@ class DurableLog:
         *,
         owns_storage: bool,
     ) -> None:
+        super().__init__(
+            storage,
+            request.directory,
+            opened.epochs,
+            log_end_offset=opened.log_end_offset,
+            is_dirty=opened.epochs_changed,
+        )
         self.topic_partition = topic_partition
-        self.directory = request.directory
         self.config = request.config
         self.topic_id = opened.topic_id
         self.log_start_offset = opened.log_start_offset
-        self.log_end_offset = opened.log_end_offset
         self.recovery_point = opened.recovery_point
         """Everything below is durable."""
-        self.epochs = opened.epochs
         self.producer_state = opened.producer_state
         self.recovery = opened.report
         """What opening the log found."""
-        self._storage = storage
         self._owns_storage = owns_storage
         self._now_ms = now_ms
         self._segments = opened.segments
-        self._reader = LogReader(storage, opened.segments)
+        self._reader = LogReader(storage, opened.segments, _verification(opened))
         self._limits = opened.limits
         self._checkpointed = TruncationCheckpoint(request.recovery_point, request.log_start_offset)
         self._generation = 0
         self._names_version = 0
         self._names_synced = 0 if opened.existed_cleanly else -1
-        self._epochs_dirty = opened.epochs_changed
         self._snapshot_offset = opened.snapshot_offset
+        self._aborted = opened.aborted
         self._unsynced_sealed: list[Segment] = []
         if not opened.report.clean:
             self._unsynced_sealed = opened.segments.from_offset(opened.recovery_point)[:-1]
-        self._closed = False
         self._swap: SegmentSwap | None = None
         self._clean_checkpointed = request.clean_offset
         limit = opened.log_end_offset if opened.limits is None else opened.limits.recovery_point
         self.clean_offset = min(request.clean_offset, limit, opened.log_end_offset)
         """Up to here the log was compacted; not above the recovery point."""
 
-    def _ensure_open(self) -> None:
-        if self._closed:
-            raise LogStorageError(f"the log {self.directory} is closed")
-        self._storage.ensure_usable()
+    @property
+    def storage(self) -> LogStorage:
+        """The data directory as this log uses it."""
+        return self._storage
 
     @property
     def _is_empty(self) -> bool:
         return len(self._segments) == 1 and self._segments.active.size_bytes == 0
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
 
     # ---- rolling
 
@@ -134,13 +128,16 @@ class DurableLog:
         """As `roll`, for an active segment that is not empty. Raises OSError with nothing changed."""
         old = self._segments.active
         old.persist_indexes(final=True)
+        self._aborted.persist(old.base_offset)
         flushed = self.recovery_point >= self.log_end_offset
         if flushed:
             # Neither a flush nor a recovery looks at this segment again once the new one is there.
             old.sync_indexes()
+            self._aborted.sync(old.base_offset)
         self._write_snapshot()
         new = self._create_segment(self.log_end_offset)
         old.seal()
+        self._aborted.persist(old.base_offset, sealed=True)
         self._segments.append(new)
         if not flushed:
             self._unsynced_sealed.append(old)
@@ -189,24 +186,6 @@ class DurableLog:
     def _snapshot_path(self, offset: int) -> str:
         return f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
 
-    # ---- leader epochs
-
-    def assign_epoch_start(self, epoch: int) -> None:
-        """KIP-101: this replica leads in `epoch`, from the log's end on; durable on return.
-
-        Called on becoming leader, before any append. Raises LogStorageError.
-        """
-        self._ensure_open()
-        if self.epochs.assign(epoch, self.log_end_offset) or self._epochs_dirty:
-            self._epochs_dirty = True
-            self._write_epochs()
-
-    def _write_epochs(self) -> None:
-        self._storage.replace(
-            f"{self.directory}/{CHECKPOINT_FILE_NAME}", encode_checkpoint(self.epochs.entries)
-        )
-        self._epochs_dirty = False
-
     # ---- flushing
 
     def sync(self) -> None:
@@ -219,6 +198,7 @@ class DurableLog:
             for segment in self._unsynced_sealed:
                 self._sync_data(segment)
                 segment.sync_indexes()
+                self._aborted.sync(segment.base_offset)
             self._sync_data(self._segments.active)
             self._unsynced_sealed.clear()
         self._sync_names()
@@ -258,7 +238,7 @@ class DurableLog:
             self._write_epochs()
         paths: list[str] = []
         for segment in self._unsynced_sealed:
-            paths += (segment.log_path, *segment.index_paths)
+            paths += (segment.log_path, *segment.index_paths, *self._aborted.paths(segment.base_offset))
         if self.recovery_point < self.log_end_offset:
             paths.append(self._segments.active.log_path)
         return FlushJob(
@@ -277,7 +257,9 @@ class DurableLog:
         unsynced = [segment for segment in self._unsynced_sealed if segment.base_offset not in job.sealed]
         if unsynced and (unsynced[1:] or [self._segments.active])[0].base_offset <= job.end_offset:
             # Closed while the job ran, where the job ended: recovery would not rebuild its indexes.
-            unsynced.pop(0).sync_indexes()
+            closed = unsynced.pop(0)
+            closed.sync_indexes()
+            self._aborted.sync(closed.base_offset)
         self._unsynced_sealed = unsynced
         if job.directory is not None:
             self._names_synced = max(self._names_synced, job.names_version)
@@ -361,6 +343,8 @@ class DurableLog:
         try:
             active.persist_indexes(final=True)
             active.sync_indexes()
+            self._aborted.persist(active.base_offset)
+            self._aborted.sync(active.base_offset)
             self._write_snapshot()
         except OSError as error:
             raise LogStorageError(f"closing the log {self.directory} failed: {error}") from error
@@ -377,5 +361,15 @@ class DurableLog:
         self._closed = True
         for segment in self._segments:
             segment.release()
+        self._aborted.release()
         if self._owns_storage:
             self._storage.close()
+
+
+def _verification(opened: OpenedLog) -> Verification:
+    """Recovery has read everything from the segment of the recovery point on."""
+    segments = opened.segments
+    if opened.report.clean:
+        return Verification(segments.active)
+    checked = segments[segments.position_for(opened.recovery_point)]
+    return Verification(segments.active, known_from=checked.base_offset)

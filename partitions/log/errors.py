@@ -80,6 +80,10 @@ class LogStorageError(LogError):
     code = "KAFKA_STORAGE_ERROR"
 
 
+class DirectoryFailed(LogStorageError):
+    """The log's data directory failed: nothing in it is used any more before the node starts again."""
+
+
 class NoSpaceLeft(LogStorageError):
     """The disk is full: a file could not be replaced or a folder not be made."""
 
@@ -93,12 +97,16 @@ class LogCorruptError(LogError):
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(
-            f"{path} is damaged at byte {position}: {reason}. Restore the file, or remove the partition's"
-            " folder on this broker so that it is copied again from the leader"
+            f"{path} is damaged at byte {position}: {reason}. A replica is copied again from the leader by"
+            " itself if another broker leads; else restore the file"
         )
         self.path = path
         self.position = position
         self.reason = reason
+
+
+class BatchDamaged(LogCorruptError):
+    """Damage that a checksum proves, or the order of the offsets: no index could be to blame for it."""
 
 
 class InconsistentTopicId(LogError):
@@ -111,6 +119,10 @@ class DataDirectoryError(LogError):
     """A data directory that this node must not use: in use, foreign, or not formatted."""
 
     code = "KAFKA_STORAGE_ERROR"
+
+
+class DirectoryUnusable(DataDirectoryError):
+    """A data directory that is missing or whose disk fails: the node goes on without it if it has others."""
 
 
 class InvalidConfig(LogError):

@@ -1,159 +1,195 @@
 """A segment's two sparse indexes, in Kafka's file formats.
 
-Guarantees: entries grow strictly, so that a lookup is a binary search; the file holds a prefix of
-what memory holds. Entries are collected in memory and written when the segment is sealed, flushed
-or closed: they are hints that recovery can rebuild, so no append waits for them. The offset index
-maps a batch's last offset to the batch's position in the log file (8 bytes an entry: relative
-offset int32, position int32); the time index maps the largest timestamp so far to the offset that
-carries it (12 bytes: timestamp int64, relative offset int32).
+Guarantees: entries grow strictly, so that a lookup is a binary search, and looks at a few entries of
+however many; the file holds a prefix of what memory holds. The active segment's entries are collected in
+memory (`OffsetIndex`, `TimeIndex`) and written when the segment is sealed, flushed or closed: they are
+hints that recovery can rebuild, so no append waits for them. A sealed segment's are looked up in the
+mapped file (`OffsetIndexView`, `TimeIndexView` over `Disk.map`), of which nothing is read or decoded
+beforehand. The offset index maps a batch's last offset to the batch's position in the log file (8 bytes
+an entry: relative offset int32, position int32); the time index maps the largest timestamp so far to the
+offset that carries it (12 bytes: timestamp int64, relative offset int32).
 """
 
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
-from bisect import bisect_left, bisect_right
-from typing import Final
+from typing import Final, Protocol
+
+from partitions.disk import Buffer
 
 OFFSET_ENTRY_BYTES: Final = 8
 TIME_ENTRY_BYTES: Final = 12
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
-_SWAP: Final = sys.byteorder == "little"
+_INT: Final = struct.Struct(">i")
+_LONG: Final = struct.Struct(">q")
+_POSITION_AT: Final = 4
+"""Where in an offset entry the position begins."""
+_RELATIVE_OFFSET_AT: Final = 8
+"""Where in a time entry the offset begins."""
 
 
-class OffsetIndex:
+class GrowingIndex(Protocol):
+    """What of the two indexes in memory goes to their files."""
+
+    persisted: int
+
+    def __len__(self) -> int: ...
+
+    def encode_from(self, first: int) -> bytes: ...
+
+
+def _count_up_to(field: struct.Struct, data: Buffer, at: int, entry_bytes: int, value: int) -> int:
+    """How many entries, of the first on, have a number of at most `value` in the field at byte `at`."""
+    unpack = field.unpack_from
+    low, high = 0, len(data) // entry_bytes
+    while low < high:
+        middle = (low + high) >> 1
+        if unpack(data, middle * entry_bytes + at)[0] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+class OffsetIndexView:
     """Relative offset of a batch's last record → position of the batch, in bytes."""
 
-    __slots__ = ("_offsets", "_positions", "persisted")
+    __slots__ = ("data",)
 
-    def __init__(self) -> None:
-        self._offsets = array("i")
-        self._positions = array("i")
-        self.persisted: int = 0
-        """Entries that are in the file."""
+    data: Buffer
 
-    @classmethod
-    def decode(cls, data: bytes) -> OffsetIndex | None:
-        """The index in a file's bytes; None if they cannot be one (it is rebuilt then)."""
-        if len(data) % OFFSET_ENTRY_BYTES:
-            return None
-        values = array("i")
-        values.frombytes(data)
-        if _SWAP:
-            values.byteswap()
-        index = cls()
-        index._offsets = values[0::2]
-        index._positions = values[1::2]
-        index.persisted = len(index._offsets)
-        return index
+    def __init__(self, data: Buffer) -> None:
+        """`data` is a file's whole content: a multiple of OFFSET_ENTRY_BYTES."""
+        self.data = data
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.data) // OFFSET_ENTRY_BYTES
 
     @property
     def last_position(self) -> int:
         """Position that the newest entry names; 0 when there is none."""
-        return self._positions[-1] if self._positions else 0
+        data = self.data
+        return int(_INT.unpack_from(data, len(data) - _POSITION_AT)[0]) if data else 0
 
     @property
     def last_relative_offset(self) -> int:
-        return self._offsets[-1] if self._offsets else -1
-
-    def append(self, relative_offset: int, position: int) -> None:
-        """Adds an entry unless it does not grow (a rebuilt tail may name a known batch again)."""
-        if not self._offsets or relative_offset > self._offsets[-1]:
-            self._offsets.append(relative_offset)
-            self._positions.append(position)
+        data = self.data
+        return int(_INT.unpack_from(data, len(data) - OFFSET_ENTRY_BYTES)[0]) if data else -1
 
     def floor(self, relative_offset: int) -> int:
         """A batch's position at or before the batch that holds the offset; 0 when none is known."""
-        entry = bisect_right(self._offsets, relative_offset) - 1
-        if entry < 0 or self._offsets[entry] > relative_offset:
-            return 0
-        return self._positions[entry]
+        return self._position(_count_up_to(_INT, self.data, 0, OFFSET_ENTRY_BYTES, relative_offset))
 
     def floor_position(self, position: int) -> int:
         """The last indexed batch position at or before `position`; 0 when none is known."""
-        entry = bisect_right(self._positions, position) - 1
-        if entry < 0 or self._positions[entry] > position:
+        return self._position(_count_up_to(_INT, self.data, _POSITION_AT, OFFSET_ENTRY_BYTES, position))
+
+    def copy(self) -> OffsetIndex:
+        """The same entries in memory, to be added to or cut; all of them are in the file."""
+        return OffsetIndex(self.data)
+
+    def _position(self, count: int) -> int:
+        """The position in the last of the first `count` entries; 0 when there is none."""
+        if not count:
             return 0
-        return self._positions[entry]
+        position: int = _INT.unpack_from(self.data, count * OFFSET_ENTRY_BYTES - _POSITION_AT)[0]
+        return position
+
+
+class OffsetIndex(OffsetIndexView):
+    """One that grows, in memory."""
+
+    __slots__ = ("persisted",)
+
+    data: bytearray
+
+    def __init__(self, data: Buffer = b"") -> None:
+        super().__init__(bytearray(data))
+        self.persisted: int = len(self)
+        """Entries that are in the file."""
+
+    def append(self, relative_offset: int, position: int) -> None:
+        """Adds an entry unless it does not grow (a rebuilt tail may name a known batch again)."""
+        if relative_offset > self.last_relative_offset:
+            self.data += _OFFSET_ENTRY.pack(relative_offset, position)
 
     def truncate(self, relative_offset: int) -> None:
         """Drops the entries at or after the offset."""
-        keep = bisect_left(self._offsets, relative_offset)
-        del self._offsets[keep:]
-        del self._positions[keep:]
+        keep = _count_up_to(_INT, self.data, 0, OFFSET_ENTRY_BYTES, relative_offset - 1)
+        del self.data[keep * OFFSET_ENTRY_BYTES :]
         self.persisted = min(self.persisted, keep)
 
     def encode_from(self, first: int) -> bytes:
         """The file's bytes for the entries from the `first`-th on."""
-        count = len(self._offsets) - first
-        values = array("i", bytes(count * OFFSET_ENTRY_BYTES))
-        values[0::2] = self._offsets[first:]
-        values[1::2] = self._positions[first:]
-        if _SWAP:
-            values.byteswap()
-        return values.tobytes()
+        return bytes(self.data[first * OFFSET_ENTRY_BYTES :])
 
 
-class TimeIndex:
+class TimeIndexView:
     """Largest timestamp so far (ms) → relative offset of the batch that carries it."""
 
-    __slots__ = ("_data", "persisted")
+    __slots__ = ("data",)
 
-    def __init__(self, data: bytes = b"") -> None:
-        self._data = bytearray(data)
-        self.persisted: int = len(data) // TIME_ENTRY_BYTES
+    data: Buffer
 
-    @classmethod
-    def decode(cls, data: bytes) -> TimeIndex | None:
-        """The index in a file's bytes; None if they cannot be one."""
-        return None if len(data) % TIME_ENTRY_BYTES else cls(data)
+    def __init__(self, data: Buffer) -> None:
+        """`data` is a file's whole content: a multiple of TIME_ENTRY_BYTES."""
+        self.data = data
 
     def __len__(self) -> int:
-        return len(self._data) // TIME_ENTRY_BYTES
-
-    def _entry(self, number: int) -> tuple[int, int]:
-        timestamp, relative_offset = _TIME_ENTRY.unpack_from(self._data, number * TIME_ENTRY_BYTES)
-        return timestamp, relative_offset
+        return len(self.data) // TIME_ENTRY_BYTES
 
     @property
     def last(self) -> tuple[int, int] | None:
         """(timestamp, relative offset) of the newest entry."""
-        return self._entry(len(self) - 1) if self._data else None
+        data = self.data
+        if not data:
+            return None
+        timestamp, relative_offset = _TIME_ENTRY.unpack_from(data, len(data) - TIME_ENTRY_BYTES)
+        return timestamp, relative_offset
+
+    def floor(self, timestamp: int) -> int | None:
+        """The offset up to which no record is younger than an entry at or below `timestamp`."""
+        count = _count_up_to(_LONG, self.data, 0, TIME_ENTRY_BYTES, timestamp)
+        if not count:
+            return None
+        relative_offset: int = _TIME_ENTRY.unpack_from(self.data, (count - 1) * TIME_ENTRY_BYTES)[1]
+        return relative_offset
+
+    def copy(self) -> TimeIndex:
+        """The same entries in memory, to be added to or cut; all of them are in the file."""
+        return TimeIndex(self.data)
+
+
+class TimeIndex(TimeIndexView):
+    """One that grows, in memory."""
+
+    __slots__ = ("persisted",)
+
+    data: bytearray
+
+    def __init__(self, data: Buffer = b"") -> None:
+        super().__init__(bytearray(data))
+        self.persisted: int = len(self)
+        """Entries that are in the file."""
 
     def append(self, timestamp: int, relative_offset: int) -> None:
         """Adds an entry if the timestamp grew; nothing to say otherwise."""
         last = self.last
         if last is None or (timestamp > last[0] and relative_offset > last[1]):
-            self._data += _TIME_ENTRY.pack(timestamp, relative_offset)
-
-    def floor(self, timestamp: int) -> int | None:
-        """The offset up to which no record is younger than an entry at or below `timestamp`."""
-        low, high = 0, len(self)
-        unpack, data = _TIME_ENTRY.unpack_from, self._data
-        while low < high:
-            middle = (low + high) // 2
-            if unpack(data, middle * TIME_ENTRY_BYTES)[0] <= timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        return self._entry(low - 1)[1] if low else None
+            self.data += _TIME_ENTRY.pack(timestamp, relative_offset)
 
     def truncate(self, relative_offset: int) -> None:
         """Drops the entries at or after the offset."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self._entry(middle)[1] < relative_offset:
-                low = middle + 1
-            else:
-                high = middle
-        del self._data[low * TIME_ENTRY_BYTES :]
-        self.persisted = min(self.persisted, low)
+        keep = _count_up_to(_INT, self.data, _RELATIVE_OFFSET_AT, TIME_ENTRY_BYTES, relative_offset - 1)
+        del self.data[keep * TIME_ENTRY_BYTES :]
+        self.persisted = min(self.persisted, keep)
 
     def encode_from(self, first: int) -> bytes:
         """The file's bytes for the entries from the `first`-th on."""
-        return bytes(self._data[first * TIME_ENTRY_BYTES :])
+        return bytes(self.data[first * TIME_ENTRY_BYTES :])
+
+
+def is_whole(offset_data: Buffer, time_data: Buffer) -> bool:
+    """Whether these can be the contents of an offset and a time index; they are rebuilt if not."""
+    return not (len(offset_data) % OFFSET_ENTRY_BYTES or len(time_data) % TIME_ENTRY_BYTES)

@@ -9,35 +9,49 @@ Kafka's (record batch v2, KIP-98; leader epochs, KIP-101).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NoReturn
+from types import MappingProxyType
+from typing import Final, NoReturn
 
+from leader_epoch.epoch_cache import EpochEntry
 from partitions.disk import Buffer, Disk
 from partitions.log.append import NO_TIME, AppendInfo, Stamped, split_by_size, stamp_batches, with_append_time
-from partitions.log.cleanable import CleanableLog
-from partitions.log.config import INT_MAX, LOG_APPEND_TIME, LogConfig
+from partitions.log.config import LOG_APPEND_TIME, LogConfig
+from partitions.log.config_values import INT_MAX
 from partitions.log.errors import (
     AppendError,
+    LogError,
     LogStorageError,
     NoRoomToAppend,
     NoSpaceLeft,
-    OffsetOutOfRange,
     UnexpectedAppendOffset,
 )
-from partitions.log.opening import OpenRequest, inconsistent_topic_id, open_log
+from partitions.log.opening import OpenRequest, inconsistent_topic_id, newly_made, open_log
 from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata
+from partitions.log.producer_recovery import aborted_transaction
 from partitions.log.producer_state import BatchRange
-from partitions.log.reader import ReadResult, TimestampedOffset
+from partitions.log.readable import ReadableLog
 from partitions.log.record_checks import check_records, must_open, takes_no_time
 from partitions.log.segment import Segment
 from partitions.log.storage import LogStorage, is_disk_full
-from partitions.log.validation import CheckedBatches, Origin, check_follower_append, check_leader_append
+from partitions.log.transaction_offsets import CompletedTransaction
+from partitions.log.validation import (
+    CheckedBatches,
+    Origin,
+    PlacedHeader,
+    check_follower_append,
+    check_leader_append,
+    markers_in,
+)
 from partitions.ports import Halt, NowMs
+from partitions.records.markers import EndTransactionMarker
 from partitions.topic_partition import TopicPartition
 
+_NO_MARKERS: Final[Mapping[int, EndTransactionMarker]] = MappingProxyType({})
 
-class PartitionLog(CleanableLog):
+
+class PartitionLog(ReadableLog):
     """The segments of one partition, its leader epochs and its producers."""
 
     __slots__ = ()
@@ -63,7 +77,7 @@ class PartitionLog(CleanableLog):
 
         `recovery_point`, `log_start_offset` and `clean_offset` come from the data directory's
         checkpoints: what is below the first was flushed, what is below the last was compacted. With
-        `clean_shutdown` nothing is checked. `storage` is shared by the logs of one lane; without it the
+        `clean_shutdown` nothing is checked. `storage` is shared by the logs of one directory; without it the
         log has its own. Raises LogCorruptError (damage that no crash explains), InconsistentTopicId,
         LogStorageError.
         """
@@ -80,10 +94,42 @@ class PartitionLog(CleanableLog):
         shared = storage if storage is not None else LogStorage(disk, halt)
         try:
             opened = open_log(shared, request)
+        except LogError:
+            shared.release_folder(directory)
+            raise
         except OSError as error:
+            shared.release_folder(directory)
             kind = NoSpaceLeft if is_disk_full(error) else LogStorageError
-            raise kind(f"opening the log {directory} failed: {error}") from error
+            reason = f"opening the log {directory} failed: {error}"
+            shared.fail_if_broken(reason, error)
+            raise kind(reason) from error
         return cls(shared, topic_partition, request, opened, now_ms, owns_storage=storage is None)
+
+    @classmethod
+    def newly_made(
+        cls,
+        storage: LogStorage,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        topic_id: bytes,
+        epochs: Sequence[EpochEntry],
+        now_ms: NowMs,
+    ) -> PartitionLog:
+        """The empty log in a folder that `creation.make_folders` has just made; touches no file.
+
+        `epochs` are those that its checkpoint file holds.
+        """
+        request = OpenRequest(directory, config, now_ms(), 0, 0, True, topic_id)
+        return cls(
+            storage,
+            topic_partition,
+            request,
+            newly_made(storage, request, epochs),
+            now_ms,
+            owns_storage=False,
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -146,25 +192,22 @@ class PartitionLog(CleanableLog):
         """
         self._ensure_open()
         config = self.config
-        if isinstance(records, CheckedBatches):
-            checked = records
-        else:
-            view = records if isinstance(records, memoryview) else memoryview(records)
-            checked = check_leader_append(view, max_message_bytes=config.max_message_bytes, origin=origin)
-            if origin != "raft":
-                now_ms = self._now_ms()
-                if must_open(checked.batches, config, now_ms):
-                    checked = check_records(checked, config, now_ms)
+        checked = records if isinstance(records, CheckedBatches) else self._check(records, origin)
         view, batches, idempotent = checked
         latest = self.epochs.latest_epoch
         if len(view) > config.segment_bytes or (latest is not None and leader_epoch < latest):
             raise self._refusal(len(view), leader_epoch, latest)
+        markers = _NO_MARKERS
         if idempotent:
             if origin == "client":
                 duplicate = self.producer_state.find_duplicate(idempotent)
                 if duplicate is not None:
                     return self._duplicate(*duplicate, len(view))
-            self.producer_state.check(idempotent, sequences=origin == "client")
+                self.producer_state.check(idempotent, sequences=True)
+            else:
+                markers = markers_in(view, batches)
+                known = {batches[number][1]: marker for number, marker in markers.items()}
+                self.producer_state.check(idempotent, sequences=False, markers=known)
         append_time = NO_TIME
         if config.message_timestamp_type == LOG_APPEND_TIME:
             append_time = self._now_ms()
@@ -174,13 +217,9 @@ class PartitionLog(CleanableLog):
         self._write(stamped, len(view))
         if leader_epoch != latest and leader_epoch >= 0:
             self._epochs_dirty |= self.epochs.assign(leader_epoch, first_offset)
-        state = self.producer_state
         if idempotent:
-            offset = first_offset
-            for _, header in batches:
-                state.record(header, offset)
-                offset += header.last_offset_delta + 1
-        state.end_offset = stamped.next_offset
+            self._record_producers(batches, first_offset, markers)
+        self.producer_state.end_offset = stamped.next_offset
         return AppendInfo(
             first_offset,
             stamped.next_offset - 1,
@@ -191,6 +230,33 @@ class PartitionLog(CleanableLog):
             len(batches),
             len(view),
         )
+
+    def _check(self, records: Buffer, origin: Origin) -> CheckedBatches:
+        """What can be judged of the batches by themselves. Raises AppendError."""
+        config = self.config
+        view = records if isinstance(records, memoryview) else memoryview(records)
+        checked = check_leader_append(view, max_message_bytes=config.max_message_bytes, origin=origin)
+        if origin != "raft":
+            now_ms = self._now_ms()
+            if must_open(checked.batches, config, now_ms):
+                checked = check_records(checked, config, now_ms)
+        return checked
+
+    def _record_producers(
+        self, batches: Sequence[PlacedHeader], offset: int, markers: Mapping[int, EndTransactionMarker]
+    ) -> None:
+        """Takes note of batches that were written into the active segment, the first at `offset`."""
+        for number, (_, header) in enumerate(batches):
+            marker = markers.get(number) if markers else None
+            completed = self.producer_state.record(header, offset, marker)
+            if completed is not None:
+                self._note_completed(completed)
+            offset += header.last_offset_delta + 1
+
+    def _note_completed(self, completed: CompletedTransaction) -> None:
+        """The marker of this transaction was written into the active segment just now."""
+        if completed.is_aborted:
+            self._aborted.append(self._segments.active.base_offset, aborted_transaction(completed))
 
     def _refusal(self, size_bytes: int, leader_epoch: int, latest_epoch: int | None) -> AppendError:
         if size_bytes > self.config.segment_bytes:
@@ -226,8 +292,10 @@ class PartitionLog(CleanableLog):
         view = records if isinstance(records, memoryview) else memoryview(records)
         latest = self.epochs.latest_epoch
         batches = check_follower_append(view, log_end_offset=self.log_end_offset, latest_epoch=latest)
+        markers = markers_in(view, batches)
         first_offset = batches[0][1].base_offset if batches else self.log_end_offset
         newest = NO_TIME
+        number = 0
         for group in split_by_size(batches, self.config.segment_bytes):
             start = group[0][0]
             last = group[-1][1]
@@ -241,7 +309,11 @@ class PartitionLog(CleanableLog):
                 if epoch >= 0 and epoch != latest:
                     self._epochs_dirty |= self.epochs.assign(epoch, header.base_offset)
                     latest = epoch
-                self.producer_state.record(header, header.base_offset)
+                marker = markers.get(number) if markers else None
+                completed = self.producer_state.record(header, header.base_offset, marker)
+                if completed is not None:
+                    self._note_completed(completed)
+                number += 1
             self.producer_state.end_offset = last.next_offset
         return AppendInfo(
             first_offset,
@@ -262,7 +334,9 @@ class PartitionLog(CleanableLog):
             try:
                 active = self._roll()
             except OSError as error:
-                raise _append_error(f"no new segment could be made: {error}", error) from error
+                reason = f"no new segment could be made: {error}"
+                self._storage.fail_if_broken(reason, error)
+                raise _append_error(reason, error) from error
         if last_offset - active.base_offset > INT_MAX:
             raise UnexpectedAppendOffset(
                 f"the hole from offset {self.log_end_offset} to {last_offset} is too wide for a segment",
@@ -277,51 +351,15 @@ class PartitionLog(CleanableLog):
 
     def _undo_write(self, segment: Segment, size_bytes: int, error: OSError) -> NoReturn:
         """Cuts away what a failed write left, so that the disk may be full without being torn."""
-        if self._storage.file(segment.log_path).size() != size_bytes:
-            self._storage.truncate_durably(segment.log_path, size_bytes)
-        raise _append_error(f"writing to {segment.log_path} failed: {error}", error) from error
-
-    # ---- read
-
-    def read(
-        self, offset: int, max_bytes: int, *, up_to_offset: int, min_one_batch: bool = True
-    ) -> ReadResult:
-        """Whole batches from the one that holds `offset` on, as ranges of files (several segments).
-
-        Only records below `up_to_offset` (high watermark, or log end for a follower), at most
-        `max_bytes`; a first batch larger than that comes whole when `min_one_batch`. Raises
-        OffsetOutOfRange, LogCorruptError, LogStorageError.
-        """
-        self._ensure_open()
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        stop = min(up_to_offset, self.log_end_offset)
-        if offset >= stop:
-            return ReadResult((), 0, offset, offset)
         try:
-            return self._reader.read(
-                offset,
-                max_bytes,
-                stop=stop,
-                log_end_offset=self.log_end_offset,
-                min_one_batch=min_one_batch,
-            )
-        except OSError as error:
-            raise LogStorageError(f"reading the log {self.directory} failed: {error}") from error
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is >= `timestamp` (ms); None if all are older."""
-        self._ensure_open()
-        return self._reader.offset_for_timestamp(timestamp, log_start_offset=self.log_start_offset)
-
-    def offset_for_max_timestamp(self) -> TimestampedOffset | None:
-        """The first record that carries the log's largest timestamp; None in an empty log."""
-        self._ensure_open()
-        return self._reader.offset_for_max_timestamp(log_start_offset=self.log_start_offset)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """KIP-279: (largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+            is_torn = self._storage.file(segment.log_path).size() != size_bytes
+        except OSError:
+            is_torn = False  # a file that cannot even be opened was not written to
+        if is_torn:
+            self._storage.truncate_durably(segment.log_path, size_bytes)
+        reason = f"writing to {segment.log_path} failed: {error}"
+        self._storage.fail_if_broken(reason, error)
+        raise _append_error(reason, error) from error
 
 
 def _append_error(message: str, error: OSError) -> AppendError:

@@ -8,12 +8,14 @@ durable before it is used; what `recovery.py` promises about the content. Called
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
-from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
-from leader_epoch.epoch_cache import EpochCache
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
+from leader_epoch.epoch_cache import EpochCache, EpochEntry
 from partitions.log.cleaner.swap import recover_swaps
 from partitions.log.config import LogConfig
+from partitions.log.epoch_recovery import find_epochs
 from partitions.log.errors import InconsistentTopicId, LogCorruptError
 from partitions.log.partition_files import (
     PARTITION_METADATA,
@@ -25,6 +27,11 @@ from partitions.log.partition_files import (
     encode_partition_metadata,
     topic_id_text,
 )
+from partitions.log.producer_recovery import (
+    find_aborted_transactions,
+    load_producer_state,
+    rebuild_aborted_transactions,
+)
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.producer_state import ProducerState
 from partitions.log.recovery import (
@@ -32,12 +39,14 @@ from partitions.log.recovery import (
     RecoveryReport,
     base_offsets,
     find_segments,
-    load_producer_state,
     log_end_after_clean_shutdown,
 )
 from partitions.log.segment import Segment, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
+from partitions.log.transaction_index import AbortedTransactions
+
+UNBOUNDED: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,7 @@ class OpenedLog:
     producer_state: ProducerState
     snapshot_offset: int
     """Offset of the producer snapshot that was loaded, -1 without one."""
+    aborted: AbortedTransactions
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
@@ -105,6 +115,35 @@ def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:
         storage.sync_dir(directory)
         storage.sync_dir(directory.rpartition("/")[0])
     return opened
+
+
+def newly_made(storage: LogStorage, request: OpenRequest, epochs: Sequence[EpochEntry]) -> OpenedLog:
+    """The state of an empty log of which everything is durable; touches no file."""
+    segment = Segment(
+        storage,
+        request.directory,
+        0,
+        index_interval_bytes=request.config.index_interval_bytes,
+        now_ms=request.now_ms,
+    )
+    segment.reset()
+    segment.sealed = False
+    segments = SegmentList([segment])
+    return OpenedLog(
+        segments=segments,
+        epochs=EpochCache(epochs),
+        producer_state=ProducerState(0),
+        snapshot_offset=-1,
+        aborted=find_aborted_transactions(storage, request.directory, (), segments),
+        log_start_offset=0,
+        log_end_offset=0,
+        recovery_point=0,
+        topic_id=request.topic_id,
+        limits=None,
+        report=RecoveryReport(clean=True),
+        epochs_changed=False,
+        existed_cleanly=True,
+    )
 
 
 def _check_topic_id(storage: LogStorage, directory: str, expected: bytes | None) -> bytes | None:
@@ -167,6 +206,7 @@ def _create(
         epochs=EpochCache(),
         producer_state=ProducerState(start),
         snapshot_offset=-1,
+        aborted=find_aborted_transactions(storage, request.directory, names, segments),
         log_start_offset=start,
         log_end_offset=start,
         recovery_point=start,
@@ -188,31 +228,50 @@ def _open_existing(
         recovery_point = min(recovery_point, limits.recovery_point)
         log_start_offset = min(log_start_offset, limits.log_start_offset)
     recovery_point = max(recovery_point, segments.first.base_offset)
-    epochs = _load_epochs(storage, directory)
+    checked_from = segments[segments.position_for(recovery_point)].base_offset
+    epochs, rebuilt = find_epochs(
+        storage,
+        directory,
+        segments,
+        below_offset=UNBOUNDED if request.clean_shutdown else checked_from,
+    )
     known = epochs.entries
+    aborted = find_aborted_transactions(storage, directory, names, segments)
     if request.clean_shutdown:
         end = log_end_after_clean_shutdown(segments)
         report = RecoveryReport(clean=True)
         recovery_point = end
     else:
-        end, report = Recovery(storage, segments, epochs, recovery_point=recovery_point).run()
+        recovery = Recovery(storage, segments, epochs, recovery_point=recovery_point)
+        end, report = recovery.run()
+        rebuild_aborted_transactions(
+            storage,
+            directory,
+            segments,
+            aborted,
+            from_offset=recovery.first_offset,
+            end_offset=end,
+            has_markers=recovery.has_markers,
+        )
     start = min(max(log_start_offset, segments.first.base_offset), end)
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(segments.first.base_offset)
     producer_state, snapshot_offset = load_producer_state(storage, directory, names, segments, end)
     _remove_stray_snapshots(storage, directory, names, segments, end)
+    aborted.activate(segments.active.base_offset)
     return OpenedLog(
         segments=segments,
         epochs=epochs,
         producer_state=producer_state,
         snapshot_offset=snapshot_offset,
+        aborted=aborted,
         log_start_offset=start,
         log_end_offset=end,
         recovery_point=min(recovery_point, end),
         topic_id=None,
         limits=limits,
-        report=report,
-        epochs_changed=epochs.entries != known,
+        report=replace(report, epochs_rebuilt=rebuilt),
+        epochs_changed=epochs.entries != known or rebuilt is not None,
         existed_cleanly=report.clean,
     )
 
@@ -225,17 +284,6 @@ def _truncation_limits(storage: LogStorage, directory: str) -> TruncationCheckpo
     try:
         return decode_truncation_checkpoint(content)
     except PartitionFileError as error:
-        raise LogCorruptError(path, 0, str(error)) from error
-
-
-def _load_epochs(storage: LogStorage, directory: str) -> EpochCache:
-    path = f"{directory}/{CHECKPOINT_FILE_NAME}"
-    content = storage.read_optional(path)
-    if content is None:
-        return EpochCache()
-    try:
-        return EpochCache(decode_checkpoint(content))
-    except EpochCheckpointError as error:
         raise LogCorruptError(path, 0, str(error)) from error
 
 

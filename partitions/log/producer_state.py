@@ -5,22 +5,30 @@ batch with a known range is a duplicate and answered with its old offset; a gap 
 epoch is fenced; a new epoch starts at sequence 0. A producer that the log does not know (its
 records are gone, or it idled too long) may go on with any sequence, as in Kafka since 2.5. The
 state follows from the log's batches alone, so that followers and a restarted replica agree with
-the leader; `producer_snapshot` keeps it in files.
+the leader; `producer_snapshot` keeps it in files. A transactional batch opens its producer's transaction
+here, and a marker ends it; a marker of an older producer or coordinator epoch is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from partitions.log.errors import AppendError
+from partitions.log.transaction_offsets import CompletedTransaction, TransactionOffsets
 from partitions.records.batch import BatchHeader
 from partitions.records.header import MAX_SEQUENCE, NO_SEQUENCE
+from partitions.records.markers import EndTransactionMarker
 
 BATCHES_RETAINED: Final = 5
 """As many as a producer may have in flight (max.in.flight.requests.per.connection)."""
 NO_PRODUCER_EPOCH: Final = -1
+NO_COORDINATOR_EPOCH: Final = -1
 NO_OFFSET: Final = -1
+
+
+NO_MARKERS: Final[Mapping[BatchHeader, EndTransactionMarker]] = MappingProxyType({})
 
 
 class BatchRange(NamedTuple):
@@ -54,7 +62,8 @@ class ProducerEntry:
         self.batches: list[BatchRange] = []
         """Oldest first, all of `epoch`."""
         self.last_timestamp = -1
-        self.coordinator_epoch = -1
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        """Of the newest marker, -1 before the first one."""
         self.transaction_first_offset = NO_OFFSET
         """First offset of the open transaction, -1 if none is open."""
 
@@ -75,14 +84,18 @@ class ProducerEntry:
                     return known
         return None
 
-    def record(self, header: BatchHeader, first_offset: int) -> None:
-        """Takes note of a batch that is in the log from `first_offset` on."""
+    def record(
+        self, header: BatchHeader, first_offset: int, marker: EndTransactionMarker | None = None
+    ) -> None:
+        """Takes note of a batch that is in the log from `first_offset` on; `marker` is what it says, if it is one."""
         if header.producer_epoch != self.epoch:
             self.epoch = header.producer_epoch
             self.batches = []
         self.last_timestamp = header.max_timestamp
         if header.is_control:
             self.transaction_first_offset = NO_OFFSET
+            if marker is not None:
+                self.coordinator_epoch = marker.coordinator_epoch
             return
         if header.is_transactional and self.transaction_first_offset == NO_OFFSET:
             self.transaction_first_offset = first_offset
@@ -106,10 +119,11 @@ class ProducerEntry:
 class ProducerState:
     """All producers of one log, up to `end_offset`."""
 
-    __slots__ = ("end_offset", "producers")
+    __slots__ = ("end_offset", "producers", "transactions")
 
     def __init__(self, end_offset: int = 0) -> None:
         self.producers: dict[int, ProducerEntry] = {}
+        self.transactions = TransactionOffsets()
         self.end_offset = end_offset
         """The offset up to which batches have been recorded."""
 
@@ -133,11 +147,18 @@ class ProducerState:
             )
         return known[0], known[-1]
 
-    def check(self, headers: Sequence[BatchHeader], *, sequences: bool) -> None:
+    def check(
+        self,
+        headers: Sequence[BatchHeader],
+        *,
+        sequences: bool,
+        markers: Mapping[BatchHeader, EndTransactionMarker] = NO_MARKERS,
+    ) -> None:
         """Whether these batches, in this order, may be appended next. Changes nothing.
 
-        `sequences` is False for batches of a coordinator, which have epochs only. Raises AppendError
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
+        `sequences` is False for batches of a coordinator, which have epochs only; `markers` are those among
+        them. Raises AppendError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE or
+        TRANSACTION_COORDINATOR_FENCED.
         """
         ahead: dict[int, ProducerEntry] | None = {} if len(headers) > 1 else None
         for header in headers:
@@ -151,6 +172,8 @@ class ProducerState:
                 _check_epoch(entry, header)
                 if sequences:
                     _check_sequence(entry, header)
+                elif markers:
+                    _check_coordinator(entry, header, markers.get(header))
                 if entry.transaction_first_offset != NO_OFFSET and not header.is_transactional:
                     raise AppendError(
                         "INVALID_TXN_STATE",
@@ -158,18 +181,47 @@ class ProducerState:
                     )
             if ahead is not None:
                 following = entry.copy() if entry is not None else ProducerEntry()
-                following.record(header, 0)
+                following.record(header, 0, markers.get(header))
                 ahead[producer_id] = following
 
-    def record(self, header: BatchHeader, first_offset: int) -> None:
-        """Takes note of a batch that is in the log from `first_offset` on."""
-        if header.producer_id >= 0:
-            entry = self.producers.get(header.producer_id)
-            if entry is None:
-                if header.is_control and header.record_count == 0:
-                    return
-                entry = self.producers[header.producer_id] = ProducerEntry()
-            entry.record(header, first_offset)
+    def record(
+        self, header: BatchHeader, first_offset: int, marker: EndTransactionMarker | None = None
+    ) -> CompletedTransaction | None:
+        """Takes note of a batch that is in the log from `first_offset` on; `marker` is what it says, if it is one.
+
+        Returns the transaction that ended with it. A marker of a transaction without records here ends none.
+        """
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return None
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            if header.is_control and header.record_count == 0:
+                return None
+            entry = self.producers[producer_id] = ProducerEntry()
+        before = entry.transaction_first_offset
+        entry.record(header, first_offset, marker)
+        if entry.transaction_first_offset == before:
+            return None
+        if before == NO_OFFSET:
+            self.transactions.begin(first_offset)
+            return None
+        stable = self.transactions.end(before, first_offset)
+        is_aborted = marker is not None and marker.is_abort
+        return CompletedTransaction(producer_id, before, first_offset, is_aborted, stable)
+
+    def restore(self, producers: dict[int, ProducerEntry], end_offset: int) -> None:
+        """Takes over what a snapshot at `end_offset` holds."""
+        self.producers = producers
+        self.end_offset = end_offset
+        self.transactions = TransactionOffsets()
+        self.transactions.restore(
+            [
+                entry.transaction_first_offset
+                for entry in producers.values()
+                if entry.transaction_first_offset != NO_OFFSET
+            ]
+        )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers that were idle for `expiration_ms` and have no open transaction."""
@@ -184,6 +236,7 @@ class ProducerState:
 
     def clear(self, end_offset: int) -> None:
         self.producers.clear()
+        self.transactions = TransactionOffsets()
         self.end_offset = end_offset
 
 
@@ -193,6 +246,17 @@ def _check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
             "INVALID_PRODUCER_EPOCH",
             f"epoch {header.producer_epoch} of producer {header.producer_id} is older than {entry.epoch},"
             " the last one seen",
+        )
+
+
+def _check_coordinator(
+    entry: ProducerEntry, header: BatchHeader, marker: EndTransactionMarker | None
+) -> None:
+    if marker is not None and marker.coordinator_epoch < entry.coordinator_epoch:
+        raise AppendError(
+            "TRANSACTION_COORDINATOR_FENCED",
+            f"a coordinator of epoch {marker.coordinator_epoch} ended a transaction of producer"
+            f" {header.producer_id}, and one of epoch {entry.coordinator_epoch} has taken over since",
         )
 
 

@@ -1,9 +1,9 @@
 """Reading a log: from an offset to ranges of files, and from a time to an offset.
 
 Guarantees: a read hands out whole batches only, starts with the batch that holds the offset, and
-holds no record at or above the limit given; data itself is not read, only the few headers between
-an index entry and the boundaries looked for. The log owns one reader; whoever serves fetches calls
-it through `PartitionLog`.
+holds no record at or above the limit given. Data that this process wrote or has checked is not read, only
+the few headers between an index entry and the boundaries looked for; the rest is checked first. The log
+owns one reader; whoever serves fetches calls it through `PartitionLog`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from partitions.disk import FileSlice
-from partitions.log.scan import walk
+from partitions.log.scan import SEEK_CHUNK_BYTES, walk
 from partitions.log.segment import NO_TIMESTAMP, Segment
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
+from partitions.log.verification import Verification, Wanted
 from partitions.records.batch import BatchHeader, CorruptBatchError, decode_records
 
 _MEMO_ENTRIES: Final = 64
@@ -46,16 +47,19 @@ class TimestampedOffset(NamedTuple):
 class LogReader:
     """Position lookups over a log's segments, with a small memory for boundaries just seen."""
 
-    __slots__ = ("_boundaries", "_segments", "_storage")
+    __slots__ = ("_boundaries", "_segments", "_storage", "verification")
 
-    def __init__(self, storage: LogStorage, segments: SegmentList) -> None:
+    def __init__(self, storage: LogStorage, segments: SegmentList, verification: Verification) -> None:
         self._storage = storage
         self._segments = segments
+        self.verification = verification
+        """Which bytes may be handed out unread."""
         self._boundaries: dict[int, tuple[int, int]] = {}
 
     def forget(self) -> None:
         """Positions may have changed (truncation, deletion)."""
         self._boundaries.clear()
+        self.verification.forget()
 
     def read(
         self, offset: int, max_bytes: int, *, stop: int, log_end_offset: int, min_one_batch: bool
@@ -63,7 +67,8 @@ class LogReader:
         """Batches from the one holding `offset` on, all records below `stop`, at most `max_bytes`.
 
         Log start <= `offset` < `stop` <= log end. The first batch is taken whole even if it is
-        larger, when `min_one_batch`. Raises LogCorruptError, OSError.
+        larger, when `min_one_batch`. Fewer where much would have to be checked first. Raises
+        BatchDamaged, LogCorruptError (or an index misleads: see `mend_index`), OSError.
         """
         segments = self._segments
         number = segments.position_for(offset)
@@ -85,7 +90,13 @@ class LogReader:
                 first_whole = min_one_batch and not slices
                 end, end_offset = self._cut(segment, position, left, first_whole=first_whole)
             if end > position:
-                slices.append(self._storage.file(segment.log_path).slice(position, end - position))
+                file = self._storage.file(segment.log_path)
+                limit = log_end_offset if next_base is None else next_base
+                wanted = Wanted(position, end, max(offset, segment.base_offset), limit)
+                checked = self.verification.checked(segment, file, wanted)
+                if checked.next_offset is not None:
+                    full, end, end_offset = True, checked.end, checked.next_offset
+                slices.append(file.slice(position, end - position))
                 left -= end - position
                 next_offset = end_offset
             if full or next_base is None or next_base >= stop:
@@ -98,6 +109,19 @@ class LogReader:
             return ReadResult((), 0, offset, offset)
         self._remember(next_offset, segment, end)
         return ReadResult(tuple(slices), max_bytes - left, start_offset, next_offset)
+
+    def mend_index(self, path: str) -> None:
+        """Rebuilds the indexes of a segment in which a read found something that cannot be.
+
+        Reads all of its headers. Raises LogCorruptError if they are what is wrong, OSError.
+        """
+        self.forget()
+        for segment in self._segments:
+            if segment.log_path == path:
+                segment.rebuild()
+                segment.rewrite_indexes()
+                if segment.sealed:
+                    segment.unload_indexes()
 
     def _start(self, segment: Segment, offset: int) -> tuple[int, int]:
         """Position and base offset of the first batch that reaches `offset`; the segment's end if none."""
@@ -128,25 +152,29 @@ class LogReader:
 
     def offset_for_timestamp(self, timestamp: int, *, log_start_offset: int) -> TimestampedOffset | None:
         """The first record at or after `log_start_offset` whose timestamp is >= `timestamp` (ms)."""
-        for segment in self._segments.from_offset(log_start_offset):
-            if segment.max_timestamp < timestamp:
-                continue
-            floor = segment.time_index.floor(timestamp)
-            start = 0 if floor is None else segment.offset_index.floor(floor)
+        segments = self._segments
+        number = segments.first_reaching(timestamp, segments.position_for(log_start_offset))
+        while number is not None:
+            segment = segments[number]
             file = self._storage.file(segment.log_path)
-            for position, header in walk(file, start, segment.size_bytes):
+            start = segment.locate_time(timestamp)
+            for position, header in walk(file, start, segment.size_bytes, first_read_bytes=SEEK_CHUNK_BYTES):
                 if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
                     continue
                 found = self._first_record(segment, position, header, timestamp, log_start_offset)
                 if found is not None:
                     return found
+            number = segments.first_reaching(timestamp, number + 1)
         return None
 
     def offset_for_max_timestamp(self, *, log_start_offset: int) -> TimestampedOffset | None:
         """The first record that carries the largest timestamp of the log."""
-        newest = NO_TIMESTAMP
-        for segment in self._segments.from_offset(log_start_offset):
-            newest = max(newest, segment.max_timestamp)
+        segments = self._segments
+        first = segments.position_for(log_start_offset)
+        if first == 0:
+            newest = segments.newest_timestamp(len(segments) - 1)
+        else:
+            newest = max(segment.max_timestamp for segment in segments.from_offset(log_start_offset))
         if newest == NO_TIMESTAMP:
             return None
         found = self.offset_for_timestamp(newest, log_start_offset=log_start_offset)

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from partitions.log.config import CREATE_TIME, LONG_MAX, LONG_MIN, PRODUCER_CODEC, UNCOMPRESSED, LogConfig
+from partitions.log.config import CREATE_TIME, PRODUCER_CODEC, UNCOMPRESSED, LogConfig
+from partitions.log.config_values import LONG_MAX, LONG_MIN
 from partitions.log.errors import AppendError, InvalidRecords, RecordError
 from partitions.log.validation import CheckedBatches, PlacedHeader
 from partitions.records.batch import (

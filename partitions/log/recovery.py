@@ -14,9 +14,7 @@ from dataclasses import dataclass
 
 from leader_epoch.epoch_cache import EpochCache
 from partitions.log.errors import LogCorruptError
-from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotFormatError, decode_snapshot
-from partitions.log.producer_state import ProducerState
-from partitions.log.scan import Damage, walk, walk_checked
+from partitions.log.scan import Damage, walk_checked
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
@@ -35,6 +33,13 @@ class RecoveryReport:
     removed_segments: int = 0
     reason: str | None = None
     """Why the tail was cut; None if it was not."""
+    epochs_rebuilt: str | None = None
+    """Why the leader epochs were taken from the batches; None if their file holds them."""
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether something was cut or rebuilt of which an operator should know."""
+        return self.reason is not None or self.epochs_rebuilt is not None
 
 
 def base_offsets(names: Sequence[str], suffix: str) -> list[int]:
@@ -80,6 +85,10 @@ class Recovery:
         self._expected = segments[self._first].base_offset
         """The offset that comes next, or a later one."""
         self._checked_bytes = 0
+        self.first_offset = self._expected
+        """Where the segments begin that are checked."""
+        self.has_markers = False
+        """Whether control batches of producers were met in them."""
 
     def run(self) -> tuple[int, RecoveryReport]:
         """Checks, cuts and rebuilds. Returns the log end offset. Raises LogCorruptError, OSError."""
@@ -93,6 +102,8 @@ class Recovery:
             if damage is not None:
                 return self._cut_tail(number, segment, damage)
             number += 1
+            if number < len(self._segments):
+                segment.seal()  # its indexes leave memory before those of the next one fill it
         active = self._segments.active
         # A log without any record is one whose files somebody removed, to have them copied again.
         if self._expected < self._recovery_point and active.size_bytes:
@@ -120,6 +131,7 @@ class Recovery:
             if epoch >= 0 and epoch != self._epochs.latest_epoch:
                 self._epochs.assign(epoch, header.base_offset)
             segment.index(((header.last_offset, header.size_bytes, header.max_timestamp),))
+            self.has_markers |= header.is_control and header.has_producer_id
             self._expected = header.next_offset
         segment.rewrite_indexes()
         return None
@@ -171,54 +183,7 @@ class Recovery:
         return removed, removed_bytes
 
     def _finish(self, report: RecoveryReport) -> tuple[int, RecoveryReport]:
-        for number in range(self._first, len(self._segments) - 1):
-            self._segments[number].persist_indexes(final=True)
         self._segments.active.unseal()
         if report.removed_segments:
             self._storage.sync_dir(self._segments.active.log_path.rpartition("/")[0])
         return self._expected, report
-
-
-def load_producer_state(
-    storage: LogStorage, directory: str, names: Sequence[str], segments: SegmentList, log_end_offset: int
-) -> tuple[ProducerState, int]:
-    """The state at the log's end: the newest sound snapshot, and the batches after it.
-
-    Snapshots beyond the log's end tell of records that are gone: they are removed, durably, lest one
-    comes back when the log has grown past it again. Damaged ones go as well. One from below the
-    first segment is of no use: between the two, batches are missing, and a producer that seems to
-    have skipped sequences is worse off than one that is not known. Also returns the offset of the
-    snapshot that was taken, -1 if there was none.
-    """
-    state = ProducerState(segments.first.base_offset)
-    snapshot_offset = -1
-    snapshots = base_offsets(names, SNAPSHOT_SUFFIX)
-    beyond = [offset for offset in snapshots if offset > log_end_offset]
-    for offset in beyond:
-        storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    if beyond:
-        storage.sync_dir(directory)
-    for offset in reversed(snapshots[: len(snapshots) - len(beyond)]):
-        if offset < segments.first.base_offset:
-            break
-        path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
-        try:
-            state.producers = decode_snapshot(storage.disk.read_bytes(path))
-        except SnapshotFormatError:
-            storage.remove(path)
-            continue
-        state.end_offset = snapshot_offset = offset
-        break
-    replay(storage, segments, state, log_end_offset)
-    return state, snapshot_offset
-
-
-def replay(storage: LogStorage, segments: SegmentList, state: ProducerState, log_end_offset: int) -> None:
-    """Records the batches from the state's end offset up to the log's end."""
-    start_offset = state.end_offset
-    if start_offset < log_end_offset:
-        for segment in segments.from_offset(start_offset):
-            start = segment.locate(start_offset).position if start_offset > segment.base_offset else 0
-            for _, header in walk(storage.file(segment.log_path), start, segment.size_bytes):
-                state.record(header, header.base_offset)
-    state.end_offset = log_end_offset

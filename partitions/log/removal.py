@@ -23,6 +23,7 @@ class DelayedRemovals:
         self._executor = executor
         self._now_ms = now_ms
         self._waiting: list[tuple[int, str, bool]] = []
+        self._given_up: tuple[str, ...] = ()
 
     @property
     def waiting_count(self) -> int:
@@ -37,16 +38,30 @@ class DelayedRemovals:
         """A folder with all that is in it, to be removed after `delay_ms`."""
         heappush(self._waiting, (self._now_ms() + delay_ms, path, True))
 
+    def forget_under(self, folder: str) -> None:
+        """Leaves alone what waits in a directory that failed; the next start that can use it removes it."""
+        self._given_up += (folder + "/",)
+
     async def remove_due(self) -> None:
-        """Removes what has waited long enough. Raises LogStorageError; the next call tries again."""
+        """Removes what has waited long enough. Raises the first LogStorageError; the next call tries again."""
         now_ms = self._now_ms()
+        failed: list[tuple[int, str, bool]] = []
+        failure: LogStorageError | None = None
         while self._waiting and self._waiting[0][0] <= now_ms:
             entry = heappop(self._waiting)
             _, path, is_folder = entry
+            if path.startswith(self._given_up):
+                continue
             try:
                 await self._executor.run(self._disk.remove_tree if is_folder else self._disk.remove, path)
             except FileNotFoundError:
                 continue  # it went with its folder
             except OSError as error:
-                heappush(self._waiting, entry)
-                raise LogStorageError(f"removing {path} failed: {error}") from error
+                failed.append(entry)
+                if failure is None:
+                    failure = LogStorageError(f"removing {path} failed: {error}")
+                    failure.__cause__ = error
+        for entry in failed:
+            heappush(self._waiting, entry)
+        if failure is not None:
+            raise failure

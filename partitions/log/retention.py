@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from partitions.log.log import PartitionLog
 from partitions.log.removal import DelayedRemovals
-from partitions.log.storage import LogStorage
 from partitions.ports import Executor, NowMs
 from partitions.topic_partition import TopicPartition
 
@@ -23,7 +22,6 @@ class Retention:
     def __init__(
         self,
         logs: Mapping[TopicPartition, PartitionLog],
-        storage: LogStorage,
         executor: Executor,
         removals: DelayedRemovals,
         *,
@@ -32,7 +30,6 @@ class Retention:
         producer_expiration_ms: int,
     ) -> None:
         self._logs = logs
-        self._storage = storage
         self._executor = executor
         self._removals = removals
         self._flush = flush
@@ -75,7 +72,7 @@ class Retention:
                 if log.is_closed or not (log.has_obsolete_segments and log.may_set_aside):
                     break  # it went on changing meanwhile: the next round comes back
             paths = log.set_aside_first_segment()
-            await self._storage.sync_dir_beside(self._executor, log.directory)
+            await log.storage.sync_dir_beside(self._executor, log.directory)
             self._removals.add_files(paths, log.config.file_delete_delay_ms)
             count += 1
         return count

@@ -26,9 +26,9 @@ from partitions.records.batch import (
 _PEEK: Final = struct.Struct(">qi11xi")
 """Base offset, batch length and last offset delta of a batch, and nothing else of its header."""
 _MIN_BATCH_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
-_SEEK_CHUNK_BYTES: Final = 8 * 1024
+SEEK_CHUNK_BYTES: Final = 8 * 1024
 """Two index intervals: a seek from an index entry mostly ends within one read."""
-_WALK_CHUNK_BYTES: Final = 64 * 1024
+WALK_CHUNK_BYTES: Final = 64 * 1024
 _CHECK_CHUNK_BYTES: Final = 1024 * 1024
 
 
@@ -53,7 +53,7 @@ def seek(
     passed. Raises LogCorruptError.
     """
     while position < end:
-        chunk = file.read(position, min(_SEEK_CHUNK_BYTES, end - position))
+        chunk = file.read(position, min(SEEK_CHUNK_BYTES, end - position))
         available = len(chunk) - _PEEK.size
         at = 0
         while at <= available:
@@ -71,9 +71,14 @@ def seek(
     return Stop(position, passed_offset, 0, passed_offset)
 
 
-def walk(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every batch from `position` to `end`. Raises LogCorruptError."""
-    chunk_bytes = _WALK_CHUNK_BYTES
+def walk(
+    file: File, position: int, end: int, *, first_read_bytes: int = WALK_CHUNK_BYTES
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch from `position` to `end`. Raises LogCorruptError.
+
+    Whoever expects to stop soon, because an index led here, gives a smaller `first_read_bytes`.
+    """
+    chunk_bytes = first_read_bytes
     while position < end:
         chunk = file.read(position, min(chunk_bytes, end - position))
         at = 0
@@ -89,7 +94,7 @@ def walk(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader
         if at == 0:
             raise LogCorruptError(file.path, position, f"{end - position} bytes are no batch")
         # Batches beyond the chunk's size: from now on read no more of them than the header.
-        chunk_bytes = HEADER_BYTES if at > _WALK_CHUNK_BYTES else _WALK_CHUNK_BYTES
+        chunk_bytes = HEADER_BYTES if at > WALK_CHUNK_BYTES else WALK_CHUNK_BYTES
         position += at
 
 

@@ -11,17 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, TypeAlias
+from zlib import crc32
 
 from partitions.disk import Buffer
-from partitions.log.config import INT_MAX, LogConfig
-from partitions.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from partitions.log.config import LogConfig
+from partitions.log.config_values import INT_MAX
+from partitions.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndexView, TimeIndexView
 from partitions.log.scan import Stop, seek, walk
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 from partitions.log.storage import LogStorage
 from partitions.ports import NowMs
 
+__all__ = [
+    "INDEX_SUFFIX",
+    "LOG_SUFFIX",
+    "NO_TIMESTAMP",
+    "TIME_INDEX_SUFFIX",
+    "Placed",
+    "Segment",
+    "file_name",
+]
+
 LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIX: Final = ".index"
-TIME_INDEX_SUFFIX: Final = ".timeindex"
 _UNKNOWN: Final = -1
 NO_TIMESTAMP: Final = -1
 
@@ -41,16 +52,13 @@ class Segment:
     __slots__ = (
         "_bytes_since_index",
         "_first_timestamp",
+        "_indexes",
         "_max_timestamp",
         "_max_timestamp_offset",
-        "_offset_index",
         "_size_bytes",
-        "_stem",
         "_storage",
-        "_time_index",
         "base_offset",
         "created_ms",
-        "has_unsynced_indexes",
         "index_interval_bytes",
         "log_path",
         "sealed",
@@ -61,27 +69,23 @@ class Segment:
     ) -> None:
         self._storage = storage
         self.base_offset = base_offset
-        self._stem = f"{directory}/{file_name(base_offset, '')}"
-        self.log_path = self._stem + LOG_SUFFIX
+        stem = f"{directory}/{file_name(base_offset, '')}"
+        self.log_path = stem + LOG_SUFFIX
         """The data file; has another suffix while the cleaner puts it in the place of older ones."""
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = now_ms
         self.sealed = True
-        self.has_unsynced_indexes = False
         self._size_bytes = _UNKNOWN
         self._first_timestamp: int | None = None
         self._max_timestamp: int | None = None
         self._max_timestamp_offset = _UNKNOWN
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
+        self._indexes = SegmentIndexes(storage, stem)
         self._bytes_since_index = 0
 
     def create_files(self) -> None:
         """Makes this a new empty segment with its files, ready for appends. Raises OSError."""
         self._storage.create_empty(self.log_path)
-        for path in self.index_paths:
-            self._storage.create_empty(path)
-            self._storage.release(path)
+        self._indexes.create_files()
         self.reset()
         self.sealed = False
 
@@ -91,14 +95,13 @@ class Segment:
         self._first_timestamp = None
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset
-        self._offset_index = OffsetIndex()
-        self._time_index = TimeIndex()
+        self._indexes.begin()
         self._bytes_since_index = 0
 
     @property
     def index_paths(self) -> tuple[str, str]:
         """The offset index's and the time index's file."""
-        return self._stem + INDEX_SUFFIX, self._stem + TIME_INDEX_SUFFIX
+        return self._indexes.paths
 
     @property
     def size_bytes(self) -> int:
@@ -142,20 +145,31 @@ class Segment:
         size = self._size_bytes
         if size == 0:
             return False
-        assert self._offset_index is not None
-        assert self._time_index is not None
-        started = self.first_timestamp
+        growing = self._indexes.growing
+        assert growing is not None
+        started = self._first_timestamp
+        if started is None:
+            started = self.first_timestamp
         if started >= 0:
             age_ms = max_timestamp - started
         else:  # batches without timestamps: by the clock
             age_ms = now_ms() - self.created_ms
         return (
             size + size_bytes > config.segment_bytes
-            or age_ms > config.max_segment_ms
+            or (age_ms > config.earliest_roll_ms and age_ms > self._roll_age_ms(config))
             or last_offset - self.base_offset > INT_MAX
-            or (len(self._offset_index) + 1) * OFFSET_ENTRY_BYTES > config.index_size_max_bytes
-            or (len(self._time_index) + 1) * TIME_ENTRY_BYTES > config.index_size_max_bytes
+            or len(growing[0].data) + OFFSET_ENTRY_BYTES > config.index_size_max_bytes
+            or len(growing[1].data) + TIME_ENTRY_BYTES > config.index_size_max_bytes
         )
+
+    def _roll_age_ms(self, config: LogConfig) -> int:
+        """The age at which this very segment is closed: segment.ms less a part of segment.jitter.ms.
+
+        Which part its path decides, so that segments of many partitions that were begun at one time are
+        not all closed at one time, and the same segment always at the same.
+        """
+        jitter_ms = config.max_segment_ms - config.earliest_roll_ms
+        return config.max_segment_ms - crc32(self.log_path.encode()) % (jitter_ms + 1)
 
     @property
     def first_timestamp(self) -> int:
@@ -180,10 +194,10 @@ class Segment:
 
     def index(self, batches: Sequence[Placed]) -> None:
         """Takes note of batches that are in the file from `size_bytes` on."""
-        offset_index, time_index = self._offset_index, self._time_index
-        assert offset_index is not None
-        assert time_index is not None
+        growing = self._indexes.growing
+        assert growing is not None
         assert self._max_timestamp is not None
+        offset_index, time_index = growing
         position = self._size_bytes
         since = self._bytes_since_index
         if position == 0 and batches:
@@ -204,44 +218,44 @@ class Segment:
     # ---- reading
 
     @property
-    def offset_index(self) -> OffsetIndex:
-        """The offset index, loaded or rebuilt if need be."""
-        if self._offset_index is None:
+    def offset_index(self) -> OffsetIndexView:
+        """The offset index, mapped or rebuilt if need be. Raises LogCorruptError, OSError."""
+        indexes = self._indexes
+        if indexes.offsets is None:
             self._load_indexes()
-            assert self._offset_index is not None
+            assert indexes.offsets is not None
         elif self.sealed:
             self._storage.index_used(self.log_path, self)
-        return self._offset_index
+        return indexes.offsets
 
     @property
-    def time_index(self) -> TimeIndex:
-        """The time index, loaded or rebuilt if need be."""
-        if self._time_index is None:
+    def time_index(self) -> TimeIndexView:
+        """The time index, mapped or rebuilt if need be. Raises LogCorruptError, OSError."""
+        indexes = self._indexes
+        if indexes.times is None:
             self._load_indexes()
-            assert self._time_index is not None
-        return self._time_index
+            assert indexes.times is not None
+        return indexes.times
 
     def unload_indexes(self) -> None:
-        """Gives the memory back; a sealed segment's indexes are in their files."""
+        """Gives memory and mappings back; a sealed segment's indexes are in their files."""
         if self.sealed:
-            self._offset_index = self._time_index = None
+            self._indexes.forget()
 
     def _load_indexes(self) -> None:
-        offset_path, time_path = self.index_paths
-        offset_index = OffsetIndex.decode(self._storage.read_optional(offset_path) or b"")
-        time_index = TimeIndex.decode(self._storage.read_optional(time_path) or b"")
-        if offset_index is None or time_index is None or not self._plausible(offset_index, time_index):
+        indexes = self._indexes
+        if not (indexes.map_files() and self._is_plausible()):
             self.rebuild()
-            self.persist_indexes()
-        else:
-            self._offset_index, self._time_index = offset_index, time_index
-            self._bytes_since_index = self.size_bytes - offset_index.last_position
+            indexes.rewrite()
         if self.sealed:
             self._storage.index_used(self.log_path, self)
 
-    def _plausible(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
+    def _is_plausible(self) -> bool:
         """What can be told without reading data: does the newest entry lie inside the file, and is
         an index there at all where the data needs one? A closed segment has its final time entry."""
+        offset_index, time_index = self._indexes.offsets, self._indexes.times
+        assert offset_index is not None
+        assert time_index is not None
         if self.size_bytes and time_index.last is None:
             return False
         if len(offset_index):
@@ -272,15 +286,27 @@ class Segment:
 
         Starts at a batch that lies wholly below, so that `passed_offset` is always right.
         """
-        return self.seek(self.offset_index.floor(offset - 1 - self.base_offset), stop_offset=offset)
+        start = self.offset_index.floor(offset - 1 - self.base_offset)
+        found = self.seek(start, stop_offset=offset)
+        if start and found.position == start:
+            # The entry's batch lies below, by the entry's own offset: so the entry is wrong.
+            self.rebuild()
+            self._indexes.rewrite()
+            found = self.seek(0, stop_offset=offset)
+        return found
+
+    def locate_time(self, timestamp: int) -> int:
+        """Position of a batch before which every record is older than `timestamp` (ms)."""
+        floor = self.time_index.floor(timestamp)
+        return 0 if floor is None else self.offset_index.floor(floor)
 
     # ---- sealing, cutting, deleting
 
     def _append_final_time_entry(self) -> None:
-        assert self._time_index is not None
-        assert self._max_timestamp is not None
-        if self._size_bytes:
-            self._time_index.append(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
+        growing = self._indexes.growing
+        if growing is not None and self._size_bytes:
+            assert self._max_timestamp is not None
+            growing[1].append(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
 
     def persist_indexes(self, *, final: bool = False) -> None:
         """Writes the entries that are not in the files yet. Raises OSError.
@@ -288,84 +314,54 @@ class Segment:
         `final` adds the time index's last word, by which the largest timestamp is known at the next
         start without reading data: done when the segment is sealed or closed.
         """
-        if self._offset_index is None or self._time_index is None:
-            return
         if final:
             self._append_final_time_entry()
-        for path, index, entry_bytes in (
-            (self.index_paths[0], self._offset_index, OFFSET_ENTRY_BYTES),
-            (self.index_paths[1], self._time_index, TIME_ENTRY_BYTES),
-        ):
-            if len(index) == index.persisted:
-                continue
-            file = self._storage.disk.open(path, create=True)
-            try:
-                if file.size() > index.persisted * entry_bytes:
-                    file.truncate(index.persisted * entry_bytes)
-                file.write_at(index.persisted * entry_bytes, index.encode_from(index.persisted))
-            finally:
-                file.close()
-            index.persisted = len(index)
-            self.has_unsynced_indexes = True
+        self._indexes.persist()
 
     def sync_indexes(self) -> None:
         """Makes the index files durable, or halts the node."""
-        if not self.has_unsynced_indexes:
-            return
-        for path in self.index_paths:
-            file = self._storage.disk.open(path, create=True)
-            try:
-                self._storage.sync(file)
-            finally:
-                file.close()
-        self.has_unsynced_indexes = False
+        self._indexes.sync()
 
     def take_indexes(self) -> tuple[bytes, bytes]:
         """Whole offset and time index of a segment that is complete, for its files, which the caller writes."""
-        assert self._offset_index is not None
-        assert self._time_index is not None
         self._append_final_time_entry()
-        self._offset_index.persisted, self._time_index.persisted = (
-            len(self._offset_index),
-            len(self._time_index),
-        )
-        return self._offset_index.encode_from(0), self._time_index.encode_from(0)
+        return self._indexes.take()
 
     def rewrite_indexes(self) -> None:
         """Writes the indexes anew after a rebuild, over whatever the files hold. Raises OSError."""
-        assert self._offset_index is not None
-        assert self._time_index is not None
-        self._offset_index.persisted = self._time_index.persisted = 0
-        for path in self.index_paths:
-            self._cut_index_file(path, 0)
-        self.persist_indexes()
+        self._indexes.rewrite()
 
     def seal(self) -> None:
-        """No more appends: indexes go to their files. Raises OSError (and stays unsealed)."""
+        """No more appends: indexes go to their files, and are mapped when one is needed.
+
+        Raises OSError (and stays unsealed).
+        """
         self.persist_indexes(final=True)
         self.sealed = True
-        self._storage.index_used(self.log_path, self)
+        self.unload_indexes()
 
     def unseal(self) -> None:
         """Becomes the active segment again: indexes are loaded and stay in memory."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
-        if self._offset_index is None or self._time_index is None:
-            self._load_indexes()
+        self._grow_indexes()
         self.sealed = False
         self._storage.index_dropped(self.log_path)
 
+    def _grow_indexes(self) -> None:
+        """Has the indexes in memory, where they can change."""
+        if self._indexes.growing is None:
+            self._bytes_since_index = self.size_bytes - self.offset_index.last_position
+            self._indexes.grow()
+
     def truncate(self, position: int, offset: int) -> None:
         """Cuts data and indexes at the boundary `position`, where `offset` would be; durable for data."""
-        offset_index, time_index = self.offset_index, self.time_index
+        self._grow_indexes()
+        offset_index, time_index = self._indexes.grow()
         self._storage.truncate_durably(self.log_path, position)
         offset_index.truncate(offset - self.base_offset)
         time_index.truncate(offset - self.base_offset)
-        for path, index, entry_bytes in (
-            (self.index_paths[0], offset_index, OFFSET_ENTRY_BYTES),
-            (self.index_paths[1], time_index, TIME_ENTRY_BYTES),
-        ):
-            self._cut_index_file(path, index.persisted * entry_bytes)
+        self._indexes.cut_files()
         self._size_bytes = position
         self._bytes_since_index = position - offset_index.last_position
         self.sealed = False
@@ -376,15 +372,6 @@ class Segment:
             self._max_timestamp = None
             self._load_max_timestamp()
 
-    def _cut_index_file(self, path: str, size: int) -> None:
-        file = self._storage.disk.open(path, create=True)
-        try:
-            if file.size() > size:
-                file.truncate(size)
-                self.has_unsynced_indexes = True
-        finally:
-            file.close()
-
     def remove(self) -> None:
         """Deletes the files; slices that are held stay readable. Raises OSError."""
         self._storage.index_dropped(self.log_path)
@@ -393,6 +380,7 @@ class Segment:
             self._storage.remove(path)
 
     def release(self) -> None:
-        """Closes the file and forgets the indexes of a log that is closed."""
+        """Closes the file and lets go of the indexes, of a log that is closed or a segment that goes."""
         self._storage.index_dropped(self.log_path)
         self._storage.release(self.log_path)
+        self.unload_indexes()

@@ -11,8 +11,10 @@ from __future__ import annotations
 from partitions.log.cleaner.swap import DELETED_SUFFIX
 from partitions.log.durability import DurableLog
 from partitions.log.errors import LogStorageError
+from partitions.log.producer_recovery import load_producer_state
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
-from partitions.log.recovery import base_offsets, load_producer_state
+from partitions.log.recovery import base_offsets
+from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 
 
 class ShortenableLog(DurableLog):
@@ -59,6 +61,8 @@ class ShortenableLog(DurableLog):
             active.truncate(first_cut.position, end_offset)
         else:
             active.unseal()
+        self._reader.verification.cut(active)
+        self._aborted.truncate(end_offset, active.base_offset)
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
@@ -67,9 +71,11 @@ class ShortenableLog(DurableLog):
 
     def _reload_producers(self) -> None:
         names = self._storage.disk.list_dir(self.directory)
+        before = self.producer_state.transactions
         self.producer_state, self._snapshot_offset = load_producer_state(
             self._storage, self.directory, names, self._segments, self.log_end_offset
         )
+        self.producer_state.transactions.adopt_ended(before, self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Gives up everything; the log is empty and its next offset is `offset`. Durable on return.
@@ -83,12 +89,19 @@ class ShortenableLog(DurableLog):
             self._limit_checkpoints(0, min(offset, self.log_start_offset))
             self._generation += 1
             self._reader.forget()
-            for snapshot in base_offsets(self._storage.disk.list_dir(self.directory), SNAPSHOT_SUFFIX):
+            names = self._storage.disk.list_dir(self.directory)
+            for snapshot in base_offsets(names, SNAPSHOT_SUFFIX):
                 self._storage.remove(self._snapshot_path(snapshot))
             while len(self._segments):
                 self._segments.pop_last().remove()
+            self._aborted.clear()
+            for name in names:
+                if name.endswith(TRANSACTION_INDEX_SUFFIX + DELETED_SUFFIX):
+                    # A start after a crash must not take it for a new segment's.
+                    self._storage.remove(f"{self.directory}/{name}")
             self._storage.sync_dir(self.directory)
             self._segments.append(self._create_segment(offset))
+            self._reader.verification.cut(self._segments.active)
             self._sync_names()
         except OSError as error:
             self._storage.fail(f"truncating the log {self.directory} failed: {error}", error)
@@ -172,13 +185,19 @@ class ShortenableLog(DurableLog):
         assert self._segments.wholly_below(self.log_start_offset), "the first segment is in use"
         renamed: list[str] = []
         try:
-            for path in (segment.log_path, *segment.index_paths, self._snapshot_path(segment.base_offset)):
+            for path in (
+                segment.log_path,
+                *segment.index_paths,
+                *self._aborted.paths(segment.base_offset),
+                self._snapshot_path(segment.base_offset),
+            ):
                 if self._storage.set_aside(path, path + DELETED_SUFFIX):
                     renamed.append(path + DELETED_SUFFIX)
         except OSError as error:
             raise LogStorageError(f"setting {segment.log_path} aside failed: {error}") from error
         self._segments.pop_first()
         segment.release()
+        self._aborted.forget(segment.base_offset)
         self._reader.forget()
         if not self.has_obsolete_segments:
             # Not to the log start: a crash may take that back, as far as there are segments.
@@ -209,6 +228,7 @@ class ShortenableLog(DurableLog):
                 raise LogStorageError(f"deleting {segment.log_path} failed: {error}") from error
             # One by one: names may reach the disk in any order, and a hole must not be possible.
             self._storage.sync_dir(self.directory)
+            self._aborted.remove(segment.base_offset)  # not before: without it aborted records would be read
         if count:
             self._reader.forget()
             first = self._segments.first.base_offset

@@ -21,6 +21,10 @@ class StartReport:
     this broker may lack records that it once had."""
     logs: int
     recovered: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
-    """Logs of which a torn tail was cut."""
+    """Logs of which a torn tail was cut, or whose leader epochs were taken from their batches."""
     failed: Mapping[TopicPartition, LogError] = field(default_factory=dict)
     """Logs that could not be opened; the partitions are offline here."""
+    failed_directories: Mapping[str, str] = field(default_factory=dict)
+    """Path and reason of the data directories that cannot be used; the node goes on without them."""
+    damaged_checkpoints: tuple[str, ...] = ()
+    """Checkpoint files that counted as absent, one sentence each."""

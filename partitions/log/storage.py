@@ -1,9 +1,10 @@
-"""The disk as logs use it: a bounded set of open segment files, and durability without second tries.
+"""A data directory as its logs use it: a bounded set of open files, and durability without second tries.
 
 Guarantees: at most `max_open_files` segment files are open at a time (slices keep theirs open while
-they are held); an fsync that fails halts the node and is never repeated, because the kernel drops
-the pages it could not write and the next fsync would lie. One instance serves all logs of a lane:
-the log manager's logs share one, the Raft journal has its own.
+they are held); an fsync that fails is never repeated, because the kernel drops the pages it could not
+write and the next fsync would lie: the directory has failed then, nothing in it is used any more, and
+whoever made this object decides what that means for the node. One instance serves all logs of one data
+directory; the Raft journal has its own.
 """
 
 from __future__ import annotations
@@ -14,13 +15,24 @@ from collections.abc import Callable
 from typing import Final, NoReturn, Protocol
 
 from partitions.disk import Disk, File, write_atomically
-from partitions.log.errors import LogStorageError, NoSpaceLeft
-from partitions.ports import Executor, Halt
+from partitions.log.errors import DirectoryFailed, LogCorruptError, NoSpaceLeft
+from partitions.ports import Executor
+from partitions.topic_partition import TopicPartition
 
 DEFAULT_MAX_OPEN_FILES: Final = 1000
-DEFAULT_MAX_LOADED_INDEXES: Final = 256
-"""Sealed segments whose indexes stay in memory: 2 to 5 MB each for a segment of 1 GiB."""
+DEFAULT_MAX_LOADED_INDEXES: Final = 1000
+"""Sealed segments whose indexes stay mapped: each takes two descriptors and no memory of its own."""
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+_BROKEN: Final = (
+    errno.EIO,
+    errno.EROFS,
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.ESTALE,
+    errno.EUCLEAN,
+    errno.ENOTCONN,
+)
+"""What a device or a file system answers that is not to be relied upon any more."""
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -34,21 +46,34 @@ class IndexOwner(Protocol):
     def unload_indexes(self) -> None: ...
 
 
+def _nobody(_partition: TopicPartition, _error: LogCorruptError) -> None:
+    """A log that stands alone: who meets its damage gets the error, and there is nobody else to tell."""
+
+
 class LogStorage:
-    """Disk, halt and the pools of open files and loaded indexes, for the logs of one lane."""
+    """Disk, failure state and the pools of open files and loaded indexes, for the logs of one directory."""
 
     def __init__(
         self,
         disk: Disk,
-        halt: Halt,
+        on_failure: Callable[[str], None],
         *,
         max_open_files: int = DEFAULT_MAX_OPEN_FILES,
         max_loaded_indexes: int = DEFAULT_MAX_LOADED_INDEXES,
+        fails_on_io_errors: bool = False,
+        on_damage: Callable[[TopicPartition, LogCorruptError], None] = _nobody,
     ) -> None:
+        """`on_failure` is told the reason, once: it halts the node, or has it go on without the directory.
+
+        `fails_on_io_errors`: a read or an append that the device refuses is a failure as well; for
+        directories that are not the only one. `on_damage` is told of a log that was found damaged.
+        """
         assert max_open_files >= 1
         assert max_loaded_indexes >= 1
         self.disk = disk
-        self._halt = halt
+        self._on_failure = on_failure
+        self._fails_on_io_errors = fails_on_io_errors
+        self.on_damage = on_damage
         self._max_open_files = max_open_files
         self._max_loaded_indexes = max_loaded_indexes
         self._loaded: OrderedDict[str, IndexOwner] = OrderedDict()
@@ -87,6 +112,13 @@ class LogStorage:
         if file is not None:
             file.close()
 
+    def release_folder(self, path: str) -> None:
+        """Closes what is open in a folder, whose names may soon mean other files."""
+        for name in [name for name in self._open if name.startswith(f"{path}/")]:
+            self.release(name)
+        for name in [name for name in self._loaded if name.startswith(f"{path}/")]:
+            del self._loaded[name]
+
     def remove(self, path: str) -> None:
         """Removes a file; one that is not there is fine."""
         self.release(path)
@@ -110,7 +142,7 @@ class LogStorage:
         self._loaded.clear()
 
     def index_used(self, path: str, owner: IndexOwner) -> None:
-        """Notes that a sealed segment's indexes are in memory; the least used ones leave it."""
+        """Notes that a sealed segment's indexes are loaded; the least used ones are given back."""
         self._loaded[path] = owner
         self._loaded.move_to_end(path)
         if len(self._loaded) > self._max_loaded_indexes:
@@ -119,24 +151,40 @@ class LogStorage:
     def index_dropped(self, path: str) -> None:
         self._loaded.pop(path, None)
 
+    @property
+    def failure(self) -> str | None:
+        """Why nothing here can be used any more; None while it can."""
+        return self._failure
+
     def ensure_usable(self) -> None:
-        """Raises LogStorageError once a failure has halted the node."""
+        """Raises DirectoryFailed once the directory has failed."""
         if self._failure is not None:
-            raise LogStorageError(self._failure)
+            raise DirectoryFailed(self._failure)
 
     def fail(self, reason: str, cause: BaseException | None = None) -> NoReturn:
-        """Halts the node, because what is on disk is no longer known; raises where halt returns."""
+        """Gives the directory up, because what is on disk is no longer known. Raises DirectoryFailed."""
+        if self._failure is None:
+            self._failure = reason
+            self._on_failure(reason)
+        raise DirectoryFailed(self._failure) from cause
+
+    def rule_out(self, reason: str) -> None:
+        """Notes at start that the directory cannot be used; nobody else is told."""
         self._failure = reason
-        self._halt(reason)
-        raise LogStorageError(reason) from cause
+
+    def fail_if_broken(self, reason: str, error: OSError) -> None:
+        """After a failed operation that changed nothing unknown: gives the directory up, and raises
+        DirectoryFailed, if the error says that the device is broken and there are other directories."""
+        if self._fails_on_io_errors and error.errno in _BROKEN:
+            self.fail(reason, error)
 
     def sync(self, file: File) -> None:
-        """Makes the file's data durable, or halts the node."""
-        self._or_halt(file.sync, f"fsync of {file.path} failed")
+        """Makes the file's data durable, or gives the directory up."""
+        self._or_fail(file.sync, f"fsync of {file.path} failed")
 
     def sync_dir(self, path: str) -> None:
-        """Makes the folder's names durable, or halts the node."""
-        self._or_halt(lambda: self.disk.sync_dir(path), f"fsync of the folder {path} failed")
+        """Makes the folder's names durable, or gives the directory up."""
+        self._or_fail(lambda: self.disk.sync_dir(path), f"fsync of the folder {path} failed")
 
     async def sync_dir_beside(self, executor: Executor, path: str) -> None:
         """As `sync_dir`, waited for by the executor; a folder that is gone needs no fsync."""
@@ -158,7 +206,8 @@ class LogStorage:
         self.sync(file)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replaces a small file durably. Raises NoSpaceLeft when the disk is full, else halts.
+        """Replaces a small file durably. Raises NoSpaceLeft when the disk is full, else
+        gives the directory up.
 
         A full disk leaves the old content in place and the next attempt writes a new file from the
         start, so that trying again is safe; nothing else that fails here is.
@@ -181,7 +230,7 @@ class LogStorage:
         except FileNotFoundError:
             return None
 
-    def _or_halt(self, operation: Callable[[], None], what: str) -> None:
+    def _or_fail(self, operation: Callable[[], None], what: str) -> None:
         self.ensure_usable()
         try:
             operation()

@@ -33,6 +33,7 @@ from partitions.records.header import (
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
 )
+from partitions.records.markers import EndTransactionMarker, read_marker
 from partitions.records.record import MIN_RECORD_BYTES
 
 Origin: TypeAlias = Literal["client", "coordinator", "raft"]
@@ -145,6 +146,20 @@ def _refuse_unusual(attributes: int) -> None:
     raise AppendError(
         "INVALID_TXN_STATE", "transactional batches need a transaction, which was not begun here"
     )
+
+
+def markers_in(buffer: memoryview, batches: Sequence[PlacedHeader]) -> dict[int, EndTransactionMarker]:
+    """The transaction markers among these batches, by their place in the sequence. Raises AppendError."""
+    found: dict[int, EndTransactionMarker] = {}
+    for number, (position, header) in enumerate(batches):
+        if header.attributes & CONTROL_BIT and header.producer_id >= 0:
+            try:
+                marker = read_marker(buffer, position, header)
+            except CorruptBatchError as error:
+                raise AppendError(error.code, str(error)) from error
+            if marker is not None:
+                found[number] = marker
+    return found
 
 
 def check_follower_append(

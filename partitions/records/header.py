@@ -14,6 +14,8 @@ end, so what lies before it can be patched without a new checksum.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -151,6 +153,10 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
 
+_header_of: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
+"""As `BatchHeader._make`, which counts the fields once more, in Python, for every batch."""
+
+
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`. Needs the 61 bytes only: the records may lie elsewhere.
 
@@ -159,7 +165,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if len(buffer) - position < HEADER_BYTES:
         raise _short_header(buffer, position)
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    header = _header_of(HEADER.unpack_from(buffer, position))
     if (
         header.magic != MAGIC_V2
         or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES

@@ -23,7 +23,7 @@ def unregister(view: ClusterView, sessions: BrokerSessions, request: UnregisterB
         raise ControllerError(
             "BROKER_ID_NOT_REGISTERED", f"Broker id {broker_id} is not currently registered."
         )
-    moves = replication_control.unclean_restart(view, broker_id)
+    moves = replication_control.start_over(view, broker_id, cleanly=False)
     units = (*moves, Unit(UnregisterBroker(broker_id, broker.epoch)))
 
     def proposed(offset: int, /) -> None:

@@ -3,7 +3,8 @@
 Guarantees: one broker id belongs to one incarnation at a time; a registered broker is fenced until it
 has applied its own registration; one that is not heard of for a session is fenced, and with it go its
 leaderships and ISR memberships, in a handful of proposals; one that comes back without having stopped
-cleanly is no eligible leader replica of anything (KIP-966); one that asks to stop is told to only when
+cleanly is no eligible leader replica of anything (KIP-966); offline replicas are what the present
+registration reported; one that asks to stop is told to only when
 it leads nothing and the brokers that took over know of it. Called by `ControllerState`; the model is
 Kafka's ClusterControlManager and BrokerHeartbeatManager (KIP-631, KIP-841). Times are monotonic ms.
 """
@@ -23,9 +24,9 @@ from quorum.controller.decision import (
 )
 from quorum.controller.sessions import BrokerSessions
 from quorum.errors import ControllerError, MalformedRecordError
-from quorum.metadata.features import elr_enabled
 from quorum.metadata.image import BrokerImage, MetadataImage
-from quorum.metadata.records import BrokerChange, RegisterBroker, validate
+from quorum.metadata.record_codec import validate
+from quorum.metadata.records import BrokerChange, RegisterBroker
 from quorum.rpc.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -68,14 +69,16 @@ class ClusterControl:
         record = _registration(view, request)
         existing = view.image.brokers.get(request.broker_id)
         if existing is None:
-            units = _removal(view, request, None)
+            units = replication_control.start_over(view, request.broker_id, cleanly=False)
         elif existing.incarnation_id == request.incarnation_id and _same_registration(existing, record):
             self.sessions.touch(existing.broker_id, existing.epoch, now_ms)
             epoch = existing.epoch
             return Decision((), lambda offset: RegisterBrokerResponse(epoch))
         else:
             self._check_duplicate(existing, request, now_ms)
-            units = _removal(view, request, existing)
+            # It has what it had only if its logs were closed cleanly under the very registration that ends now.
+            stopped_cleanly = request.previous_broker_epoch == existing.epoch
+            units = replication_control.start_over(view, request.broker_id, cleanly=stopped_cleanly)
 
         def proposed(offset: int, /) -> None:
             self._shutdown_offsets.pop(request.broker_id, None)
@@ -217,19 +220,6 @@ def _registration(view: ClusterView, request: RegisterBrokerRequest) -> Register
             "INVALID_REGISTRATION", f"Broker {request.broker_id} registered without a listener."
         )
     return record
-
-
-def _removal(view: ClusterView, request: RegisterBrokerRequest, existing: BrokerImage | None) -> list[Unit]:
-    """Takes a broker that registers anew out of what it was part of.
-
-    It has what it had only if its logs were closed cleanly under the very registration that ends now.
-    """
-    stopped_cleanly = existing is not None and request.previous_broker_epoch == existing.epoch
-    if elr_enabled(view.image.features) and not stopped_cleanly:
-        return replication_control.unclean_restart(view, request.broker_id)
-    if existing is None or existing.fenced:
-        return []
-    return replication_control.leave(view, (existing.broker_id,))
 
 
 def _same_registration(existing: BrokerImage, record: RegisterBroker) -> bool:

@@ -1,4 +1,4 @@
-"""Where each broker leads, should lead, is in sync or is missed: kept up to date change by change.
+"""Where each broker leads, should lead, is in sync, is missed or is offline: kept up to date change by change.
 
 Guarantees that what concerns one broker (fencing it, unfencing it, asking whether it still leads
 something) costs O(partitions of that broker), however many the cluster has, and that a topic name's
@@ -27,6 +27,7 @@ class ClusterIndex:
         self._led: dict[int, _Keys] = {}
         self._in_sync: dict[int, _Keys] = {}
         self._eligible: dict[int, _Keys] = {}
+        self._offline: dict[int, _Keys] = {}
         self._leaderless: dict[int, _Keys] = {}
         self._all_leaderless: _Keys = {}
         self._preferred: dict[int, int] = {}
@@ -51,6 +52,10 @@ class ClusterIndex:
     def eligible_on(self, broker_id: int) -> list[PartitionKey]:
         """The partitions with the broker in their ELR, ascending."""
         return sorted(self._eligible.get(broker_id, ()))
+
+    def offline_on(self, broker_id: int) -> list[PartitionKey]:
+        """The partitions whose replica on the broker is offline, ascending."""
+        return sorted(self._offline.get(broker_id, ()))
 
     def leaderless_on(self, broker_id: int) -> list[PartitionKey]:
         """The partitions without a leader that have a replica on the broker, ascending."""
@@ -116,6 +121,8 @@ class ClusterIndex:
             self._in_sync.setdefault(broker_id, {})[key] = None
         for broker_id in partition.elr:
             self._eligible.setdefault(broker_id, {})[key] = None
+        for broker_id in partition.offline_replicas:
+            self._offline.setdefault(broker_id, {})[key] = None
         preferred = partition.replicas[0]
         self._preferred[preferred] = self._preferred.get(preferred, 0) + 1
         if partition.is_reassigning:
@@ -136,6 +143,8 @@ class ClusterIndex:
             _discard(self._in_sync, broker_id, key)
         for broker_id in partition.elr:
             _discard(self._eligible, broker_id, key)
+        for broker_id in partition.offline_replicas:
+            _discard(self._offline, broker_id, key)
         preferred = partition.replicas[0]
         self._preferred[preferred] -= 1
         if not self._preferred[preferred]:

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from quorum.controller.config_effects import ConfigKey, consequences
 from quorum.controller.decision import ALL_BROKERS, ClusterView, Decision, Unit, decided
 from quorum.errors import ControllerError, MalformedRecordError
-from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, Config, validate
+from quorum.metadata.record_codec import validate
+from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, Config
 from quorum.rpc.messages import (
     APPEND,
     DELETE,

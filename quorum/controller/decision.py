@@ -16,13 +16,8 @@ from quorum.controller.proposal import MAX_PROPOSAL_RECORDS_BYTES
 from quorum.controller.topic_configs import BrokerConfigSchema, NoBrokerConfigs, TopicConfigSchema
 from quorum.errors import ControllerError
 from quorum.metadata.image import BrokerImage, MetadataImage
-from quorum.metadata.records import (
-    BROKER_RESOURCE,
-    MAX_RECORDS,
-    TOPIC_RESOURCE,
-    Record,
-    encode_record,
-)
+from quorum.metadata.record_codec import MAX_RECORDS, encode_record
+from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, Record
 from quorum.rpc.messages import ControllerResponse
 
 ALL_BROKERS = ""

@@ -17,7 +17,8 @@ from quorum.metadata.image import PartitionImage
 from quorum.metadata.records import NO_LEADER
 
 Acceptable = Callable[[int], bool]
-"""Whether a broker may lead: registered, unfenced and not shutting down once the change is made."""
+"""Whether a broker may lead: registered, unfenced, not shutting down, and its replica not offline, once the
+change is made."""
 
 
 class Election(Enum):

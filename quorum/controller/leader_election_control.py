@@ -79,7 +79,7 @@ def _elect(view: ClusterView, key: PartitionKey, partition: PartitionImage, uncl
         if record is None or record.leader is None:
             raise ControllerError(
                 "ELIGIBLE_LEADERS_NOT_AVAILABLE",
-                f"None of the replicas {list(partition.replicas)} is alive; start one of these brokers.",
+                _why_nobody_can_lead(view, partition),
             )
         return record
     preferred = partition.replicas[0]
@@ -87,11 +87,28 @@ def _elect(view: ClusterView, key: PartitionKey, partition: PartitionImage, uncl
         raise ControllerError("ELECTION_NOT_NEEDED", f"The preferred leader {preferred} leads already.")
     record = preferred_change(view, key, partition)
     if record is None:
-        state = "not in sync yet" if view.is_active(preferred) else "fenced, shutting down or not registered"
+        if not view.is_active(preferred):
+            state = "fenced, shutting down or not registered"
+        elif preferred in partition.offline_replicas:
+            state = "alive, but it cannot serve the log of this partition: its replica is offline"
+        else:
+            state = "not in sync yet"
         raise ControllerError(
             "PREFERRED_LEADER_NOT_AVAILABLE", f"The preferred leader, broker {preferred}, is {state}."
         )
     return record
+
+
+def _why_nobody_can_lead(view: ClusterView, partition: PartitionImage) -> str:
+    offline = [broker_id for broker_id in partition.offline_replicas if view.is_active(broker_id)]
+    if not offline:
+        return f"None of the replicas {list(partition.replicas)} is alive; start one of these brokers."
+    away = [broker_id for broker_id in partition.replicas if not view.is_active(broker_id)]
+    start = f" Start one of the brokers {away}, or repair" if away else " Repair"
+    return (
+        f"The replicas {offline} are offline: their brokers are alive and cannot serve their logs, which are "
+        f"damaged or in a failed directory.{start} one of the offline logs and restart its broker."
+    )
 
 
 def preferred_change(

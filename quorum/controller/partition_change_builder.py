@@ -3,10 +3,11 @@
 Guarantees (KIP-966): whoever leaves the ISR while it is smaller than min.insync.replicas stays eligible
 for leadership, since the high watermark stands still from then on; the ELR is given up once the ISR is
 large enough, and loses whoever stopped uncleanly; who led last is remembered while nobody is in the ISR.
-An unclean leader is the whole ISR and its record says RECOVERING (KIP-704). A reassignment ends when
-its whole target is in the ISR (KIP-455). At level 0 of `eligible.leader.replicas.version` there is no
-ELR, and the last member stays in the ISR instead. Every part of the controller that changes partitions
-builds its records here; the model is Kafka's class of this name.
+An offline replica is in no ISR and leads nothing; a damaged one is not eligible, either, unless it is the
+last that was. An unclean leader is the whole ISR and its record says RECOVERING (KIP-704). A reassignment
+ends when its whole target is in the ISR (KIP-455). At level 0 of `eligible.leader.replicas.version` there
+is no ELR, and the last member stays in the ISR instead, offline or not. Every part of the controller that
+changes partitions builds its records here; the model is Kafka's class of this name.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class PartitionChangeBuilder:
         "_acceptable",
         "_key",
         "_partition",
+        "damaged_replicas",
         "election",
         "elr_enabled",
         "min_insync_replicas",
@@ -56,6 +58,7 @@ class PartitionChangeBuilder:
         "target_elr",
         "target_isr",
         "target_leader_recovery_state",
+        "target_offline",
         "target_removing",
         "target_replicas",
         "unclean_shutdown_replicas",
@@ -80,6 +83,9 @@ class PartitionChangeBuilder:
         self.target_leader_recovery_state = partition.leader_recovery_state
         self.unclean_shutdown_replicas: Collection[int] = ()
         """Brokers whose logs may lack what they once had; they are in neither ISR nor ELR afterwards."""
+        self.target_offline: Replicas = partition.offline_replicas
+        self.damaged_replicas: Collection[int] = ()
+        """Offline replicas whose records cannot be trusted; they stay eligible only if nobody else is."""
 
     @classmethod
     def of(
@@ -103,15 +109,26 @@ class PartitionChangeBuilder:
         self.target_isr = tuple(broker_id for broker_id in self.target_isr if broker_id not in leaving)
         return self
 
+    def offline(self, broker_id: int) -> PartitionChangeBuilder:
+        """Marks a replica as one whose log cannot be served."""
+        self.target_offline = (*_without(self.target_offline, broker_id), broker_id)
+        return self
+
+    def online(self, broker_id: int) -> PartitionChangeBuilder:
+        """Takes that mark away."""
+        self.target_offline = _without(self.target_offline, broker_id)
+        return self
+
     def build(self) -> PartitionChange | None:
         """The record; None if nothing changes."""
+        self.without(self.target_offline)
         self._complete_reassignment()
         self._populate_target_elr()
         before = self._partition
         elected = elect(
             before,
             self.election,
-            self._acceptable,
+            self._may_lead,
             replicas=self.target_replicas,
             isr=self.target_isr,
             elr=self.target_elr,
@@ -121,6 +138,7 @@ class PartitionChangeBuilder:
             self.target_elr = () if elected.unclean else _without(self.target_elr, elected.leader)
             self._complete_reassignment()  # the leader alone may be the whole target
             self._clear_elr_if_isr_suffices()
+        offline = tuple(replica for replica in self.target_replicas if replica in self.target_offline)
         record = PartitionChange(
             topic_id=self._key[0],
             partition=self._key[1],
@@ -132,10 +150,14 @@ class PartitionChangeBuilder:
             adding_replicas=_changed(before.adding_replicas, self.target_adding),
             elr=_changed(before.elr, self.target_elr),
             last_known_elr=_changed(before.last_known_elr, self._last_known_elr(elected.leader)),
+            offline_replicas=_changed(before.offline_replicas, offline),
         )
         return None if record == PartitionChange(*self._key) else record
 
     # Steps
+
+    def _may_lead(self, broker_id: int) -> bool:
+        return broker_id not in self.target_offline and self._acceptable(broker_id)
 
     def _complete_reassignment(self) -> None:
         """Once the whole target is in the ISR, replicas and ISR become the target."""
@@ -157,6 +179,9 @@ class PartitionChangeBuilder:
         if gone:
             self.without(gone)
         candidates = {*self.target_elr, *before.isr}.difference(self.target_isr, gone)
+        trusted = candidates.difference(self.damaged_replicas)
+        if self.target_isr or trusted:
+            candidates = trusted
         self.target_elr = tuple(replica for replica in self.target_replicas if replica in candidates)
         self._clear_elr_if_isr_suffices()
 
@@ -166,10 +191,14 @@ class PartitionChangeBuilder:
             self.target_elr = ()
 
     def _last_member(self) -> int:
-        """Who was the last in the ISR, the leader if there was one: without an ELR it stays there."""
+        """Who was the last in the ISR, the leader if there was one: without an ELR it stays there.
+
+        One that is offline only if all of them are: it may never come back.
+        """
         before = self._partition
         for candidates in (before.isr, before.elr, before.last_known_elr):
             remaining = [replica for replica in self.target_replicas if replica in candidates]
+            remaining = [replica for replica in remaining if replica not in self.target_offline] or remaining
             if remaining:
                 last_leaders = (before.leader, *before.last_known_elr)
                 return next((leader for leader in last_leaders if leader in remaining), remaining[0])

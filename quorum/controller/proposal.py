@@ -17,7 +17,8 @@ from quorum.errors import MalformedError, MalformedProposalError, RecordDoesNotF
 from quorum.metadata import wire
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import MetadataImage
-from quorum.metadata.records import Record, decode_records, encode_records
+from quorum.metadata.record_codec import decode_records, encode_records
+from quorum.metadata.records import Record
 
 PROPOSAL_VERSION = 0
 FIRST_SEQUENCE = 0

@@ -138,6 +138,7 @@ def _has_candidate(
     stay = set(reassignment.replicas)
     if stay.issuperset(partition.replicas) or not stay.isdisjoint(partition.isr):
         return True
-    if any(view.is_active(broker_id) for broker_id in stay.intersection(partition.elr)):
-        return True
-    return view.unclean_allowed(key[0]) and any(map(view.is_active, reassignment.replicas))
+    able = {
+        broker_id for broker_id in stay.difference(partition.offline_replicas) if view.is_active(broker_id)
+    }
+    return not able.isdisjoint(partition.elr) or (view.unclean_allowed(key[0]) and bool(able))

@@ -4,9 +4,9 @@ Guarantees: a fenced or shutting-down broker leads nothing and is in no ISR; bel
 stays eligible for leadership (KIP-966) unless its logs may have lost something; a leader's ISR proposal
 is accepted only against the very state it was made on (leader epoch, partition epoch) and only with
 brokers that are registered under the epochs it names, unfenced and not shutting down (KIP-497, 631, 841,
-903). Without the ELR feature the last member stays in the ISR of a partition that then has no leader.
-Called by `cluster_control`, `state` and whatever changes configs or features; the model is Kafka's
-ReplicationControlManager.
+903), and whose replicas are not offline. Without the ELR feature the last member stays in the ISR of a
+partition that then has no leader. Called by `cluster_control`, `replica_states`, `state` and whatever
+changes configs or features; the model is Kafka's ReplicationControlManager.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def leave(view: ClusterView, leaving: Collection[int]) -> list[Unit]:
     O(partitions with one of the brokers in the ISR).
     """
     gone = frozenset(leaving)
-    return _changes(
+    return changes(
         view,
         sorted({key for broker_id in gone for key in view.index.in_sync_on(broker_id)}),
         acceptable=lambda broker_id: broker_id not in gone and view.is_active(broker_id),
@@ -44,20 +44,24 @@ def leave(view: ClusterView, leaving: Collection[int]) -> list[Unit]:
     )
 
 
-def unclean_restart(view: ClusterView, broker_id: int) -> list[Unit]:
-    """Takes a broker out of all ISRs and ELRs: its logs may lack what it had before it stopped, or it is
-    never to come back.
+def start_over(view: ClusterView, broker_id: int, *, cleanly: bool) -> list[Unit]:
+    """Ends what a registration stood for: the broker registers anew, or is never to come back.
 
-    O(partitions with the broker in ISR or ELR).
+    It leaves all ISRs, and unless it stopped `cleanly` all ELRs, too: its logs may lack what it had
+    before. None of its replicas is offline any more: a broker that registers reports anew those that are.
+    O(partitions with the broker in ISR or ELR, or offline there).
     """
     gone = frozenset((broker_id,))
+    index = view.index
+    eligible = [] if cleanly else index.eligible_on(broker_id)
 
     def prepare(builder: PartitionChangeBuilder) -> None:
-        builder.without(gone).unclean_shutdown_replicas = gone
+        builder.without(gone).online(broker_id)
+        builder.unclean_shutdown_replicas = () if cleanly else gone
 
-    return _changes(
+    return changes(
         view,
-        sorted({*view.index.in_sync_on(broker_id), *view.index.eligible_on(broker_id)}),
+        sorted({*index.in_sync_on(broker_id), *eligible, *index.offline_on(broker_id)}),
         acceptable=lambda candidate: candidate != broker_id and view.is_active(candidate),
         prepare=prepare,
     )
@@ -65,7 +69,7 @@ def unclean_restart(view: ClusterView, broker_id: int) -> list[Unit]:
 
 def come_back(view: ClusterView, broker_id: int) -> list[Unit]:
     """Gives leaders to the partitions that have none and can have one once the broker is unfenced."""
-    return _changes(
+    return changes(
         view,
         view.index.leaderless_on(broker_id),
         acceptable=lambda candidate: candidate == broker_id or view.is_active(candidate),
@@ -79,7 +83,7 @@ def settle(view: ClusterView) -> list[Unit]:
     There are some only where an earlier controller was lost between two proposals of one decision, or
     went by other static configs than this one. O(partitions without a leader, or with an ELR).
     """
-    return _changes(view, sorted({*view.index.leaderless(), *view.index.with_elr()}))
+    return changes(view, sorted({*view.index.leaderless(), *view.index.with_elr()}))
 
 
 def elect_unclean(view: ClusterView, key: PartitionKey) -> PartitionChange | None:
@@ -99,16 +103,20 @@ def switch_elr(view: ClusterView, *, enabled: bool) -> list[Unit]:
         if enabled:
             builder.target_isr = tuple(filter(view.is_active, builder.target_isr))
 
-    return _changes(view, sorted({*view.index.leaderless(), *view.index.with_elr()}), prepare=prepare)
+    return changes(view, sorted({*view.index.leaderless(), *view.index.with_elr()}), prepare=prepare)
 
 
-def _changes(
+def changes(
     view: ClusterView,
     keys: Iterable[PartitionKey],
     *,
     acceptable: Acceptable | None = None,
     prepare: Callable[[PartitionChangeBuilder], object] | None = None,
 ) -> list[Unit]:
+    """What becomes of partitions once `prepare` has set their targets; one unit for each that changes.
+
+    `acceptable` says who may lead, whoever is active unless it is given. O(keys).
+    """
     units = []
     settings: dict[bytes, TopicSettings] = {}
     may_lead = view.is_active if acceptable is None else acceptable
@@ -179,13 +187,15 @@ def _refusal(view: ClusterView, broker_id: int, partition: PartitionImage, item:
         len(isr) > 1 or partition.leader_recovery_state == RECOVERED
     ):
         return "INVALID_REQUEST"
-    if not all(_is_eligible(view, member) for member in item.new_isr_with_epochs):
+    if not all(_is_eligible(view, partition, member) for member in item.new_isr_with_epochs):
         return "INELIGIBLE_REPLICA"
     return NO_ERROR
 
 
-def _is_eligible(view: ClusterView, member: BrokerState) -> bool:
-    """Whether the broker may be in an ISR, under exactly the registration that the leader saw (KIP-903)."""
+def _is_eligible(view: ClusterView, partition: PartitionImage, member: BrokerState) -> bool:
+    """Whether the broker may be in the ISR, under exactly the registration that the leader saw (KIP-903)."""
+    if member.broker_id in partition.offline_replicas:
+        return False
     broker = view.image.brokers.get(member.broker_id)
     return broker is not None and broker.is_active and broker.epoch == member.broker_epoch
 

@@ -17,6 +17,7 @@ from quorum.controller import (
     leader_election_control,
     producer_id_control,
     reassignment_control,
+    replica_states,
     replication_control,
     topic_control,
 )
@@ -40,6 +41,7 @@ from quorum.rpc.messages import (
     DeleteTopicsRequest,
     HeartbeatRequest,
     RegisterBrokerRequest,
+    ReplicaStatesRequest,
 )
 
 
@@ -65,6 +67,7 @@ _DECIDE: Mapping[type[Any], Callable[[Any, Circumstances], Decision]] = {
         on.view, on.cluster.sessions, request
     ),
     AlterPartitionRequest: lambda request, on: replication_control.alter_partition(on.view, request),
+    ReplicaStatesRequest: lambda request, on: replica_states.report_replicas(on.view, request),
     CreateTopicsRequest: lambda request, on: topic_control.create_topics(on.view, request, on.rng),
     DeleteTopicsRequest: lambda request, on: topic_control.delete_topics(on.view, request),
     CreatePartitionsRequest: lambda request, on: topic_control.create_partitions(on.view, request, on.rng),

@@ -32,7 +32,7 @@ from quorum.controller.topic_configs import BrokerConfigSchema, NoBrokerConfigs,
 from quorum.errors import ControllerError
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
-from quorum.metadata.records import MAX_RECORDS, join_encoded
+from quorum.metadata.record_codec import MAX_RECORDS, join_encoded
 from quorum.rpc.messages import ControllerRequest, ControllerResponse, HeartbeatRequest
 
 
@@ -129,10 +129,6 @@ class ControllerState:
     @property
     def pending_proposals(self) -> int:
         return len(self._pending)
-
-    @property
-    def waiting_requests(self) -> int:
-        return self._waiting
 
     def next_tick_ms(self) -> int | None:
         """When `tick` has something to do at the earliest (monotonic ms); None while there is nothing."""

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from partitions.log.config import (
     TOPIC_CONFIGS,
-    ConfigValue,
     LogConfig,
     parse_topic_config,
     topic_config_key,
     validate_topic_configs,
 )
+from partitions.log.config_values import ConfigValue
 from partitions.log.errors import InvalidConfig
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"

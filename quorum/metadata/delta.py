@@ -233,6 +233,7 @@ class MetadataDelta:
             adding_replicas=record.adding_replicas,
             elr=record.elr,
             last_known_elr=record.last_known_elr,
+            offline_replicas=record.offline_replicas,
         )
         partition.check()
         partitions.append(partition)
@@ -346,7 +347,7 @@ def changed_partition(before: PartitionImage, record: PartitionChange) -> Partit
     replicas = before.replicas if record.replicas is None else record.replicas
     isr = before.isr if record.isr is None else record.isr
     removing, adding = record.removing_replicas, record.adding_replicas
-    elr, last_known_elr = record.elr, record.last_known_elr
+    elr, last_known_elr, offline = record.elr, record.last_known_elr, record.offline_replicas
     recovery = record.leader_recovery_state
     return PartitionImage(
         replicas=replicas,
@@ -359,6 +360,7 @@ def changed_partition(before: PartitionImage, record: PartitionChange) -> Partit
         adding_replicas=before.adding_replicas if adding is None else adding,
         elr=before.elr if elr is None else elr,
         last_known_elr=before.last_known_elr if last_known_elr is None else last_known_elr,
+        offline_replicas=before.offline_replicas if offline is None else offline,
     )
 
 

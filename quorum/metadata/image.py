@@ -27,8 +27,9 @@ from quorum.metadata.records import (
     listener,
 )
 
-IMAGE_VERSION = 1
-"""Version 1 has features, voters' identities, ELRs and reassignments; version 0 is read without them."""
+IMAGE_VERSION = 2
+"""Version 2 has offline replicas, version 1 features, voters' identities, ELRs and reassignments; older
+versions are read without them."""
 
 ConfigKey = tuple[str, str]
 """Resource type ("topic", "broker") and resource name."""
@@ -64,7 +65,9 @@ class PartitionImage:
     `elr` ⊆ `replicas`, disjoint from `isr`: the eligible leader replicas, which have everything below
     the high watermark although they are not in sync (KIP-966). `last_known_elr`: the last leader, which
     is remembered once nobody is in the ISR. `adding_replicas` and `removing_replicas` ⊆ `replicas`: what
-    an unfinished reassignment is about (KIP-455). Equal tuples of one partition are one object.
+    an unfinished reassignment is about (KIP-455). `offline_replicas` ⊆ `replicas`: those whose brokers
+    cannot serve their logs; none of them is in `isr`, unless it is all that is left there, without a
+    leader, where no ELR is kept to remember it. Equal tuples of one partition are one object.
     """
 
     replicas: tuple[int, ...]
@@ -77,6 +80,7 @@ class PartitionImage:
     adding_replicas: tuple[int, ...] = ()
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
 
     @property
     def has_leader(self) -> bool:
@@ -102,6 +106,16 @@ class PartitionImage:
         if self.is_reassigning:
             _check_within(replicas, "list of adding replicas", self.adding_replicas)
             _check_within(replicas, "list of removing replicas", self.removing_replicas)
+        if self.offline_replicas:
+            self._check_offline()
+
+    def _check_offline(self) -> None:
+        _check_within(self.replicas, "list of offline replicas", self.offline_replicas)
+        waits_alone = len(self.isr) == 1 and not self.has_leader
+        if not waits_alone and not set(self.offline_replicas).isdisjoint(self.isr):
+            raise InvalidPartitionStateError(
+                f"offline replicas {self.offline_replicas} and ISR {self.isr} share a broker"
+            )
 
 
 def _check_within(replicas: tuple[int, ...], what: str, members: tuple[int, ...]) -> None:
@@ -218,6 +232,7 @@ _partition_row = attrgetter(
     "adding_replicas",
     "elr",
     "last_known_elr",
+    "offline_replicas",
 )
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
@@ -235,12 +250,14 @@ _voter_identities = wire.tuple_of(wire.fixed_tuple((wire.broker_id, wire.uuid)))
 
 def _decode_image(data: bytes | bytearray | memoryview) -> MetadataImage:
     value = wire.unpack(data)
-    if type(value) is not tuple or not value or value[0] not in (0, IMAGE_VERSION):
+    if type(value) is not tuple or not value or value[0] not in range(IMAGE_VERSION + 1):
         raise MalformedError(
             f"this node reads image versions 0 to {IMAGE_VERSION}; the bytes are of another one"
         )
     if value[0] == 0:
         value = _of_version_0(value)
+    if value[0] == 1:
+        value = _of_version_1(value)
     _, offset, epoch, next_producer_id, broker_rows, topic_rows, config_rows, levels, identities = wire.array(
         value, 9, "an image"
     )
@@ -274,16 +291,26 @@ def _decode_image(data: bytes | bytearray | memoryview) -> MetadataImage:
 
 def _of_version_0(value: tuple[object, ...]) -> tuple[object, ...]:
     """The rows of an image of version 0 as version 1 has them."""
-    *head, broker_rows, topic_rows, config_rows = wire.array(value, 7, "an image of version 0")
+    _, *head, broker_rows, topic_rows, config_rows = wire.array(value, 7, "an image of version 0")
     brokers = [(*wire.array(row, 8, "a broker"), ()) for row in _rows(broker_rows)]
-    topics = []
+    return (1, *head, brokers, _with_longer_partitions(topic_rows, 6, 10), config_rows, (), ())
+
+
+def _of_version_1(value: tuple[object, ...]) -> tuple[object, ...]:
+    """The rows of an image of version 1 as version 2 has them."""
+    _, *head, topic_rows, config_rows, levels, identities = wire.array(value, 9, "an image of version 1")
+    return (2, *head, _with_longer_partitions(topic_rows, 10, 11), config_rows, levels, identities)
+
+
+def _with_longer_partitions(topic_rows: object, length: int, grown: int) -> list[tuple[object, ...]]:
+    """Topic rows whose partition rows, of `length`, are made longer with empty lists."""
+    missing = ((),) * (grown - length)
+    topics: list[tuple[object, ...]] = []
     for row in _rows(topic_rows):
         topic_id, name, partitions = wire.array(row, 3, "a topic")
-        grown = [
-            (*wire.array(partition, 6, "a partition"), (), (), (), ()) for partition in _rows(partitions)
-        ]
-        topics.append((topic_id, name, grown))
-    return (*head, brokers, topics, config_rows, (), ())
+        rows = [(*wire.array(partition, length, "a partition"), *missing) for partition in _rows(partitions)]
+        topics.append((topic_id, name, rows))
+    return topics
 
 
 def _broker_of(row: object) -> BrokerImage:
@@ -315,9 +342,10 @@ def _topic_of(row: object) -> TopicImage:
 
 
 def _partition_of(row: object) -> PartitionImage:
-    replicas, isr, leader, leader_epoch, partition_epoch, recovery, removing, adding, elr, last_known_elr = (
-        wire.array(row, 10, "a partition")
+    replicas, isr, leader, leader_epoch, partition_epoch, recovery, *lists = wire.array(
+        row, 11, "a partition"
     )
+    removing, adding, elr, last_known_elr, offline = map(_broker_ids, lists)
     replicas = _broker_ids(replicas)
     partition = PartitionImage(
         replicas=replicas,
@@ -326,10 +354,11 @@ def _partition_of(row: object) -> PartitionImage:
         leader_epoch=wire.epoch32(leader_epoch),
         partition_epoch=wire.epoch32(partition_epoch),
         leader_recovery_state=_recovery_state(recovery),
-        removing_replicas=_broker_ids(removing),
-        adding_replicas=_broker_ids(adding),
-        elr=_broker_ids(elr),
-        last_known_elr=_broker_ids(last_known_elr),
+        removing_replicas=removing,
+        adding_replicas=adding,
+        elr=elr,
+        last_known_elr=last_known_elr,
+        offline_replicas=offline,
     )
     partition.check()
     return partition

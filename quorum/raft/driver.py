@@ -78,7 +78,7 @@ class RaftDriver:
         `clock` is monotonic seconds. By default the state is the metadata image, and the journal's log
         a PartitionLog.
         """
-        self._config = config
+        self._config, timing = config, config.timing
         self._clock = clock
         self._wall_ms = wall_ms
         self._followers = ReplicaTimesTable()
@@ -110,25 +110,26 @@ class RaftDriver:
         )
         self._book.restore(storage.state.directories_offset, storage.state.directories)
         with running(self._world):
-            self._transport, self._node = self._build()
+            pre_vote = PreVote(lambda: self._book.quorum, timing.election_min_s - timing.heartbeat_s)
+            self._transport, self._node = self._build(pre_vote)
             if self._snapshots.newest is not None:
                 self._node.install(self._snapshots.newest)
-        self._watch = VoterWatch(config.directory_id, self._book, self._node, self._transport)
+        self._watch = VoterWatch(config.directory_id, self._book, self._node, self._transport, pre_vote)
 
-    def _build(self) -> tuple[QuorumTransport, RaftNode]:
+    def _build(self, pre_vote: PreVote) -> tuple[QuorumTransport, RaftNode]:
         """The library's node and what stands between it and its peers."""
-        config, timing = self._config, self._config.timing
+        config = self._config
         peers = [PeerNode(voter) for voter in sorted(config.voters) if voter != config.node_id]
         book = self._book
-        pre_vote = PreVote(lambda: book.quorum, timing.election_min_s - timing.heartbeat_s)
         transfer = SnapshotTransfer(
             self._snapshots,
             book,
             self._machine.snapshot,
             self._halting,
             config.snapshot_chunk_bytes,
+            self._world.now,
         )
-        transport = QuorumTransport(peers, self._world, pre_vote, book, transfer, self._halting)
+        transport = QuorumTransport(peers, self._world, pre_vote, book, transfer, self._halting, self._void)
         node = RaftNode(
             PeerNode(config.node_id),
             peers,
@@ -257,6 +258,22 @@ class RaftDriver:
         return self._config.directory_id is None or self._watch.may_record(
             self._machine.voter_directories(proposal)
         )
+
+    def _void(self, leader_id: int, acknowledged: int) -> None:
+        """Ends this voter, now and at every start: what it has promised, votes included, it does not know."""
+        config = self._config
+        reason = (
+            f"Voter {config.node_id} has forgotten what it had acknowledged: its journal in"
+            f" {config.journal_directory} ends at offset {self._node.log_end()}, and voter {leader_id}, which leads"
+            f" in epoch {self._node.term()}, had its word through offset {acknowledged}. {config.directory} was"
+            " replaced by an older copy of itself, or its disk does not keep what was synced. Its votes may be"
+            " forgotten as well, so it must not go on under its old identity: remove everything in"
+            f" {config.directory}, format the node anew (`kraft storage format`) and start it; the other voters"
+            " bring it up to date and take it in as a new directory."
+        )
+        self._quorum_state.void = reason
+        self._quorum_state.save()
+        self._halting.halt(reason)
 
     def _on_apply(self, command: bytes, index: int, term: int) -> None:
         """Called by the library for each committed entry, in order."""

@@ -32,9 +32,6 @@ class JournalLog(Protocol):
     """The part of `partitions.log.log.PartitionLog` that holds a journal."""
 
     @property
-    def log_start_offset(self) -> int: ...
-
-    @property
     def log_end_offset(self) -> int: ...
 
     def append_as_follower(self, records: Buffer) -> object: ...

@@ -109,7 +109,16 @@ _SHAPES: dict[str, tuple[dict[str, _Check], ...]] = {
         },
         {"term": is_term, "commit_index": is_index, "serialized": _is_chunk},
     ),
-    "next_node_idx": ({"term": is_term, "next_node_idx": is_index, "reset": _is_bool, "success": _is_bool},),
+    "next_node_idx": (
+        {
+            "term": is_term,
+            "next_node_idx": is_index,
+            "reset": _is_bool,
+            "success": _is_bool,
+            "log_end": is_index,
+        },
+    ),
+    "forgotten": ({"term": is_term, "acknowledged": is_index},),
     "pre_vote": ({"term": is_term, "round": is_index, **_LOG_END},),
     "response_pre_vote": ({"term": is_term, "round": is_index, "granted": _is_bool},),
     "take_leadership": ({"term": is_term},),

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from quorum.controller.proposal import Proposal
 from quorum.errors import MalformedError
 from quorum.metadata.image import MetadataImage
-from quorum.metadata.records import Record, decode_records
+from quorum.metadata.record_codec import decode_records
+from quorum.metadata.records import Record
 from quorum.raft.inspection import DamageError, StoredEntry, StoredSnapshot
 from quorum.raft.journal import FIRST_ENTRY
 from quorum.raft.metadata_state_machine import MetadataStateMachine

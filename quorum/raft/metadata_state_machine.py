@@ -14,7 +14,8 @@ import msgpack
 from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
 from quorum.errors import MalformedError
 from quorum.metadata.image import EMPTY, MetadataImage
-from quorum.metadata.records import VoterIdentity, decode_records, encode_record
+from quorum.metadata.record_codec import decode_records, encode_record
+from quorum.metadata.records import VoterIdentity
 from quorum.raft.state_machine import Applied
 
 _FORMAT = 1

@@ -71,6 +71,8 @@ def _refuse(*_: object) -> None:
 class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
     """One voter."""
 
+    _SyncObj__otherNodes: set[PeerNode]
+
     def __init__(
         self,
         identity: PeerNode,
@@ -92,6 +94,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         self._on_install = on_install
         self._transfer = transfer
         self._sends = 0
+        self._held_back: set[PeerNode] = set()
         self._sent_through = 0
         super().__init__(identity, peers, conf, nodeClass=PeerNode, transport=transport)
         self._SyncObj__serializer = transfer
@@ -106,7 +109,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         self.follow_log()
         deadline = self._election_deadline()
         self._SyncObj__raftElectionDeadline = deadline if deadline == _AT_ONCE else _NEVER
-        if self._isLeader() and self._sent_through < self.log_end():
+        if self._isLeader() and (self._sent_through < self.log_end() or self._transfer.may_go_on):
             self._SyncObj__newAppendEntriesTime = _AT_ONCE
         commit_before = self.commit_index()
         sends_before = self._sends
@@ -142,15 +145,25 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         self._SyncObj__raftLeader = None
         if not self._book.counts_me:
             return
+        self._pre_vote.begin(self.node_id(), self.term())
+        for peer in self.connected_peers():
+            self._ask(peer)
+
+    def ask_if_waiting(self, peer: PeerNode) -> None:
+        """A link came up in the midst of a round: whoever is there now is asked, too, lest a whole timeout
+        pass before the next round. Together with this peer there may be a majority at last."""
+        if self._pre_vote.is_open(self.term()) and not self.is_leader():
+            self._ask(peer)
+
+    def _ask(self, peer: PeerNode) -> None:
         message = {
             "type": "pre_vote",
             "term": self.term(),
-            "round": self._pre_vote.begin(self.node_id(), self.term()),
+            "round": self._pre_vote.round,
             "last_log_index": self.log_end(),
             "last_log_term": self.log_end_term(),
         }
-        for peer in self.connected_peers():
-            self._SyncObj__transport.send(peer, message)
+        self._SyncObj__transport.send(peer, message)
 
     def next_due_s(self, now_s: float) -> float:
         """Seconds until the library has something to do by itself."""
@@ -186,7 +199,29 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
     def _SyncObj__sendAppendEntries(self) -> None:
         self._sends += 1
         self._sent_through = self.log_end()
-        super()._SyncObj__sendAppendEntries()
+        others, connected = self._SyncObj__otherNodes, self._SyncObj__connectedNodes
+        waiting = [peer for peer in self.connected_peers() if self._transfer.must_wait(peer)]
+        self._SyncObj__otherNodes = others - set(waiting)
+        try:
+            super()._SyncObj__sendAppendEntries()
+        finally:
+            self._SyncObj__otherNodes = others
+            connected |= self._held_back
+            self._held_back.clear()
+        for peer in waiting:
+            beat = {
+                "type": "append_entries",
+                "term": self.term(),
+                "commit_index": self.commit_index(),
+                "serialized": None,
+            }
+            self._SyncObj__transport.send(peer, beat)
+
+    def hold_back(self, peer: PeerNode) -> None:
+        """Ends what is being sent to this peer in this call: the library goes on for as long as there is
+        something, but not to a peer that is gone, as which it passes until the call returns."""
+        self._SyncObj__connectedNodes.discard(peer)
+        self._held_back.add(peer)
 
     # -- what the layer around asks for
 

@@ -27,11 +27,15 @@ class PreVote:
         self._term = 0
         """Of the round and of the order."""
         self.round = 0
+        self.not_ahead: frozenset[int] = frozenset()
+        """The peers that last answered, since a leader was heard of, that they have neither a leader nor a
+        better log; whether their consent counts or not."""
 
     def heard_leader(self, now_s: float) -> None:
         """The leader of the current term spoke: no election is wanted."""
         self._leader_heard_s = now_s
         self._granted = None
+        self.not_ahead = frozenset()
 
     def lost_leader(self) -> None:
         """The link to the leader broke, or it stepped down: waiting for it is pointless."""
@@ -46,17 +50,28 @@ class PreVote:
             return False
         return self._ordered or (self._granted is not None and len(self._granted) >= self._quorum())
 
-    def begin(self, node_id: int, term: int) -> int:
-        """Starts a round with this node's own consent; returns its number."""
+    def begin(self, node_id: int, term: int) -> None:
+        """Starts a round, the next by `round`, with this node's own consent."""
         self.round += 1
         self._granted = {node_id}
         self._ordered = False
         self._term = term
-        return self.round
 
-    def granted(self, round_number: int, peer_id: int) -> None:
-        """A peer consents. Answers of older rounds do not count."""
-        if self._granted is not None and round_number == self.round:
+    def is_open(self, term: int) -> bool:
+        """Whether a round from `term` waits for consent."""
+        return self._granted is not None and term == self._term
+
+    def give_way(self) -> None:
+        """Ends this voter's own round in favour of another one that it has consented to."""
+        self._granted = None
+
+    def answered(self, round_number: int, peer_id: int, *, granted: bool, counts: bool) -> None:
+        """A peer consents, or does not; `counts`: it does so as the voter that is recorded. Answers of older
+        rounds do not count."""
+        if round_number != self.round:
+            return
+        self.not_ahead = self.not_ahead | {peer_id} if granted else self.not_ahead - {peer_id}
+        if granted and counts and self._granted is not None:
             self._granted.add(peer_id)
 
     def order_election(self, term: int) -> None:

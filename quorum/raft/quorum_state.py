@@ -7,7 +7,8 @@ depends on it leaves the node.
 
 Besides, the file holds the journal's end marker (`journal_end`): the index through which the journal
 was synced when the file was written, so that damage is told from a torn tail (`journal_check.py`). It
-is 0 while the journal is being begun anew behind a snapshot, and in a voter that has no journal yet. And
+is 0 while the journal is being begun anew behind a snapshot, and in a voter that has no journal yet. It
+says if the voter was found to have forgotten what it had acknowledged, after which it never loads again. And
 it holds the set of voters, which never changes, with those directories of theirs that are known to be
 recorded by a committed entry (`voters.py`).
 """
@@ -48,6 +49,8 @@ class QuorumState:
         self.directories: dict[int, bytes] = {}
         """The voters' directories that are known to be committed, with entry `directories_offset`."""
         self.directories_offset = 0
+        self.void: str | None = None
+        """Why this directory's promises count for nothing any more, a sentence for the operator; None: they do."""
         self.dirty = False
 
     @classmethod
@@ -87,6 +90,7 @@ class QuorumState:
                     for voter in self.voters
                 ],
                 "votersOffset": self.directories_offset,
+                **({} if self.void is None else {"void": self.void}),
                 "data_version": _VERSION,
             }
         ).encode()
@@ -114,6 +118,8 @@ class QuorumState:
                 f" {_name(self._owner)}: give each node its own directory, format one anew only when it is empty,"
                 " and restore meta.properties if it is damaged."
             )
+        if "void" in fields:
+            raise QuorumStateError(str(fields["void"]))
         self.term, self.journal_end = term, end
         self.voted_for = None if voted == _NO_VOTE else voted
         self.voters, self.directories_offset = tuple(voters), offset

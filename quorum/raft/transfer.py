@@ -3,7 +3,8 @@
 Stands in for the library's serializer, which would write files without fsync, glue chunks together
 without looking, and install what it got without a checksum. Guarantees: a snapshot that is taken or
 received is durable before the log is cut or rebuilt; chunks are joined only if they are of one
-snapshot and without a hole; nothing is installed that fails its checksum. The methods in mixed case
+snapshot and without a hole; nothing is installed that fails its checksum; a few chunks are on their way to
+a peer at once, however slow its link is, and it answers each. The methods in mixed case
 are the library's names and are called by it.
 """
 
@@ -19,6 +20,10 @@ from quorum.raft.snapshot import Snapshot, SnapshotError, SnapshotStore, decode_
 from quorum.raft.voters import VoterBook
 
 MAX_SNAPSHOT_BYTES = 1024 * 1024 * 1024
+CHUNKS_IN_FLIGHT = 8
+"""Far less than what a link queues before it is given up."""
+ANSWER_TIMEOUT_S = 30.0
+"""Of a chunk; after that it, or its answer, was lost, and the transfer begins anew."""
 
 
 @dataclass
@@ -27,7 +32,10 @@ class _Outgoing:
 
     snapshot: Snapshot
     data: bytes
+    answered_s: float
+    """When a chunk was answered last, or the transfer began; monotonic."""
     position: int = 0
+    in_flight: int = 0
 
 
 @dataclass
@@ -51,12 +59,15 @@ class SnapshotTransfer:
         take: Callable[[], bytes],
         halting: Halting,
         chunk_bytes: int,
+        clock: Callable[[], float],
     ) -> None:
+        """`clock`: monotonic seconds."""
         self._store = store
         self._book = book
         self._take = take
         self._halting = halting
         self._chunk_bytes = chunk_bytes
+        self._clock = clock
         self._taken: int | None = None
         self._outgoing: dict[int, _Outgoing] = {}
         self._incoming: _Incoming | None = None
@@ -87,7 +98,8 @@ class SnapshotTransfer:
                 self._halting.halt(
                     "a voter needs a snapshot, and the log begins behind one that is not there"
                 )
-            transfer = self._outgoing[peer.id] = _Outgoing(snapshot, encode_snapshot(snapshot))
+            transfer = self._outgoing[peer.id] = _Outgoing(snapshot, encode_snapshot(snapshot), self._clock())
+        transfer.in_flight += 1
         start = transfer.position
         transfer.position = min(start + self._chunk_bytes, len(transfer.data))
         is_last = transfer.position == len(transfer.data)
@@ -102,6 +114,28 @@ class SnapshotTransfer:
             start,
             len(transfer.data),
         )
+
+    def must_wait(self, peer: Node) -> bool:
+        """Whether so many chunks are on their way to a peer that the next one waits for an answer."""
+        transfer = self._outgoing.get(peer.id)
+        if transfer is None or transfer.in_flight < CHUNKS_IN_FLIGHT:
+            return False
+        if self._clock() - transfer.answered_s > ANSWER_TIMEOUT_S:
+            del self._outgoing[peer.id]
+            return False
+        return True
+
+    def chunk_answered(self, peer: Node) -> None:
+        """A peer has answered a chunk, whatever it made of it."""
+        transfer = self._outgoing.get(peer.id)
+        if transfer is not None:
+            transfer.in_flight = max(transfer.in_flight - 1, 0)
+            transfer.answered_s = self._clock()
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether there is room for several chunks on the way to a peer that has not got all of them."""
+        return any(transfer.in_flight <= CHUNKS_IN_FLIGHT // 2 for transfer in self._outgoing.values())
 
     def cancelTransmisstion(self, peer: Node) -> None:
         """Forgets a transfer to a peer: its link broke, or it asked for something else."""

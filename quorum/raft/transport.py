@@ -8,6 +8,8 @@ Guarantees, where the library as shipped loses acknowledged entries or commits w
 - a follower commits no further than what this very message proved to match the leader's log;
 - a follower that is asked to resend asks from its committed end, a leader resends nothing that is
   acknowledged;
+- a follower whose log ends before what it has acknowledged to this leader, since its folder was replaced by an
+  older copy of itself, is told so, and ends for good;
 - a snapshot that is no news is refused for the whole transfer; one that was installed acknowledges
   itself and nothing behind it.
 Messages are only collected here (`outbox`); the driver lets them go after the sync they wait for.
@@ -54,7 +56,9 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         book: VoterBook,
         transfer: SnapshotTransfer,
         halting: Halting,
+        void: Callable[[int, int], None],
     ) -> None:
+        """`void` ends a voter whose log ends before what it has acknowledged to a leader: (leader, index)."""
         super().__init__(None, None, peers)
         self._peers = {int(peer.id): peer for peer in peers}
         self._world = world
@@ -62,6 +66,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self._book = book
         self._transfer = transfer
         self._halting = halting
+        self._void = void
         self._node: RaftNode | None = None
         self._links: dict[int, _Link] = {}
         self._newest_session = dict.fromkeys(self._peers, -1)
@@ -75,6 +80,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             "pre_vote": self._on_pre_vote,
             "response_pre_vote": self._on_response_pre_vote,
             "take_leadership": self._on_take_leadership,
+            "forgotten": self._on_forgotten,
         }
         self.outbox: list[SendToPeer] = []
         self.outbox_promises = False
@@ -104,6 +110,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self._newest_session[peer_id] = session
         self._links[peer_id] = _Link(peer, session, directory_id)
         self._onNodeConnected(peer)
+        self.node.ask_if_waiting(peer)
 
     def disconnected(self, peer_id: int, session: int) -> None:
         """The session is over: transfers in both directions begin again with the next one."""
@@ -161,6 +168,8 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             self.outbox_promises = True
         link.sent += 1
         self.outbox.append(SendToPeer(int(node.id), link.session, encode_message(link.sent, message)))
+        if message.get("serialized") is not None and self._transfer.must_wait(node):
+            self.node.hold_back(node)
         return True
 
     def take_outbox(self) -> list[SendToPeer]:
@@ -174,7 +183,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             index = min(index, max(node.commit_index(), node.last_applied()) + 1)
         if self._acknowledge_at_most is not None:
             index = min(index, self._acknowledge_at_most + 1)
-        return {**message, "term": node.term(), "next_node_idx": index}
+        return {**message, "term": node.term(), "next_node_idx": index, "log_end": node.log_end()}
 
     def _answer(self, peer: PeerNode, *, reset: bool) -> None:
         """Tells a leader where this log stands (`reset`: send from there), acknowledging nothing."""
@@ -216,6 +225,9 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             and not node.is_leader()
             and not self._pre_vote.leader_is_live(self._world.now())
         )
+        if granted and int(peer.id) > node.node_id():
+            # Two that asked each other at once would both stand, and split the votes: one of them does.
+            self._pre_vote.give_way()
         answer = {
             "type": "response_pre_vote",
             "term": node.term(),
@@ -227,12 +239,9 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
     def _on_response_pre_vote(self, peer: PeerNode, message: Message) -> None:
         if message["term"] > self.node.term():
             self.node.adopt_term(message["term"])
-        elif (
-            message["granted"]
-            and message["term"] == self.node.term()
-            and self._book.counts(int(peer.id), self._links[int(peer.id)].directory_id)
-        ):
-            self._pre_vote.granted(message["round"], int(peer.id))
+        elif message["term"] == self.node.term():
+            counts = self._book.counts(int(peer.id), self._links[int(peer.id)].directory_id)
+            self._pre_vote.answered(message["round"], int(peer.id), granted=message["granted"], counts=counts)
 
     def _on_take_leadership(self, peer: PeerNode, message: Message) -> None:
         node = self.node
@@ -278,8 +287,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             self._install(peer, message, chunk.last_index)
             return
         node.deliver(peer, message)
-        if state is None or chunk.is_first or chunk.is_last:
-            self._answer(peer, reset=state is False)
+        self._answer(peer, reset=state is False and (chunk.is_first or chunk.is_last))
 
     def _install(self, peer: PeerNode, message: Message, last_index: int) -> None:
         message["serialized"] = True
@@ -303,10 +311,25 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             return
         in_flight = node.next_index(peer)
         directory_id = self._links[int(peer.id)].directory_id
+        promised = node.match_of(peer, directory_id)
+        if message["log_end"] < promised:
+            self.send(peer, {"type": "forgotten", "term": node.term(), "acknowledged": promised})
+            return
+        if not message["success"]:
+            self._transfer.chunk_answered(peer)
         if message["reset"]:
             self._transfer.cancelTransmisstion(peer)
-            first = max(message["next_node_idx"], node.match_of(peer, directory_id) + 1, 2)
+            first = max(message["next_node_idx"], promised + 1, 2)
             message["next_node_idx"] = min(first, node.log_end() + 1)
         node.acknowledge(peer, directory_id, message)
         if not message["reset"]:
             node.raise_next_index(peer, in_flight)
+
+    def _on_forgotten(self, peer: PeerNode, message: Message) -> None:
+        node = self.node
+        if (
+            message["term"] == node.term()
+            and node.leader_id() == peer.id
+            and node.log_end() < message["acknowledged"]
+        ):
+            self._void(int(peer.id), message["acknowledged"])

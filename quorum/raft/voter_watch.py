@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from quorum.raft.events import VoterDirectories, VoterStanding
 from quorum.raft.node import RaftNode
+from quorum.raft.pre_vote import PreVote
 from quorum.raft.transport import QuorumTransport
 from quorum.raft.voters import Directories, VoterBook
 
@@ -20,12 +21,18 @@ class VoterWatch:
     """Of one voter."""
 
     def __init__(
-        self, directory_id: bytes | None, book: VoterBook, node: RaftNode, transport: QuorumTransport
+        self,
+        directory_id: bytes | None,
+        book: VoterBook,
+        node: RaftNode,
+        transport: QuorumTransport,
+        pre_vote: PreVote,
     ) -> None:
         self._directory_id = directory_id
         self._book = book
         self._node = node
         self._transport = transport
+        self._pre_vote = pre_vote
         self._wanted = VoterDirectories(-1, {})
 
     def directories(self) -> VoterDirectories | None:
@@ -70,13 +77,16 @@ class VoterWatch:
             for voter in book.voters
             if founded and seen.get(voter) not in (None, book.in_force.get(voter))
         )
+        # A voter that was away while others were replaced finds directories that are recorded in entries which
+        # it does not have yet. They are lost only if their logs do not go beyond its own, and nobody leads.
+        lost = self._pre_vote.not_ahead.intersection(replaced)
         majority = len(book.voters) // 2 + 1
         return VoterStanding(
             is_founded=founded,
             counts=book.counts_me,
             unseen=() if founded else tuple(voter for voter in book.voters if voter not in seen),
             replaced=replaced,
-            is_lost=node.leader_id() is None and len(book.voters) - len(replaced) < majority,
+            is_lost=node.leader_id() is None and len(book.voters) - len(lost) < majority,
             is_far_behind=self._is_far_behind(),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import aiohttp
 
@@ -22,6 +22,7 @@ from quorum.rpc.authentication import (
     is_response_to,
 )
 from quorum.rpc.envelope import (
+    ELSEWHERE,
     MAX_RESPONSE_BYTES,
     Body,
     EnvelopeError,
@@ -31,15 +32,12 @@ from quorum.rpc.envelope import (
     encode,
     unwrap,
 )
+from quorum.rpc.persistent_call import PAUSE_FIRST_S, PAUSE_MAX_S, Answered, call_persistently
 
-BACKOFF_FIRST_S = 0.02
-BACKOFF_MAX_S = 0.5
 CONNECT_TIMEOUT_S = 1.0
 CONNECTIONS_MAX = 64
 
 ConnectorFactory = Callable[[], aiohttp.BaseConnector]
-
-_ELSEWHERE = frozenset({"NOT_CONTROLLER", "BROKER_NOT_AVAILABLE"})
 
 
 def default_connector() -> aiohttp.BaseConnector:
@@ -106,6 +104,8 @@ class RpcClient:
                 return await self._call(address, method, data, timeout_s)
         except TimeoutError as error:
             raise RpcUnavailable(f"{address} did not answer {method} in {timeout_s:g} s") from error
+        except aiohttp.ClientConnectorError as error:
+            raise RpcUnavailable(f"{address}: {error}", in_doubt=False) from error
         except aiohttp.ClientError as error:
             raise RpcUnavailable(f"{address}: {error}") from error
 
@@ -177,7 +177,7 @@ class ControllerChannel:
     """Calls the active controller, wherever it is.
 
     `voters` maps node ids to `host:port` of their controller listeners. The last known leader is
-    tried first, then the hint of whoever refused, then the others in turn, with bounded back-off.
+    tried first, then the hint of whoever refused, then the others in turn: each once, then a pause.
     """
 
     def __init__(self, client: RpcClient, voters: Mapping[int, str], rng: random.Random) -> None:
@@ -205,44 +205,62 @@ class ControllerChannel:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        backoff_s = BACKOFF_FIRST_S
-        hinted = False
+        pause_s = PAUSE_FIRST_S
+        asked: set[int] = set()
         while True:
             remaining_s = deadline - loop.time()
             if remaining_s <= 0:
                 raise RpcUnavailable(f"no active controller answered {method} in {timeout_s:g} s")
             attempt_s = remaining_s if attempt_timeout_s is None else min(remaining_s, attempt_timeout_s)
+            asked.add(self._target)
             try:
                 return await self.call_once(method, body, timeout_s=attempt_s)
             except RpcError as error:
-                if error.code not in _ELSEWHERE:
+                if error.code not in ELSEWHERE:
                     raise
-                if not hinted and error.leader_id is not None and error.leader_id == self._target:
-                    # Whoever refused knows the leader: it is asked next, at once. But only it: during an
-                    # election two voters may point at each other.
-                    hinted = True
-                    continue
-            hinted = False
-            pause_s = min(backoff_s * self._rng.uniform(0.8, 1.2), max(0.0, deadline - loop.time()))
-            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
-            await asyncio.sleep(pause_s)
+            if self._target not in asked:
+                continue  # one dead voter is no reason to wait; that all were asked is: nobody leads yet
+            asked.clear()
+            await asyncio.sleep(min(pause_s * self._rng.uniform(0.8, 1.2), max(0.0, deadline - loop.time())))
+            pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     async def call_once(self, method: str, body: Mapping[str, object], *, timeout_s: float) -> Body:
         """One attempt at the voter that is thought to lead; the next call goes where this one's failure
         points. For calls whose unknown outcome the caller has to know of. Raises RpcError.
         """
-        target = self._target
+        return await self._ask(self._target, method, body, timeout_s)
+
+    async def call_persistently(
+        self, method: str, body: Mapping[str, object], *, timeout_s: float
+    ) -> Answered:
+        """Calls the active controller, whoever it becomes, and says whether an earlier attempt may have done
+        what was asked for already. Raises RpcError, RpcUnavailable: see `persistent_call`."""
+        return await call_persistently(
+            lambda voter, within_s: self._ask(voter, method, body, within_s),
+            self._next_voter,
+            what=method,
+            timeout_s=timeout_s,
+            rng=self._rng,
+        )
+
+    async def _ask(self, voter: int, method: str, body: Mapping[str, object], timeout_s: float) -> Body:
         try:
-            answer = await self._client.call(self._voters[target], method, body, timeout_s)
+            answer = await self._client.call(self._voters[voter], method, body, timeout_s)
         except RpcError as error:
-            if error.code in _ELSEWHERE:
-                if self.leader_id == target:
+            if error.code in ELSEWHERE:
+                if self.leader_id == voter:
                     self.leader_id = None
-                hint = error.leader_id
-                self._target = hint if hint in self._voters and hint != target else self._after(target)
+                if self._target == voter:  # else another call has moved on already, perhaps to the leader
+                    hint = error.leader_id
+                    self._target = hint if hint in self._voters and hint != voter else self._after(voter)
             raise
-        self.leader_id = target
+        self.leader_id = self._target = voter
         return answer
+
+    def _next_voter(self, without: Collection[int]) -> int | None:
+        """The voter that is thought to lead, or the next one that is not among those."""
+        first = self._order.index(self._target)
+        return next((v for v in self._order[first:] + self._order[:first] if v not in without), None)
 
     def _after(self, voter_id: int) -> int:
         return self._order[(self._order.index(voter_id) + 1) % len(self._order)]

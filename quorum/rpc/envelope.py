@@ -20,25 +20,34 @@ MAX_RESPONSE_BYTES = 1024 * 1024 * 1024
 Body = dict[str, Any]
 
 
+ELSEWHERE = frozenset({"NOT_CONTROLLER", "BROKER_NOT_AVAILABLE"})
+"""Codes that say to ask another voter."""
+
+
 class EnvelopeError(ValueError):
     """The bytes are not an envelope of ours; the sentence says why."""
 
 
 class RpcError(Exception):
-    """A call did not succeed. `code` is Kafka's error name; `leader_id` a hint where to go instead."""
+    """A call did not succeed. `code` is Kafka's error name; `leader_id` a hint where to go instead;
+    `in_doubt` says that what was asked for may have been done, or may yet be, all the same."""
 
-    def __init__(self, code: str, message: str, leader_id: int | None = None) -> None:
+    def __init__(
+        self, code: str, message: str, leader_id: int | None = None, *, in_doubt: bool = False
+    ) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
         self.leader_id = leader_id
+        self.in_doubt = in_doubt
 
 
 class RpcUnavailable(RpcError):
-    """Nobody answered: refused, reset or timed out. The call may or may not have been executed."""
+    """Nobody answered: refused, reset or timed out. Unless it is known that the call was never sent, it
+    may or may not have been executed."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__("BROKER_NOT_AVAILABLE", message)
+    def __init__(self, message: str, *, in_doubt: bool = True) -> None:
+        super().__init__("BROKER_NOT_AVAILABLE", message, in_doubt=in_doubt)
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
@@ -75,7 +84,12 @@ def success(body: Mapping[str, Any]) -> Body:
 
 def failure(error: RpcError) -> Body:
     """The envelope of a refusal."""
-    return {"error": error.code, "message": error.message, "leader_id": error.leader_id}
+    return {
+        "error": error.code,
+        "message": error.message,
+        "leader_id": error.leader_id,
+        "in_doubt": error.in_doubt,
+    }
 
 
 def unwrap(envelope: Body) -> Body:
@@ -85,7 +99,8 @@ def unwrap(envelope: Body) -> Body:
         leader_id = envelope.get("leader_id")
         if not isinstance(code, str) or not (leader_id is None or isinstance(leader_id, int)):
             raise EnvelopeError("a refusal carries a string code and an integer leader hint")
-        raise RpcError(code, str(envelope.get("message", "")), leader_id)
+        in_doubt = envelope.get("in_doubt") is True
+        raise RpcError(code, str(envelope.get("message", "")), leader_id, in_doubt=in_doubt)
     body = envelope.get("body")
     if not isinstance(body, dict):
         raise EnvelopeError("an answer carries a body or an error")

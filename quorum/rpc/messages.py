@@ -4,8 +4,8 @@
 into dicts and back. Refusals of a whole request travel beside these as (Kafka error name, sentence);
 errors of one topic or partition are fields (`error`, "NONE" when there is none). Epochs and partition
 epochs fence every call, so all of them may be repeated (KIP-497, KIP-631, KIP-903). Ids of topics and
-incarnations are 16 bytes. Elections, reassignments, features and the quorum's state are in
-`quorum.rpc.admin_messages`.
+incarnations are 16 bytes. Elections, reassignments, features, the quorum: `quorum.rpc.admin_messages`;
+offline replicas: `quorum.rpc.replica_messages`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from quorum.metadata import records, wire
 from quorum.metadata.records import Listener
 from quorum.rpc import admin_messages as admin
 from quorum.rpc.admin_messages import NO_ERROR as NO_ERROR
+from quorum.rpc.replica_messages import ReplicaStatesRequest as ReplicaStatesRequest
+from quorum.rpc.replica_messages import ReplicaStatesResponse as ReplicaStatesResponse
 
 RECOVERED = records.RECOVERED
 
@@ -230,7 +232,6 @@ class CreatePartitionsResponse:
 
 # Configs
 
-
 SET, DELETE, APPEND, SUBTRACT = "SET", "DELETE", "APPEND", "SUBTRACT"
 
 
@@ -335,6 +336,7 @@ METHODS: Mapping[str, tuple[type[Any], type[Any]]] = {
     "register_broker": (RegisterBrokerRequest, RegisterBrokerResponse),
     "heartbeat": (HeartbeatRequest, HeartbeatResponse),
     "alter_partition": (AlterPartitionRequest, AlterPartitionResponse),
+    "replica_states": (ReplicaStatesRequest, ReplicaStatesResponse),
     "create_topics": (CreateTopicsRequest, CreateTopicsResponse),
     "delete_topics": (DeleteTopicsRequest, DeleteTopicsResponse),
     "create_partitions": (CreatePartitionsRequest, CreatePartitionsResponse),
@@ -363,6 +365,7 @@ ControllerRequest = (
     RegisterBrokerRequest
     | HeartbeatRequest
     | AlterPartitionRequest
+    | ReplicaStatesRequest
     | CreateTopicsRequest
     | DeleteTopicsRequest
     | CreatePartitionsRequest
@@ -383,6 +386,7 @@ ControllerResponse = (
     RegisterBrokerResponse
     | HeartbeatResponse
     | AlterPartitionResponse
+    | ReplicaStatesResponse
     | CreateTopicsResponse
     | DeleteTopicsResponse
     | CreatePartitionsResponse

@@ -26,7 +26,7 @@ from aiohttp import web
 from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.rpc.client import ConnectorFactory, default_connector, request_session, url_of
 from quorum.rpc.envelope import RpcUnavailable
-from quorum.rpc.server import RAFT_METHOD
+from quorum.rpc.server import RAFT_METHOD, UNAUTHORIZED
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,11 @@ NOT_PROVED = (
     " controller.quorum.voters lists other voters"
 )
 REDIAL_FIRST_S = 0.05
-REDIAL_MAX_S = 1.0
+REDIAL_MAX_S = 0.2
+"""Below the shortest election timeout in use: when a voter is back and the leader dies next, the others
+must find it before they can elect anybody. A refused connection every so often costs nothing."""
+REDIAL_REFUSED_S = 1.0
+"""After a refusal, which no haste will change: the other side has to be configured anew."""
 
 _Socket = aiohttp.ClientWebSocketResponse | web.WebSocketResponse
 
@@ -158,6 +162,7 @@ class RaftLinks:
                 log.debug("a voter cannot be reached", peer=peer_id, reason=str(error))
             except HandshakeError as error:
                 log.warning("a voter was refused", peer=peer_id, reason=str(error))
+                pause_s = REDIAL_REFUSED_S
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
             pause_s = min(pause_s * 2, REDIAL_MAX_S)
 
@@ -171,14 +176,19 @@ class RaftLinks:
         address = self._voters[peer_id]
         async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
             session = await request_session(self._client, address, self._secret, self._rng, self._tls)
-            socket = await self._client.ws_connect(
-                f"{url_of(address, self._tls)}/raft",
-                headers=session.sign(RAFT_METHOD, b""),
-                ssl=self._tls or True,
-                max_msg_size=MESSAGE_MAX_BYTES,
-                heartbeat=HEARTBEAT_S,
-                timeout=aiohttp.ClientWSTimeout(ws_close=HANDSHAKE_TIMEOUT_S),
-            )
+            try:
+                socket = await self._client.ws_connect(
+                    f"{url_of(address, self._tls)}/raft",
+                    headers=session.sign(RAFT_METHOD, b""),
+                    ssl=self._tls or True,
+                    max_msg_size=MESSAGE_MAX_BYTES,
+                    heartbeat=HEARTBEAT_S,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=HANDSHAKE_TIMEOUT_S),
+                )
+            except aiohttp.WSServerHandshakeError as error:
+                if error.status == UNAUTHORIZED:
+                    raise HandshakeError("it refused our signature; check the shared secret") from error
+                raise
             try:
                 directory_id = await self._prove_as_dialer(socket, peer_id)
             except BaseException:

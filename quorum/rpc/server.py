@@ -27,6 +27,7 @@ from quorum.rpc.authentication import (
     body_hash,
     response_signature,
 )
+from quorum.rpc.bad_requests import RequestErrorLog
 from quorum.rpc.connection_gate import STRANGER_MAX_S, ConnectionGate
 from quorum.rpc.envelope import (
     MAX_REQUEST_BYTES,
@@ -38,6 +39,7 @@ from quorum.rpc.envelope import (
     failure,
     success,
 )
+from quorum.rpc.sparse_log import SparseLog
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +54,7 @@ LINGERING_S = 1.0
 BODY_TIMEOUT_S = 10.0
 BACKLOG = 1024
 """Connections that the kernel holds for us; a whole cluster may come at once."""
+UNAUTHORIZED = 401
 RAFT_METHOD = "raft"
 """What the request for a Raft link is signed as."""
 
@@ -74,6 +77,7 @@ class ControllerListener:
         self._tls = tls
         self._raft_links = raft_links
         self._guard = RequestGuard(secret, random.SystemRandom() if rng is None else rng)
+        self._refusals = SparseLog("refused an unauthenticated call")
         self._gate: ConnectionGate | None = None
         self._server: asyncio.AbstractServer | None = None
         application = web.Application(client_max_size=MAX_REQUEST_BYTES)
@@ -84,6 +88,7 @@ class ControllerListener:
         self._runner = web.AppRunner(
             application,
             access_log=None,
+            logger=RequestErrorLog("controller"),
             handle_signals=False,
             shutdown_timeout=SHUTDOWN_GRACE_S,
             lingering_time=LINGERING_S,
@@ -159,8 +164,8 @@ class ControllerListener:
     def _refused(self, method: str, request: web.Request, error: AuthenticationError) -> web.Response:
         if isinstance(error, UnknownSessionError):
             return web.Response(status=UNKNOWN_SESSION_STATUS, text=f"{error}\n")
-        log.warning("refused an unauthenticated call", method=method, peer=request.remote, reason=str(error))
-        return web.Response(status=401, text=f"{error}\n")
+        self._refusals.warning(method=method, peer=request.remote, reason=str(error))
+        return web.Response(status=UNAUTHORIZED, text=f"{error}\n")
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

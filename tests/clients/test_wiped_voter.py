@@ -1,9 +1,10 @@
-"""Every node loses its disk once, the active controller too: each is brought up to date, votes again, and nothing
-that was acknowledged is lost (KIP-853)."""
+"""Voters that lose their disks, one after the other, are brought up to date and vote again; one that is given an
+older copy of its folder ends, until it is wiped. Nothing that was acknowledged is lost (KIP-853)."""
 
 from __future__ import annotations
 
 import shutil
+from functools import partial
 
 from kraft.cli.storage import format_node
 from tests.support.node_processes import NodeProcesses, until
@@ -41,3 +42,39 @@ def test_every_voter_loses_its_disk_once(fragile_cluster: NodeProcesses) -> None
             cluster.restore()
             stream.wait_for(SOME)
     audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
+
+
+def test_a_voter_with_an_older_copy_of_its_folder_ends_until_it_is_wiped(
+    fragile_cluster: NodeProcesses,
+) -> None:
+    cluster = fragile_cluster
+    voter = next(n for n in cluster.node_ids if n != cluster.local.status()["controller_id"])
+    journal = cluster.local.node_dir(voter) / "data" / "__cluster_metadata-0"
+    backup = cluster.local.node_dir(voter) / "backup"
+    assert cluster.local.kill(voter)
+    shutil.copytree(journal, backup)
+    cluster.local.start_node(voter)
+    topic = cluster.create_topic("after-the-backup")
+    until(
+        lambda: offset(cluster, voter) >= max(map(partial(offset, cluster), cluster.node_ids)), "it has all"
+    )
+    assert cluster.local.kill(voter)
+    shutil.rmtree(journal)
+    backup.rename(journal)
+
+    for attempt in ("when the leader hears of it", "at every start after that"):
+        process = cluster.local.spawn(voter)
+        until(lambda process=process: process.poll() is not None, f"the voter ends {attempt}")
+        assert process.returncode
+        assert "has forgotten what it had acknowledged" in cluster.local.log_tail(voter)
+
+    wipe(cluster, voter)
+    cluster.local.start_node(voter)
+    until(lambda: all(votes(cluster, node_id) for node_id in cluster.node_ids), "all voters count again")
+    assert topic in cluster.admin.list_topics(timeout=10).topics
+
+
+def offset(cluster: NodeProcesses, node_id: int) -> int:
+    """How far a node's metadata is."""
+    document = cluster.local.http_json(node_id, "/api/cluster")
+    return -1 if document is None else int(document["metadata_offset"])

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nodes_log_to_standard_error() -> Iterator[None]:
+    """Standard output belongs to the commands that run in the same process."""
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ def kraft(
         lines = [
             line
             for line in output.splitlines(keepends=True)
-            if b" [info " not in line and b" [warning" not in line
+            if not any(level in line for level in (b" [debug ", b" [info ", b" [warning"))
         ]
         return Result(exit_code, b"".join(lines), errors.decode())
 

@@ -39,7 +39,8 @@ def kraft(capfd: pytest.CaptureFixture[str]) -> Kraft:
         exit_code = run([str(argument) for argument in arguments])
         output, errors = capfd.readouterr()
         # The nodes of the cluster log to this process's standard output; a command does not.
-        lines = [line for line in output.splitlines() if " [info " not in line and " [warning" not in line]
+        levels = (" [debug ", " [info ", " [warning")
+        lines = [line for line in output.splitlines() if not any(level in line for level in levels)]
         return Result(exit_code, lines, errors)
 
     return call
@@ -100,6 +101,8 @@ def test_the_metadata_of_the_controllers_and_of_every_disk_agree(
     )
     assert configs.lines == ["77000"]
     assert kraft("metadata", "shell", "--config", properties, "ls", "/brokers").lines == ["1", "2", "3"]
+    for command, exit_code in ((("ls", "/no"), 1), (("no",), 2), (("pwd", "/"), 2), (("exit",), 0)):
+        assert kraft("metadata", "shell", "--config", properties, *command).exit_code == exit_code
 
 
 def test_dumping_a_running_node(kraft: Kraft, shared_cluster: ThreadedCluster, properties: Path) -> None:
@@ -213,16 +216,20 @@ def test_configs_of_topics_and_brokers(kraft: Kraft, shared_cluster: ThreadedClu
 def test_electing_leaders(kraft: Kraft, shared_cluster: ThreadedCluster) -> None:
     topic = shared_cluster.create_topic("elected", 3)
     bootstrap = ("--bootstrap-server", shared_cluster.bootstrap)
-    document = kraft("topics", "elect-leaders", topic, *bootstrap, "--json").document
+    elect = ("topics", "elect-leaders", *bootstrap, "--election-type", "preferred")
+    document = kraft(*elect, topic, "--json").document
     assert document["election_type"] == "preferred"
     assert (document["elected"], document["failed"]) == ([], [])
     assert [row["partition"] for row in document["not_needed"]] == [0, 1, 2]
-    missing = kraft("topics", "elect-leaders", topic, "--partition", 7, *bootstrap)
+    missing = kraft(*elect, topic, "--partition", 7)
     assert missing.exit_code == 1
     assert f"{topic}-7" in missing.errors
-    assert kraft("topics", "elect-leaders", "--all", *bootstrap).exit_code == 0
-    for arguments in ((), (topic, "--all"), (topic, "--preferred", "--unclean"), ("--all", "--partition", 0)):
-        assert kraft("topics", "elect-leaders", *arguments, *bootstrap).exit_code == 2
+    for every in ("--all", "--all-topic-partitions"):
+        assert kraft(*elect, every).exit_code == 0
+    for arguments in ((), (topic, "--all"), ("--all", "--partition", 0), (topic, "--election-type", "any")):
+        assert kraft(*elect, *arguments).exit_code == 2
+    untyped = kraft("topics", "elect-leaders", topic, *bootstrap)
+    assert (untyped.exit_code, "--election-type preferred, or unclean" in untyped.errors) == (2, True)
 
 
 def test_changes_to_topics_as_json(kraft: Kraft, shared_cluster: ThreadedCluster) -> None:

@@ -18,8 +18,16 @@ from quorum.controller.state import Propose
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.features import ELR_VERSION, elr_enabled
 from quorum.metadata.image import MetadataImage, PartitionImage
+from quorum.metadata.records import RECOVERING
 from quorum.rpc import messages as m
-from quorum.rpc.admin_messages import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate, UpdateFeaturesRequest
+from quorum.rpc.admin_messages import (
+    SAFE_DOWNGRADE,
+    UPGRADE,
+    FeatureUpdate,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
+)
+from quorum.rpc.replica_messages import DAMAGED, DIRECTORY
 from tests.support.controller_world import World, registration
 
 BROKERS = (1, 2, 3, 4)
@@ -46,7 +54,28 @@ class ControllerLife(RuleBasedStateMachine):
 
     def ask(self, request: m.ControllerRequest) -> None:
         self.asked += 1
+        before, epoch = self.world.controller.image, self.world.controller.epoch
         self.world.send(request)
+        if self.world.controller.is_active and self.world.controller.epoch == epoch:
+            self.marks_go_for_a_reason(request, before, self.world.controller.image)
+
+    def marks_go_for_a_reason(
+        self, request: m.ControllerRequest, before: MetadataImage, after: MetadataImage
+    ) -> None:
+        """A replica is online again when its broker says so, registers anew or leaves; or it is none any more."""
+        speaks = (m.RegisterBrokerRequest, m.ReplicaStatesRequest, UnregisterBrokerRequest)
+        speaker = request.broker_id if isinstance(request, speaks) else None
+        for topic_id, topic in before.topics.items():
+            for number, old in enumerate(topic.partitions):
+                new = after.partition(topic_id, number)
+                if new is None or new is old:
+                    continue
+                gone = set(old.offline_replicas) & set(new.replicas) - set(new.offline_replicas)
+                assert gone <= {speaker}
+                come = set(new.offline_replicas) - set(old.offline_replicas)
+                assert not come or (come == {speaker} and isinstance(request, m.ReplicaStatesRequest))
+                if new.has_leader and new.leader in old.offline_replicas:
+                    assert new.leader == speaker, "elected while it was offline"
 
     @initialize()
     def begin(self) -> None:
@@ -69,6 +98,45 @@ class ControllerLife(RuleBasedStateMachine):
                 for partition in topic.partitions:
                     assert broker_id not in partition.isr
                     assert cleanly or broker_id not in partition.elr
+
+        if known is not None and now is not None and now.epoch != known.epoch:
+            for topic in image.topics.values():
+                assert all(broker_id not in partition.offline_replicas for partition in topic.partitions)
+
+    @rule(
+        broker_id=broker_ids,
+        kinds=st.lists(st.sampled_from([DAMAGED, DAMAGED, DIRECTORY, None]), min_size=1, max_size=4),
+        first=st.integers(0, 15),
+        stale=st.sampled_from([0, 0, 0, 0, 1]),
+    )
+    def report(self, broker_id: int, kinds: list[str | None], first: int, stale: int) -> None:
+        """The broker says of some of its replicas, from the first one on, that they are offline, or online."""
+        image = self.world.controller.image
+        broker = image.brokers.get(broker_id)
+        own = sorted(
+            (topic.topic_id, number)
+            for topic in image.topics.values()
+            for number, partition in enumerate(topic.partitions)
+            if broker_id in partition.replicas
+        )
+        told = list(zip(own[first % (len(own) + 1) :], kinds, strict=False))
+        offline = tuple((*key, kind) for key, kind in told if kind is not None)
+        online = tuple(key for key, kind in told if kind is None)
+        epoch = broker.epoch if broker else 0
+        self.ask(m.ReplicaStatesRequest(broker_id, epoch - stale, offline, online))
+        after = self.world.controller.image
+        if broker is None or stale or not self.world.controller.is_active:
+            return
+        for (topic_id, number), kind in told:
+            partition = after.topics[topic_id].partitions[number]
+            assert (broker_id in partition.offline_replicas) == (kind is not None)
+            if kind == DAMAGED and broker_id in partition.elr:
+                assert (partition.isr, partition.elr) == ((), (broker_id,)), "it is not the last one"
+            had = image.topics[topic_id].partitions[number]
+            if {broker_id} == set(had.isr) | set(had.elr):
+                assert {broker_id} == set(partition.isr) | set(partition.elr) or (
+                    partition.leader_recovery_state == RECOVERING
+                ), "the last one is forgotten"
 
     def beat(self, broker_id: int, behind: int, want: tuple[bool, bool]) -> None:
         broker = self.world.controller.image.brokers.get(broker_id)
@@ -228,8 +296,14 @@ class ControllerLife(RuleBasedStateMachine):
     def check_partition(self, image: MetadataImage, name: str, partition: PartitionImage) -> None:
         partition.check()
         active = {broker.broker_id for broker in image.brokers.values() if broker.is_active}
+        offline = set(partition.offline_replicas)
         if partition.has_leader:
             assert partition.leader in active
+            assert partition.leader not in offline
+        else:
+            active -= offline
+        if partition.has_leader or elr_enabled(image.features):
+            assert offline.isdisjoint(partition.isr), "an offline replica in an ISR"
         if elr_enabled(image.features):
             assert active.issuperset(partition.isr), "a fenced broker in an ISR"
             if partition.elr:
@@ -280,7 +354,7 @@ class ControllerLife(RuleBasedStateMachine):
     def every_request_is_answered_once(self) -> None:
         answered = [complete.request_id for complete in self.world.completed]
         assert len(answered) == len(set(answered))
-        assert len(answered) + self.world.controller.waiting_requests == self.asked
+        assert len(answered) + self.world.controller._waiting == self.asked
         if not self.world.queue:
             assert len(answered) == self.asked
 

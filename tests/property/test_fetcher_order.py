@@ -82,6 +82,7 @@ class Copying:
                 last_fetched_epoch=None if asked.last_fetched_epoch == -1 else asked.last_fetched_epoch,
                 up_to_offset=log.log_end_offset,
                 high_watermark=0,
+                last_stable_offset=0,
                 max_bytes=5,
                 min_one_batch=True,
             )

@@ -4,7 +4,7 @@ Random appends, tombstones, transactions, truncations, retention, deletions and 
 rounds of cleaning and within them, between any two jobs. The disk is the simulator's: a power loss may
 strike before any disk operation, the cleaner's included. Whatever happens, the log's records are among
 the appended ones, at their offsets; every key has its last committed value, and no deleted key is back;
-producers and open transactions are known as before.
+producers and open transactions are known as before, and aborted records never pass for committed ones.
 """
 
 from __future__ import annotations
@@ -18,9 +18,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitions.log.cleaner.offset_map import SLOT_BYTES
+from partitions.log.inspection.findings import Findings
+from partitions.log.inspection.log_state import Expected
+from partitions.log.inspection.partition_check import check_partition
 from partitions.records.batch import BatchHeader, parse_header
 from partitions.records.control import ControlType
-from tests.support.compaction import CLEANER, COMPACTED, Bench, Contents, Kept, data_batch, marker_batch
+from tests.support.compaction import (
+    CLEANER,
+    COMPACTED,
+    FOLDER,
+    Bench,
+    Contents,
+    Kept,
+    data_batch,
+    marker_batch,
+)
+from tests.support.logs import simulated_disk
+from tests.support.transactions import read_committed
 
 KEYS = [b"a", b"b", b"c", b"d"]
 
@@ -212,6 +226,7 @@ class World:
             assert log.epochs.epoch_for_offset(record.offset) == record.epoch
         self.check_producers(found, start)
         self.check_times(found, start)
+        self.check_readers(found, start)
 
     def check_producers(self, found: Contents, start: int) -> None:
         producers = self.bench.log.producer_state.producers
@@ -236,6 +251,25 @@ class World:
         at = self.bench.log.offset_for_max_timestamp()
         assert newest == (None if at is None else at.timestamp)
 
+    def check_readers(self, found: Contents, start: int) -> None:
+        """A read_committed consumer is given what is left of what was committed, and nothing else."""
+        log = self.bench.log
+        ends = [h.next_offset for h in self.history.headers if h.next_offset <= self.high_watermark]
+        high_watermark = max(ends, default=0)
+        stable = log.last_stable_offset(high_watermark)
+        committed = {(record.offset, record.key) for record in self.history.committed()}
+        expected = [
+            (record.offset, record.key, record.value)
+            for record in found.records
+            if start <= record.offset < stable and (record.offset, record.key) in committed
+        ]
+        max_bytes = self.rng.choice((1, 300, 10_000))
+        assert list(read_committed(log, start, high_watermark, max_bytes)) == expected
+        if self.rng.random() < 0.1:
+            findings = Findings()
+            check_partition(simulated_disk(self.bench.storage), FOLDER, Expected(has_holes=True), findings)
+            assert [finding for finding in findings.errors if ".txnindex" in finding.path] == []
+
     def clean_all(self) -> None:
         """In the end: nothing is open or uncommitted, and what is cleaned holds each key once."""
         while self.open_transactions:
@@ -252,7 +286,7 @@ class World:
         keys = [record.key for record in self.bench.contents().records]
         assert len(keys) == len(set(keys))
         suffixes = {name.rpartition(".")[2] for name in self.bench.names() if name[0].isdecimal()}
-        assert suffixes <= {"log", "index", "timeindex", "snapshot"}
+        assert suffixes <= {"log", "index", "timeindex", "txnindex", "snapshot"}
 
 
 def identity(header: BatchHeader) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.producer_state import BATCHES_RETAINED, BatchRange, ProducerState
 from partitions.records.batch import BatchHeader, iter_batches, verify_crc
-from tests.support.logs import FOLDER, batch_of, new_storage, open_log, simulated_disk
+from tests.support.logs import FOLDER, batch_of, lead, new_storage, open_log, simulated_disk
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, max_message_bytes=400)
 
@@ -91,7 +91,7 @@ class World:
 
     def new_epoch(self, amount: int) -> None:
         self.epoch += amount
-        self.log.assign_epoch_start(self.epoch)
+        lead(self.log, self.epoch)
 
     def truncate(self, amount: int) -> None:
         target = max(self.model.start, self.model.end - amount)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
 from quorum.errors import MalformedImageError, MalformedMessageError, MalformedRecordError
+from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.rpc import message_codec
@@ -44,9 +45,7 @@ any_record: st.SearchStrategy[r.Record] = st.one_of(
     st.builds(r.UnregisterBroker, ids, offsets),
     st.builds(r.BrokerChange, ids, offsets, st.none() | st.booleans(), st.none() | st.booleans()),
     st.builds(r.Topic, short, uuids),
-    st.builds(
-        r.Partition, uuids, ids, isrs, isrs, st.integers(-1, 5), ids, ids, recovery, isrs, isrs, isrs, isrs
-    ),
+    st.builds(r.Partition, uuids, ids, isrs, isrs, st.integers(-1, 5), ids, ids, recovery, *([isrs] * 5)),
     st.builds(
         r.PartitionChange,
         uuids,
@@ -54,7 +53,7 @@ any_record: st.SearchStrategy[r.Record] = st.one_of(
         st.none() | isrs,
         st.none() | st.integers(-1, 5),
         st.none() | recovery,
-        *([st.none() | isrs] * 5),
+        *([st.none() | isrs] * 6),
     ),
     st.builds(r.RemoveTopic, uuids),
     st.builds(r.Config, st.just("broker"), short, short, st.none() | short),
@@ -76,22 +75,22 @@ plain = st.recursive(
 
 @given(st.lists(any_record, max_size=8))
 def test_records_are_read_as_written(records: list[r.Record]) -> None:
-    data = r.encode_records(records)
-    assert r.decode_records(data) == records
+    data = codec.encode_records(records)
+    assert codec.decode_records(data) == records
     for record in records:
-        r.validate(record)
+        codec.validate(record)
 
 
 @given(st.lists(any_record, min_size=1, max_size=4), st.data())
 def test_damaged_records_are_read_or_refused(records: list[r.Record], data: st.DataObject) -> None:
-    encoded = bytearray(r.encode_records(records))
+    encoded = bytearray(codec.encode_records(records))
     position = data.draw(st.integers(0, len(encoded) - 1))
     encoded[position] ^= data.draw(st.integers(1, 255))
     try:
-        read = r.decode_records(encoded)
+        read = codec.decode_records(encoded)
     except MalformedRecordError:
         return
-    assert r.decode_records(r.encode_records(read)) == read
+    assert codec.decode_records(codec.encode_records(read)) == read
 
 
 @given(plain | st.lists(st.lists(plain, max_size=9), max_size=3))
@@ -103,7 +102,7 @@ def test_foreign_values_never_apply_and_never_raise(value: object) -> None:
     for proposal in (
         data,
         Proposal(3, 2, data).encode(),
-        Proposal(3, 2, r.encode_record(r.NoOp())).encode()[:-1],
+        Proposal(3, 2, codec.encode_record(r.NoOp())).encode()[:-1],
     ):
         applied = apply_proposal(EMPTY, fence, proposal, 5, 3)
         if not applied.accepted:

@@ -21,6 +21,7 @@ from kraft.broker.dispatch import HANDLERS
 from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metadata_loader import MetadataLoader
 from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.offline_replicas import OfflineReplicas
 from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.request import Request
@@ -77,6 +78,7 @@ class HeldExecutor:
     def release(self) -> None:
         self.holding = False
         self._released.set()
+        self._released = asyncio.Event()
 
 
 class SilentLeader:
@@ -102,13 +104,19 @@ class BrokerWorld:
     """Broker 1 of a cluster that exists in its metadata."""
 
     def __init__(
-        self, disk: SimulatedDisk | None = None, properties: str = "", *, lag_max_ms: int = 30_000
+        self,
+        disk: SimulatedDisk | None = None,
+        properties: str = "",
+        *,
+        lag_max_ms: int = 30_000,
+        directories: Sequence[str] = ("/data",),
     ) -> None:
         self.disk = disk or memory_disk()
-        if read_meta_properties(self.disk, "/data") is None:
-            write_meta_properties(
-                self.disk, "/data", MetaProperties(CLUSTER_ID, ME, "kraftTestingDirectory1")
-            )
+        for number, directory in enumerate(directories, start=1):
+            self.disk.make_dirs(directory)
+            if read_meta_properties(self.disk, directory) is None:
+                meta = MetaProperties(CLUSTER_ID, ME, f"kraftTestingDirectory{number}")
+                write_meta_properties(self.disk, directory, meta)
         self.config: ServerConfig = load_config(PROPERTIES + properties)
         self.controller = FakeController()
         self.halts: list[str] = []
@@ -120,7 +128,7 @@ class BrokerWorld:
         loop, rng = asyncio.get_running_loop(), random.Random(1)
         self.logs = LogManager(
             self.disk,
-            ["/data"],
+            directories,
             self.config.log_defaults,
             self.executor,
             now_ms=lambda: NOW_MS,
@@ -135,6 +143,7 @@ class BrokerWorld:
             rng,
             self.halt,  # type: ignore[arg-type]
         )
+        self.offline_replicas = OfflineReplicas(ME, lambda: 1, self.controller, rng, self.halt)  # type: ignore[arg-type]
         self.replicas = ReplicaManager(
             ME,
             logs=self.logs,
@@ -145,6 +154,7 @@ class BrokerWorld:
             loop=loop,
             halt=self.halt,
             replica_lag_time_max_ms=lag_max_ms,
+            offline=self.offline_replicas,
         )
         self.loader = MetadataLoader(ME, self.controller, rng, self.halt)  # type: ignore[arg-type]
         self.loader.add_publisher(self.metadata)
@@ -176,23 +186,31 @@ class BrokerWorld:
 
     # -- life
 
-    def start(self, *records: Record) -> None:
+    async def start(self, *records: Record) -> None:
         """Opens the logs and publishes the first image: brokers 1 to 3, unfenced, and what `records` add."""
         self.logs.start(cluster_id=CLUSTER_ID, node_id=ME)
         self.alter_partitions.start()
+        self.offline_replicas.start()
         self.replicas.start(self.fetchers)
-        self.publish(*(unfenced for n in (1, 2, 3) for unfenced in broker(n)), *records)
+        await self.publish(*(unfenced for n in (1, 2, 3) for unfenced in broker(n)), *records)
 
     async def close(self) -> None:
         self.executor.release()
         await self.loader.close()
         await self.replicas.close()
         await self.alter_partitions.close()
+        await self.offline_replicas.close()
         await self.logs.close(broker_epoch=1, high_watermarks=self.replicas.high_watermarks())
 
     # -- metadata
 
-    def publish(self, *records: Record) -> None:
+    async def publish(self, *records: Record) -> None:
+        """One step of committed metadata, and what it makes of the logs, unless the executor holds jobs back."""
+        self.publish_soon(*records)
+        if not self.executor.holding:
+            await self.replicas.settled()
+
+    def publish_soon(self, *records: Record) -> None:
         """One step of committed metadata; broker N is registered under epoch N."""
         delta = MetadataDelta(self.image)
         for record in records:

@@ -18,7 +18,7 @@ from partitions.records.batch import BatchHeader, decode_records, iter_batches, 
 from partitions.records.builder import build_batch
 from partitions.records.control import ControlType, decode_control_type, encode_control_key
 from partitions.topic_partition import TopicPartition
-from tests.support.logs import halt, new_storage, simulated_disk
+from tests.support.logs import get_or_create, halt, new_storage, simulated_disk
 
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
 TABLE = TopicPartition("table", 0)
@@ -222,7 +222,8 @@ class Bench:
         )
         report = self.manager.start(cluster_id=CLUSTER, node_id=1)
         assert not report.failed, report.failed
-        self.log = self.manager.get_or_create(TABLE, TOPIC_ID, self.config)
+        self.log = get_or_create(self.manager, TABLE, TOPIC_ID, self.config)
+        self.executor.jobs = 0
 
     async def clean(self) -> int:
         """Cleans whatever is due; returns the number of rounds."""

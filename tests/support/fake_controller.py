@@ -18,6 +18,8 @@ class FakeController:
     def __init__(self) -> None:
         self.calls: list[Any] = []
         self.leader_id: int | None = None
+        self.in_doubt = False
+        """Whether answers come after attempts whose outcome is not known."""
         self._answers: dict[type[Any], deque[Any]] = {}
         self._functions: dict[type[Any], Callable[[Any], Any]] = {}
         self._called = asyncio.Event()
@@ -39,6 +41,11 @@ class FakeController:
             while len(self.calls_of(kind)) < times:
                 self._called.clear()
                 await self._called.wait()
+
+    async def call_persistently(
+        self, request: Any, answers: type[Any], *, timeout_s: float
+    ) -> tuple[Any, bool]:
+        return await self.call(request, answers, timeout_s=timeout_s), self.in_doubt
 
     async def call_once(self, request: Any, answers: type[Any], *, timeout_s: float) -> Any:
         return await self.call(request, answers, timeout_s=timeout_s)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.storage import Storage
 from partitions.disk import Buffer, Disk, File
 from partitions.log.config import LogConfig
+from partitions.log.creation import NewLog
+from partitions.log.epoch_checkpointing import EpochWriter
 from partitions.log.log import PartitionLog
+from partitions.log_manager import LogManager
 from partitions.records.batch import decode_records, iter_batches, verify_crc
 from partitions.records.builder import build_batch
 from partitions.topic_partition import TopicPartition
 
+T = TypeVar("T")
 PARTITION = TopicPartition("orders", 3)
 FOLDER = "/data/orders-3"
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=150, max_message_bytes=800, file_delete_delay_ms=0)
@@ -212,3 +216,37 @@ class InlineExecutor:
 
     async def run(self, job: Callable[..., object], *args: object) -> object:
         return job(*args)
+
+
+def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The value of a coroutine that waits for nothing but an executor whose jobs run at once."""
+    try:
+        while coroutine.send(None) is None:  # a turn of the loop, as `asyncio.sleep(0)` takes one
+            continue
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    raise AssertionError("it waits for something")
+
+
+def get_or_create(
+    manager: LogManager, partition: TopicPartition, topic_id: bytes, config: LogConfig | None = None
+) -> PartitionLog:
+    """The partition's log, made if there is none, by a manager with an `InlineExecutor`. Raises LogError."""
+    config = config or manager._default_config
+    log = manager.claim(partition, topic_id, config)
+    if log is None:
+        failed = run_inline(manager.creator.create([NewLog(partition, topic_id, config, None)]))
+        if partition in failed:
+            raise failed[partition]
+        log = manager.claim(partition, topic_id, config)
+    assert log is not None
+    return log
+
+
+def lead(log: PartitionLog, epoch: int) -> None:
+    """Becomes leader in `epoch`, and writes that durably."""
+    if not log.assign_epoch_start(epoch):
+        writer = EpochWriter(log._storage.disk, InlineExecutor(), {log.topic_partition: log})  # type: ignore[arg-type]
+        assert run_inline(writer.write([log.topic_partition])) == {}
+        assert log.assign_epoch_start(epoch)

@@ -33,6 +33,10 @@ class MemoryRead:
     slices: Sequence[FileSlice] = ()
 
     @property
+    def next_offset(self) -> int:
+        return self.batches[-1].next_offset
+
+    @property
     def size_bytes(self) -> int:
         return sum(len(value) for batch in self.batches for value in batch.values)
 
@@ -53,6 +57,7 @@ class MemoryAppend:
 class MemoryLogConfig:
     min_insync_replicas: int = 1
     deletes: bool = True
+    flushes: bool = False
 
 
 class MemoryLog:
@@ -122,6 +127,19 @@ class MemoryLog:
             size += batch_bytes
         return MemoryRead(tuple(taken))
 
+    def distrust(self) -> None:
+        return
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """There are no transactions."""
+        return high_watermark
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        return
+
+    def aborted_transactions(self, fetch_offset: int, up_to_offset: int) -> tuple[()]:
+        return ()
+
     def truncate_to(self, offset: int) -> None:
         while self.batches and self.batches[-1].next_offset > offset:
             self.log_end_offset = self.batches.pop().base_offset
@@ -142,8 +160,9 @@ class MemoryLog:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def assign_epoch_start(self, epoch: int) -> None:
+    def assign_epoch_start(self, epoch: int) -> bool:
         self.epochs.assign(epoch, self.log_end_offset)
+        return True
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """A record's timestamp is its offset times ten."""

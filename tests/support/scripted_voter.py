@@ -133,9 +133,30 @@ class ScriptedVoter:
         )
 
     def acknowledges(
-        self, peer: int, term: int, next_index: int, *, success: bool = True, reset: bool = False
+        self,
+        peer: int,
+        term: int,
+        next_index: int,
+        *,
+        success: bool = True,
+        reset: bool = False,
+        log_end: int | None = None,
+        session: int = SESSION,
     ) -> None:
-        self.says(peer, "next_node_idx", term=term, next_node_idx=next_index, success=success, reset=reset)
+        """`log_end`: where the peer's log ends; without, just before `next_index` or, on a reset, far behind."""
+        if log_end is None:
+            log_end = 10**6 if reset else next_index - 1
+        answer = self.message(
+            peer,
+            "next_node_idx",
+            session,
+            term=term,
+            next_node_idx=next_index,
+            success=success,
+            reset=reset,
+            log_end=log_end,
+        )
+        self.step(answer)
 
     def propose(self, request_id: int, proposal: bytes = b"proposal") -> None:
         self.step(Propose(request_id, proposal))

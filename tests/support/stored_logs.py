@@ -21,7 +21,7 @@ from partitions.log.offset_checkpoint import encode_offset_checkpoint
 from partitions.records.builder import RecordTuple, build_batch
 from partitions.records.control import ControlType, encode_control_key
 from partitions.topic_partition import TopicPartition
-from tests.support.logs import halt, new_storage, simulated_disk
+from tests.support.logs import halt, lead, new_storage, simulated_disk
 
 DATA = "/data"
 ORDERS = TopicPartition("orders", 0)
@@ -123,7 +123,7 @@ def _written_log(storage: Storage) -> PartitionLog:
     before = -1
     for number, epoch in enumerate(LEADER_EPOCHS):
         if epoch != before:
-            log.assign_epoch_start(epoch)
+            lead(log, epoch)
         before = epoch
         _write(log, number, epoch)
         if log.log_end_offset == LAST_RECOVERY_POINT:

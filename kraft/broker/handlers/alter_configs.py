@@ -11,13 +11,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kraft.broker.handlers.forwarding import catch_up, error_code, refusal, too_long, too_many
+from kraft.broker.handlers.forwarding import (
+    catch_up,
+    error_code,
+    forward,
+    refusal,
+    too_long,
+    too_many,
+)
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.dynamic_configs import ALL_BROKERS, DynamicBrokerConfigs
 from kraft.protocol.errors import ErrorCode
-from kraft.protocol.schemas import alter_configs, incremental_alter_configs
-from kraft.protocol.schemas.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kraft.protocol.schemas.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
 from kraft.protocol.schemas.configs import ConfigResourceType
 from kraft.protocol.schemas.incremental_alter_configs import (
     ConfigOperation,
@@ -70,17 +80,7 @@ async def handle_alter_configs(
         for resource in body.resources
     ]
     outcomes = await _alter(services, wanted, body.validate_only, replace_all=True)
-    return AlterConfigsResponse(
-        responses=[
-            alter_configs.AlterConfigsResourceResponse(
-                error_code=outcome.code,
-                error_message=outcome.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.name,
-            )
-            for resource, outcome in zip(wanted, outcomes, strict=True)
-        ]
-    )
+    return AlterConfigsResponse(responses=_responses(wanted, outcomes))
 
 
 async def handle_incremental_alter_configs(
@@ -97,17 +97,19 @@ async def handle_incremental_alter_configs(
         for resource in body.resources
     ]
     outcomes = await _alter(services, wanted, body.validate_only, replace_all=False)
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            incremental_alter_configs.AlterConfigsResourceResponse(
-                error_code=outcome.code,
-                error_message=outcome.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.name,
-            )
-            for resource, outcome in zip(wanted, outcomes, strict=True)
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=_responses(wanted, outcomes))
+
+
+def _responses(wanted: Iterable[_Wanted], outcomes: Iterable[_Outcome]) -> list[AlterConfigsResourceResponse]:
+    return [
+        AlterConfigsResourceResponse(
+            error_code=outcome.code,
+            error_message=outcome.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.name,
+        )
+        for resource, outcome in zip(wanted, outcomes, strict=True)
+    ]
 
 
 async def _alter(
@@ -185,14 +187,14 @@ async def _forward(
     kinds = {kind: resource_type for resource_type, kind in _KINDS.items()}
     call = messages.AlterConfigsRequest(tuple(_resource(r, replace_all) for r in wanted), validate_only)
     try:
-        answer = await services.controller.call(call, messages.AlterConfigsResponse, timeout_s=TIMEOUT_S)
+        forwarded = await forward(services, call, messages.AlterConfigsResponse, TIMEOUT_S)
     except RpcError as error:
         return {resource.key: _Outcome(*refusal(error)) for resource in wanted}
     outcomes = {
         (int(kinds[result.resource_type]), result.resource_name): _Outcome(
             error_code(result.error), result.message
         )
-        for result in answer.resources
+        for result in forwarded.answer.resources
         if result.resource_type in kinds
     }
     if not validate_only:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS
-from kraft.broker.handlers.forwarding import catch_up, refusal
+from kraft.broker.handlers.forwarding import catch_up, forward, refusal
 from kraft.broker.handlers.metadata import controller_id
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
@@ -74,10 +74,11 @@ async def handle_unregister_broker(
     """Answers UnregisterBroker: forwarded to the active controller."""
     broker_id = request.body.broker_id
     try:
-        await services.controller.call(
+        await forward(
+            services,
             admin.UnregisterBrokerRequest(broker_id),
             admin.UnregisterBrokerResponse,
-            timeout_s=UNREGISTER_TIMEOUT_S,
+            UNREGISTER_TIMEOUT_S,
         )
     except RpcError as error:
         code, message = refusal(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kraft.broker.handlers.forwarding import error_code, refusal, timeout_s, too_long, too_many
+from kraft.broker.handlers.forwarding import error_code, forward, refusal, timeout_s, too_long, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -36,9 +36,7 @@ async def handle_elect_leaders(
         return _failed(request.version, wanted, problem)
     call = admin.ElectLeadersRequest(body.election_type, wanted)
     try:
-        answer = await services.controller.call(
-            call, admin.ElectLeadersResponse, timeout_s=timeout_s(body.timeout_ms)
-        )
+        forwarded = await forward(services, call, admin.ElectLeadersResponse, timeout_s(body.timeout_ms))
     except RpcError as error:
         return _failed(request.version, wanted, refusal(error))
     return ElectLeadersResponse(
@@ -51,7 +49,7 @@ async def handle_elect_leaders(
                     error_message=result.message,
                 ),
             )
-            for result in answer.partitions
+            for result in forwarded.answer.partitions
         )
     )
 

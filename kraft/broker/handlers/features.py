@@ -6,7 +6,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kraft.broker.handlers.forwarding import catch_up, error_code, refusal, timeout_s, too_long, too_many
+from kraft.broker.handlers.forwarding import (
+    catch_up,
+    error_code,
+    forward,
+    refusal,
+    timeout_s,
+    too_long,
+    too_many,
+)
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -38,13 +46,11 @@ async def handle_update_features(
     updates = tuple(_update(update, request.version) for update in body.feature_updates)
     call = admin.UpdateFeaturesRequest(updates, body.validate_only)
     try:
-        answer = await services.controller.call(
-            call, admin.UpdateFeaturesResponse, timeout_s=timeout_s(body.timeout_ms)
-        )
+        forwarded = await forward(services, call, admin.UpdateFeaturesResponse, timeout_s(body.timeout_ms))
     except RpcError as error:
         code, message = refusal(error)
         return UpdateFeaturesResponse(error_code=code, error_message=message)
-    refused = next((result for result in answer.features if result.error != admin.NO_ERROR), None)
+    refused = next((result for result in forwarded.answer.features if result.error != admin.NO_ERROR), None)
     if refused is None and not body.validate_only:
         levels = {update.name: max(update.level, 0) for update in updates}
         await catch_up(

@@ -1,4 +1,4 @@
-"""Fetch (1): for consumers up to the high watermark, for followers up to the log's end.
+"""Fetch (1): for consumers up to the high watermark or the last stable offset, for followers up to the end.
 
 Reads give ranges of files, which leave without passing through Python. A fetch that finds less than
 its minimum waits in purgatory, then reads once more. Sessions (KIP-227) are not kept: session id 0
@@ -16,6 +16,7 @@ from kraft.broker.services import BrokerServices
 from kraft.network.response import Deferred
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -35,6 +36,8 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_HINTS = 12
 FIRST_VERSION_WITH_ENDPOINTS = 16
 CONSUMER = -1
+READ_COMMITTED = 1
+"""The isolation level; a reader that sends 0 gets records of open and aborted transactions too."""
 MAX_WAIT_MAX_MS = 60_000
 RESPONSE_MAX_BYTES = 55 * 1024 * 1024
 """As Kafka's fetch.max.bytes of the broker."""
@@ -66,6 +69,7 @@ class _Fetch:
         self._request = request
         self._body = request.body
         self._is_follower = request.body.replica_id >= 0
+        self._read_committed = request.body.isolation_level == READ_COMMITTED
         self._wanted: dict[TopicPartition, FetchPartition] = {}
         self._found: dict[TopicPartition, int] = {}  # bytes, in the first read
 
@@ -150,6 +154,7 @@ class _Fetch:
             diverging_epoch=None
             if diverging is None
             else EpochEndOffset(diverging.epoch, diverging.end_offset),
+            aborted_transactions=_aborted(answer),
             records=b"" if records is None else records.slices,
         ), answer.size_bytes
 
@@ -172,6 +177,7 @@ class _Fetch:
                 current_leader_epoch=wanted.current_leader_epoch,
                 last_fetched_epoch=wanted.last_fetched_epoch,
                 min_one_batch=min_one_batch,
+                read_committed=self._read_committed,
             )
         fetch = FollowerFetch(
             self._body.replica_id,
@@ -194,6 +200,14 @@ class _Fetch:
             ErrorCode.FENCED_LEADER_EPOCH,
         ):
             data.current_leader = leader_hint(self._services, key, self._request.listener_name, endpoints)
+
+
+def _aborted(answer: FetchRead) -> list[AbortedTransaction] | None:
+    """What the reader has to skip; null for one that reads everything."""
+    aborted = answer.aborted_transactions
+    if aborted is None:
+        return None
+    return [AbortedTransaction(known.producer_id, known.first_offset) for known in aborted]
 
 
 def _error(wanted: FetchPartition, code: ErrorCode) -> PartitionData:

@@ -1,18 +1,25 @@
 """What handlers share that have the active controller decide for a client.
 
-A call that fails as a whole is told to the client by `refusal`. Answers come when a change is committed;
-`catch_up` then waits a little longer until this broker knows it too, so that a client that asks the same
-broker next is not told the old state.
+`forward` stays with the quorum while its controllers change, and what it returns says of what the answer may be
+an echo of the request itself. A call that fails as a whole is told to the client by `refusal`. Answers come
+when a change is committed; `catch_up` then waits a little longer until this broker knows it too, so that a
+client that asks the same broker next is not told the old state.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
+from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError, RpcUnavailable
+
+Response = TypeVar("Response")
 
 TIMEOUT_MAX_S = 60.0
 CATCH_UP_TIMEOUT_S = 2.0
@@ -21,18 +28,63 @@ MAX_FORWARDED_CHARACTERS = 4 * 1024 * 1024
 MAX_ITEMS = 10_000
 """Partitions, configs or features that one request may name, as in Kafka's controller."""
 
+_OWN_TRACES: Mapping[type[Any], frozenset[str]] = {
+    messages.CreateTopicsRequest: frozenset({"TOPIC_ALREADY_EXISTS"}),
+    messages.DeleteTopicsRequest: frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"}),
+    messages.CreatePartitionsRequest: frozenset({"INVALID_PARTITIONS"}),
+    admin.AlterPartitionReassignmentsRequest: frozenset({"NO_REASSIGNMENT_IN_PROGRESS"}),
+    admin.UnregisterBrokerRequest: frozenset({"BROKER_ID_NOT_REGISTERED"}),
+}
+"""How a request is refused that has been carried out once already; all others may be repeated as they are."""
+_DOUBT = "the controller was replaced meanwhile, and the change may have been made by this very request"
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded(Generic[Response]):
+    """What the active controller answered to a request of a client."""
+
+    request: Any
+    answer: Response
+    in_doubt: bool
+    """Whether an attempt before this one may have been carried out."""
+
+    def outcome(self, error: str, message: str | None) -> tuple[ErrorCode, str | None]:
+        """What the client is told of one thing that it asked for. Nobody is told that something is in the
+        way which the same request may have put there."""
+        if self.in_doubt and error in _OWN_TRACES.get(type(self.request), ()):
+            return ErrorCode.REQUEST_TIMED_OUT, f"{_DOUBT}: {message}"
+        return error_code(error), message
+
+
+async def forward(
+    services: BrokerServices, request: Any, answers: type[Response], timeout_s: float
+) -> Forwarded[Response]:
+    """Has the active controller decide, whoever it becomes within the client's time. Raises RpcError."""
+    try:
+        answer, in_doubt = await services.controller.call_persistently(request, answers, timeout_s=timeout_s)
+    except RpcError as error:
+        if error.in_doubt and error.code in _OWN_TRACES.get(type(request), ()):
+            raise RpcUnavailable(f"{_DOUBT}: {error.message}") from error
+        raise
+    return Forwarded(request, answer, in_doubt)
+
 
 async def catch_up(services: BrokerServices, known: Callable[[], bool]) -> None:
-    """Waits a moment for this broker's own metadata; not an error if it takes longer."""
+    """Waits a moment for this broker's own metadata, and for what they make of its replicas.
+
+    Not an error if it takes longer. A client that uses its new topic at once then seldom has to ask again:
+    the other brokers make their replicas at the same time.
+    """
     try:
         async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
             await services.loader.wait_until(lambda _: known())
+            await services.replicas.settled()
     except TimeoutError:
         return
 
 
 def refusal(error: RpcError) -> tuple[ErrorCode, str]:
-    """What a client is told when the whole call failed. Without an answer nobody knows whether the
+    """What a client is told when the whole call failed. Without an answer it is not known whether the
     change was made, and that is what REQUEST_TIMED_OUT says.
     """
     if isinstance(error, RpcUnavailable):

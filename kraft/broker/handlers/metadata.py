@@ -1,8 +1,9 @@
 """Metadata (3) and DescribeTopicPartitions (75): the cluster as clients see it.
 
-Brokers are the unfenced ones that have the listener the client came through. Asking for an unknown
-topic by name creates it where the client and `auto.create.topics.enable` allow that, and waits a
-moment for it, so that the first answer is already useful.
+Brokers are the unfenced ones that have the listener the client came through; no Metadata answer is
+without one. Asking for an unknown topic by name creates it where the client and
+`auto.create.topics.enable` allow that, and waits a moment for it, so that the first answer is already
+useful.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATI
 from kraft.broker.handlers.topics import create_topics, wait_for_topics
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
+from kraft.network.connection import CloseConnectionError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.cluster import (
     Cursor,
@@ -45,7 +47,10 @@ NO_LEADER = -1
 def handle_metadata(
     services: BrokerServices, request: Request[MetadataRequest]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Answers Metadata; at once unless topics have to be created first."""
+    """Answers Metadata; at once unless topics have to be created first.
+
+    Raises CloseConnectionError while there is no broker to name.
+    """
     missing = _to_create(services, request.body)
     if missing:
         return _create_then_answer(services, request, missing)
@@ -61,6 +66,7 @@ async def _create_then_answer(
 def _answer(
     services: BrokerServices, request: Request[MetadataRequest], failures: dict[str, ErrorCode]
 ) -> MetadataResponse:
+    brokers = _brokers(services, request.listener_name)
     wanted = request.body.topics
     if wanted is None or (request.version == 0 and not wanted):
         topics = [_topic(services, request, topic) for topic in services.metadata.topics_by_name()]
@@ -68,10 +74,7 @@ def _answer(
         topics = [_wanted_topic(services, request, topic, failures) for topic in wanted]
     with_operations = request.body.include_cluster_authorized_operations
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node_id=broker_id, host=host, port=port, rack=rack)
-            for broker_id, host, port, rack in _reachable_brokers(services, request.listener_name)
-        ],
+        brokers=brokers,
         cluster_id=services.cluster_id,
         controller_id=controller_id(services),
         topics=topics,
@@ -94,6 +97,22 @@ def controller_id(services: BrokerServices) -> int:
 def is_internal(name: str) -> bool:
     """Whether a topic belongs to the cluster itself."""
     return name.startswith(INTERNAL_TOPIC_PREFIX)
+
+
+def _brokers(services: BrokerServices, listener_name: str) -> list[MetadataResponseBroker]:
+    """The brokers of an answer, at least one.
+
+    Raises CloseConnectionError while all are fenced, as when all nodes start or stop at once: clients forget
+    the brokers that an answer does not name, and librdkafka (since 2.13) may find none again, ever. Who is
+    cut off keeps those that it knows, and asks them.
+    """
+    brokers = _reachable_brokers(services, listener_name)
+    if not brokers:
+        raise CloseConnectionError("this broker knows of none that is unfenced")
+    return [
+        MetadataResponseBroker(node_id=broker_id, host=host, port=port, rack=rack)
+        for broker_id, host, port, rack in brokers
+    ]
 
 
 def _reachable_brokers(
@@ -124,7 +143,7 @@ async def _auto_create(services: BrokerServices, missing: list[str]) -> dict[str
     try:
         async with asyncio.timeout(AUTO_CREATE_TIMEOUT_S):
             request = CreateTopicsRequest(tuple(NewTopic(name) for name in missing))
-            results = (await create_topics(services, request, AUTO_CREATE_TIMEOUT_S)).topics
+            results = (await create_topics(services, request, AUTO_CREATE_TIMEOUT_S)).answer.topics
             created = [result.topic_id for result in results if result.error == NO_ERROR]
             await wait_for_topics(services, created)
     except (RpcError, TimeoutError):
@@ -199,7 +218,13 @@ def _reachable_leader(services: BrokerServices, listener_name: str, partition: P
 
 
 def _offline_replicas(services: BrokerServices, partition: PartitionImage) -> list[int]:
-    return [broker_id for broker_id in partition.replicas if not services.metadata.is_live(broker_id)]
+    """Replicas that nobody can use: their broker is away, or alive and cannot serve the log."""
+    offline = partition.offline_replicas
+    return [
+        broker_id
+        for broker_id in partition.replicas
+        if broker_id in offline or not services.metadata.is_live(broker_id)
+    ]
 
 
 def handle_describe_topic_partitions(

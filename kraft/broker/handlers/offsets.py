@@ -35,6 +35,8 @@ from partitions.errors import PartitionError
 from partitions.log.errors import LogError
 from partitions.topic_partition import TopicPartition
 
+READ_COMMITTED = 1
+"""The isolation level of a client to which the log ends at the last stable offset."""
 _TIERED = (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP)
 _FIRST_VERSION_OF: Mapping[int, int] = {
     LATEST_TIMESTAMP: 1,
@@ -51,7 +53,7 @@ def handle_list_offsets(
     services: BrokerServices, request: Request[ListOffsetsRequest]
 ) -> ListOffsetsResponse:
     """Answers ListOffsets."""
-    replica_id, version = request.body.replica_id, request.version
+    version = request.version
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -61,7 +63,7 @@ def handle_list_offsets(
                         services,
                         TopicPartition(topic.name, wanted.partition_index),
                         wanted,
-                        replica_id,
+                        request.body,
                         version,
                     )
                     for wanted in topic.partitions
@@ -81,13 +83,13 @@ def _list(
     services: BrokerServices,
     key: TopicPartition,
     wanted: ListOffsetsPartition,
-    replica_id: int,
+    body: ListOffsetsRequest,
     version: int,
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=key.partition)
     try:
         partition = services.replicas.partition(key)
-        if replica_id == DEBUGGING_REPLICA_ID and wanted.timestamp == LATEST_TIMESTAMP:
+        if body.replica_id == DEBUGGING_REPLICA_ID and wanted.timestamp == LATEST_TIMESTAMP:
             answer.offset = partition.log_end_offset
             answer.leader_epoch = partition.leader_epoch
             return answer
@@ -99,8 +101,9 @@ def _list(
             return answer  # nothing is tiered
         found = partition.list_offset(
             wanted.timestamp,
-            for_client=replica_id == CONSUMER_REPLICA_ID,
+            for_client=body.replica_id == CONSUMER_REPLICA_ID,
             current_leader_epoch=wanted.current_leader_epoch,
+            read_committed=body.isolation_level == READ_COMMITTED,
         )
     except (PartitionError, LogError) as error:
         answer.error_code = ErrorCode[error.code]

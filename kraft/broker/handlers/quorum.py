@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.broker.handlers.forwarding import failed_query, too_many
+from kraft.broker.handlers.forwarding import failed_query, forward, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.listeners import split_host_port
@@ -34,12 +34,13 @@ async def handle_describe_quorum(
     if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
         return _unknown(body)
     try:
-        answer = await services.controller.call(
-            admin.DescribeQuorumRequest(), admin.DescribeQuorumResponse, timeout_s=TIMEOUT_S
+        forwarded = await forward(
+            services, admin.DescribeQuorumRequest(), admin.DescribeQuorumResponse, TIMEOUT_S
         )
     except RpcError as error:
         code, message = failed_query(error)
         return DescribeQuorumResponse(error_code=code, error_message=message)
+    answer = forwarded.answer
     partition = PartitionData(
         leader_id=answer.leader_id,
         leader_epoch=answer.leader_epoch,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kraft.broker.handlers.forwarding import error_code, failed_query, refusal, timeout_s, too_long, too_many
+from kraft.broker.handlers.forwarding import failed_query, forward, refusal, timeout_s, too_long, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -57,8 +57,8 @@ async def handle_alter_partition_reassignments(
         body.allow_replication_factor_change,
     )
     try:
-        answer = await services.controller.call(
-            call, admin.AlterPartitionReassignmentsResponse, timeout_s=timeout_s(body.timeout_ms)
+        forwarded = await forward(
+            services, call, admin.AlterPartitionReassignmentsResponse, timeout_s(body.timeout_ms)
         )
     except RpcError as error:
         return _failed(body, refusal(error))
@@ -67,15 +67,15 @@ async def handle_alter_partition_reassignments(
         responses=_by_topic(
             (
                 result.topic,
-                ReassignablePartitionResponse(
-                    partition_index=result.partition,
-                    error_code=error_code(result.error),
-                    error_message=result.message,
-                ),
+                _reassignment(result.partition, *forwarded.outcome(result.error, result.message)),
             )
-            for result in answer.partitions
+            for result in forwarded.answer.partitions
         ),
     )
+
+
+def _reassignment(partition: int, code: ErrorCode, message: str | None) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(partition_index=partition, error_code=code, error_message=message)
 
 
 def _too_large(body: AlterPartitionReassignmentsRequest) -> tuple[ErrorCode, str] | None:
@@ -148,14 +148,14 @@ async def handle_list_partition_reassignments(
         else tuple(admin.TopicPartitions(topic.name, tuple(topic.partition_indexes)) for topic in body.topics)
     )
     try:
-        answer = await services.controller.call(
-            call, admin.ListPartitionReassignmentsResponse, timeout_s=timeout_s(body.timeout_ms)
+        forwarded = await forward(
+            services, call, admin.ListPartitionReassignmentsResponse, timeout_s(body.timeout_ms)
         )
     except RpcError as error:
         code, message = failed_query(error)
         return ListPartitionReassignmentsResponse(error_code=code, error_message=message)
     topics: dict[str, OngoingTopicReassignment] = {}
-    for ongoing in answer.partitions:
+    for ongoing in forwarded.answer.partitions:
         topic = topics.setdefault(ongoing.topic, OngoingTopicReassignment(name=ongoing.topic))
         topic.partitions.append(
             OngoingPartitionReassignment(

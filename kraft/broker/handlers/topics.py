@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kraft.broker.handlers.forwarding import catch_up, error_code, refusal, timeout_s
+from kraft.broker.handlers.forwarding import Forwarded, catch_up, forward, refusal, timeout_s
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -33,9 +33,9 @@ from quorum.rpc.envelope import RpcError
 
 async def create_topics(
     services: BrokerServices, request: messages.CreateTopicsRequest, timeout_s: float
-) -> messages.CreateTopicsResponse:
+) -> Forwarded[messages.CreateTopicsResponse]:
     """Has the active controller create topics. Raises RpcError."""
-    return await services.controller.call(request, messages.CreateTopicsResponse, timeout_s=timeout_s)
+    return await forward(services, request, messages.CreateTopicsResponse, timeout_s)
 
 
 async def wait_for_topics(services: BrokerServices, topic_ids: Iterable[bytes]) -> None:
@@ -60,17 +60,19 @@ async def handle_create_topics(
     ]
     call = messages.CreateTopicsRequest(wanted, body.validate_only)
     try:
-        answer = await create_topics(services, call, timeout_s(body.timeout_ms))
+        forwarded = await create_topics(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
         code, message = refusal(error)
         failed = [CreatableTopicResult(name=t.name, error_code=code, error_message=message) for t in wanted]
         return CreateTopicsResponse(topics=[*failed, *refused])
     if not body.validate_only:
-        created = [result.topic_id for result in answer.topics if result.error == messages.NO_ERROR]
+        created = [result.topic_id for result in forwarded.answer.topics if result.error == messages.NO_ERROR]
         await catch_up(
             services, lambda: all(topic_id in services.metadata.image.topics for topic_id in created)
         )
-    return CreateTopicsResponse(topics=[*map(_creation_result, answer.topics), *refused])
+    return CreateTopicsResponse(
+        topics=[*(_creation_result(forwarded, result) for result in forwarded.answer.topics), *refused]
+    )
 
 
 def _new_topic(topic: CreatableTopic) -> messages.NewTopic:
@@ -87,12 +89,15 @@ def _new_topic(topic: CreatableTopic) -> messages.NewTopic:
     )
 
 
-def _creation_result(result: messages.CreateTopicResult) -> CreatableTopicResult:
+def _creation_result(
+    forwarded: Forwarded[messages.CreateTopicsResponse], result: messages.CreateTopicResult
+) -> CreatableTopicResult:
+    code, message = forwarded.outcome(result.error, result.message)
     return CreatableTopicResult(
         name=result.name,
         topic_id=result.topic_id,
-        error_code=error_code(result.error),
-        error_message=result.message,
+        error_code=code,
+        error_message=message,
         num_partitions=result.partitions,
         replication_factor=result.replication_factor,
         configs=[
@@ -123,28 +128,25 @@ async def handle_delete_topics(
         )
     call = messages.DeleteTopicsRequest(wanted)
     try:
-        answer = await services.controller.call(
-            call, messages.DeleteTopicsResponse, timeout_s=timeout_s(body.timeout_ms)
-        )
+        forwarded = await forward(services, call, messages.DeleteTopicsResponse, timeout_s(body.timeout_ms))
     except RpcError as error:
         code, message = refusal(error)
         return DeleteTopicsResponse(responses=[_deletion(topic, code, message) for topic in wanted])
-    gone = [r.topic_id for r in answer.topics if r.error == messages.NO_ERROR and r.topic_id is not None]
+    results = forwarded.answer.topics
+    gone = [r.topic_id for r in results if r.error == messages.NO_ERROR and r.topic_id is not None]
     await catch_up(services, lambda: not any(topic_id in services.metadata.image.topics for topic_id in gone))
     return DeleteTopicsResponse(
         responses=[
-            DeletableTopicResult(
-                name=result.name,
-                topic_id=result.topic_id or ZERO_TOPIC_ID,
-                error_code=error_code(result.error),
-                error_message=result.message,
+            _deletion(
+                messages.TopicToDelete(result.name, result.topic_id),
+                *forwarded.outcome(result.error, result.message),
             )
-            for result in answer.topics
+            for result in results
         ]
     )
 
 
-def _deletion(topic: messages.TopicToDelete, code: ErrorCode, message: str) -> DeletableTopicResult:
+def _deletion(topic: messages.TopicToDelete, code: ErrorCode, message: str | None) -> DeletableTopicResult:
     return DeletableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id or ZERO_TOPIC_ID,
@@ -168,8 +170,8 @@ async def handle_create_partitions(
     )
     call = messages.CreatePartitionsRequest(wanted, body.validate_only)
     try:
-        answer = await services.controller.call(
-            call, messages.CreatePartitionsResponse, timeout_s=timeout_s(body.timeout_ms)
+        forwarded = await forward(
+            services, call, messages.CreatePartitionsResponse, timeout_s(body.timeout_ms)
         )
     except RpcError as error:
         code, message = refusal(error)
@@ -179,16 +181,16 @@ async def handle_create_partitions(
                 for topic in wanted
             ]
         )
+    results = forwarded.answer.topics
     if not body.validate_only:
         counts = {topic.name: topic.count for topic in wanted}
-        grown = {r.name: counts[r.name] for r in answer.topics if r.error == messages.NO_ERROR}
+        grown = {r.name: counts[r.name] for r in results if r.error == messages.NO_ERROR}
         await catch_up(services, lambda: all(_partitions(services, n) >= count for n, count in grown.items()))
+    outcomes = [(result.name, *forwarded.outcome(result.error, result.message)) for result in results]
     return CreatePartitionsResponse(
         results=[
-            CreatePartitionsTopicResult(
-                name=result.name, error_code=error_code(result.error), error_message=result.message
-            )
-            for result in answer.topics
+            CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+            for name, code, message in outcomes
         ]
     )
 

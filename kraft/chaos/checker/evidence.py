@@ -61,6 +61,7 @@ class Partition:
         self.topic = ""
         self.label = f"{key[0].hex()[:8]}-{key[1]}"
         self.may_be_deleted = False
+        self.is_unavailable = False
         self.batches: list[Batch] = []
         self.writer: dict[Value, Batch] = {}
         self.polls: list[Operation] = []
@@ -189,6 +190,7 @@ def gather(history: History) -> Evidence:
         partition = partitions.get(key)
         if partition is None:
             partition = partitions[key] = Partition(key, history.log_starts.get(key, 0))
+            partition.is_unavailable = key in history.unavailable
         if operation.topic and not partition.topic:
             partition.topic = operation.topic
         if kind is OperationKind.SEND:

@@ -37,7 +37,7 @@ class LossJudge:
             kept = _kept(send, partition.log_start)
             if partition.demands(send):
                 self.demanded += kept
-            elif not partition.may_be_deleted:
+            elif not (partition.may_be_deleted or partition.is_unavailable):
                 unread_finally += kept
             self._judge_batch(batch, send)
         if unread_finally:

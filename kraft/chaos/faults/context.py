@@ -22,7 +22,8 @@ LEADER_ODDS, CONTROLLER_ODDS = 0.35, 0.15
 """How often the target is a leader, or the active controller, rather than any running node."""
 
 OnDamage = Callable[[int, str], None]
-"""Told node id and kind ("power loss", "wipe", "bit rot", "disk error") right after data was destroyed."""
+"""Told node id and kind ("power loss", "wipe", "bit rot", "voter rot", "disk error") right after data was
+destroyed."""
 
 
 class FaultContext:
@@ -48,6 +49,11 @@ class FaultContext:
         self._held_down = dict.fromkeys(cluster.hosts, 0)
         self._sick = dict.fromkeys(cluster.hosts, 0)
         self._over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may strike any more."""
+        return self._over
 
     def strike(self, spec: FaultSpec) -> None:
         """Inflicts one fault, if the state of the cluster lets it. Raises KeyError for an unknown name."""
@@ -134,6 +140,8 @@ class FaultContext:
             self.cluster.start_node(node_id)
             if self._sick[node_id]:
                 self.cluster.excuse(node_id)
+            elif any(map(self.host(node_id).storage.is_rotten, self.cluster.log_dirs_of(node_id))):
+                self.cluster.excuse(node_id, may_halt=False)
         elif self.cluster.is_stopping(node_id):
             self.simulation.call_later(REVIVE_EVERY_S, self.revive, node_id)
 
@@ -148,6 +156,10 @@ class FaultContext:
         """Data of the node was destroyed now."""
         self.guard.damaged()
         self._on_damage(node_id, kind)
+
+    def rotted(self, node_id: int) -> None:
+        """A bit of a replica flipped now: too little for other damage to keep its distance."""
+        self._on_damage(node_id, "bit rot")
 
     def sicken(self, node_id: int) -> Callable[[], None]:
         """Every incarnation of the node is excused from now on, until the returned function is called."""

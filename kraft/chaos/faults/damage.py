@@ -10,11 +10,14 @@ is only made seldom, since a run with an excuse proves less:
   (one other, where the replication factor is 2); so it is when nobody knows, while there is no controller;
 - in the aftermath of a damage, until the cluster is whole again, most faults that take another node down
   or cut it off are held back: otherwise the damaged node is soon the last member of an ISR;
-- while a disk has a rotten bit or has failed an fsync, the other nodes are spared;
+- while a voter's disk has a rotten bit, or a disk has failed an fsync, the other nodes are spared;
+- a bit of a partition rots only where no other replica of it has a rotten bit, and two other members of ISR
+  or ELR run (one, where the replication factor is 2);
 - a new, empty disk comes only into a whole cluster, where every voter's vote counts, that of the last one
-  with a new disk too: metadata knows no excuse, and a majority of new disks ends the quorum.
+  with a new disk too: metadata knows no excuse, and a majority of new disks ends the quorum. A majority of
+  the other voters has to run; so it has when a bit of a voter rots.
 
-In a small part of the runs, drawn by seed, only the first and the last rule hold. Dedicated controllers
+In a small part of the runs, drawn by seed, only the first rule holds and what concerns voters. Dedicated controllers
 are spared by the first, the fourth and the last only: the quorum syncs before it answers.
 """
 
@@ -24,6 +27,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from kraft.chaos.cluster import SimulatedCluster
+from quorum.metadata.image import PartitionImage
 
 SPACING_S = (2.5, 5.0)
 RECKLESS_ODDS = 0.1
@@ -55,7 +59,24 @@ class DamageGuard:
 
     def allows_wipe(self, node_id: int, topics: Sequence[str]) -> bool:
         """Whether the node may lose everything now."""
-        return self.allows(node_id) and not self._cluster.ailments(topics)
+        return self.allows_voter(node_id) and not self._cluster.ailments(topics)
+
+    def allows_voter(self, node_id: int) -> bool:
+        """Whether the node may lose what it has as a voter now, besides all else."""
+        return self.allows(node_id) and not self._is_needed_by_quorum(node_id)
+
+    def allows_rot(self, node_id: int, topic: str, partition: int) -> bool:
+        """Whether that replica may be damaged now."""
+        cluster = self._cluster
+        if self.reckless:
+            return True
+        image = cluster.image()
+        known = None if image is None else image.topic(topic)
+        if known is None or partition >= len(known.partitions) or cluster.active_controller() is None:
+            return False
+        if any(cluster.is_damaged(other, topic, partition) for other in cluster.broker_ids):
+            return False
+        return not self._is_needed_in(node_id, topic, partition, known.partitions[partition])
 
     def allows_any(self) -> bool:
         """Whether the last damage is long enough ago."""
@@ -69,14 +90,30 @@ class DamageGuard:
             return False
         if image is None or cluster.active_controller() is None:
             return True
-        others = [n for n in cluster.running if n != node_id and not cluster.hosts[n].paused]
         return any(
-            node_id in members
-            and sum(other in members for other in others) < max(1, min(COPIES, len(state.replicas) - 1))
+            self._is_needed_in(node_id, topic.name, number, state)
             for topic in image.topics.values()
-            for state in topic.partitions
-            for members in ((*state.isr, *state.elr),)
+            for number, state in enumerate(topic.partitions)
         )
+
+    def _is_needed_in(self, node_id: int, topic: str, number: int, state: PartitionImage) -> bool:
+        """Whether too few others hold, undamaged, what the node holds of one partition."""
+        members = (*state.isr, *state.elr)
+        is_damaged = self._cluster.is_damaged
+        others = sum(
+            other in members and not is_damaged(other, topic, number) for other in self._others(node_id)
+        )
+        return node_id in members and others < max(1, min(COPIES, len(state.replicas) - 1))
+
+    def _is_needed_by_quorum(self, node_id: int) -> bool:
+        """Whether the other voters that run, and are well, are no majority."""
+        voters = self._cluster.controller_ids
+        others = [n for n in self._others(node_id) if n in voters and n not in self._ailing]
+        return node_id in voters and 2 * len(others) <= len(voters)
+
+    def _others(self, node_id: int) -> list[int]:
+        cluster = self._cluster
+        return [n for n in cluster.running if n != node_id and not cluster.hosts[n].paused]
 
     def holds_back(self, rng: random.Random, topics: Sequence[str]) -> bool:
         """Whether a fault that takes a node down or cuts it off shall not strike now."""

@@ -1,9 +1,9 @@
-"""What happens to disks: slowness, a full disk, failing fsyncs, bit rot.
+"""What happens to disks: slowness, full data directories, failing fsyncs; `rot` has what rots.
 
-What each of them leaves on a disk is in the rules of `kraft.chaos.world.disk`. A process is excused from
-the moment at which its disk first failed it. The end of a fault is what an operator does: room is made,
-the bit is restored from a copy, the machine with the failing disk is switched off and on again; and the
-node is started anew.
+What each of them leaves on a disk is in the rules of `kraft.chaos.world.disk`. A process may complain from
+the moment at which its disk first failed it, and halt only where it cannot do without. The end of a fault
+is what an operator does: room is made, the machine with the failing disk is switched off and on again; and
+a node that is down is started anew.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraft.chaos.cluster import DATA
-from kraft.chaos.faults.kind import draw_duration_s, fault
+from kraft.chaos.cluster import DATA, JOURNAL
+from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
+from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.host import Process
-from kraft.chaos.world.storage import DiskTiming
+from kraft.chaos.world.storage import is_below
 
 if TYPE_CHECKING:
     from kraft.chaos.faults.context import FaultContext
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 START_AFTER_S = 0.2
 HALT_WITHIN_S = 4.0
 """A node whose fsync has failed must be gone by then; longer than its slowest disk takes to say so."""
-MAY_ROT = (".log", ".checkpoint", "/quorum-state")
 SYNCS_MAX = 20
-FREE_MAX_BYTES = 64 * 1024
+FREE_BYTES = (1, 1024, 8 * 1024, 64 * 1024)
+HOOK_MAX_S = 60.0
+QUORUM_FILES = (f"{DATA}/quorum-state", f"{DATA}/meta.properties")
+DIRECTORY_FAILED = "data directory failed, the node goes on"
 
 
 @fault("slow-disk", "fsyncs take long, or hang now and then")
@@ -45,36 +48,52 @@ def slow_disk(context: FaultContext, rng: random.Random) -> None:
     context.until(duration_s, lambda: storage.speed_up(timing))
 
 
-@fault("disk-full", "a disk has no room for a while (ENOSPC)", by_default=False)
+@fault("disk-full", "a data directory has no room for a while (ENOSPC)", by_default=DISK_FAULTS_BY_DEFAULT)
 def disk_full(context: FaultContext, rng: random.Random) -> None:
-    """It has happened when something was refused; until then there is a little room."""
+    """It has happened when something was refused; until then there is a little room.
+
+    A node lives on, but where the quorum's files find no room, and where it has only begun to start.
+    """
     node_id = context.node(rng)
-    free_bytes, duration_s = rng.randrange(FREE_MAX_BYTES), draw_duration_s(rng, 0.3, 3.0, long_max_s=8.0)
+    free_bytes, duration_s = (
+        rng.randrange(rng.choice(FREE_BYTES)),
+        draw_duration_s(rng, 0.3, 3.0, long_max_s=8.0),
+    )
     if node_id is None or context.host(node_id).storage.free_bytes is not None:
         return
-    target, storage = node_id, context.host(node_id).storage
-    victims: list[Process | None] = []
+    target, host = node_id, context.host(node_id)
+    storage, directory = host.storage, rng.choice(context.cluster.log_dirs_of(node_id))
+    refusals = 0
 
     def refused(path: str) -> None:
-        if not victims:
+        nonlocal refusals
+        refusals += 1
+        if refusals == 1:
             context.happened("disk-full", f"node {target}, at {path}, for {duration_s:.3f} s at most")
-        victims.append(context.host(target).process)
-        context.cluster.excuse(target)
+        context.cluster.excuse(
+            target, may_halt=_is_of_quorum(path) or not context.cluster.has_started(target)
+        )
 
     def make_room() -> None:
         storage.free_bytes = storage.on_refused = None
-        if victims:
-            _start_anew(context, target)
+        storage.full_below = "/"
+        if refusals and not host.alive:
+            context.keep_down(target, START_AFTER_S)
 
-    storage.free_bytes, storage.on_refused = free_bytes, refused
+    storage.free_bytes, storage.on_refused, storage.full_below = free_bytes, refused, directory
     context.until(duration_s, make_room)
 
 
-@fault("fsync-error", "an fsync fails (EIO), and what it should have made durable is not", by_default=False)
+@fault(
+    "fsync-error",
+    "the fsyncs of a data directory fail (EIO), and what they should have made durable is not",
+    by_default=DISK_FAULTS_BY_DEFAULT,
+)
 def fsync_error(context: FaultContext, rng: random.Random) -> None:
-    """The node must halt; then the machine loses its power, and only its synced data is left.
+    """One of the next fsyncs, and perhaps all after it. Not while `DamageGuard` spares the node.
 
-    Fails one of the next fsyncs, and perhaps all after it. Not while `DamageGuard` spares the node.
+    The node must halt, or, if it has another directory and the quorum's files are there, go on with that one
+    alone. Then the machine loses its power, gets a disk that works, and only its synced data is left.
     """
     node_id = context.node(rng)
     countdown, for_good = rng.randint(1, SYNCS_MAX), rng.random() < 0.5
@@ -82,22 +101,28 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
     if node_id is None or not context.guard.allows(node_id):
         return
     target, host = node_id, context.host(node_id)
+    directories = context.cluster.log_dirs_of(target)
+    directory = rng.choice(directories)
     if host.storage.sync_failure is not None:
         return
+    may_halt, must_halt = directory == directories[0], len(directories) == 1
     recover: Callable[[], None] | None = None
 
     def fail(path: str) -> int:
         nonlocal countdown, recover
+        if not is_below(path, directory):
+            return 0
         countdown -= 1
         if countdown > 0 or (countdown < 0 and not for_good):
             return 0
         if recover is None:
             recover = context.guard.ails(target)
             context.happened("fsync-error", f"node {target}, at {path}")
+            judge = _must_have_halted if must_halt else _must_have_given_up
             context.simulation.call_later(
-                HALT_WITHIN_S, _must_have_halted, context, target, host.process, path
+                HALT_WITHIN_S, judge, context, target, host.process, directory, path
             )
-        context.cluster.excuse(target)
+        context.cluster.excuse(target, may_halt=may_halt or not context.cluster.has_started(target))
         return errno.EIO
 
     def replace() -> None:
@@ -112,48 +137,45 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
     context.until(duration_s, replace)
 
 
-def _must_have_halted(context: FaultContext, node_id: int, process: Process | None, path: str) -> None:
-    """Reports a node that goes on after a failed fsync."""
+def _must_have_halted(
+    context: FaultContext, node_id: int, process: Process | None, directory: str, path: str
+) -> None:
+    """Reports a node that goes on after a failed fsync in its only data directory."""
     host = context.host(node_id)
     if process is None or host.process is not process:
         return
     if host.paused:
-        context.simulation.call_later(HALT_WITHIN_S, _must_have_halted, context, node_id, process, path)
+        again = (context, node_id, process, directory, path)
+        context.simulation.call_later(HALT_WITHIN_S, _must_have_halted, *again)
         return
     text = f"{process.incarnation.name} goes on {HALT_WITHIN_S:g} s after an fsync of {path} failed"
     context.verdicts.violated("not-halted", text)
 
 
-@fault("bit-rot", "a bit of a log, snapshot or vote on a disk flips", by_default=False)
-def bit_rot(context: FaultContext, rng: random.Random) -> None:
-    """In a partition's log, the metadata journal, its snapshot or the voter's state, in what is durable.
-
-    A voter that starts meanwhile may refuse to, which is excused. After a while the byte is restored, if
-    it was not written over. Not while `DamageGuard` spares the node.
-    """
-    node_id, duration_s = context.node(rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
-    if node_id is None or not context.guard.allows(node_id):
+def _must_have_given_up(
+    context: FaultContext, node_id: int, process: Process | None, directory: str, path: str
+) -> None:
+    """From now on, reports a node that writes records into a directory in which an fsync failed."""
+    host = context.host(node_id)
+    if process is None or host.process is not process:
         return
-    target, storage = node_id, context.host(node_id).storage
-    where = storage.rot(rng, lambda path: path.startswith(f"{DATA}/") and path.endswith(MAY_ROT))
-    if where is None:
-        return
-    context.happened("bit-rot", f"node {target}: {where} for {duration_s:.3f} s")
-    context.damaged(target, "bit rot")
-    heal = context.sicken(target)
+    context.verdicts.happened(DIRECTORY_FAILED, f"node {node_id} goes on without {directory}")
 
-    def restore() -> None:
-        storage.repair()
-        heal()
-        _start_anew(context, target)
+    def judge(operation: str, written: str) -> None:
+        if host.process is not process:
+            host.storage.remove_hook(judge)
+        elif operation == "append" and is_below(written, directory) and written.endswith(".log"):
+            host.storage.remove_hook(judge)
+            text = f"{process.incarnation.name} appends to {written} after an fsync of {path} failed"
+            context.verdicts.violated("not-halted", text)
 
-    context.until(duration_s, restore)
+    host.storage.add_hook(judge)
+    context.until(HOOK_MAX_S, lambda: host.storage.remove_hook(judge))
 
 
-def _start_anew(context: FaultContext, node_id: int) -> None:
-    """Ends what is left of the node, and starts it."""
-    context.kill(node_id)
-    context.keep_down(node_id, START_AFTER_S)
+def _is_of_quorum(path: str) -> bool:
+    """Whether a path is of a voter's files, or of what identifies a directory."""
+    return is_below(path, JOURNAL) or path.startswith(QUORUM_FILES)
 
 
-KINDS = (slow_disk, disk_full, fsync_error, bit_rot)
+KINDS = (slow_disk, disk_full, fsync_error)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraft.chaos.faults.kind import draw_duration_s, fault
+from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
 from kraft.chaos.world.storage import TornOperation
 
 if TYPE_CHECKING:
@@ -123,7 +123,11 @@ def power_loss_all(context: FaultContext, rng: random.Random) -> None:
         context.keep_down(node_id, _down_s(rng))
 
 
-@fault("wipe", "a machine loses its power and comes back with a new, empty disk", by_default=False)
+@fault(
+    "wipe",
+    "a machine loses its power and comes back with a new, empty disk",
+    by_default=DISK_FAULTS_BY_DEFAULT,
+)
 def wipe(context: FaultContext, rng: random.Random) -> None:
     """Not while `DamageGuard` spares the node, nor in a cluster that is not whole."""
     node_id, down_s = context.node(rng), _down_s(rng)

@@ -25,6 +25,7 @@ from kraft.chaos.oracles.probes_quorum import QuorumProbes
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_events import ReplicaEvents
 from kraft.chaos.oracles.replication import Replication
+from kraft.chaos.oracles.shadow_log import BIT_ROT
 from kraft.chaos.oracles.wrapping import Whose
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.inodes import Inode
@@ -46,7 +47,12 @@ class WhiteBox:
         verdicts.declare(COUNTERS)
         whose = Whose(cluster.simulation.scheduler, cluster.node_id_of)
         self.metadata = CommittedMetadata(verdicts, _defaults(cluster))
-        self.replication = Replication(verdicts, self.metadata, self._running_epoch)
+        self.replication = Replication(
+            verdicts,
+            self.metadata,
+            self._running_epoch,
+            lambda node_id: cluster.hosts[node_id].storage.sync_failure is not None,
+        )
         self.quorum = Quorum(verdicts, self.metadata)
         self._listed_offsets = ListedOffsets(verdicts, self.replication)
         self._replicas = ReplicaEvents(verdicts, self.replication)
@@ -70,7 +76,8 @@ class WhiteBox:
     def storage_damaged(self, node_id: int, kind: str) -> None:
         """Called right after a fault destroyed durable or cached data of a node, or may have.
 
-        `kind` is "power loss", "wipe", "bit rot" or "disk error"; what is really gone is read from the disk.
+        `kind` is "power loss", "wipe", "bit rot", "voter rot" or "disk error"; what is really gone is read from
+        the disk.
         """
         self._replicas.damaged(
             node_id,
@@ -78,7 +85,7 @@ class WhiteBox:
             lambda directory: self._segments_in(node_id, directory),
             is_running=self._cluster.hosts[node_id].alive,
         )
-        if kind != POWER_LOSS:
+        if kind not in (POWER_LOSS, BIT_ROT):
             self._durability.damaged(node_id)
         if kind == WIPE:
             self.quorum.forget(node_id)
@@ -122,7 +129,9 @@ class WhiteBox:
                 images[f"controller {node_id}"] = node.controller.image
             if node is not None and node.broker is not None:
                 images[f"broker {node_id}"] = node.broker.loader.image
-        Convergence(self._verdicts, self.metadata, self.replication, self._segments_in).judge(images)
+        Convergence(
+            self._verdicts, self.metadata, self.replication, self._segments_in, self._is_beyond_repair
+        ).judge(images)
 
     # -- how it looks into the world
 
@@ -131,6 +140,10 @@ class WhiteBox:
         if process is None:
             return None
         return self._quorum_probes.registration(node_id, process.incarnation.name)
+
+    def _is_beyond_repair(self, key: TopicKey) -> bool:
+        topic = self.metadata.image.topics.get(key[0])
+        return topic is not None and self._cluster.is_beyond_repair(topic.name, key[1])
 
     def _segments_in(self, node_id: int, directory: str) -> list[bytes]:
         """The data files of one log as the disk has them now, in order; none if the folder is gone."""

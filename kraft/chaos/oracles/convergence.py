@@ -12,7 +12,7 @@ from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.replication import PartitionModel, Replication
 from kraft.chaos.oracles.scan import sound_batches
-from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
+from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
 from kraft.chaos.verdict import Verdicts
 from quorum.metadata.image import MetadataImage, PartitionImage
 
@@ -28,11 +28,14 @@ class Convergence:
         metadata: CommittedMetadata,
         replication: Replication,
         segments_in: SegmentsIn,
+        is_beyond_repair: Callable[[TopicKey], bool] = lambda key: False,
     ) -> None:
+        """`is_beyond_repair`: whether every copy that counts is damaged, so that nobody leads the partition."""
         self._verdicts = verdicts
         self._metadata = metadata
         self._replication = replication
         self._segments_in = segments_in
+        self._is_beyond_repair = is_beyond_repair
 
     def judge(self, images: Mapping[str, MetadataImage]) -> None:
         """`images`: what every node holds, by a name for people."""
@@ -52,6 +55,8 @@ class Convergence:
         name = self._replication.name(key)
         logs = {node: model.replicas.get(node) for node in state.replicas}
         leader = logs.get(state.leader)
+        if leader is None and self._is_beyond_repair(key):
+            return
         if leader is None:
             self._verdicts.violated(
                 "liveness", f"{name}: its leader is {state.leader}, which has no log of it"
@@ -63,15 +68,13 @@ class Convergence:
                 f"{name}: the leader's log ends at {leader.end}, committed is {model.committed.high_watermark}",
             )
         start = max(log.start for log in logs.values() if log is not None)
-        expected = [batch for batch in leader.batches if batch.next > start]
         for node, log in logs.items():
-            mine = [] if log is None else [batch for batch in log.batches if batch.next > start]
             if log is None or log.end != leader.end:
                 end = "nowhere" if log is None else log.end
                 self._verdicts.violated(
                     "liveness", f"{name}: node {node} ends at {end}, the leader at {leader.end}"
                 )
-            elif mine != expected:
+            elif _differ(log, leader, start):
                 self._verdicts.violated(
                     "log-matching", f"{name}: the logs of {node} and of leader {state.leader} differ"
                 )
@@ -80,7 +83,11 @@ class Convergence:
 
     def _judge_disk(self, name: str, node: int, model: PartitionModel, log: ShadowLog, start: int) -> None:
         """What a replica must hold is really on its disk."""
-        sound: set[Batch] = set(sound_batches(self._segments_in(node, log.directory)))
+        sound: set[Batch] = set(
+            sound_batches(
+                self._segments_in(node, log.directory), log.batches if BIT_ROT in log.lost.values() else ()
+            )
+        )
         gone = [
             batch
             for batch in log.batches
@@ -94,3 +101,13 @@ class Convergence:
                 oracle,
                 f"{name}: the disk of node {node} lacks {len(gone)} batches from offset {gone[0].base} on",
             )
+
+
+def _differ(log: ShadowLog, leader: ShadowLog, start: int) -> bool:
+    """Whether two logs hold other batches from `start` on. What rotted in one, unnoticed, it cannot show."""
+    mine = [batch for batch in log.batches if batch.next > start]
+    expected = [batch for batch in leader.batches if batch.next > start]
+    if mine == expected:
+        return False
+    rotten = {batch for one in (log, leader) for batch in one.lost if one.is_rotten(batch)}
+    return [one for one in mine if one not in rotten] != [one for one in expected if one not in rotten]

@@ -99,7 +99,9 @@ class EligibleLeaders:
         expected: set[int] = set()
         if _has_elr(image) and not unclean and len(after.isr) < self._min_isr(image, key, after):
             expected = {*before.isr, *before.elr}.difference(after.isr, reborn) & set(after.replicas)
-        if set(after.elr) != expected:
+        # A copy that just went offline stays eligible only if it may be whole: `replication` judges that.
+        went_offline = set(after.offline_replicas).difference(before.offline_replicas)
+        if set(after.elr).difference(went_offline) != expected.difference(went_offline):
             self._verdicts.violated(
                 "eligible-leaders",
                 f"{where}: from ISR {before.isr}, ELR {before.elr} to ISR {after.isr} the ELR becomes {after.elr}"

@@ -44,6 +44,10 @@ RAISED_BY_ISR: Final = "high watermark raised by ISR change"
 RAISED_ALONE: Final = "high watermark raised by the leader alone"
 HIGH_WATERMARK_CUT: Final = "high watermark cut back with a log"
 BATCH_DAMAGED: Final = "batch lost to injected damage"
+DAMAGE_AT_START: Final = "damage found at start"
+DAMAGE_AT_READ: Final = "damage found at read"
+REPLICA_OFFLINE: Final = "replica offline"
+REPLICA_REPAIRED: Final = "offline replica back in the ISR"
 BATCH_BACK: Final = "damaged batch copied back"
 
 COUNTERS: Final = tuple(

@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kraft.chaos.oracles.scan import chain
-from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
+from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
 
 
 def damage(log: ShadowLog, on_disk: Iterable[Batch], kind: str, *, is_running: bool) -> int:
     """An injected fault of `kind` struck the disk, which holds the sound batches `on_disk` now.
 
     What a process that still runs wrote and cannot read any more stays in its log, as lost; of one that is
-    gone nothing behind the first lost batch comes back, since recovery cuts there. Returns how many
-    batches were lost.
+    gone nothing behind the first lost batch comes back, since recovery cuts there. What rots takes itself
+    alone, running or not: only what recovery may take for a torn tail may be cut (see `reopen`). Returns how
+    many batches were lost.
     """
     sound = set(on_disk)
+    sound.update(batch for batch in log.lost if log.lost[batch] == BIT_ROT and kind != BIT_ROT)
     first = next((number for number, batch in enumerate(log.batches) if batch not in sound), None)
     log.uncertain = True
     if first is None:
@@ -29,7 +31,7 @@ def damage(log: ShadowLog, on_disk: Iterable[Batch], kind: str, *, is_running: b
     offset = log.batches[first].base
     if log.damaged_from is None or offset < log.damaged_from:
         log.damaged_from, log.damaged_kind = offset, kind
-    if is_running:
+    if is_running or kind == BIT_ROT:
         lost = [batch for batch in log.batches[first:] if batch not in sound]
     else:
         lost = log.cut(offset)
@@ -38,23 +40,37 @@ def damage(log: ShadowLog, on_disk: Iterable[Batch], kind: str, *, is_running: b
     return len(fresh)
 
 
-def reopen(log: ShadowLog, on_disk: Sequence[Batch], start: int, end: int) -> list[Batch]:
+def reopen(
+    log: ShadowLog, on_disk: Sequence[Batch], start: int, end: int, recovery_point: int = 0
+) -> list[Batch]:
     """A log was opened and claims to hold `start` to `end`; `on_disk` are the sound batches of its files.
 
-    The shadow becomes what is there. Returns what the product gave up without an injected fault.
+    The shadow becomes what is there. Returns what the product gave up without an injected fault: below the
+    `recovery_point` of the process before, everything was durable, and one that rots excuses no other.
     """
     before = log.batches
-    log.replace(chain(on_disk, start, end), start, end)
-    there = set(log.batches)
+    excused_from = log.damaged_from
+    if excused_from is not None and log.damaged_kind == BIT_ROT:
+        excused_from = max(excused_from, recovery_point)
+    found = chain(on_disk, start, end)
+    there = set(found)
+    # What rotted inside a log is in it still: whoever reads it will notice.
+    bases = {batch.base for batch in found}
+    rotten = [
+        batch
+        for batch in before
+        if log.lost.get(batch) == BIT_ROT and start < batch.next <= end and batch.base not in bases
+    ]
+    log.replace(sorted([*found, *rotten]), start, end)
     given_up = []
     for batch in before:
         if batch in there or batch.next <= start or batch in log.lost:
             continue
-        if log.damaged_from is not None and batch.base >= log.damaged_from:
+        if excused_from is not None and batch.base >= excused_from:
             log.lost[batch] = log.damaged_kind
         else:
             given_up.append(batch)
-    for batch in log.batches:
+    for batch in found:
         log.lost.pop(batch, None)
     log.damaged_from, log.uncertain = None, False
     return given_up

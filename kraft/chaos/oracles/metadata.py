@@ -1,7 +1,8 @@
 """What the quorum committed, as first seen, and what must always hold in it.
 
 Judges metadata-agreement (one offset has one entry and one image, on every controller and broker),
-epochs-grow, one-leader-per-epoch (as decided; `replication` judges who really led) and fenced-not-in-isr;
+epochs-grow, one-leader-per-epoch (as decided; `replication` judges who really led), fenced-not-in-isr and
+offline-not-in-isr (a broker that cannot serve its log leads nothing, and is in no ISR but as its last member);
 `eligible_leaders` judges elections and ELRs.
 The committed state that other oracles ask for (ISRs, brokers' epochs) is the newest that any voter's Raft
 lane handed out. Pure: fed by `probes_quorum` with what the lanes and loaders returned (KIP-631, 841, 903).
@@ -54,6 +55,7 @@ class CommittedMetadata:
         self._entries: dict[int, tuple[int, bytes]] = {}
         self._images: dict[int, bytes] = {}
         self._leaders: dict[tuple[TopicKey, int], int] = {}
+        self._was_offline: set[tuple[TopicKey, int]] = set()
         self.image: MetadataImage = EMPTY
         self.on_partition: PartitionListener = lambda key, before, after: None
         self.on_topic_gone: Callable[[bytes], None] = lambda topic_id: None
@@ -251,6 +253,14 @@ class CommittedMetadata:
         )
         if old.leader_epoch != new.leader_epoch:
             happened(events.LEADER_ELECTION if new.leader >= 0 else events.NO_LEADER, text)
+        for broker_id in new.offline_replicas:
+            if broker_id not in old.offline_replicas:
+                happened(events.REPLICA_OFFLINE, f"{text}: {broker_id}")
+                self._was_offline.add((key, broker_id))
+        for broker_id in new.isr:
+            if (key, broker_id) in self._was_offline and broker_id not in new.offline_replicas:
+                happened(events.REPLICA_REPAIRED, f"{text}: {broker_id}")
+                self._was_offline.discard((key, broker_id))
         if old.isr and not new.isr:
             happened(events.NOBODY_IN_SYNC, text)
         if len(new.isr) < len(old.isr):
@@ -268,6 +278,13 @@ class CommittedMetadata:
         if partition.leader >= 0 and _is_inactive(image, partition.leader):
             self._verdicts.violated(
                 "fenced-not-in-isr", f"{where}: its leader {partition.leader} is fenced or shutting down"
+            )
+        offline = set(partition.offline_replicas)
+        waits_alone = partition.leader < 0 and len(partition.isr) == 1
+        if partition.leader in offline or (offline.intersection(partition.isr) and not waits_alone):
+            self._verdicts.violated(
+                "offline-not-in-isr",
+                f"{where}: {sorted(offline)} are offline, the leader is {partition.leader}, the ISR {partition.isr}",
             )
         fenced = [member for member in partition.isr if _is_inactive(image, member)]
         if fenced:

@@ -15,16 +15,21 @@ from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
 from kraft.chaos.oracles.replica_events import ReplicaEvents
 from kraft.chaos.oracles.replication import LeaderView, Replication
-from kraft.chaos.oracles.scan import batches_of_append
+from kraft.chaos.oracles.scan import batches_of_append, first_unsound
 from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
 from kraft.chaos.verdict import Verdicts
+from kraft.chaos.world.disk import SimulatedDisk
 from partitions.leadership import Leadership
 from partitions.local_replica import LocalReplica
+from partitions.log.data_directory import DELETE_SUFFIX
 from partitions.log.durability import DurableLog
+from partitions.log.errors import LogCorruptError
 from partitions.log.log import PartitionLog
+from partitions.log.readable import ReadableLog
 from partitions.log.shortening import ShortenableLog
 from partitions.partition import Partition, Transition
 
+CORRUPT_BATCH_SERVED = "corrupt-batch-served"
 SegmentsIn = Callable[[int, str], Sequence[bytes]]
 """The bytes of the data files in a folder of a node's disk."""
 
@@ -46,11 +51,13 @@ class LogProbes:
         return wrapped(
             {
                 (PartitionLog, "open"): self._open,
+                (PartitionLog, "newly_made"): self._open,
                 (PartitionLog, "claim"): self._claim,
+                (ReadableLog, "read"): self._read,
                 (PartitionLog, "_write"): self._write,
                 (PartitionLog, "_duplicate"): self._duplicate,
                 (DurableLog, "_roll"): self._roll,
-                (DurableLog, "abandon"): self._abandon,
+                (SimulatedDisk, "rename"): self._rename,
                 (ShortenableLog, "truncate_to"): self._truncate_to,
                 (ShortenableLog, "truncate_fully_and_start_at"): self._restart,
                 (ShortenableLog, "raise_log_start_offset"): self._raise_start,
@@ -60,8 +67,12 @@ class LogProbes:
 
     def _open(self, original: Method) -> Method:
         def probe(cls: type, *arguments: Any, **options: Any) -> Any:
-            log = original(cls, *arguments, **options)
-            self._opened(log)
+            try:
+                log = original(cls, *arguments, **options)
+            except LogCorruptError as error:
+                self._verdicts.happened(events.DAMAGE_AT_START, f"node {self._whose.node()}: {error}")
+                raise
+            self._opened(log, options.get("recovery_point", 0))
             return log
 
         return probe
@@ -71,7 +82,7 @@ class LogProbes:
             before = log.topic_id
             original(log, topic_id)
             if before is None:
-                self._opened(log)
+                self._opened(log, log.recovery_point)
             elif log.topic_id != before:
                 self._verdicts.violated(
                     "log-matching",
@@ -80,7 +91,17 @@ class LogProbes:
 
         return probe
 
-    def _opened(self, log: PartitionLog) -> None:
+    def _read(self, original: Method) -> Method:
+        def probe(log: PartitionLog, *arguments: Any, **options: Any) -> Any:
+            try:
+                return original(log, *arguments, **options)
+            except LogCorruptError as error:
+                self._verdicts.happened(events.DAMAGE_AT_READ, f"node {self._whose.node()}: {error}")
+                raise
+
+        return probe
+
+    def _opened(self, log: PartitionLog, recovery_point: int) -> None:
         key, node = key_of(log), self._whose.node()
         if key is None or node is None:
             return
@@ -95,6 +116,7 @@ class LogProbes:
             log.log_start_offset,
             log.log_end_offset,
             lambda: self._segments_in(node, log.directory),
+            recovery_point,
         )
 
     def _write(self, original: Method) -> Method:
@@ -125,13 +147,15 @@ class LogProbes:
 
         return probe
 
-    def _abandon(self, original: Method) -> Method:
-        def probe(log: DurableLog) -> None:
-            original(log)
-            key, node = key_of(log), self._whose.node()
-            if key is not None and node is not None:
-                self._verdicts.happened(events.LOG_DELETED, f"node {node} {log.topic_partition}")
-                self._replicas.deleted(key, node)
+    def _rename(self, original: Method) -> Method:
+        """A log whose folder is renamed for deletion is gone; one that is only closed is there still."""
+
+        def probe(disk: SimulatedDisk, source: str, target: str) -> None:
+            original(disk, source, target)
+            node = self._whose.owner()
+            if target.endswith(DELETE_SUFFIX) and node is not None:
+                self._verdicts.happened(events.LOG_DELETED, f"node {node} {source}")
+                self._replicas.deleted(node, source)
 
         return probe
 
@@ -203,6 +227,7 @@ class PartitionProbes:
                 (Partition, "make_follower"): self._make_follower,
                 (Partition, "on_alter_partition_result"): self._forward_only,
                 (Partition, "truncate_to"): self._truncated,
+                (Partition, "append_as_follower"): self._fetched,
                 (LocalReplica, "read_for_consumer"): self._read,
             }
         )
@@ -304,6 +329,21 @@ class PartitionProbes:
                     f"node {self._whose.node()} {partition.topic_partition} from {before}"
                     f" to {partition.high_watermark}",
                 )
+
+        return probe
+
+    def _fetched(self, original: Method) -> Method:
+        """What arrives at a follower, over a network that changes no byte, is what its leader served."""
+
+        def probe(partition: Partition, records: Any, **options: Any) -> None:
+            wrong = first_unsound(records)
+            if wrong:
+                self._verdicts.violated(
+                    CORRUPT_BATCH_SERVED,
+                    f"{partition.topic_partition}: leader {partition.leader_id} sent node {self._whose.node()} damaged"
+                    f" bytes: {wrong}",
+                )
+            original(partition, records, **options)
 
         return probe
 

@@ -1,6 +1,7 @@
 """What happens to the logs of replicas, taken into their shadows; `replication` judges what follows from it.
 
-Opened, appended to, truncated, cut by retention, deleted, damaged. Pure: fed by `probes`, which brings the
+Opened, appended to, truncated, cut by retention, deleted, damaged. Judges durable-records-cut: recovery
+takes a bit that rotted below the recovery point for no torn tail. Pure: fed by `probes`, which brings the
 bytes of a disk when (and only when) they have to be looked at.
 """
 
@@ -13,7 +14,7 @@ from kraft.chaos.oracles import events
 from kraft.chaos.oracles.excuse import damage, reopen
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.scan import sound_batches
-from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
+from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
 from kraft.chaos.verdict import Verdicts
 
 Segments = Callable[[], Sequence[bytes]]
@@ -28,7 +29,14 @@ class ReplicaEvents:
         self._replication = replication
 
     def opened(
-        self, key: TopicKey, node: int, directory: str, start: int, end: int, segments: Segments
+        self,
+        key: TopicKey,
+        node: int,
+        directory: str,
+        start: int,
+        end: int,
+        segments: Segments,
+        recovery_point: int = 0,
     ) -> None:
         """A process opened a log, or made one, and claims that it holds `start` to `end`."""
         model = self._replication.model(key)
@@ -38,14 +46,24 @@ class ReplicaEvents:
         log = model.replicas.get(node)
         if log is None:
             log = model.replicas[node] = ShadowLog(directory, start, start)
+        log.directory = directory
         known = not log.uncertain and log.damaged_from is None and (log.start, log.end) == (start, end)
         if known:
             return
         lost = len(log.lost)
-        given_up = reopen(log, sound_batches(segments()), start, end)
+        given_up = reopen(
+            log, sound_batches(segments(), _sought(log, log.damaged_kind)), start, end, recovery_point
+        )
         if len(log.lost) > lost:
             self._verdicts.happened(
                 events.BATCH_DAMAGED, f"node {node} {directory}, when opened", len(log.lost) - lost
+            )
+        cut = [batch for batch in given_up if batch.next <= recovery_point]
+        if cut:
+            self._verdicts.violated(
+                "durable-records-cut",
+                f"{self._replication.name(key)}: node {node} opened its log, and of what was flushed up to"
+                f" {recovery_point} it gave up {len(cut)} sound batches from offset {cut[0].base} on",
             )
         self._replication.gave_up(model, node, given_up, f"opened its log and found it to end at {end}")
 
@@ -58,6 +76,7 @@ class ReplicaEvents:
                 return
             start = batches[0].base if batches else 0
             log = model.replicas[node] = ShadowLog(directory, start, start)
+        log.directory = directory
         for batch in batches:
             if log.append(batch):
                 self._verdicts.coverage[events.BATCH_BACK] += 1
@@ -115,13 +134,13 @@ class ReplicaEvents:
             )
         log.start_at(offset)
 
-    def deleted(self, key: TopicKey, node: int) -> None:
-        """A log was removed from its node."""
-        model = self._replication.partitions.get(key)
-        log = None if model is None else model.replicas.pop(node, None)
-        if model is None or log is None:
-            return
-        self._replication.gave_up(model, node, log.batches, "deleted its log")
+    def deleted(self, node: int, directory: str) -> None:
+        """The folder of a log is not one any more."""
+        for model in self._replication.partitions.values():
+            log = model.replicas.get(node)
+            if log is not None and log.directory == directory:
+                del model.replicas[node]
+                self._replication.gave_up(model, node, log.batches, "deleted its log")
 
     def damaged(
         self, node: int, kind: str, segments_in: Callable[[str], Sequence[bytes]], *, is_running: bool
@@ -131,10 +150,20 @@ class ReplicaEvents:
             log = model.replicas.get(node)
             if log is None:
                 continue
-            count = damage(log, sound_batches(segments_in(log.directory)), kind, is_running=is_running)
+            count = damage(
+                log,
+                sound_batches(segments_in(log.directory), _sought(log, kind)),
+                kind,
+                is_running=is_running,
+            )
             if count:
                 self._verdicts.happened(
                     events.BATCH_DAMAGED,
                     f"node {node} {self._replication.name(key)} by {kind}, {count} batches",
                     count,
                 )
+
+
+def _sought(log: ShadowLog, kind: str) -> Sequence[Batch]:
+    """What is looked for behind a header that cannot be: a bit that rotted there took nothing else."""
+    return log.batches if kind == BIT_ROT or BIT_ROT in log.lost.values() else ()

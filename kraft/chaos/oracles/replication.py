@@ -16,7 +16,7 @@ from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.committed import CommittedPrefix
 from kraft.chaos.oracles.excuse import is_excused
 from kraft.chaos.oracles.metadata import CommittedMetadata
-from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
+from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
 from kraft.chaos.verdict import Verdicts
 from quorum.metadata.image import PartitionImage
 
@@ -56,10 +56,18 @@ class PartitionModel:
 class Replication:
     """All partitions that exist. `running_epoch` says which incarnations count."""
 
-    def __init__(self, verdicts: Verdicts, metadata: CommittedMetadata, running_epoch: RunningEpoch) -> None:
+    def __init__(
+        self,
+        verdicts: Verdicts,
+        metadata: CommittedMetadata,
+        running_epoch: RunningEpoch,
+        has_failed_directory: Callable[[int], bool] = lambda node: False,
+    ) -> None:
+        """`has_failed_directory`: whether a fault makes fsyncs of a node fail."""
         self._verdicts = verdicts
         self._metadata = metadata
         self._running_epoch = running_epoch
+        self._has_failed_directory = has_failed_directory
         self._gone: set[bytes] = set()
         self._past: dict[TopicKey, PartitionModel] = {}
         self.partitions: dict[TopicKey, PartitionModel] = {}
@@ -230,7 +238,8 @@ class Replication:
             self._went_back(model, node, leader_epoch, high_watermark)
         log = model.replicas.get(node)
         wanted = model.committed.before_epoch(leader_epoch)
-        missing = wanted if log is None else log.missing(wanted)
+        # A leader that knows nothing of a bit that flipped leads until somebody reads it.
+        missing = wanted if log is None else [b for b in log.missing(wanted) if not log.is_rotten(b)]
         if missing:
             self._judge_missing(model, node, leader_epoch, missing)
 
@@ -266,8 +275,10 @@ class Replication:
     def isr_changed(self, key: TopicKey, before: PartitionImage | None, after: PartitionImage) -> None:
         """The quorum committed another state of a partition: its members must have what is committed."""
         model = self.model(key)
-        if model is None or (before is not None and (before.isr, before.elr) == (after.isr, after.elr)):
+        if model is None or (before is not None and _members(before) == _members(after)):
             return
+        if before is not None and after.offline_replicas != before.offline_replicas:
+            self._judge_damaged(model, before, after)
         high_watermark = model.committed.high_watermark
         joined = set(_candidates(after)).difference(_candidates(before))
         for member in _candidates(after):
@@ -276,15 +287,31 @@ class Replication:
             if (end < high_watermark or member in joined) and self._counts(member):
                 self._judge_member(model, member, after)
 
+    def _judge_damaged(self, model: PartitionModel, before: PartitionImage, after: PartitionImage) -> None:
+        """A replica that goes offline with damage in its log is not eligible any more, unless nobody else is. One
+        whose directory failed may be whole, and stays eligible.
+        """
+        for member in set(after.offline_replicas).difference(before.offline_replicas):
+            log = model.replicas.get(member)
+            others = [one for one in _candidates(after) if one != member]
+            if member not in _candidates(after) or not others or log is None:
+                continue
+            rotten = [batch for batch in log.lost if log.lost[batch] == BIT_ROT]
+            if rotten and not self._has_failed_directory(member):
+                self._violated(
+                    "leader-candidate-completeness",
+                    model,
+                    f"{member} is offline for damage to {_text(rotten)}, and stays in the ISR {after.isr} or the"
+                    f" ELR {after.elr}",
+                )
+
     def _judge_member(self, model: PartitionModel, member: int, state: PartitionImage) -> None:
         committed, log = model.committed, model.replicas.get(member)
         wanted = committed.between(committed.retained_from, committed.high_watermark)
         if log is None:
             bare = wanted
         else:
-            # A batch that rotted away inside a log is its readers' misfortune: the log itself is complete.
-            rotten = log.lost if log.end >= committed.high_watermark else {}
-            bare = [batch for batch in log.missing(wanted) if batch not in rotten]
+            bare = [batch for batch in log.missing(wanted) if not log.is_rotten(batch)]
         bare = [batch for batch in bare if not is_excused(batch, _candidates(state), model.replicas)]
         if bare:
             self._violated(
@@ -353,6 +380,10 @@ class Replication:
 
     def _violated(self, oracle: str, model: PartitionModel, text: str) -> None:
         self._verdicts.violated(oracle, f"{self._metadata.name(model.key)}: {text}")
+
+
+def _members(state: PartitionImage) -> tuple[tuple[int, ...], ...]:
+    return state.isr, state.elr, state.offline_replicas
 
 
 def _candidates(state: PartitionImage | None) -> tuple[int, ...]:

@@ -17,13 +17,15 @@ _HEAD = Struct(">qiibIhi")
 """Base offset, length, leader epoch, magic, CRC, attributes, last offset delta."""
 _HEADER_BYTES = 61
 _LENGTH_ENDS = 12
+_CRC_AT = 17
 _CRC_COVERS_FROM = 21
 _MAGIC = 2
 
 
-def sound_batches(segments: Sequence[bytes]) -> list[Batch]:
+def sound_batches(segments: Sequence[bytes], known: Sequence[Batch] = ()) -> list[Batch]:
     """Every whole batch with a right checksum, in order of the bytes. A segment is left at its first batch
-    whose length cannot be; one whose checksum is wrong is only left out."""
+    whose length cannot be, unless one of the `known` batches is found behind it; one whose checksum is wrong
+    is only left out."""
     found: list[Batch] = []
     for data in segments:
         view = memoryview(data)
@@ -38,11 +40,41 @@ def sound_batches(segments: Sequence[bytes]) -> list[Batch]:
                 or delta < 0
                 or base < 0
             ):
-                break
+                position = _next_known(data, position + 1, known, found[-1].base if found else -1)
+                if position < 0:
+                    break
+                continue
             if crc32c(view[position + _CRC_COVERS_FROM : end]) == crc:
                 found.append(Batch(base, base + delta + 1, epoch, crc))
             position = end
     return found
+
+
+def _next_known(data: bytes, position: int, known: Sequence[Batch], last: int) -> int:
+    """Where the first of the known batches behind offset `last` begins, found by its checksum; -1: nowhere."""
+    for batch in known:
+        if batch.base > last:
+            at = data.find(_CRC.pack(batch.crc), position + _CRC_AT)
+            if at >= 0:
+                return at - _CRC_AT
+    return -1
+
+
+def first_unsound(data: bytes | bytearray | memoryview) -> str:
+    """What is wrong with the first batch of a Fetch answer that is not sound; "" if all are."""
+    view = memoryview(data)
+    position, size = 0, len(view)
+    while position < size:
+        if size - position < _HEADER_BYTES:
+            return f"{size - position} bytes at {position} are no batch"
+        base, length, _, magic, crc, _, _ = _HEAD.unpack_from(view, position)
+        end = position + _LENGTH_ENDS + length
+        if magic != _MAGIC or length < _HEADER_BYTES - _LENGTH_ENDS or end > size:
+            return f"the batch at {position} has magic {magic} and length {length}"
+        if crc32c(view[position + _CRC_COVERS_FROM : end]) != crc:
+            return f"the batch of offset {base} at {position} does not have the CRC {crc} that it names"
+        position = end
+    return ""
 
 
 def chain(batches: Sequence[Batch], start: int, end: int) -> list[Batch]:

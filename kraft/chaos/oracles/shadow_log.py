@@ -11,6 +11,9 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
 
+BIT_ROT = "bit rot"
+"""The one kind of damage that takes a batch out of the middle of a log."""
+
 
 class Batch(NamedTuple):
     """One record batch of one partition: its fingerprint."""
@@ -97,6 +100,10 @@ class ShadowLog:
     def holds(self, batch: Batch) -> bool:
         """Whether the batch can be read from this log."""
         return self.contains(batch) and batch not in self.lost
+
+    def is_rotten(self, batch: Batch) -> bool:
+        """Whether the batch is in the log, and a bit of it has flipped: whoever reads it will notice."""
+        return self.lost.get(batch) == BIT_ROT and self.contains(batch)
 
     def missing(self, wanted: list[Batch]) -> list[Batch]:
         """Those of `wanted` (in order) that the log does not hold; costs next to nothing if it does."""

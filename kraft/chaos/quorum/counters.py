@@ -39,6 +39,7 @@ SNAPSHOT: Final = "raft: snapshot taken"
 INSTALLED: Final = "raft: snapshot installed"
 KEPT_TAIL: Final = "raft: log goes on behind an installed snapshot"
 SENT_AGAIN: Final = "raft: same snapshot sent again"
+FORGOTTEN: Final = "raft: voter told that it has forgotten"
 STALE_DROPPED: Final = "raft: stale or doubled message refused"
 RESTARTED: Final = "raft: voter restarted"
 

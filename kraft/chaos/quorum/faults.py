@@ -128,7 +128,8 @@ class FaultDriver:
 
     def _rot(self, voter: Voter) -> None:
         """A bit of the journal rots while the voter is down. It must refuse to start, unless the bit lies in
-        what it wrote last: that looks torn, so every other voter has to have all of it."""
+        what it wrote last: that looks torn, so every other voter has to have all of it. The leader that had
+        its word for it notices."""
         newest = max(other.log_end for other in self._quorum.voters.values())
         caught_up = all(other.is_up and other.applied == newest for other in self._quorum.voters.values())
         if caught_up and self._may_lose_disk(voter):
@@ -138,6 +139,9 @@ class FaultDriver:
                 self._rotten_end = newest
                 self._quorum.doubt(voter)
             self._start_later(voter)
+
+    def has_rotted(self, voter: Voter) -> bool:
+        return self._rotten == voter.node_id
 
     def _may_lose_disk(self, voter: Voter) -> bool:
         """One after the other: when the last new disk is in use and recorded, and not only this voter knows it,
@@ -194,7 +198,7 @@ class FaultDriver:
         try:
             voter.start()
         except RaftStorageError:
-            if self._rotten != voter.node_id or not voter.storage.repair():
+            if not self.has_rotted(voter) or not (voter.has_forgotten or voter.storage.repair()):
                 raise
             self._quorum.happened(counters.ROT)
             self._replace(voter)

@@ -100,6 +100,9 @@ class Quorum:
     def died(self, voter: Voter) -> None:
         self.faults.died(voter)
 
+    def may_have_forgotten(self, voter: Voter) -> bool:
+        return self.faults.has_rotted(voter)
+
     def forget(self, voter: Voter) -> None:
         self.judge.forget(voter.node_id)
 

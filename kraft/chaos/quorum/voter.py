@@ -23,9 +23,10 @@ from kraft.chaos.quorum.metadata_judge import MetadataJudge
 from kraft.chaos.quorum.settings import Settings
 from kraft.chaos.quorum.witness import Witness
 from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.scheduler import Scheduler
-from kraft.chaos.world.storage import DiskTiming, Storage, TornOperation
+from kraft.chaos.world.storage import Storage, TornOperation
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.raft.config import DIRECTORY_ID_BYTES, RaftConfig
@@ -67,6 +68,9 @@ class World(Protocol):
     def died(self, voter: Voter) -> None:
         """The voter's process has ended by itself; somebody starts it again."""
 
+    def may_have_forgotten(self, voter: Voter) -> bool:
+        """Whether a bit of its journal has rotted, perhaps where nobody can tell it from a torn tail."""
+
 
 @dataclass
 class Injury:
@@ -96,6 +100,8 @@ class Voter:
         self.applied = 1
         self.steps = 0
         self.injury = Injury()
+        self.has_forgotten = False
+        """Whether a leader has found that this disk lacks what was acknowledged with it."""
         self.paused_until_s = 0.0
         self.pending: dict[int, bytes] = {}
         self.format()
@@ -122,6 +128,7 @@ class Voter:
 
     def format(self) -> None:
         """An empty, formatted disk, as an operator prepares it for a new voter."""
+        self.has_forgotten = False
         self.storage.wipe()
         self.directory_id = self.rng.randbytes(DIRECTORY_ID_BYTES)
         self.storage.make_dirs(DATA)
@@ -298,8 +305,11 @@ class Voter:
         if not self.injury.struck and not self._halted:
             return False
         if not self.injury.struck:
-            raise Violation("halted", f"voter {self.node_id} halted: {self._halted}")
-        self.world.happened(self.injury.struck)
+            assert self.driver is not None
+            self.has_forgotten = self.driver._quorum_state.void is not None
+            if not self.has_forgotten or not self.world.may_have_forgotten(self):
+                raise Violation("halted", f"voter {self.node_id} halted: {self._halted}")
+        self.world.happened(self.injury.struck or counters.FORGOTTEN)
         self.world.died(self)
         return True
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from fetcher.fetch_state import FetchStates, FollowedPartition
 from fetcher.leader_endpoint import PartitionKey
@@ -28,16 +28,12 @@ from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
 from partitions.log.config import LogConfig
 from partitions.log.data_directory import HIGH_WATERMARKS
+from partitions.log.epoch_checkpointing import write_temporaries
 from partitions.log.log import PartitionLog
 from partitions.log.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from partitions.partition import Partition, ReplicaContext, Transition
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsLenAndGetItem
-
-_T = TypeVar("_T")
 
 TOPIC = "orders"
 PARTITION = TopicPartition(TOPIC, 0)
@@ -62,7 +58,7 @@ class Proposed:
 class _KeepsNothing(random.Random):
     """The draws by which a disk that loses power keeps nothing that was not fsynced."""
 
-    def choice(self, seq: SupportsLenAndGetItem[_T]) -> _T:
+    def choice(self, seq: Any) -> Any:
         return seq[0]
 
 
@@ -212,6 +208,20 @@ class ReplayBroker:
                 self.states.add(
                     FollowedPartition(PARTITION, topic.topic_id, state.leader, state.leader_epoch, log)
                 )
+        if self.replica.awaits_epoch_start:
+            self._write_epochs(self.log)
+            self.replica.on_epoch_start_durable(state.leader_epoch)
+
+    def _write_epochs(self, log: PartitionLog) -> None:
+        """The leader's epoch checkpoint (KIP-101), as `EpochWriter` writes it beside an event loop."""
+        write = log.prepare_epoch_write()
+        if write is None:
+            return
+        errors = write_temporaries(self._disk, [write])
+        if errors != (None,) or not log.install_epochs(write):
+            raise ReplayError(f"broker {self.broker_id} cannot write its leader epochs: {errors}")
+        self._disk.sync_dir(log.directory)
+        log.complete_epoch_write(write)
 
     def _new_replica(self, log: PartitionLog, topic_id: bytes) -> Partition:
         log.claim(topic_id)

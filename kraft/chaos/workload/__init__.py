@@ -25,6 +25,7 @@ from kraft.chaos.workload.churn import TopicChurn
 from kraft.chaos.workload.consumer import Consumer
 from kraft.chaos.workload.final import FinalReader, TopicCreation
 from kraft.chaos.workload.offset_lister import OffsetLister
+from kraft.chaos.workload.operator import Operator
 from kraft.chaos.workload.plain_producer import PlainProducer
 from kraft.chaos.workload.producer import IdempotentProducer
 
@@ -37,6 +38,7 @@ WORKLOADS: Mapping[str, WorkloadFactory] = {
     "consumer": Consumer,
     "list-offsets": OffsetLister,
     "topic-churn": TopicChurn,
+    "operator": Operator,
 }
 
 

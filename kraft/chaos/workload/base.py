@@ -65,7 +65,7 @@ class Surroundings:
     def surprise(self, who: str, broker: int, text: str) -> None:
         """A broker answered what a correct client must never be told."""
         process = self.cluster.hosts[broker].process
-        if process is None or process.incarnation.name not in self.cluster.excused:
+        if process is None or not self.cluster.is_excused(process.incarnation.name):
             self.verdicts.violated("unexpected-answer", f"{who}, by node {broker}: {text}")
 
 
@@ -139,7 +139,11 @@ class Workload(ABC):
         """Where it writes with acks=-1, and nothing that it began after `since_s` has been acknowledged."""
         if not self.keeps_writing or self.spec.acks != -1 or self.is_over:
             return []
-        return [name for name in self.partitions() if self.newest_write_s.get(name, -1.0) <= since_s]
+        return [
+            name
+            for name in self.partitions()
+            if self.newest_write_s.get(name, -1.0) <= since_s and not self.is_beyond_repair(name)
+        ]
 
     # -- for the kinds of workloads
 
@@ -171,6 +175,10 @@ class Workload(ABC):
         """Whether no further operation may begin."""
         most = self.spec.operations_max
         return self.stopping or (most is not None and self.begun >= most)
+
+    def is_beyond_repair(self, name: PartitionName) -> bool:
+        """Whether every copy of a partition that counts is damaged: only an operator ends that."""
+        return self.around.cluster.is_beyond_repair(*name)
 
     def pause_s(self, operations: int) -> float:
         """How long to wait after so many operations, to keep the workload's rate."""

@@ -208,7 +208,9 @@ class Client:
         """Asks some broker who leads the partitions of `topics`."""
         topics = [MetadataRequestTopic(name=topic) for topic in self.topics]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-        _, answer = await self.call_any(request, METADATA_VERSION, MetadataResponse)
+        broker, answer = await self.call_any(request, METADATA_VERSION, MetadataResponse)
+        if not answer.brokers:
+            self.surprise(broker, "Metadata names no broker, and clients forget those that it does not name")
         self._refreshed_s = self.loop.time()
         for topic in answer.topics:
             # A broker that is behind may still tell of the topic that had the name before.

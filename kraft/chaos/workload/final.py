@@ -12,8 +12,13 @@ from kraft.chaos.workload.reader import Position, Reader
 from kraft.chaos.world.host import Process
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
+BEYOND_REPAIR = "partition beyond repair"
 READER = WorkloadSpec("reader-final", stream=0)
 ADMIN = WorkloadSpec("admin", stream=0)
+
+
+class _BeyondRepairError(Exception):
+    """Nobody leads the partition, and nobody can."""
 
 
 class TopicCreation(Workload):
@@ -52,15 +57,27 @@ class FinalReader(Workload):
     async def _read(self, client: Client, reader: Reader, name: tuple[str, int]) -> None:
         """One partition. What is deleted while it reads is skipped, and then counts as deleted."""
         position = Position(name, client.topic_ids[name[0]])
-        start = await self._ask(client, reader, position, EARLIEST_TIMESTAMP)
-        end = await self._ask(client, reader, position, LATEST_TIMESTAMP)
-        reader.seek(position, start)
-        while position.offset < end or not position.is_at_end:
-            leader = reader.leader(position)
-            if leader is None or await reader.fetch(leader.broker, [position], 0) < 0:
-                await client.back_off()
-        start = await self._ask(client, reader, position, EARLIEST_TIMESTAMP)
-        self.around.history.log_starts[position.topic_id, name[1]] = start
+        try:
+            start = await self._ask(client, reader, position, EARLIEST_TIMESTAMP)
+            end = await self._ask(client, reader, position, LATEST_TIMESTAMP)
+            reader.seek(position, start)
+            while position.offset < end or not position.is_at_end:
+                leader = reader.leader(position)
+                if leader is None or await reader.fetch(leader.broker, [position], 0) < 0:
+                    await self._wait(client, position)
+            start = await self._ask(client, reader, position, EARLIEST_TIMESTAMP)
+            self.around.history.log_starts[position.topic_id, name[1]] = start
+        except _BeyondRepairError:
+            text = f"{name[0]}-{name[1]}: every copy that may lead is damaged and offline"
+            self.around.verdicts.happened(BEYOND_REPAIR, text)
+            self.around.verdicts.excused(text)
+            self.around.history.unavailable.add((position.topic_id, name[1]))
+
+    async def _wait(self, client: Client, position: Position) -> None:
+        """Until it is tried again. Raises _BeyondRepairError if that is of no use."""
+        if self.is_beyond_repair(position.name):
+            raise _BeyondRepairError
+        await client.back_off()
 
     async def _ask(self, client: Client, reader: Reader, position: Position, timestamp: int) -> int:
         """The partition's start or end; asks until the leader says."""
@@ -71,4 +88,4 @@ class FinalReader(Workload):
                 if offset is not None:
                     return offset
                 client.forget_leader(position.name, leader.broker)
-            await client.back_off()
+            await self._wait(client, position)

@@ -88,6 +88,7 @@ class IdempotentProducer(Workload):
         while any(state.window for state in self._states):
             self._resume_and_send()
             await self._sleep(DRAIN_TICK_S)
+            self._give_up_what_nobody_takes()
 
     @property
     def has_open_operations(self) -> bool:
@@ -95,10 +96,19 @@ class IdempotentProducer(Workload):
 
     def abandon(self, why: str) -> None:
         for state in self._states:
-            for batch in state.window:
-                self.complete(batch.operation, OperationStatus.INFO, error=why)
-            state.window.clear()
-            state.unsent.clear()
+            self._abandon_partition(state, why)
+
+    def _abandon_partition(self, state: PartitionState, why: str) -> None:
+        for batch in state.window:
+            self.complete(batch.operation, OperationStatus.INFO, error=why)
+        state.window.clear()
+        state.unsent.clear()
+
+    def _give_up_what_nobody_takes(self) -> None:
+        """As delivery.timeout.ms does: whether any of it was appended, nobody will say."""
+        for state in self._states:
+            if state.window and not state.in_flight and self.is_beyond_repair(state.name):
+                self._abandon_partition(state, "the partition is beyond repair")
 
     async def _sleep(self, seconds: float) -> None:
         """Sleeps; whoever lost its identity meanwhile gets a new one."""
@@ -177,8 +187,13 @@ class IdempotentProducer(Workload):
         for state, batch in sent:
             state.in_flight -= 1
             code, offset = answers[state.name]
-            if state.failed or not state.window or state.window[0] is not batch:
+            if state.failed or not any(batch is one for one in state.window):
                 continue  # one before it failed: it is sent again behind that one
+            if state.window[0] is not batch:
+                self._send_again(
+                    state
+                )  # the one before it went to the leader before, which is slower to answer
+                continue
             if code is ErrorCode.NONE:
                 self._acknowledge(state, batch, offset)
             else:
@@ -189,11 +204,15 @@ class IdempotentProducer(Workload):
         state.last_acknowledged = batch.operation
         self.complete(batch.operation, OperationStatus.OK, base_offset=offset)
 
-    def _fail(self, state: PartitionState, batch: Batch, broker: int, code: ErrorCode) -> None:
-        """The oldest batch in line failed; its error must be one that can pass."""
+    def _send_again(self, state: PartitionState) -> None:
+        """All of the window, when nothing of it is in flight any more."""
         state.failed = True
         state.unsent.clear()
         state.resume_s = self._client.loop.time() + self.rng.uniform(*BACKOFF_S)
+
+    def _fail(self, state: PartitionState, batch: Batch, broker: int, code: ErrorCode) -> None:
+        """The oldest batch in line failed; its error must be one that can pass."""
+        self._send_again(state)
         self._client.forget_leader(state.name, broker)
         if code.retriable and code not in NEVER:
             return

@@ -139,7 +139,11 @@ class Reader:
         try:
             records, next_offset = self._workload.around.decoder.read(data.records, position.offset)
         except CorruptBatchError as error:
-            self._client.surprise(broker, f"Fetch of {position.name} at {position.offset}: {error}")
+            self._workload.around.verdicts.violated(
+                "corrupt-batch-served",
+                f"node {broker} sent {self._workload.process_name} damaged bytes of {position.name} at"
+                f" {position.offset}: {error}",
+            )
             return 0
         if next_offset == position.offset:
             return 0

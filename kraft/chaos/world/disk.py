@@ -25,7 +25,9 @@
    cut or removed is free at once.
 11. Bits rot only on the platter: a byte that an fsync covers (or a power loss left) and that nothing has
    been written over since. Reads return the wrong byte, without an error, until it is overwritten or
-   repaired.
+   repaired. A fault may leave out what the page cache hides: what the process that runs has read or
+   written (of each file, all between the first and the last such byte) is in memory and stays there;
+   a new process begins with nothing.
 12. A wiped disk is empty, and durably so.
 
 Every operation of a dead process raises IncarnationGoneError and does nothing. Blocking operations have
@@ -72,6 +74,8 @@ class SimulatedDisk:
         self._draw = sync_rng
         self._account: Account | None = None
         self.on_blocked: Callable[[float], None] | None = None
+        storage.life += 1
+        self.life = storage.life
 
     @property
     def write_sequence(self) -> int:
@@ -102,7 +106,12 @@ class SimulatedDisk:
 
     def read_bytes(self, path: str) -> bytes:
         self._enter("read", path)
-        return bytes(self._storage.inode(path).data)
+        inode = self._storage.inode(path)
+        inode.touch(self.life, 0, len(inode.data))
+        return bytes(inode.data)
+
+    def map(self, path: str) -> bytes:
+        return self.read_bytes(path)
 
     def exists(self, path: str) -> bool:
         self._enter("exists", path)
@@ -227,19 +236,24 @@ class SimulatedFile:
         storage, inode = self._disk._storage, self._inode
         if storage.free_bytes is not None:
             growth = max(0, position + len(data) - len(inode.data))
-            taken = storage.grow(growth)
+            taken = storage.grow(self._path, growth)
             if taken < growth:
                 fits = data[: max(0, len(inode.data) + taken - position)]
                 if fits:
-                    inode.write(storage.next_sequence(), position, fits)
+                    self._put(position, fits)
                 storage.refuse(self._path)
         if data:
-            inode.write(storage.next_sequence(), position, data)
+            self._put(position, data)
+
+    def _put(self, position: int, data: bytes) -> None:
+        self._inode.write(self._disk._storage.next_sequence(), position, data)
+        self._inode.touch(self._disk.life, position, position + len(data))
 
     def read(self, position: int, length: int) -> bytes:
         self._enter("read")
         if position < 0 or length < 0:
             raise os_error(errno.EINVAL, self._path)
+        self._inode.touch(self._disk.life, position, position + length)
         return bytes(memoryview(self._inode.data)[position : position + length])
 
     def slice(self, position: int, length: int) -> SimulatedSlice:
@@ -260,7 +274,7 @@ class SimulatedFile:
         if size < 0:
             raise os_error(errno.EINVAL, self._path)
         if size != len(self._inode.data):
-            self._disk._storage.grow(min(0, size - len(self._inode.data)))
+            self._disk._storage.grow(self._path, min(0, size - len(self._inode.data)))
             self._inode.truncate(self._disk._storage.next_sequence(), size)
 
     def sync(self) -> None:
@@ -293,6 +307,7 @@ class SimulatedSlice:
 
     def read(self) -> bytes:
         self._disk._enter("read", self._path)
+        self._inode.touch(self._disk.life, self.position, self.position + self.length)
         data = bytes(memoryview(self._inode.data)[self.position : self.position + self.length])
         if len(data) < self.length:
             raise EOFError(f"{self._path} became shorter than {self.position + self.length} bytes")

@@ -46,7 +46,7 @@ class Truncation(NamedTuple):
 class Inode:
     """A file's content, apart from its names."""
 
-    __slots__ = ("data", "pending", "rotten", "serial", "sync_failed")
+    __slots__ = ("cached", "data", "pending", "rotten", "serial", "sync_failed")
 
     def __init__(self, serial: int) -> None:
         self.serial = serial
@@ -56,6 +56,16 @@ class Inode:
         """An fsync failed: none makes anything durable any more, until the machine boots again."""
         self.rotten: dict[int, int] = {}
         """The right byte at each position where a bit has flipped."""
+        self.cached = (-1, 0, 0)
+        """(life, start, end): what this life of the host has read or written lies in that range."""
+
+    def touch(self, life: int, start: int, end: int) -> None:
+        """The process of that life has read or written these bytes: they are in the page cache."""
+        known_life, known_start, known_end = self.cached
+        if known_life != life:
+            self.cached = (life, start, end)
+        elif start < known_start or end > known_end:
+            self.cached = (life, min(start, known_start), max(end, known_end))
 
     def write(self, sequence: int, position: int, data: bytes) -> None:
         """Writes into the page cache; a gap before `position` reads as zeros."""
@@ -103,12 +113,21 @@ class Inode:
                 content.extend(change.removed)
         return content
 
-    def rot(self, rng: random.Random) -> int | None:
-        """Flips one bit of a byte that is on the platter. Returns its position; None if there is none."""
+    def rot(self, rng: random.Random, life: int | None = None) -> int | None:
+        """Flips one bit of a byte that is on the platter. Returns its position; None if there is none.
+
+        With `life`, of a byte that the page cache of that life does not hold.
+        """
         end = min([len(self.data), *(_first_byte(change) for change in self.pending)])
-        if not end:
+        held_from = held_to = 0
+        if life is not None and self.cached[0] == life:
+            held_from, held_to = min(self.cached[1], end), min(self.cached[2], end)
+        bare = end - (held_to - held_from)
+        if bare <= 0:
             return None
-        position = rng.randrange(end)
+        position = rng.randrange(bare)
+        if position >= held_from:
+            position += held_to - held_from
         right = self.data[position]
         self.rotten.setdefault(position, right)
         self.data[position] = right ^ (1 << rng.randrange(8))

@@ -10,34 +10,14 @@ import errno
 import os
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NoReturn
 
+from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.inodes import Covered, Folder, Inode, NameChange, Node
 
 NAME_BYTES = 256
 """A file or folder is not created on a disk that has less room than this."""
-
-
-@dataclass
-class DiskTiming:
-    """Virtual time of what blocks. Reads and writes go through the page cache and cost nothing.
-
-    Assign a new one to `Storage.timing` at any time to make a disk slow.
-    """
-
-    sync_s: tuple[float, float] = (0.000_3, 0.002)
-    hiccup_odds: float = 0.0
-    """The probability that an fsync takes `hiccup_s` longer."""
-    hiccup_s: tuple[float, float] = (0.5, 2.0)
-
-    def draw_sync_s(self, draw: Callable[[float, float], float]) -> float:
-        """How long one fsync takes."""
-        cost_s = draw(*self.sync_s)
-        if self.hiccup_odds and draw(0.0, 1.0) < self.hiccup_odds:
-            cost_s += draw(*self.hiccup_s)
-        return cost_s
 
 
 OperationHook = Callable[[str, str], None]
@@ -78,6 +58,10 @@ class Storage:
         self.sync_failure: SyncFailure | None = None
         self.free_bytes: int | None = None
         """What is left of a disk that is almost full; None: enough."""
+        self.full_below = "/"
+        """The folder whose file system has so little room; others have enough."""
+        self.life = 0
+        """How many processes have used the disk: each begins with an empty page cache."""
         self.on_refused: Callable[[str], None] | None = None
         """Called with the path when something finds no room."""
         self.sequence = 0
@@ -136,8 +120,7 @@ class Storage:
     def create_file(self, path: str) -> Inode:
         """A new empty file at a free name."""
         folder, name = self.place(path)
-        if self.free_bytes is not None and self.free_bytes < NAME_BYTES:
-            self.refuse(path)
+        self._take_room_for_name(path)
         self._serial += 1
         inode = Inode(self._serial)
         folder.names[name] = inode
@@ -151,8 +134,7 @@ class Storage:
         for depth, name in enumerate(parts, start=1):
             node = folder.names.get(name)
             if node is None:
-                if self.free_bytes is not None and self.free_bytes < NAME_BYTES:
-                    self.refuse(path)
+                self._take_room_for_name(path)
                 node = self._new_folder()
                 folder.names[name] = node
                 self._changes.append(NameChange(self.next_sequence(), node, None, (folder, name)))
@@ -179,7 +161,7 @@ class Storage:
         elif replaced is not None and isinstance(node, Folder):
             raise os_error(errno.ENOTDIR, target)
         if isinstance(replaced, Inode):
-            self.grow(-len(replaced.data))
+            self.grow(target, -len(replaced.data))
         del source_place[0].names[source_place[1]]
         target_place[0].names[target_place[1]] = node
         self._changes.append(NameChange(self.next_sequence(), node, source_place, target_place))
@@ -187,7 +169,7 @@ class Storage:
     def remove_file(self, path: str) -> None:
         """Takes the name away; open files and slices stay readable."""
         node = self.inode(path)
-        self.grow(-len(node.data))
+        self.grow(path, -len(node.data))
         self._unlink(self.place(path), node)
 
     def remove_tree(self, path: str, *, fraction: float = 1.0) -> None:
@@ -216,9 +198,17 @@ class Storage:
 
     # -- space
 
-    def grow(self, size_bytes: int) -> int:
+    def _take_room_for_name(self, path: str) -> None:
+        if self.free_bytes is not None and self.free_bytes < NAME_BYTES and self._is_full(path):
+            self.refuse(path)
+
+    def _is_full(self, path: str) -> bool:
+        """Whether a path lies on the file system that has little room."""
+        return is_below(path, self.full_below)
+
+    def grow(self, path: str, size_bytes: int) -> int:
         """Takes so much space, or gives it back if negative. Returns how much of it there was."""
-        if self.free_bytes is None:
+        if self.free_bytes is None or not self._is_full(path):
             return size_bytes
         taken = min(size_bytes, self.free_bytes)
         self.free_bytes -= taken
@@ -357,19 +347,31 @@ class Storage:
         for hook in tuple(self._hooks):
             hook(operation, path)
 
-    def rot(self, rng: random.Random, may_rot: Callable[[str], bool]) -> str | None:
-        """Flips a bit on the platter, in a file whose path may rot. Returns where; None if there is none."""
+    def rot(
+        self, rng: random.Random, may_rot: Callable[[str], bool], *, uncached: bool = False
+    ) -> tuple[str, int] | None:
+        """Flips a bit on the platter, in a file whose path may rot. Returns path and position; None if there
+        is none. `uncached`: only where the page cache does not hide it from the process that runs."""
         inodes = [(path, inode) for path, inode in self._files(self.root) if inode.data and may_rot(path)]
         rng.shuffle(inodes)
         for path, inode in inodes:
-            position = inode.rot(rng)
+            position = inode.rot(rng, self.life if uncached else None)
             if position is not None:
-                return f"{path} at {position}"
+                return path, position
         return None
 
-    def repair(self) -> bool:
+    def is_rotten(self, path: str) -> bool:
+        """Whether a bit that was not put right lies below this folder; False if it is not there."""
+        node = self.find(path)
+        if node is None:
+            return False
+        if isinstance(node, Inode):
+            return bool(node.rotten)
+        return any(inode.rotten for _, inode in self._files(node))
+
+    def repair(self, may_repair: Callable[[str], bool] = lambda path: True) -> bool:
         """Puts right whatever has rotted and was not overwritten. False if there was nothing."""
-        repaired = [inode.repair() for _, inode in self._files(self.root)]
+        repaired = [inode.repair() for path, inode in self._files(self.root) if may_repair(path)]
         return any(repaired)
 
     # -- for judges and tests
@@ -381,6 +383,11 @@ class Storage:
     def unsynced_names(self) -> int:
         """How many changes of names a power loss could still undo."""
         return len(self._changes)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is that of a folder, or of something in it."""
+    return folder == "/" or path == folder or path.startswith(f"{folder}/")
 
 
 @lru_cache(maxsize=4096)

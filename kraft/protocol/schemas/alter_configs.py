@@ -1,5 +1,6 @@
 """AlterConfigs (33): replaces the whole configuration of resources. Kept for clients that lack
-IncrementalAlterConfigs (KIP-339), whose structs of the same names are in a module of their own.
+IncrementalAlterConfigs (KIP-339). That one answers with the same struct; its others have the same names, and
+are in a module of their own.
 """
 
 from __future__ import annotations

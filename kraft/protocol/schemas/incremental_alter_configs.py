@@ -6,7 +6,8 @@ from enum import IntEnum
 from typing import ClassVar
 
 from kraft.protocol.api import ApiKey
-from kraft.protocol.schema import Message, array, boolean, int8, int16, int32, message, string
+from kraft.protocol.schema import Message, array, boolean, int8, int32, message, string
+from kraft.protocol.schemas.alter_configs import AlterConfigsResourceResponse
 
 
 class ConfigOperation(IntEnum):
@@ -38,14 +39,6 @@ class IncrementalAlterConfigsRequest(Message):
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")
-
-
-@message
-class AlterConfigsResourceResponse(Message):
-    error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
-    resource_type: int = int8("0+")
-    resource_name: str = string("0+")
 
 
 @message

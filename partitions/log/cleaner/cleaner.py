@@ -10,7 +10,7 @@ are not touched. The cleaner of `schedule` calls it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 from partitions.disk import Disk
@@ -27,7 +27,7 @@ from partitions.log.cleaner.transactions import CleanedTransactions, ProducerSca
 from partitions.log.errors import LogCorruptError, LogStorageError
 from partitions.log.log import PartitionLog
 from partitions.log.segment import Segment
-from partitions.log.storage import LogStorage
+from partitions.log.transaction_index import encode_entries, transaction_index_path
 from partitions.ports import Executor, NowMs
 
 T = TypeVar("T")
@@ -38,7 +38,6 @@ class CleanerPorts(NamedTuple):
 
     disk: Disk
     executor: Executor
-    storage: LogStorage
     config: CleanerConfig
     now_ms: NowMs
 
@@ -168,12 +167,17 @@ class CleaningRound:
     async def _clean_group(self, group: Group, batch_filter: BatchFilter) -> None:
         """Writes what stays of the segments into one file and puts it in their place."""
         self._check()
-        segment = self._log.make_segment(group)
+        log = self._log
+        segment = log.make_segment(group)
         target = segment.log_path + CLEANED_SUFFIX
-        leftovers = (target, *(path + CLEANED_SUFFIX for path in segment.index_paths))
+        leftovers = (
+            target,
+            *(path + CLEANED_SUFFIX for path in segment.index_paths),
+            transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX,
+        )
         try:
             if await self._rewrite(group, batch_filter, segment, target) or len(group) > 1:
-                await self._swap(group, segment, target)
+                await self._swap(group, segment, target, batch_filter.take_needed_aborts())
         finally:
             # Also when the round ends here; the names that a swap took over are not there any more.
             await self._remove(leftovers)
@@ -203,11 +207,18 @@ class CleaningRound:
                 position = step.position
         return changed
 
-    async def _swap(self, group: Group, segment: Segment, target: str) -> None:
+    async def _swap(self, group: Group, segment: Segment, target: str, needed_aborts: Set[int]) -> None:
         ports, log = self._ports, self._log
         contents = zip(segment.index_paths, segment.take_indexes(), strict=True)
         index_files = tuple((path + CLEANED_SUFFIX, content) for path, content in contents)
+        aborted = log.aborted_transactions_of(group, needed_aborts)
+        if aborted:
+            path = transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX
+            index_files += ((path, encode_entries(aborted)),)
         await self._durably(jobs.make_durable, ports.disk, target, index_files)
+        if aborted:
+            # What decides the swap must not be on disk without it: it cannot be told to be missing.
+            await self._durably(ports.disk.sync_dir, log.directory)
         self._check()
         swap = log.begin_swap(group, segment)
         await self._durably(ports.disk.sync_dir, log.directory)
@@ -232,7 +243,9 @@ class CleaningRound:
             if isinstance(error, FileNotFoundError):
                 raise CleaningAborted(f"{source.path} was deleted") from error
             if isinstance(error, OSError):
-                raise LogStorageError(f"cleaning the log {self._log.directory} failed: {error}") from error
+                reason = f"cleaning the log {self._log.directory} failed: {error}"
+                self._log.storage.fail_if_broken(reason, error)
+                raise LogStorageError(reason) from error
             raise
         self._check()
         return result
@@ -245,13 +258,13 @@ class CleaningRound:
             raise LogStorageError(f"removing {', '.join(paths)} failed: {error}") from error
 
     async def _durably(self, job: Callable[..., None], *args: object) -> None:
-        """An fsync; one that fails halts the node."""
+        """An fsync; one that fails is its directory's end."""
         try:
             await self._ports.executor.run(job, *args)
         except OSError as error:
             if self._log.is_closed:
                 raise CleaningAborted(f"the log {self._log.directory} was closed") from error
-            self._ports.storage.fail(
+            self._log.storage.fail(
                 f"fsync of what was cleaned in {self._log.directory} failed: {error}", error
             )
 

@@ -16,7 +16,7 @@ from partitions.log.cleaner.offset_map import OffsetMap
 from partitions.log.cleaner.raw_records import RawRecord, raw_records
 from partitions.log.cleaner.rewrite import batch_with, empty_batch
 from partitions.log.cleaner.transactions import CleanedTransactions, LastBatch
-from partitions.log.config import LONG_MAX
+from partitions.log.config_values import LONG_MAX
 from partitions.records.batch import BatchHeader, records_body
 from partitions.records.control import ControlType, decode_control_type
 
@@ -84,6 +84,10 @@ class BatchFilter:
         if not ends_file and not self._is_last_of_producer(header):
             return None
         return whole if not header.record_count else empty_batch(header)
+
+    def take_needed_aborts(self) -> set[int]:
+        """As `CleanedTransactions.take_needed_aborts`, of the batches cleaned since the last call."""
+        return self._transactions.take_needed_aborts()
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         last = self._last_batches.get(header.producer_id) if header.has_producer_id else None

@@ -18,7 +18,7 @@ from partitions.log.cleaner.offset_map import OffsetMap
 from partitions.log.cleaner.raw_records import raw_records
 from partitions.log.cleaner.sources import SourceSegment
 from partitions.log.cleaner.transactions import CleanedTransactions, ProducerScan
-from partitions.log.config import INT_MAX
+from partitions.log.config_values import INT_MAX
 from partitions.log.errors import LogCorruptError
 from partitions.log.segment import Placed
 from partitions.records.batch import (

@@ -140,6 +140,8 @@ class LogCleaner:
         except (CleaningFailed, LogCorruptError) as error:
             logger.error("a log cannot be cleaned", partition=str(partition), reason=str(error))
             self.uncleanable[partition] = str(error)
+            if isinstance(error, LogCorruptError):
+                log.note_damage(error)
             return False
         except LogStorageError:
             if log.is_closed:

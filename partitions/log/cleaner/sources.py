@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from partitions.log.config import INT_MAX, LogConfig
+from partitions.log.config import LogConfig
+from partitions.log.config_values import INT_MAX
 from partitions.log.index import TIME_ENTRY_BYTES
 from partitions.records.header import HEADER_BYTES
 

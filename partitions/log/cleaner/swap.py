@@ -19,11 +19,17 @@ from partitions.log.scan import walk
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
+from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX, transaction_index_path
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 DELETED_SUFFIX: Final = ".deleted"
-_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_OPTIONAL_SUFFIXES: Final = (SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+"""Of files that not every segment has."""
+_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, *_OPTIONAL_SUFFIXES)
+
+
+_DELETED_TRANSACTION_INDEX: Final = TRANSACTION_INDEX_SUFFIX + DELETED_SUFFIX
 
 
 class SwapState(Enum):
@@ -61,6 +67,9 @@ class SegmentSwap:
         self._on_end = on_end
         self._final_path = new.log_path
         self._swap_path = new.log_path + SWAP_SUFFIX
+        self.old_bases = tuple(segment.base_offset for segment in old)
+        self.has_transaction_index = False
+        """Whether the new segment has one, once it is in place."""
         self.deleted_paths: tuple[str, ...] = ()
         """What can be removed once the swap is done and durable."""
         self.state = SwapState.DECIDED
@@ -71,6 +80,7 @@ class SegmentSwap:
         assert self.state is SwapState.DECIDED
         for path in self._new.index_paths:
             self._rename(path + CLEANED_SUFFIX, path)
+        self._replace_transaction_index()
         deleted: list[str] = []
         for segment in self._old:
             segment.release()
@@ -78,7 +88,7 @@ class SegmentSwap:
                 continue  # the new file takes its names
             for suffix in _SUFFIXES:
                 path = f"{self._directory}/{file_name(segment.base_offset, suffix)}"
-                if suffix != SNAPSHOT_SUFFIX or self._storage.disk.exists(path):
+                if suffix not in _OPTIONAL_SUFFIXES or self._storage.disk.exists(path):
                     self._rename(path, path + DELETED_SUFFIX)
                     deleted.append(path + DELETED_SUFFIX)
         self.deleted_paths = tuple(deleted)
@@ -86,6 +96,19 @@ class SegmentSwap:
         self._segments.replace(self._old, self._new)
         self._storage.index_used(self._swap_path, self._new)
         self.state = SwapState.REPLACED
+
+    def _replace_transaction_index(self) -> None:
+        """An entry too many harms nobody, whereas one that is missing lets aborted records through: so the
+        cleaned file was durable before the swap was decided, and here it replaces the old one at once."""
+        path = transaction_index_path(self._directory, self._new.base_offset)
+        self.has_transaction_index = self._storage.disk.exists(path + CLEANED_SUFFIX)
+        if self.has_transaction_index:
+            self._rename(path + CLEANED_SUFFIX, path)
+            return
+        try:
+            self._storage.remove(path)
+        except OSError as error:
+            self._storage.fail(f"removing {path} failed: {error}", error)
 
     def finish(self) -> None:
         """Gives the new file its last name. That the old names are gone is durable."""
@@ -129,10 +152,22 @@ def recover_swaps(storage: LogStorage, directory: str, names: Sequence[str]) -> 
     for name in left:
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             _complete(storage, directory, names, name)
+    for name in left:
+        path = f"{directory}/{name}"
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            continue
+        if name.endswith(_DELETED_TRANSACTION_INDEX) and _is_still_there(name, names):
+            storage.disk.rename(path, path.removesuffix(DELETED_SUFFIX))
         else:
-            storage.remove(f"{directory}/{name}")
+            storage.remove(path)
     storage.sync_dir(directory)
     return storage.disk.list_dir(directory)
+
+
+def _is_still_there(deleted_name: str, names: Sequence[str]) -> bool:
+    """Whether the crash undid the deletion of the segment, and not that of its transaction index."""
+    stem = deleted_name.removesuffix(_DELETED_TRANSACTION_INDEX)
+    return stem + LOG_SUFFIX in names and stem + TRANSACTION_INDEX_SUFFIX not in names
 
 
 def _complete(storage: LogStorage, directory: str, names: Sequence[str], swap_name: str) -> None:
@@ -150,6 +185,9 @@ def _complete(storage: LogStorage, directory: str, names: Sequence[str], swap_na
         covered = base_offset < int(stem) < next_offset
         if covered or (int(stem) == base_offset and suffix in ("index", "timeindex")):
             storage.remove(f"{directory}/{name}")
+    transaction_index = transaction_index_path(directory, base_offset)
+    if storage.disk.exists(transaction_index + CLEANED_SUFFIX):
+        storage.disk.rename(transaction_index + CLEANED_SUFFIX, transaction_index)
     storage.sync_dir(directory)
     storage.release(swap_path)
     storage.disk.rename(swap_path, swap_path.removesuffix(SWAP_SUFFIX))

@@ -2,8 +2,8 @@
 
 Guarantees: a transaction counts as aborted only when its marker was seen, and nothing at or after the
 first record of an undecided one is cleaned. A marker may go only when no batch of its transaction was
-passed on the way to it: as long as one is left, even an empty one, readers need the marker. Also says
-which batches the memory of idempotent producers rests on. Pure.
+passed on the way to it: as long as one is left, even an empty one, readers need the marker, and the
+transaction index its entry. Also says which batches the memory of idempotent producers rests on. Pure.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ProducerScan:
 class CleanedTransactions:
     """What is known at a place of one pass over the log, which goes from batch to batch in order."""
 
-    __slots__ = ("_aborted", "_committed", "_next", "_passed")
+    __slots__ = ("_aborted", "_committed", "_needed", "_next", "_passed")
 
     def __init__(self, aborted: Sequence[AbortedTransaction], *, from_offset: int = 0) -> None:
         """For a pass that begins at `from_offset`: what ended before is of no concern to it."""
@@ -92,6 +92,7 @@ class CleanedTransactions:
         """Producers in an aborted transaction; whether a batch of it was passed."""
         self._committed: set[int] = set()
         """Producers of whose committed transaction a batch was passed."""
+        self._needed: set[int] = set()
 
     def on_data(self, header: BatchHeader) -> bool:
         """Whether the batch's records are an aborted transaction's."""
@@ -111,12 +112,21 @@ class CleanedTransactions:
         if kind is None:
             return True
         if kind is ControlType.ABORT:
-            return not self._passed.pop(producer_id, False)
+            needed = self._passed.pop(producer_id, False)
+            if needed:
+                self._needed.add(header.base_offset)
+            return not needed
         if kind is ControlType.COMMIT:
             needed = producer_id in self._committed
             self._committed.discard(producer_id)
             return not needed
         return False
+
+    def take_needed_aborts(self) -> set[int]:
+        """Offsets of the abort markers passed since the last call of whose transactions a batch was there:
+        readers have to know of these."""
+        needed, self._needed = self._needed, set()
+        return needed
 
     def _begin_up_to(self, offset: int) -> None:
         aborted = self._aborted

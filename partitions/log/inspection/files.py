@@ -18,9 +18,9 @@ from partitions.log.meta_properties import META_PROPERTIES
 from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKPOINT
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.topic_partition import TopicPartition
 
-TXN_INDEX_SUFFIX: Final = ".txnindex"
 MAX_WHOLE_FILE_BYTES: Final = 512 * 1024 * 1024
 """Snapshots and checkpoints beyond this are not read: they would have to be held in memory."""
 _OFFSET_DIGITS: Final = 20
@@ -83,7 +83,7 @@ _BY_SUFFIX: Final = {
     LOG_SUFFIX: FileKind.SEGMENT,
     INDEX_SUFFIX: FileKind.OFFSET_INDEX,
     TIME_INDEX_SUFFIX: FileKind.TIME_INDEX,
-    TXN_INDEX_SUFFIX: FileKind.TXN_INDEX,
+    TRANSACTION_INDEX_SUFFIX: FileKind.TXN_INDEX,
     SNAPSHOT_SUFFIX: FileKind.PRODUCER_SNAPSHOT,
 }
 _BY_NAME: Final = {

@@ -12,7 +12,10 @@ from typing import Generic, Protocol, TypeVar
 
 from partitions.log.inspection.entries import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry
 from partitions.log.inspection.files import StoredDamage
+from partitions.log.transaction_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from partitions.log.transaction_offsets import CompletedTransaction
 from partitions.records.header import NO_TIMESTAMP, BatchHeader
+from partitions.records.markers import EndTransactionMarker
 
 Report = Callable[[int, str], None]
 """Takes a byte in the index and what is wrong there."""
@@ -153,26 +156,78 @@ class TimeIndexCheck:
 
 
 class TxnIndexCheck:
-    """Aborted transactions end in the segment, with their producer's marker."""
+    """Aborted transactions end in the segment, with their producer's marker, and none is left out.
 
-    def __init__(self, entries: Iterator[AbortedTransaction], report: Report, base_offset: int) -> None:
+    An entry may begin earlier than the batches that are left, and may be of a transaction of which none is:
+    retention and the cleaner leave such. One that begins later, or claims that more was decided than was,
+    makes readers see aborted records.
+    """
+
+    def __init__(
+        self,
+        entries: Iterator[AbortedTransaction],
+        report: Report,
+        base_offset: int,
+        *,
+        is_complete: bool,
+    ) -> None:
+        """`is_complete`: the segment was sealed or closed, so that every entry is in the file."""
         self._cursor = _Cursor(entries, report)
         self._base_offset = base_offset
+        self._is_complete = is_complete
+        self._marker: EndTransactionMarker | None = None
+        self._completed: CompletedTransaction | None = None
+
+    def expect(self, marker: EndTransactionMarker | None, completed: CompletedTransaction | None) -> None:
+        """What the batch that comes next says, if it is a marker, and which transaction it ends; None where
+        damage before it leaves that unsure."""
+        self._marker, self._completed = marker, completed
 
     def batch(self, position: int, header: BatchHeader) -> None:
         cursor = self._cursor
+        here: AbortedTransaction | None = None
         while (entry := cursor.entry) is not None and entry.last_offset <= header.last_offset:
             # The cleaner may have removed the marker; then no batch holds the offset.
             is_here = header.base_offset <= entry.last_offset
-            if entry.last_offset < self._base_offset or (
-                is_here and not (header.is_control and header.producer_id == entry.producer_id)
-            ):
+            if entry.last_offset < self._base_offset or (is_here and not self._is_abort_of(header, entry)):
                 cursor.report(
                     entry.at,
                     f"it says that producer {entry.producer_id} aborted at offset {entry.last_offset}, where"
-                    " it has no marker",
+                    " it has no marker that says so",
                 )
+            elif is_here:
+                here = entry
             cursor.advance()
+        if self._completed is not None and self._completed.is_aborted:
+            self._compare(here, self._completed)
+
+    def _is_abort_of(self, header: BatchHeader, entry: AbortedTransaction) -> bool:
+        says_commit = self._marker is not None and not self._marker.is_abort
+        return header.is_control and header.producer_id == entry.producer_id and not says_commit
+
+    def _compare(self, entry: AbortedTransaction | None, completed: CompletedTransaction) -> None:
+        cursor = self._cursor
+        if entry is None:
+            if self._is_complete and not cursor.is_broken:
+                at = 0 if cursor.last is None else cursor.last.at + TXN_ENTRY_BYTES
+                cursor.report(
+                    at,
+                    f"it does not say that producer {completed.producer_id} aborted what it wrote from offset"
+                    f" {completed.first_offset} to {completed.marker_offset}: readers would see it",
+                )
+        elif entry.first_offset > completed.first_offset:
+            cursor.report(
+                entry.at,
+                f"it says that the transaction which producer {entry.producer_id} aborted at offset"
+                f" {entry.last_offset} began at {entry.first_offset}, and it began at {completed.first_offset}",
+            )
+        elif entry.last_stable_offset > completed.last_stable_offset:
+            cursor.report(
+                entry.at,
+                f"it gives {entry.last_stable_offset} as the last stable offset once producer"
+                f" {entry.producer_id} had aborted at offset {entry.last_offset}, and it was"
+                f" {completed.last_stable_offset}",
+            )
 
     def damage(self) -> None:
         """Entries of damaged batches find no batch that holds their offset."""

@@ -23,7 +23,7 @@ from partitions.log.inspection.entries import (
     truncation_limits,
 )
 from partitions.log.inspection.epoch_check import compare_with_checkpoint, take_out_stray_runs
-from partitions.log.inspection.files import TXN_INDEX_SUFFIX, ReadableDisk, read_whole
+from partitions.log.inspection.files import ReadableDisk, read_whole
 from partitions.log.inspection.findings import Finding, Findings
 from partitions.log.inspection.log_state import EVERYTHING, Expected, LogState, snapshot_difference
 from partitions.log.inspection.segment_check import SegmentCheck
@@ -31,6 +31,7 @@ from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKP
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.recovery import base_offsets
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.records.batch import BatchHeader
 
 UNFINISHED_SUFFIXES: Final = (".tmp", ".cleaned", ".swap", ".deleted")
@@ -287,7 +288,7 @@ class PartitionCheck:
                     None,
                     "it is left from unfinished work, and was not looked at",
                 )
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             for base in sorted(set(base_offsets(names, suffix)) - set(bases)):
                 path = f"{self._directory}/{file_name(base, suffix)}"
                 self._findings.note(path, None, "it is an index without a segment; the next start removes it")

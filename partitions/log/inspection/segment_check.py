@@ -8,8 +8,8 @@ flushed. Nothing is written. Called by `partition_check`, segment by segment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 
 from partitions.log.inspection.batches import (
     RecordsNotReadError,
@@ -18,14 +18,21 @@ from partitions.log.inspection.batches import (
     Unsound,
     plain_reason,
 )
-from partitions.log.inspection.entries import aborted_transactions, offset_index_entries, time_index_entries
-from partitions.log.inspection.files import TXN_INDEX_SUFFIX, ReadableDisk, ReadableFile
+from partitions.log.inspection.entries import (
+    AbortedTransaction,
+    aborted_transactions,
+    offset_index_entries,
+    time_index_entries,
+)
+from partitions.log.inspection.files import ReadableDisk, ReadableFile
 from partitions.log.inspection.findings import Findings
 from partitions.log.inspection.index_check import IndexCheck, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
 from partitions.log.inspection.log_state import EVERYTHING, Expected, LogState
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.records.batch import BatchHeader, CorruptBatchError, Record
 from partitions.records.control import decode_control_type
+from partitions.records.markers import EndTransactionMarker, marker_in
 
 OnBatch = Callable[[BatchHeader], None]
 """Called before a sound batch is taken into the state."""
@@ -60,6 +67,7 @@ class SegmentCheck:
             next_base is None or next_base > expected.durable_to
         )
         """The next start makes the segment's indexes anew."""
+        self._txn_index = self._txn_check(iter(()))
 
     def _path_of(self, suffix: str) -> str:
         return f"{self._directory}/{file_name(self._base_offset, suffix)}"
@@ -91,8 +99,12 @@ class SegmentCheck:
                 continue
             self._findings.batches += 1
             self._on_batch(step.header)
-            self._check_order(step)
-            self._check_records(reader, step)
+            is_in_order = self._check_order(step)
+            records = self._check_records(reader, step)
+            if is_in_order and step.header.has_producer_id:
+                self._take_producer(step.header, records)
+            else:
+                self._txn_index.expect(None, None)
             for index in indexes:
                 index.batch(step.position, step.header)
 
@@ -117,7 +129,8 @@ class SegmentCheck:
         state.has_damage = True
         state.next_offset = None
 
-    def _check_order(self, batch: StoredBatch) -> None:
+    def _check_order(self, batch: StoredBatch) -> bool:
+        """Whether the batch goes on from what was before it."""
         state, header = self._state, batch.header
         due = state.next_offset
         if due is None:
@@ -129,6 +142,7 @@ class SegmentCheck:
                 f"the batch goes back to offset {header.base_offset}, and {due} is due",
             )
             state.next_offset = due + header.last_offset_delta + 1
+            is_in_order = False
         else:
             if header.base_offset > due:
                 state.suspect(
@@ -138,31 +152,42 @@ class SegmentCheck:
                 )
             state.next_offset = header.next_offset
             state.add_epoch(self._path, batch.position, header)
-            if header.has_producer_id:
-                state.producers.record(header, header.base_offset)
+            is_in_order = True
         state.end_offset = max(state.end_offset, state.next_offset)
+        return is_in_order
 
-    def _check_records(self, reader: SegmentReader, batch: StoredBatch) -> None:
+    def _take_producer(self, header: BatchHeader, records: Sequence[Record]) -> None:
+        """What the batch says of its producer, and of a transaction that it ends."""
+        marker: EndTransactionMarker | None = None
+        if header.is_control:
+            with suppress(CorruptBatchError):  # found by `record_faults`
+                marker = marker_in(records)
+        completed = self._state.producers.record(header, header.base_offset, marker)
+        self._txn_index.expect(marker, None if self._state.has_damage else completed)
+
+    def _check_records(self, reader: SegmentReader, batch: StoredBatch) -> list[Record]:
+        """Returns the batch's records, as far as they can be read."""
         try:
             records = reader.records(batch)
         except RecordsNotReadError as error:
             self._findings.note(
                 self._path, batch.position, f"the records of the batch were not read: {error}"
             )
-            return
+            return []
         except CorruptBatchError as error:
             self._findings.error(
                 self._path,
                 batch.position,
                 f"the batch was written so, its checksum is right: {plain_reason(error)}",
             )
-            return
+            return []
         header = batch.header
         self._findings.records += len(records)
         if header.record_count <= header.last_offset_delta or not header.record_count:
             self._state.is_cleaned = True
         for reason in record_faults(header, records):
             self._findings.error(self._path, batch.position, reason)
+        return records
 
     # ---- indexes
 
@@ -179,16 +204,19 @@ class SegmentCheck:
             return TimeIndexCheck(entries, self._reporter(path), file.size, is_closed=is_closed)
 
         def txn_index(path: str, file: ReadableFile) -> IndexCheck:
-            return TxnIndexCheck(aborted_transactions(path, file), self._reporter(path), base)
+            self._txn_index = self._txn_check(aborted_transactions(path, file))
+            return self._txn_index
 
         for suffix, make in (
             (INDEX_SUFFIX, offset_index),
             (TIME_INDEX_SUFFIX, time_index),
-            (TXN_INDEX_SUFFIX, txn_index),
+            (TRANSACTION_INDEX_SUFFIX, txn_index),
         ):
             path = self._path_of(suffix)
             if not self._disk.exists(path):
-                if make is not txn_index:
+                if make is txn_index:  # there is none where nothing was aborted
+                    checks.append(self._txn_index)
+                else:
                     self._findings.note(path, None, "it is missing, and made anew when it is needed")
                 continue
             with self._findings.reading(path):
@@ -196,6 +224,14 @@ class SegmentCheck:
                 opened.callback(file.close)
                 checks.append(make(path, file))
         return checks
+
+    def _txn_check(self, entries: Iterator[AbortedTransaction]) -> TxnIndexCheck:
+        return TxnIndexCheck(
+            entries,
+            self._reporter(self._path_of(TRANSACTION_INDEX_SUFFIX)),
+            self._base_offset,
+            is_complete=not self._is_last or self._expected.was_closed,
+        )
 
     def _reporter(self, path: str) -> Callable[[int, str], None]:
         def report(position: int, reason: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kraft.broker.handlers import produce
+from kraft.broker.handlers import metadata, produce
+from kraft.network.connection import CloseConnectionError
 from kraft.protocol.errors import ErrorCode
 from partitions.errors import NotEnoughReplicas
 from partitions.local_replica import LocalReplica
@@ -118,7 +119,12 @@ def _everything_twice(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _end_known_at_once(
-    replica: Any, timestamp: int, *, for_client: bool, current_leader_epoch: int | None = None
+    replica: Any,
+    timestamp: int,
+    *,
+    for_client: bool,
+    current_leader_epoch: int | None = None,
+    read_committed: bool = False,
 ) -> Any:
     replica.check_epoch(current_leader_epoch)
     end = replica.high_watermark if for_client else replica.log.log_end_offset
@@ -134,7 +140,27 @@ def _end_of_the_log(original: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
+# -- Metadata
+
+
+def _none_if_need_be(original: Callable[..., Any]) -> Callable[..., Any]:
+    def brokers(services: Any, listener_name: str) -> Any:
+        try:
+            return original(services, listener_name)
+        except CloseConnectionError:
+            return []
+
+    return brokers
+
+
 MUTATIONS = (
+    Mutation(
+        "metadata-without-a-broker",
+        "while all brokers are fenced, Metadata is answered with an empty list of them",
+        ("unexpected-answer",),
+        scenarios.ALL_DOWN,
+        (Patch(metadata, "_brokers", _none_if_need_be),),
+    ),
     Mutation(
         "refused-after-the-append",
         "NOT_ENOUGH_REPLICAS is answered when the record is in the log already",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from partitions.log import recovery
-from partitions.log.durability import DurableLog
+from partitions.log.epoch_checkpointing import CheckpointedEpochs
 from partitions.log.index import OffsetIndex, TimeIndex
 from partitions.log.log import PartitionLog
 from partitions.log.scan import Damage
@@ -66,7 +66,7 @@ MUTATIONS = (
         ("log-matching",),
         scenarios.ELECTIONS,
         (
-            Patch(DurableLog, "assign_epoch_start", replaced_by(lambda log, epoch: None)),
+            Patch(CheckpointedEpochs, "assign_epoch_start", replaced_by(lambda log, epoch: True)),
             Patch(PartitionLog, "append_as_leader", _epoch_after_the_batch),
         ),
     ),

@@ -35,12 +35,12 @@ def _registered_ever(leading: Any, follower: Any) -> bool:
     return follower.broker_epoch is not None and leading._eligibility.may_join_isr(follower.broker_id)
 
 
-def _active_in_any_registration(view: Any, member: Any) -> bool:
+def _active_in_any_registration(view: Any, partition: Any, member: Any) -> bool:
     broker = view.image.brokers.get(member.broker_id)
     return broker is not None and broker.is_active
 
 
-def _registered_even_if_fenced(view: Any, member: Any) -> bool:
+def _registered_even_if_fenced(view: Any, partition: Any, member: Any) -> bool:
     broker = view.image.brokers.get(member.broker_id)
     return broker is not None and broker.epoch == member.broker_epoch
 
@@ -61,8 +61,11 @@ def _under_its_own_min_isr(leading: Any, min_insync_replicas: int) -> bool:
     return len(leading.isr.committed) < leading.effective_min_isr(min_insync_replicas)
 
 
-def _leaves_the_isr_only(view: Any, broker_id: int) -> list[Unit]:
-    return replication_control.leave(view, (broker_id,))
+def _every_stop_was_clean(original: Callable[..., list[Unit]]) -> Callable[..., list[Unit]]:
+    def start_over(view: Any, broker_id: int, *, cleanly: bool) -> list[Unit]:
+        return original(view, broker_id, cleanly=True)
+
+    return start_over
 
 
 def _last_known_leader_first(original: Callable[..., Elected]) -> Callable[..., Elected]:
@@ -195,7 +198,7 @@ MUTATIONS = (
         "a broker that comes back without a clean stop keeps its place in the ELR (KIP-966)",
         ("eligible-leaders",),
         scenarios.ALL_DOWN,
-        (Patch(replication_control, "unclean_restart", replaced_by(_leaves_the_isr_only)),),
+        (Patch(replication_control, "start_over", _every_stop_was_clean),),
     ),
     Mutation(
         "elr-not-cleared",

@@ -103,7 +103,7 @@ def _any_term_acknowledges(original: Callable[..., None]) -> Callable[..., None]
 
 
 def _asks_from_the_end(transport: Any, message: dict[str, Any]) -> dict[str, Any]:
-    return {**message, "term": transport.node.term()}
+    return {**message, "term": transport.node.term(), "log_end": transport.node.log_end()}
 
 
 class _KeepsCommitIndex(dict[str, Any]):
@@ -138,6 +138,8 @@ def _any_snapshot_is_news(transport: Any, peer: Any, message: dict[str, Any]) ->
         transport._install(peer, message, chunk.last_index)
         return
     transport.node.deliver(peer, message)
+    if chunk is not None:
+        transport._answer(peer, reset=False)
 
 
 def _counts_entries_of_any_term(original: Callable[[Any], None]) -> Callable[[Any], None]:

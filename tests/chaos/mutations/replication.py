@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fetcher.fetcher import Fetcher
-from kraft.broker.replica_manager import ReplicaManager
+from kraft.broker.local_replicas import LocalReplicas
+from kraft.broker.replica_events import ReplicaEvents
 from partitions.errors import NotLeaderOrFollower, UnknownLeaderEpoch
 from partitions.isr import _NOT_APPLIED, _OUT_OF_DATE, IsrState, Outcome, Resolution
 from partitions.leadership import Leadership
@@ -97,6 +98,7 @@ def _read_to_the_end(
     current_leader_epoch: int | None = None,
     last_fetched_epoch: int | None = None,
     min_one_batch: bool = True,
+    read_committed: bool = False,
 ) -> Any:
     partition.check_epoch(current_leader_epoch)
     end = partition.log.log_end_offset
@@ -107,6 +109,7 @@ def _read_to_the_end(
         last_fetched_epoch=epoch,
         up_to_offset=end,
         high_watermark=end,
+        last_stable_offset=end,
         max_bytes=max_bytes,
         min_one_batch=min_one_batch,
     )
@@ -222,7 +225,7 @@ MUTATIONS = (
         "the high watermark's checkpoint holds the log's end instead",
         ("high-watermark-bounded",),
         scenarios.RESTARTS,
-        (Patch(ReplicaManager, "take_changed_high_watermarks", _ends_of_logs),),
+        (Patch(LocalReplicas, "take_changed_high_watermarks", _ends_of_logs),),
     ),
     Mutation(
         "expand-without-epoch-start",
@@ -282,8 +285,8 @@ MUTATIONS = (
         LOST,
         scenarios.ZOMBIES,
         (
-            Patch(ReplicaManager, "on_state_change", replaced_by(_still_waiting_as_follower)),
-            Patch(ReplicaManager, "on_high_watermark", replaced_by(_settle_whoever_leads)),
+            Patch(ReplicaEvents, "on_state_change", replaced_by(_still_waiting_as_follower)),
+            Patch(ReplicaEvents, "on_high_watermark", replaced_by(_settle_whoever_leads)),
         ),
         faces=ACKNOWLEDGED,
     ),

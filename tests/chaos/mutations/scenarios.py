@@ -200,6 +200,34 @@ LISTED_OFFSETS = ClusterStage(
     ),
 )
 """A new leader knows little of what is committed, and is asked at once."""
+ROT = ClusterStage(
+    "rot",
+    Storm(
+        ("bit-rot", "bit-rot", "bit-rot", "kill-leader", "restart"),
+        mean_s=0.7,
+        topics=topic(segment_bytes="16384"),
+        workloads=(IDEMPOTENT, CONSUMER, WorkloadSpec("operator", 3, ORDERS, per_second=2.0)),
+        properties={"log.flush.offset.checkpoint.interval.ms": "1000"},
+    ),
+)
+"""Leaders change all the time, so that old segments are read by a process that did not write them."""
+ROT_ALL_IN_SYNC = ClusterStage(
+    "rot, all in sync or nothing",
+    Storm(
+        ("bit-rot", "bit-rot", "bit-rot", "kill-leader", "restart"),
+        mean_s=0.7,
+        topics=topic(segment_bytes="16384", min_insync_replicas="3"),
+        workloads=(IDEMPOTENT, CONSUMER, WorkloadSpec("operator", 3, ORDERS, per_second=2.0)),
+        properties={"log.flush.offset.checkpoint.interval.ms": "1000"},
+    ),
+)
+"""Whoever leaves the ISR would be an eligible leader replica."""
+FULL = ClusterStage("full disks", Storm(("disk-full", "disk-full", "kill-leader"), mean_s=0.7, log_dirs=2))
+FAILING_DISKS = ClusterStage(
+    "failing disks", Storm(("fsync-error", "fsync-error", "reset"), seconds=25.0, mean_s=0.8, log_dirs=2)
+)
+"""Nobody is killed: a broker has seconds to go on without the directory that failed, or with it.
+"""
 FIVE_VOTERS = ClusterStage(
     "five voters",
     Storm(

@@ -79,11 +79,13 @@ class Storm:
         WorkloadSpec("consumer", 2, "orders", per_second=40.0),
     )
     properties: dict[str, str] = field(default_factory=dict)
+    log_dirs: int = 1
+    """Of each broker."""
 
     def __call__(self, seed: int) -> Scenario:
         rng = Random(f"{seed}/storm")
         roles = ("broker",) if self.controllers else ("broker", "controller")
-        nodes = [NodeSpec(number, roles) for number in range(1, self.brokers + 1)]
+        nodes = [NodeSpec(number, roles, self.log_dirs) for number in range(1, self.brokers + 1)]
         nodes += [NodeSpec(number, ("controller",)) for number in self.controllers]
         return Scenario(
             seed=seed,

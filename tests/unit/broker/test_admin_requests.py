@@ -44,7 +44,7 @@ def election(*topics: TopicPartitions, election_type: int = 0) -> ElectLeadersRe
 
 
 async def test_elections_are_asked_for_and_answered_by_topic(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     world.controller.answer(
         admin.ElectLeadersRequest,
         admin.ElectLeadersResponse(
@@ -69,7 +69,7 @@ async def test_elections_are_asked_for_and_answered_by_topic(world: BrokerWorld)
 
 
 async def test_all_partitions_are_asked_for_without_naming_them(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     world.controller.answer(admin.ElectLeadersRequest, admin.ElectLeadersResponse(()))
     response = await world.handle(ElectLeadersRequest(topic_partitions=None), 2)
     assert world.controller.calls == [admin.ElectLeadersRequest(0, None)]
@@ -86,7 +86,7 @@ async def test_all_partitions_are_asked_for_without_naming_them(world: BrokerWor
 async def test_elections_that_make_no_sense(
     world: BrokerWorld, body: ElectLeadersRequest, code: ErrorCode
 ) -> None:
-    world.start()
+    await world.start()
     response = await world.handle(body, 2)
     assert response.error_code == code
     assert {p.error_code for t in response.replica_election_results for p in t.partition_result} == {code}
@@ -95,7 +95,7 @@ async def test_elections_that_make_no_sense(
 
 async def test_requests_that_name_too_much_are_refused_with_one_word(world: BrokerWorld) -> None:
     """An answer for each of a million partitions would be many times larger than the request."""
-    world.start()
+    await world.start()
     many = range(MAX_ITEMS + 1)
     topic = TopicPartitions("t", list(many))
     listed = ListPartitionReassignmentsTopics("t", list(many))
@@ -121,7 +121,7 @@ async def test_requests_that_name_too_much_are_refused_with_one_word(world: Brok
 
 
 async def test_the_first_version_of_elect_leaders_has_errors_of_partitions_only(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     world.controller.answer(admin.ElectLeadersRequest, RpcUnavailable("nobody"))
     response = await world.handle(election(TopicPartitions("t", [0])), 0)
     assert response.error_code == ErrorCode.NONE
@@ -137,7 +137,7 @@ def moves(*partitions: ReassignablePartition, **fields: Any) -> AlterPartitionRe
 
 
 async def test_reassignments_are_begun_and_cancelled(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     world.controller.answer(
         admin.AlterPartitionReassignmentsRequest,
         admin.AlterPartitionReassignmentsResponse(
@@ -164,7 +164,7 @@ async def test_reassignments_are_begun_and_cancelled(world: BrokerWorld) -> None
 
 
 async def test_a_partition_moves_to_one_place(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     response = await world.handle(moves(*(ReassignablePartition(0, [n]) for n in (1, 2))), 0)
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert [p.error_code for t in response.responses for p in t.partitions] == [ErrorCode.INVALID_REQUEST] * 2
@@ -172,7 +172,7 @@ async def test_a_partition_moves_to_one_place(world: BrokerWorld) -> None:
 
 
 async def test_the_list_of_reassignments_is_the_controllers(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     moving = admin.OngoingReassignment("t", 4, (1, 2, 3), (3,), (1,))
     world.controller.answer(
         admin.ListPartitionReassignmentsRequest, admin.ListPartitionReassignmentsResponse((moving,))
@@ -210,7 +210,7 @@ ELR = "eligible.leader.replicas.version"
 async def test_how_far_a_feature_may_go(
     world: BrokerWorld, version: int, key: FeatureUpdateKey, upgrade_type: int
 ) -> None:
-    world.start()
+    await world.start()
     refused = admin.FeatureUpdateResult(ELR, "INVALID_UPDATE_VERSION", "no")
     world.controller.answer(admin.UpdateFeaturesRequest, admin.UpdateFeaturesResponse((refused,)))
     response = await world.handle(update(key), version)
@@ -222,11 +222,11 @@ async def test_how_far_a_feature_may_go(
 
 
 async def test_features_are_updated_together(world: BrokerWorld) -> None:
-    world.start(FeatureLevel(ELR, 1))
+    await world.start(FeatureLevel(ELR, 1))
     names = [ELR, "group.version"]
 
     def made(call: admin.UpdateFeaturesRequest) -> admin.UpdateFeaturesResponse:
-        world.publish(*(FeatureLevel(wanted.name, wanted.level) for wanted in call.updates))
+        world.publish_soon(*(FeatureLevel(wanted.name, wanted.level) for wanted in call.updates))
         return admin.UpdateFeaturesResponse(tuple(admin.FeatureUpdateResult(u.name) for u in call.updates))
 
     world.controller.always(admin.UpdateFeaturesRequest, made)
@@ -240,13 +240,13 @@ async def test_features_are_updated_together(world: BrokerWorld) -> None:
 
 @pytest.mark.parametrize("features", [(), (FeatureUpdateKey(ELR, 1), FeatureUpdateKey(ELR, 0))])
 async def test_updates_that_make_no_sense(world: BrokerWorld, features: tuple[FeatureUpdateKey, ...]) -> None:
-    world.start()
+    await world.start()
     assert (await world.handle(update(*features), 1)).error_code == ErrorCode.INVALID_REQUEST
     assert world.controller.calls == []
 
 
 async def test_api_versions_tells_of_features(world: BrokerWorld) -> None:
-    world.start(FeatureLevel("metadata.version", 26), FeatureLevel(ELR, 1))
+    await world.start(FeatureLevel("metadata.version", 26), FeatureLevel(ELR, 1))
     client = ApiVersionsRequest("client", "1")
     newest = world.handle(client, 4)
     assert {(f.name, f.min_version, f.max_version) for f in newest.supported_features} == {
@@ -266,7 +266,7 @@ async def test_api_versions_tells_of_features(world: BrokerWorld) -> None:
 
 
 async def test_unregistering(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     error = RpcError("BROKER_ID_NOT_REGISTERED", "there is no broker 9")
     world.controller.answer(admin.UnregisterBrokerRequest, error, admin.UnregisterBrokerResponse())
     refused = await world.handle(UnregisterBrokerRequest(9), 0)
@@ -278,12 +278,21 @@ async def test_unregistering(world: BrokerWorld) -> None:
     assert world.controller.calls == [admin.UnregisterBrokerRequest(9)] * 2
 
 
+async def test_nobody_is_told_that_its_own_unregistration_is_in_the_way(world: BrokerWorld) -> None:
+    await world.start()
+    error = RpcError("BROKER_ID_NOT_REGISTERED", "there is no broker 9", in_doubt=True)
+    world.controller.answer(admin.UnregisterBrokerRequest, error)
+    told = await world.handle(UnregisterBrokerRequest(9), 0)
+    assert told.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "may have been made by this very request" in told.error_message
+
+
 def quorum_of(*partitions: tuple[str, int]) -> DescribeQuorumRequest:
     return DescribeQuorumRequest([DescribeTopic(name, [DescribePartition(n)]) for name, n in partitions])
 
 
 async def test_the_quorum_as_the_controller_sees_it(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     world.controller.answer(
         admin.DescribeQuorumRequest,
         admin.DescribeQuorumResponse(
@@ -318,7 +327,7 @@ async def test_the_quorum_as_the_controller_sees_it(world: BrokerWorld) -> None:
     "asked", [[("t", 0)], [(CLUSTER_METADATA_TOPIC, 1)], [(CLUSTER_METADATA_TOPIC, 0), ("t", 0)], []]
 )
 async def test_there_is_one_metadata_partition(world: BrokerWorld, asked: list[tuple[str, int]]) -> None:
-    world.start()
+    await world.start()
     response = await world.handle(quorum_of(*asked), 2)
     found = [(t.topic_name, p.partition_index, p.error_code) for t in response.topics for p in t.partitions]
     assert found == [(name, number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name, number in asked]
@@ -337,7 +346,7 @@ async def test_there_is_one_metadata_partition(world: BrokerWorld, asked: list[t
     ],
 )
 async def test_without_a_controller(world: BrokerWorld, body: Message, version: int, kind: type[Any]) -> None:
-    world.start()
+    await world.start()
     world.controller.answer(kind, RpcUnavailable("nobody"), RpcError("THROTTLING_QUOTA_EXCEEDED", "later"))
     assert (await world.handle(body, version)).error_code == ErrorCode.REQUEST_TIMED_OUT
     assert (await world.handle(body, version)).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED

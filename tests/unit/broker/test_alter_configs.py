@@ -44,7 +44,7 @@ def accepting(world: BrokerWorld) -> None:
         if not call.validate_only:
             for changed in call.resources:
                 for change in changed.changes:
-                    world.publish(
+                    world.publish_soon(
                         Config(changed.resource_type, changed.resource_name, change.key, change.value)
                     )
         results = (messages.AlterConfigsResult(r.resource_type, r.resource_name) for r in call.resources)
@@ -54,7 +54,7 @@ def accepting(world: BrokerWorld) -> None:
 
 
 async def test_changes_reach_the_controller_as_they_are(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     refused = messages.AlterConfigsResult("topic", "t", "INVALID_CONFIG", "no such key")
     world.controller.answer(messages.AlterConfigsRequest, messages.AlterConfigsResponse((refused,)))
     changes: tuple[Change, ...] = (
@@ -83,7 +83,7 @@ async def test_changes_reach_the_controller_as_they_are(world: BrokerWorld) -> N
 
 
 async def test_the_older_api_replaces_everything(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     accepting(world)
     config = whole.AlterableConfig(name="retention.ms", value="5")
     wanted = whole.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[config])
@@ -95,7 +95,7 @@ async def test_the_older_api_replaces_everything(world: BrokerWorld) -> None:
 
 
 async def test_what_a_broker_can_tell_is_refused_without_asking(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     wanted = [
         resource(TOPIC, "t", ("a", SET, "1"), ("a", DELETE, None)),
         resource(TOPIC, "u", ("a", SET, None)),
@@ -130,7 +130,7 @@ async def test_what_a_broker_can_tell_is_refused_without_asking(world: BrokerWor
 async def test_keys_of_brokers_that_cannot_be_set(
     world: BrokerWorld, name: str, key: str, value: str, word: str
 ) -> None:
-    world.start()
+    await world.start()
     (response,) = await alter(world, resource(BROKER, name, (key, SET, value)))
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert word in response.error_message
@@ -138,7 +138,7 @@ async def test_keys_of_brokers_that_cannot_be_set(
 
 
 async def test_good_and_bad_are_answered_each_by_itself(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     accepting(world)
     responses = await alter(
         world,
@@ -150,7 +150,7 @@ async def test_good_and_bad_are_answered_each_by_itself(world: BrokerWorld) -> N
 
 
 async def test_a_brokers_own_defaults_reach_its_logs_at_once(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)), *topic("u", 2, (1,)), Config("topic", "u", "retention.ms", "7"))
+    await world.start(*topic("t", 1, (1,)), *topic("u", 2, (1,)), Config("topic", "u", "retention.ms", "7"))
     accepting(world)
     logs = {name: world.logs.get(TopicPartition(name, 0)) for name in ("t", "u")}
 
@@ -164,21 +164,21 @@ async def test_a_brokers_own_defaults_reach_its_logs_at_once(world: BrokerWorld)
     assert retention() == [6000, 7]
     await alter(world, resource(BROKER, "1", ("log.retention.ms", DELETE, None)))
     assert retention() == [5000, 7]
-    world.publish(*topic("new", 3, (1,)))
+    await world.publish(*topic("new", 3, (1,)))
     new = world.logs.get(TopicPartition("new", 0))
     assert new is not None
     assert new.config.retention_ms == 5000
 
 
 async def test_the_answer_waits_until_this_broker_knows_the_change(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     done = messages.AlterConfigsResult("topic", "t")
     world.controller.answer(messages.AlterConfigsRequest, messages.AlterConfigsResponse((done,)))
     answer = asyncio.ensure_future(alter(world, resource(TOPIC, "t", ("retention.ms", SET, "5"))))
     await world.controller.until_called(messages.AlterConfigsRequest, 1)
     await asyncio.sleep(0)
     assert not answer.done()
-    world.publish(Config("topic", "t", "retention.ms", "5"))
+    await world.publish(Config("topic", "t", "retention.ms", "5"))
     async with world.loader._progress:
         world.loader._progress.notify_all()
     assert (await answer)[0].error_code == ErrorCode.NONE
@@ -195,14 +195,14 @@ async def test_the_answer_waits_until_this_broker_knows_the_change(world: Broker
 async def test_a_call_that_fails_is_told_for_every_resource(
     world: BrokerWorld, error: RpcError, code: ErrorCode
 ) -> None:
-    world.start()
+    await world.start()
     world.controller.answer(messages.AlterConfigsRequest, error)
     responses = await alter(world, resource(TOPIC, "t"), resource(TOPIC, "u"))
     assert [r.error_code for r in responses] == [code, code]
 
 
 async def test_a_request_that_is_too_large_is_refused_whole(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     many = [resource(TOPIC, f"t{n}") for n in range(MAX_ITEMS + 1)]
     large = [resource(TOPIC, f"t{n}", ("key", SET, "v" * 30_000)) for n in range(200)]
     for wanted in (many, large):

@@ -74,7 +74,7 @@ async def settled(world: BrokerWorld, key: TopicPartition) -> None:
 
 
 async def test_what_is_proposed_together_goes_together(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2), (1, 2), isr=(1,)), *topic("u", 2, (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), (1, 2), isr=(1,)), *topic("u", 2, (1, 2), isr=(1,)))
     world.controller.always(AlterPartitionRequest, committed)
     catch_up(world, T0, T1, TopicPartition("u", 0))
     request = await sent(world, 1)
@@ -90,7 +90,7 @@ async def test_what_is_proposed_together_goes_together(world: BrokerWorld) -> No
 
 
 async def test_what_is_proposed_meanwhile_goes_with_the_next(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2), (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), (1, 2), isr=(1,)))
     catch_up(world, T0)
     await sent(world, 1)
     catch_up(world, T1)
@@ -100,7 +100,7 @@ async def test_what_is_proposed_meanwhile_goes_with_the_next(world: BrokerWorld)
 
 async def test_a_request_holds_only_so_many(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alter_partition_manager, "PARTITIONS_PER_REQUEST_MAX", 2)
-    world.start(*topic("t", 1, *[(1, 2)] * 5, isr=(1,)))
+    await world.start(*topic("t", 1, *[(1, 2)] * 5, isr=(1,)))
     world.controller.always(AlterPartitionRequest, committed)
     catch_up(world, *(TopicPartition("t", n) for n in range(5)))
     await sent(world, 3)
@@ -113,7 +113,7 @@ async def test_a_request_holds_only_so_many(world: BrokerWorld, monkeypatch: pyt
     [RpcUnavailable("nobody"), RpcError("STALE_BROKER_EPOCH", "x"), RpcError("NOT_CONTROLLER", "x")],
 )
 async def test_an_unknown_outcome_is_repeated(world: BrokerWorld, failure: RpcError) -> None:
-    world.start(*topic("t", 1, (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)))
     world.controller.answer(AlterPartitionRequest, failure)
     world.controller.always(AlterPartitionRequest, committed)
     catch_up(world, T0)
@@ -124,7 +124,7 @@ async def test_an_unknown_outcome_is_repeated(world: BrokerWorld, failure: RpcEr
 
 
 async def test_an_answer_without_the_partition_is_an_unknown_outcome(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)))
     world.controller.answer(AlterPartitionRequest, AlterPartitionResponse(()))
     world.controller.always(AlterPartitionRequest, committed)
     catch_up(world, T0)
@@ -133,7 +133,7 @@ async def test_an_answer_without_the_partition_is_an_unknown_outcome(world: Brok
 
 
 async def test_an_ineligible_replica_is_rolled_back(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)))
     world.controller.always(AlterPartitionRequest, lambda request: refused(request, "INELIGIBLE_REPLICA"))
     catch_up(world, T0)
     await sent(world, 1)
@@ -144,35 +144,35 @@ async def test_an_ineligible_replica_is_rolled_back(world: BrokerWorld) -> None:
 
 @pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "INVALID_UPDATE_VERSION", "UNKNOWN_TOPIC_ID"])
 async def test_what_is_out_of_date_waits_for_metadata(world: BrokerWorld, code: str) -> None:
-    world.start(*topic("t", 1, (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)))
     world.controller.always(AlterPartitionRequest, lambda request: refused(request, code))
     catch_up(world, T0)
     await sent(world, 1)
     await asyncio.sleep(0.1)
     assert len(world.controller.calls) == 1
     assert world.replicas.partition(T0).maximal_isr == (1, 2)
-    world.publish(PartitionChange(topic_id(1), 0, isr=(1, 2)))
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(1, 2)))
     assert world.replicas.partition(T0).pending_proposal is None
 
 
 async def test_a_former_leader_repeats_nothing(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2), isr=(1, 2)), *topic("u", 2, (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), isr=(1, 2)), *topic("u", 2, (1, 2), isr=(1,)))
     world.controller.answer(AlterPartitionRequest, RpcUnavailable("nobody"))
     catch_up(world, TopicPartition("u", 0))
     await sent(world, 1)
-    world.publish(led_by(2, 0, -1))
+    await world.publish(led_by(2, 0, -1))
     await asyncio.sleep(0.1)
     assert len(world.controller.calls) == 1
 
 
 async def test_the_answer_for_a_deleted_topic_is_nobodys(world: BrokerWorld) -> None:
     """A topic of the same name has another id, and a state of its own."""
-    world.start(*topic("t", 1, (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)))
     world.controller.answer(AlterPartitionRequest, RpcUnavailable("nobody"))
     world.controller.always(AlterPartitionRequest, committed)
     catch_up(world, T0)
-    world.publish(gone(1), *topic("t", 2, (1, 2), isr=(1,)))
-    await asyncio.gather(*world.replicas._deletions)
+    await world.publish(gone(1), *topic("t", 2, (1, 2), isr=(1,)))
+    await world.replicas.settled()
     assert world.replicas.partition(T0).isr == (1,)
     catch_up(world, T0)
     request = await sent(world, 2)
@@ -183,7 +183,7 @@ async def test_the_answer_for_a_deleted_topic_is_nobodys(world: BrokerWorld) -> 
 
 async def test_a_defect_halts_the_node() -> None:
     world = BrokerWorld()
-    world.start(*topic("t", 1, (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)))
     world.controller.answer(AlterPartitionRequest, KeyError("oops"))
     catch_up(world, T0)
     async with asyncio.timeout(5):

@@ -33,7 +33,7 @@ def describe(
 
 async def test_a_topics_configs_and_their_sources() -> None:
     world = BrokerWorld(properties="log.retention.ms=1000\nmin.insync.replicas=2\n")
-    world.start(*topic("t", 1, (1,)), Config("topic", "t", "min.insync.replicas", "3"))
+    await world.start(*topic("t", 1, (1,)), Config("topic", "t", "min.insync.replicas", "3"))
     result = describe(world, ConfigResourceType.TOPIC, "t", include_synonyms=True)
     entries = {entry.name: entry for entry in result.configs}
     assert entries.keys() == TOPIC_CONFIGS.keys()
@@ -54,7 +54,7 @@ async def test_a_topics_configs_and_their_sources() -> None:
 
 
 async def test_keys_are_chosen_and_none_is_all(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     every = len(TOPIC_CONFIGS)
     for keys, count in ((None, every), ([], every), (["retention.ms"], 1), (["no.such.key"], 0)):
         assert len(describe(world, ConfigResourceType.TOPIC, "t", keys).configs) == count
@@ -62,7 +62,7 @@ async def test_keys_are_chosen_and_none_is_all(world: BrokerWorld) -> None:
 
 async def test_a_brokers_configs_hide_what_is_secret() -> None:
     world = BrokerWorld(properties="controller.listener.secret=hush\nnum.partitions=7\n")
-    world.start()
+    await world.start()
     result = describe(world, ConfigResourceType.BROKER, "1", include_documentation=True)
     entries = {entry.name: entry for entry in result.configs}
     assert CONFIG_KEYS.keys() <= entries.keys()
@@ -80,7 +80,7 @@ async def test_a_brokers_configs_hide_what_is_secret() -> None:
 
 async def test_what_is_set_at_run_time_goes_before_the_file() -> None:
     world = BrokerWorld(properties="log.retention.hours=1\n")
-    world.start(
+    await world.start(
         *topic("t", 1, (1,)),
         Config("broker", "", "log.retention.ms", "2000"),
         Config("broker", "1", "log.retention.ms", "1000"),
@@ -110,14 +110,14 @@ async def test_what_is_set_at_run_time_goes_before_the_file() -> None:
 
 async def test_hours_in_the_file_are_where_a_value_in_milliseconds_is_from() -> None:
     world = BrokerWorld(properties="log.retention.hours=1\n")
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     (entry,) = describe(world, ConfigResourceType.TOPIC, "t", ["retention.ms"]).configs
     assert (entry.value, entry.config_source) == ("3600000", ConfigSource.STATIC_BROKER_CONFIG)
     await world.close()
 
 
 async def test_a_resource_is_described_once(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     twice = [DescribeConfigsResource(resource_type=ConfigResourceType.BROKER, resource_name="1")] * 2
     answers = world.handle(DescribeConfigsRequest(resources=twice), 4).results
     assert [(a.error_code, a.configs) for a in answers] == [(ErrorCode.INVALID_REQUEST, [])] * 2
@@ -127,7 +127,7 @@ async def test_a_resource_is_described_once(world: BrokerWorld) -> None:
 
 
 async def test_what_is_not_here(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     assert describe(world, ConfigResourceType.TOPIC, "x").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert describe(world, ConfigResourceType.BROKER, "2").error_code == ErrorCode.INVALID_REQUEST
     assert describe(world, 99, "x").error_code == ErrorCode.INVALID_REQUEST

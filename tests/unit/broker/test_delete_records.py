@@ -41,8 +41,8 @@ def results(response: DeleteRecordsResponse) -> list[tuple[int, int]]:
     return [(result.error_code, result.low_watermark) for result in found]
 
 
-def filled(world: BrokerWorld, replicas: tuple[int, ...] = (1,), *, count: int = 10) -> None:
-    world.start(*topic("t", 1, replicas))
+async def filled(world: BrokerWorld, replicas: tuple[int, ...] = (1,), *, count: int = 10) -> None:
+    await world.start(*topic("t", 1, replicas))
     for number in range(count):
         world.replicas.partition(T0).append_records(batch(b"%d" % number), acks=1, now_ms=0)
 
@@ -54,7 +54,7 @@ def follower_at(world: BrokerWorld, broker_id: int, offset: int, start: int) -> 
 
 
 async def test_a_leader_alone_answers_at_once(world: BrokerWorld) -> None:
-    filled(world)
+    await filled(world)
     assert results(world.handle(request(("t", 0, 4)), VERSION)) == [(0, 4)]
     partition = world.replicas.partition(T0)
     assert partition.log_start_offset == 4
@@ -67,7 +67,7 @@ async def test_a_leader_alone_answers_at_once(world: BrokerWorld) -> None:
 
 
 async def test_what_is_not_there_or_not_committed_is_out_of_range(world: BrokerWorld) -> None:
-    filled(world, (1, 2))
+    await filled(world, (1, 2))
     follower_at(world, 2, 6, 0)
     wrong = [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
     for offset in (7, 11, -2):
@@ -76,8 +76,8 @@ async def test_what_is_not_there_or_not_committed_is_out_of_range(world: BrokerW
 
 
 async def test_what_cannot_be_deleted_here(world: BrokerWorld) -> None:
-    filled(world)
-    world.publish(
+    await filled(world)
+    await world.publish(
         *topic("followed", 2, (2, 1)), *topic("elsewhere", 3, (2,)), *topic("__consumer_offsets", 4, (1,))
     )
     asked = request(
@@ -94,15 +94,15 @@ async def test_what_cannot_be_deleted_here(world: BrokerWorld) -> None:
 
 @pytest.mark.parametrize(("policy", "code"), [("compact", 44), ("compact,delete", 0)])
 async def test_a_topic_that_only_compacts_deletes_nothing(world: BrokerWorld, policy: str, code: int) -> None:
-    filled(world)
-    world.publish(Config("topic", "t", "cleanup.policy", policy))
+    await filled(world)
+    await world.publish(Config("topic", "t", "cleanup.policy", policy))
     ((found, _),) = results(world.handle(request(("t", 0, 5)), VERSION))
     assert found == code
     assert world.replicas.partition(T0).log_start_offset == (0 if code else 5)
 
 
 async def test_the_answer_waits_until_every_live_replica_starts_there(world: BrokerWorld) -> None:
-    filled(world, (1, 2, 3))
+    await filled(world, (1, 2, 3))
     for broker_id in (2, 3):
         follower_at(world, broker_id, 10, 0)
     waiting = asyncio.ensure_future(world.handle(request(("t", 0, 5)), VERSION))
@@ -117,19 +117,19 @@ async def test_the_answer_waits_until_every_live_replica_starts_there(world: Bro
 async def test_a_replica_that_has_not_fetched_yet_is_waited_for_and_a_dead_one_is_not(
     world: BrokerWorld,
 ) -> None:
-    filled(world, (1, 2, 3), count=0)
-    world.publish(led_by(1, 0, 1, isr=(1,)))
+    await filled(world, (1, 2, 3), count=0)
+    await world.publish(led_by(1, 0, 1, isr=(1,)))
     world.replicas.partition(T0).append_records(batch(b"a", b"b"), acks=1, now_ms=0)
     waiting = asyncio.ensure_future(world.handle(request(("t", 0, 1)), VERSION))
     follower_at(world, 2, 2, 1)
     await asyncio.sleep(0)
     assert not waiting.done()
-    world.publish(BrokerChange(3, 3, fenced=True))
+    await world.publish(BrokerChange(3, 3, fenced=True))
     assert results(await waiting) == [(0, 1)]
 
 
 async def test_time_runs_out_but_the_leader_has_deleted(world: BrokerWorld) -> None:
-    filled(world, (1, 2))
+    await filled(world, (1, 2))
     follower_at(world, 2, 10, 0)
     answer = await world.handle(request(("t", 0, 5), timeout_ms=1), VERSION)
     assert results(answer) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
@@ -138,16 +138,16 @@ async def test_time_runs_out_but_the_leader_has_deleted(world: BrokerWorld) -> N
 
 @pytest.mark.parametrize("deleted", [False, True])
 async def test_a_leader_that_loses_its_role_says_so(world: BrokerWorld, deleted: bool) -> None:
-    filled(world, (1, 2))
+    await filled(world, (1, 2))
     follower_at(world, 2, 10, 0)
     waiting = asyncio.ensure_future(world.handle(request(("t", 0, 5)), VERSION))
     await asyncio.sleep(0)
-    world.publish(gone(1) if deleted else led_by(1, 0, 2))
+    await world.publish(gone(1) if deleted else led_by(1, 0, 2))
     assert results(await waiting) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
 async def test_a_follower_takes_the_start_over(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (2, 1)))
+    await world.start(*topic("t", 1, (2, 1)))
     partition = world.replicas.partition(T0)
     partition.append_as_follower(
         batch(b"a", b"b", leader_epoch=0), leader_epoch=0, leader_high_watermark=2, leader_log_start_offset=0
@@ -157,8 +157,8 @@ async def test_a_follower_takes_the_start_over(world: BrokerWorld) -> None:
 
 
 async def test_the_start_survives_a_restart_and_files_go_with_retention(world: BrokerWorld) -> None:
-    filled(world, count=0)
-    world.publish(Config("topic", "t", "segment.bytes", "200"))
+    await filled(world, count=0)
+    await world.publish(Config("topic", "t", "segment.bytes", "200"))
     for number in range(10):
         world.replicas.partition(T0).append_records(batch(b"%d" % number), acks=1, now_ms=0)
     before = [name for name in world.disk.list_dir("/data/t-0") if name.endswith(".log")]
@@ -170,6 +170,6 @@ async def test_the_start_survives_a_restart_and_files_go_with_retention(world: B
     await world.logs.checkpoint_log_start_offsets()
     await world.close()
     again = BrokerWorld(world.disk)
-    again.start(*topic("t", 1, (1,)))
+    await again.start(*topic("t", 1, (1,)))
     assert again.replicas.partition(T0).log_start_offset == 6
     await again.close()

@@ -61,7 +61,7 @@ def test_every_advertised_api_has_a_handler() -> None:
     ],
 )
 async def test_every_version_is_answered_in_itself(world: BrokerWorld, message: Any, key: ApiKey) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     for version in SUPPORTED[key]:
         answer = send(world, frame_of(message, version))
         assert getattr(read(answer, key, version), "error_code", 0) == 0
@@ -69,7 +69,7 @@ async def test_every_version_is_answered_in_itself(world: BrokerWorld, message: 
 
 async def test_api_versions_of_a_client_from_the_future(world: BrokerWorld) -> None:
     """KIP-511: error 35 in the body of version 0, so that any client can read it."""
-    world.start()
+    await world.start()
     frame = bytearray(frame_of(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4))
     frame[2:4] = (77).to_bytes(2, "big")
     data = memoryview(body_of(send(world, bytes(frame))))
@@ -81,14 +81,14 @@ async def test_api_versions_of_a_client_from_the_future(world: BrokerWorld) -> N
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "x" + "\n"])
 async def test_a_software_name_that_is_none(world: BrokerWorld, name: str) -> None:
-    world.start()
+    await world.start()
     message = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     answer = read(send(world, frame_of(message, 4)), ApiKey.API_VERSIONS, 4)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_what_is_not_served_closes_the_connection(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     good = frame_of(MetadataRequest(topics=None), 12)
     unknown_version = good[:2] + (99).to_bytes(2, "big") + good[4:]
     unknown_api = (999).to_bytes(2, "big") + good[2:]
@@ -98,7 +98,7 @@ async def test_what_is_not_served_closes_the_connection(world: BrokerWorld) -> N
 
 
 async def test_a_malformed_body_closes_the_connection(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     good = frame_of(MetadataRequest(topics=None), 12)
     for frame in (good[:-2], b"", good[:3]):
         with pytest.raises(CloseConnectionError, match="malformed"):
@@ -106,12 +106,12 @@ async def test_a_malformed_body_closes_the_connection(world: BrokerWorld) -> Non
 
 
 async def test_no_answer_is_none(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     assert send(world, frame_of(ProduceRequest(acks=0, timeout_ms=1), 9)) is None
 
 
 async def test_an_answer_may_come_later(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     message = MetadataRequest(topics=None)
     assert isinstance(send(world, frame_of(message, 12)), Response)
     message = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)

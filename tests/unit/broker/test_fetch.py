@@ -54,7 +54,7 @@ def append(world: BrokerWorld, key: TopicPartition, *values: bytes, epoch: int =
 
 
 async def test_a_consumer_reads_below_the_high_watermark(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     size_bytes = append(world, T0, b"a")
     append(world, T0, b"b")
     (nothing,) = data(world.handle(request(at(0)), VERSION))
@@ -65,7 +65,7 @@ async def test_a_consumer_reads_below_the_high_watermark(world: BrokerWorld) -> 
 
 
 async def test_a_followers_fetch_tells_how_far_it_is(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     append(world, T0, b"a", b"b")
     (first,) = data(world.handle(request(at(0, current_leader_epoch=0), follower=True), VERSION))
     assert size(first) > 0
@@ -87,7 +87,7 @@ async def test_a_followers_fetch_tells_how_far_it_is(world: BrokerWorld) -> None
 async def test_a_follower_is_fenced(
     world: BrokerWorld, replica_epoch: int, leader_epoch: int, code: ErrorCode
 ) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     append(world, T0, b"a")
     body = request(at(1, current_leader_epoch=leader_epoch), follower=True, replica_epoch=replica_epoch)
     (answer,) = data(world.handle(body, VERSION))
@@ -97,9 +97,9 @@ async def test_a_follower_is_fenced(
 
 
 async def test_a_diverging_follower_is_told_where_and_waits_for_nothing(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     append(world, T0, b"a")
-    world.publish(led_by(1, 0, 1))
+    await world.publish(led_by(1, 0, 1))
     append(world, T0, b"b")
     asked = at(3, current_leader_epoch=1, last_fetched_epoch=0)
     (answer,) = data(world.handle(request(asked, follower=True, max_wait_ms=60_000), VERSION))
@@ -109,7 +109,7 @@ async def test_a_diverging_follower_is_told_where_and_waits_for_nothing(world: B
 
 
 async def test_errors_carry_the_partition_and_who_leads(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (2, 1), (1,)))
+    await world.start(*topic("t", 1, (2, 1), (1,)))
     body = request(at(0, 0), at(0, 7), at(99, 1), max_wait_ms=60_000)
     first, second, third = data(world.handle(body, VERSION))
     assert first.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -122,9 +122,9 @@ async def test_errors_carry_the_partition_and_who_leads(world: BrokerWorld) -> N
 
 
 async def test_a_topic_is_named_by_id_and_not_by_what_it_was_called(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
-    world.publish(gone(1), *topic("t", 2, (1,)))
-    await asyncio.gather(*world.replicas._deletions)
+    await world.start(*topic("t", 1, (1,)))
+    await world.publish(gone(1), *topic("t", 2, (1,)))
+    await world.replicas.settled()
     (old,) = data(world.handle(request(at(0)), VERSION))
     assert old.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     (new,) = data(world.handle(request(at(0), topic_number=2), VERSION))
@@ -134,7 +134,7 @@ async def test_a_topic_is_named_by_id_and_not_by_what_it_was_called(world: Broke
 
 
 async def test_a_long_poll_ends_with_what_comes(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     answer = world.handle(request(at(0), max_wait_ms=60_000), VERSION)
     size_bytes = append(world, T0, b"a")  # before the task has begun
     async with asyncio.timeout(5):
@@ -145,7 +145,7 @@ async def test_a_long_poll_ends_with_what_comes(world: BrokerWorld) -> None:
 
 
 async def test_a_followers_long_poll_ends_with_an_append(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     body = request(at(0, current_leader_epoch=0), follower=True, max_wait_ms=60_000)
     waiting = asyncio.ensure_future(world.handle(body, VERSION))
     await asyncio.sleep(0)
@@ -156,7 +156,7 @@ async def test_a_followers_long_poll_ends_with_an_append(world: BrokerWorld) -> 
 
 
 async def test_a_long_poll_adds_partitions_up(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,), (1,)))
+    await world.start(*topic("t", 1, (1,), (1,)))
     first = append(world, T0, b"a")
     body = request(at(0, 0), at(0, 1), max_wait_ms=60_000, min_bytes=2 * first)
     waiting = asyncio.ensure_future(world.handle(body, VERSION))
@@ -168,25 +168,25 @@ async def test_a_long_poll_adds_partitions_up(world: BrokerWorld) -> None:
 
 
 async def test_a_long_poll_ends_with_the_leadership(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     answer = world.handle(request(at(0), max_wait_ms=60_000), VERSION)
-    world.publish(led_by(1, 0, 2))
+    await world.publish(led_by(1, 0, 2))
     async with asyncio.timeout(5):
         (found,) = data(await answer)
     assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_a_long_poll_ends_with_the_topic(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     answer = world.handle(request(at(0), max_wait_ms=60_000), VERSION)
-    world.publish(gone(1))
+    await world.publish(gone(1))
     async with asyncio.timeout(5):
         (found,) = data(await answer)
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_the_first_batch_comes_whole_and_limits_hold_after_it(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,), (1,)))
+    await world.start(*topic("t", 1, (1,), (1,)))
     size_bytes = append(world, T0, b"x" * 500)
     append(world, T0, b"x" * 500)
     append(world, T1, b"x" * 500)
@@ -195,7 +195,7 @@ async def test_the_first_batch_comes_whole_and_limits_hold_after_it(world: Broke
 
 
 async def test_sessions_are_not_kept(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     fresh = world.handle(request(at(0), session_id=0, session_epoch=0), VERSION)
     assert (fresh.error_code, fresh.session_id) == (0, 0)
     known = world.handle(request(at(0), session_id=5, session_epoch=1), VERSION)
@@ -205,7 +205,7 @@ async def test_sessions_are_not_kept(world: BrokerWorld) -> None:
 
 
 async def test_a_client_that_leaves_leaves_no_wait(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     waiting = asyncio.ensure_future(world.handle(request(at(0), max_wait_ms=60_000), VERSION))
     await asyncio.sleep(0)
     assert world.replicas.fetch_purgatory.count == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from kraft.broker.history_guard import FILE_NAME, HistoryError, HistoryGuard, Me
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.host import Process
 from kraft.node import Node
-from partitions.log.errors import DataDirectoryError
+from partitions.log.errors import DataDirectoryError, LogStorageError
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from quorum.metadata.changes import ImageDiff
 from quorum.metadata.image import EMPTY, MetadataImage
@@ -30,9 +31,16 @@ class World:
     def __init__(self) -> None:
         self.disk: SimulatedDisk = memory_disk()
         self.halts: list[str] = []
+        self.failed: list[str] = []
 
     def start(self) -> HistoryGuard:
-        guard = HistoryGuard(self.disk, "/data", HeldExecutor(), self.halts.append)
+        guard = HistoryGuard(
+            self.disk,
+            lambda: ["/data"],
+            HeldExecutor(),
+            self.halts.append,
+            lambda path, reason: self.failed.append(path),
+        )
         guard.load()
         return guard
 
@@ -153,3 +161,14 @@ def test_a_node_whose_quorum_begins_anew_keeps_the_logs_of_the_old_one() -> None
         assert "orders-0" in process.disk.list_dir("/data")
 
     told(story)
+
+
+@pytest.mark.parametrize(("number", "failed"), [(errno.EIO, ["/data"]), (errno.ENOSPC, [])])
+async def test_only_a_full_disk_is_tried_again(number: int, failed: list[str]) -> None:
+    world = World()
+    guard = world.start()
+    publish(guard, FOLLOWED)
+    world.disk._storage.sync_failure = lambda path: number
+    with pytest.raises(LogStorageError, match="writing /data"):
+        await guard.checkpoint()
+    assert world.failed == failed

@@ -69,7 +69,7 @@ class Leader:
 
 @pytest.fixture
 async def leader(world: BrokerWorld) -> AsyncIterator[Leader]:
-    world.start(*topic("t", 1, (1, 2), (1, 2)), *topic("u", 2, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2), (1, 2)), *topic("u", 2, (1, 2)))
     made = Leader(world)
     await made.start()
     yield made
@@ -97,7 +97,7 @@ async def test_records_arrive_as_they_are_in_the_log(leader: Leader) -> None:
 
 
 async def test_errors_and_divergence_have_their_names(leader: Leader) -> None:
-    leader.world.publish(led_by(1, 0, 1))
+    await leader.world.publish(led_by(1, 0, 1))
     fetch = request(
         asked(("t", 0), 1, epoch=0),
         asked(("t", 0), 9),
@@ -177,7 +177,7 @@ async def test_a_leader_that_moves_is_found_at_its_new_address(leader: Leader) -
 
 
 async def test_followers_speak_tls_where_leaders_do(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     leader = Leader(world, server_context(TLS_CONFIG))
     await leader.start("localhost")
     context = follower_context(TLS_CONFIG)

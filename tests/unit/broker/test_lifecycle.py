@@ -41,7 +41,11 @@ class World:
             session_timeout_s=9.0,
             metadata_offset=lambda: 77,
             halt=self.halts.append,
+            on_registered=lambda: self.registrations.append(self.lifecycle.epoch),
+            may_unfence=lambda: self.may_unfence,
         )
+        self.registrations: list[int] = []
+        self.may_unfence = True
         self.controller.always(HeartbeatRequest, self._heartbeat)
 
     def register(self, *answers: object) -> None:
@@ -274,3 +278,23 @@ def test_a_defect_halts_the_node() -> None:
     world = told(story)
     assert len(world.halts) == 1
     assert "broker-heartbeats" in world.halts[0]
+
+
+def test_a_fenced_broker_waits_until_it_may_be_unfenced() -> None:
+    async def story(world: World) -> None:
+        world.register(RegisterBrokerResponse(7))
+        world.may_unfence = False
+        await world.lifecycle.start()
+        assert world.registrations == [7]
+        world.lifecycle.set_ready()
+        await asyncio.sleep(1)
+        assert all(beat.want_fence for beat in world.beats)
+        world.may_unfence = True
+        await world.lifecycle.wait_unfenced()
+        world.may_unfence = False  # something went offline: no reason to leave
+        count = len(world.beats)
+        await asyncio.sleep(5)
+        assert len(world.beats) > count
+        assert not any(beat.want_fence for beat in world.beats[count:])
+
+    told(story)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kraft.network.connection import CloseConnectionError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.cluster import (
     Cursor,
@@ -43,7 +44,7 @@ def identified(number: int) -> MetadataRequestTopic:
 
 
 async def test_all_topics_in_order_and_the_brokers_that_are_alive(world: BrokerWorld) -> None:
-    world.start(
+    await world.start(
         *topic("u", 2, (1,)),
         *topic("t", 1, (1, 2)),
         *topic("__system", 3, (1,)),
@@ -63,14 +64,28 @@ async def test_all_topics_in_order_and_the_brokers_that_are_alive(world: BrokerW
     assert response.controller_id == 1
 
 
+@pytest.mark.parametrize("create", [False, True])
+async def test_no_answer_is_without_a_broker(world: BrokerWorld, create: bool) -> None:
+    """A client that takes over an empty list has nobody left to ask; one that is cut off asks somebody else."""
+    await world.start(
+        *topic("t", 1, (1, 2)), *(BrokerChange(broker_id, broker_id, fenced=True) for broker_id in (1, 2, 3))
+    )
+    world.controller.answer(CreateTopicsRequest, RpcUnavailable("none answered"))
+    with pytest.raises(CloseConnectionError, match="unfenced"):
+        await world.handle(metadata(named("new" if create else "t"), create=create), VERSION)
+    await world.publish(BrokerChange(2, 2, fenced=False))
+    response: MetadataResponse = world.handle(metadata(named("t")), VERSION)
+    assert [broker.node_id for broker in response.brokers] == [2]
+
+
 async def test_no_topics_is_none_but_in_the_first_version(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     assert world.handle(MetadataRequest(topics=[]), VERSION).topics == []
     assert len(world.handle(MetadataRequest(topics=[]), 0).topics) == 1
 
 
 async def test_by_name_by_id_and_what_is_unknown(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     body = metadata(
         named("t"), identified(1), named("nowhere"), identified(9), MetadataRequestTopic(name=None)
     )
@@ -93,8 +108,8 @@ async def test_by_name_by_id_and_what_is_unknown(world: BrokerWorld) -> None:
 
 async def test_a_leader_that_cannot_be_reached_is_none(world: BrokerWorld) -> None:
     """Clients look the leader up among the brokers of the answer."""
-    world.start(*topic("t", 1, (2, 1)), *topic("u", 2, (2, 1)))
-    world.publish(led_by(1, 0, -1, isr=(2,)), BrokerChange(2, 2, fenced=True))
+    await world.start(*topic("t", 1, (2, 1)), *topic("u", 2, (2, 1)))
+    await world.publish(led_by(1, 0, -1, isr=(2,)), BrokerChange(2, 2, fenced=True))
     for name in ("t", "u"):
         (partition,) = world.handle(metadata(named(name)), VERSION).topics[0].partitions
         assert (partition.leader_id, partition.error_code) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -102,25 +117,25 @@ async def test_a_leader_that_cannot_be_reached_is_none(world: BrokerWorld) -> No
 
 
 async def test_the_controller_is_a_live_broker(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     body = MetadataRequest(topics=[])
     world.controller.leader_id = 2
     assert world.handle(body, VERSION).controller_id == 2
     world.controller.leader_id = 9  # a node that is no broker
     assert world.handle(body, VERSION).controller_id == 1
-    world.publish(BrokerChange(1, 1, fenced=True))
+    await world.publish(BrokerChange(1, 1, fenced=True))
     assert world.handle(body, VERSION).controller_id == 2
 
 
 async def test_a_missing_topic_is_created_and_waited_for(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     answer = asyncio.ensure_future(world.handle(metadata(named("t"), create=True), VERSION))
     await world.controller.until_called(CreateTopicsRequest, 1)
     assert [t.name for t in world.controller.calls[0].topics] == ["t"]
     answer.cancel()
 
     def create(_: CreateTopicsRequest) -> CreateTopicsResponse:
-        world.publish(*topic("t", 1, (1,)))
+        world.publish_soon(*topic("t", 1, (1,)))
         return CreateTopicsResponse((CreateTopicResult("t", topic_id=topic_id(1)),))
 
     world.controller.always(CreateTopicsRequest, create)
@@ -147,7 +162,7 @@ async def test_a_missing_topic_is_created_and_waited_for(world: BrokerWorld) -> 
     ],
 )
 async def test_why_a_topic_was_not_created(world: BrokerWorld, outcome: Any, code: ErrorCode) -> None:
-    world.start()
+    await world.start()
     world.controller.answer(CreateTopicsRequest, outcome)
     (answer,) = (await world.handle(metadata(named("t"), create=True), VERSION)).topics
     assert (answer.name, answer.error_code) == ("t", code)
@@ -155,18 +170,18 @@ async def test_why_a_topic_was_not_created(world: BrokerWorld, outcome: Any, cod
 
 async def test_nothing_is_created_where_the_client_or_the_broker_forbids() -> None:
     world = BrokerWorld(properties="auto.create.topics.enable=false\n")
-    world.start()
+    await world.start()
     assert world.handle(metadata(named("t"), create=True), VERSION).topics[0].error_code
     await world.close()
     world = BrokerWorld()
-    world.start()
+    await world.start()
     assert world.handle(metadata(named("t"), create=False), VERSION).topics[0].error_code
     assert world.controller.calls == []
     await world.close()
 
 
 async def test_the_cluster(world: BrokerWorld) -> None:
-    world.start(BrokerChange(3, 3, fenced=True))
+    await world.start(BrokerChange(3, 3, fenced=True))
     live = world.handle(DescribeClusterRequest(), 2)
     assert [b.broker_id for b in live.brokers] == [1, 2]
     every = world.handle(DescribeClusterRequest(include_fenced_brokers=True), 2)
@@ -181,7 +196,7 @@ async def test_the_cluster(world: BrokerWorld) -> None:
 
 
 async def test_what_may_be_done_is_told_to_who_asks(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     plain = world.handle(metadata(named("t")), 8)
     assert plain.cluster_authorized_operations == UNKNOWN_OPERATIONS
     assert plain.topics[0].topic_authorized_operations == UNKNOWN_OPERATIONS
@@ -193,8 +208,8 @@ async def test_what_may_be_done_is_told_to_who_asks(world: BrokerWorld) -> None:
 
 
 async def test_eligible_leader_replicas_are_told(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2, 3)))
-    world.publish(
+    await world.start(*topic("t", 1, (1, 2, 3)))
+    await world.publish(
         PartitionChange(topic_id(1), 0, isr=(1,), elr=(2,)),
         PartitionChange(topic_id(1), 0, isr=(), leader=-1, elr=(2,), last_known_elr=(1,)),
     )
@@ -207,8 +222,23 @@ async def test_eligible_leader_replicas_are_told(world: BrokerWorld) -> None:
     )
 
 
+async def test_replicas_whose_logs_cannot_be_served_are_offline_though_their_brokers_live(
+    world: BrokerWorld,
+) -> None:
+    await world.start(*topic("t", 1, (1, 2, 3)))
+    change = PartitionChange(topic_id(1), 0, isr=(2,), leader=2, offline_replicas=(1,))
+    await world.publish(change, BrokerChange(3, 3, fenced=True))
+    (partition,) = world.handle(metadata(named("t")), VERSION).topics[0].partitions
+    assert (partition.leader_id, partition.offline_replicas) == (2, [1, 3])
+    (described,) = world.handle(DescribeTopicPartitionsRequest(topics=[TopicRequest("t")]), 0).topics
+    assert described.partitions[0].offline_replicas == [1, 3]
+    await world.publish(PartitionChange(topic_id(1), 0, offline_replicas=()))
+    (partition,) = world.handle(metadata(named("t")), VERSION).topics[0].partitions
+    assert partition.offline_replicas == [3]
+
+
 async def test_partitions_come_in_pages(world: BrokerWorld) -> None:
-    world.start(*topic("a", 1, (1,), (1,), (1,)), *topic("b", 2, (1,), (1,)), *topic("c", 3, (1,)))
+    await world.start(*topic("a", 1, (1,), (1,), (1,)), *topic("b", 2, (1,), (1,)), *topic("c", 3, (1,)))
     seen: list[tuple[str, int]] = []
     cursor: Cursor | None = None
     for _ in range(10):
@@ -224,7 +254,7 @@ async def test_partitions_come_in_pages(world: BrokerWorld) -> None:
 
 
 async def test_pages_of_named_topics(world: BrokerWorld) -> None:
-    world.start(*topic("a", 1, (1,)), *topic("b", 2, (1,)))
+    await world.start(*topic("a", 1, (1,)), *topic("b", 2, (1,)))
     body = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name="x"), TopicRequest(name="b"), TopicRequest(name="b")],
         response_partition_limit=2000,

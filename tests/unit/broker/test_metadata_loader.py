@@ -12,7 +12,8 @@ from kraft.broker.metadata_loader import MetadataLoader
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
-from quorum.metadata.records import Listener, Record, RegisterBroker, Topic, encode_record, join_encoded
+from quorum.metadata.record_codec import encode_record, join_encoded
+from quorum.metadata.records import Listener, Record, RegisterBroker, Topic
 from quorum.rpc.envelope import RpcUnavailable
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
 from tests.support.fake_controller import FakeController

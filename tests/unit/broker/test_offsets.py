@@ -47,7 +47,7 @@ def append(world: BrokerWorld, *values: bytes) -> None:
 
 
 async def test_a_consumer_sees_the_high_watermark_and_a_replica_the_end(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     append(world, b"a", b"b")
     assert ask(world, LATEST).offset == 0
     assert ask(world, LATEST, replica_id=2).offset == 2
@@ -57,7 +57,7 @@ async def test_a_consumer_sees_the_high_watermark_and_a_replica_the_end(world: B
 
 
 async def test_special_timestamps(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     append(world, b"a", b"b")
     found = ask(world, MAX)
     assert (found.timestamp, found.offset) == (NOW_MS, 0)
@@ -75,15 +75,15 @@ async def test_special_timestamps(world: BrokerWorld) -> None:
 async def test_a_timestamp_that_the_version_does_not_know(
     world: BrokerWorld, timestamp: int, version: int
 ) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     append(world, b"a")
     answer = ask(world, timestamp, version=version)
     assert (answer.error_code, answer.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
 async def test_errors(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)), *topic("theirs", 2, (2, 1)))
-    world.publish(led_by(1, 0, 1))
+    await world.start(*topic("t", 1, (1,)), *topic("theirs", 2, (2, 1)))
+    await world.publish(led_by(1, 0, 1))
     assert ask(world, LATEST, epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert ask(world, LATEST, epoch=9).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert ask(world, LATEST, name="theirs").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -92,15 +92,15 @@ async def test_errors(world: BrokerWorld) -> None:
 
 
 async def test_a_new_leader_does_not_know_what_is_committed(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     append(world, b"a")
-    world.publish(led_by(1, 0, 1))
+    await world.publish(led_by(1, 0, 1))
     assert ask(world, LATEST).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     assert ask(world, EARLIEST).error_code == 0
 
 
 async def test_tools_see_where_any_replica_ends(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (2, 1)))
+    await world.start(*topic("t", 1, (2, 1)))
     world.replicas.partition(T0).append_as_follower(
         batch(b"a", leader_epoch=0), leader_epoch=0, leader_high_watermark=0, leader_log_start_offset=0
     )
@@ -108,9 +108,9 @@ async def test_tools_see_where_any_replica_ends(world: BrokerWorld) -> None:
 
 
 async def test_the_end_of_an_epoch(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     append(world, b"a")
-    world.publish(led_by(1, 0, 1), led_by(1, 0, 1))
+    await world.publish(led_by(1, 0, 1), led_by(1, 0, 1))
     append(world, b"b")
 
     def end_of(epoch: int, current: int = 2) -> EpochEndOffset:

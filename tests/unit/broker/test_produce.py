@@ -52,7 +52,7 @@ def follower_at(world: BrokerWorld, offset: int) -> None:
 
 
 async def test_the_leader_alone_answers_at_once(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     for first in (0, 2):
         response = world.handle(request(("t", 0, batch(b"a", b"b")), acks=ACKS_LEADER), VERSION)
         (answer,) = answers(response)
@@ -61,7 +61,7 @@ async def test_the_leader_alone_answers_at_once(world: BrokerWorld) -> None:
 
 
 async def test_all_waits_for_the_high_watermark(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     waiting = asyncio.ensure_future(world.handle(request(("t", 0, batch(b"a", b"b"))), VERSION))
     follower_at(world, 1)
     await asyncio.sleep(0)
@@ -73,7 +73,7 @@ async def test_all_waits_for_the_high_watermark(world: BrokerWorld) -> None:
 
 
 async def test_a_commit_before_the_task_has_begun_counts(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     answer = world.handle(request(("t", 0, batch(b"a"))), VERSION)
     follower_at(world, 1)
     async with asyncio.timeout(5):
@@ -81,19 +81,19 @@ async def test_a_commit_before_the_task_has_begun_counts(world: BrokerWorld) -> 
 
 
 async def test_a_leader_that_is_alone_in_the_isr_commits_by_itself(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2), isr=(1,)))
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)))
     assert codes(world.handle(request(("t", 0, batch(b"a"))), VERSION)) == [ErrorCode.NONE]
 
 
 async def test_too_few_in_sync_replicas_append_nothing(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2), isr=(1,)), MIN_ISR_2)
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)), MIN_ISR_2)
     assert codes(world.handle(request(("t", 0, batch(b"a"))), VERSION)) == [ErrorCode.NOT_ENOUGH_REPLICAS]
     assert world.replicas.partition(T0).log_end_offset == 0
     assert codes(world.handle(request(("t", 0, batch(b"a")), acks=ACKS_LEADER), VERSION)) == [ErrorCode.NONE]
 
 
 async def test_a_time_that_passes_is_told_and_the_record_stays(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     response = await world.handle(request(("t", 0, batch(b"a")), timeout_ms=0), VERSION)
     assert codes(response) == [ErrorCode.REQUEST_TIMED_OUT]
     assert answers(response)[0].base_offset == -1
@@ -101,9 +101,9 @@ async def test_a_time_that_passes_is_told_and_the_record_stays(world: BrokerWorl
 
 
 async def test_a_leader_that_is_deposed_says_who_leads_now(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     waiting = world.handle(request(("t", 0, batch(b"a"))), VERSION)
-    world.publish(led_by(1, 0, 2))
+    await world.publish(led_by(1, 0, 2))
     response = await waiting
     assert codes(response) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     hint = answers(response)[0].current_leader
@@ -114,24 +114,24 @@ async def test_a_leader_that_is_deposed_says_who_leads_now(world: BrokerWorld) -
 
 
 async def test_a_topic_made_anew_does_not_answer_for_the_old_one(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     waiting = world.handle(request(("t", 0, batch(b"old"))), VERSION)
-    world.publish(gone(1), *topic("t", 2, (1,)))
-    await asyncio.gather(*world.replicas._deletions)
+    await world.publish(gone(1), *topic("t", 2, (1,)))
+    await world.replicas.settled()
     world.replicas.partition(T0).append_records(batch(b"new", b"newer"), acks=1, now_ms=0)
     assert codes(await waiting) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 async def test_a_partition_that_is_named_twice_has_two_answers_of_one_fate(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     waiting = world.handle(request(("t", 0, batch(b"a")), ("t", 0, batch(b"b"))), VERSION)
     follower_at(world, 1)
-    world.publish(led_by(1, 0, 2))
+    await world.publish(led_by(1, 0, 2))
     assert codes(await waiting) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
 
 
 async def test_one_partition_that_fails_keeps_no_other_from_its_answer(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)), *topic("theirs", 2, (2, 1)))
+    await world.start(*topic("t", 1, (1,)), *topic("theirs", 2, (2, 1)))
     damaged = bytearray(batch(b"a"))
     damaged[-1] ^= 1
     response = world.handle(
@@ -157,7 +157,7 @@ async def test_one_partition_that_fails_keeps_no_other_from_its_answer(world: Br
 
 
 async def test_a_retried_batch_has_its_first_answer(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     once = batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=0)
     bases = [answers(world.handle(request(("t", 0, once)), VERSION))[0].base_offset for _ in range(2)]
     assert bases == [0, 0]
@@ -167,7 +167,7 @@ async def test_a_retried_batch_has_its_first_answer(world: BrokerWorld) -> None:
 
 
 async def test_no_acknowledgement_has_no_answer_and_an_error_closes(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     assert world.handle(request(("t", 0, batch(b"a")), acks=ACKS_NONE), VERSION) is None
     with pytest.raises(CloseConnectionError, match="nowhere-0"):
         world.handle(request(("nowhere", 0, batch(b"a")), acks=ACKS_NONE), VERSION)
@@ -185,7 +185,7 @@ async def test_no_acknowledgement_has_no_answer_and_an_error_closes(world: Broke
 async def test_what_is_refused_is_refused_for_every_partition(
     world: BrokerWorld, fields: dict[str, Any], version: int, code: ErrorCode
 ) -> None:
-    world.start(*topic("t", 1, (1,), (1,)))
+    await world.start(*topic("t", 1, (1,), (1,)))
     body = request(("t", 0, batch(b"a")), ("t", 1, batch(b"a")))
     for name, value in fields.items():
         setattr(body, name, value)
@@ -199,7 +199,7 @@ class Frame(bytearray):
 
 async def test_a_request_that_waits_does_not_keep_its_frame(world: BrokerWorld) -> None:
     """A producer's frames are up to 100 MiB, and ISR members may be slow for 30 s."""
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     frame = Frame(batch(b"a"))
     watched = weakref.ref(frame)
     waiting = asyncio.ensure_future(world.handle(request(("t", 0, memoryview(frame))), VERSION))

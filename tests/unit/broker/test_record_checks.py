@@ -48,8 +48,8 @@ def old(*values: bytes) -> bytes:
     return build_batch([(OLD_MS, None, value, ()) for value in values])
 
 
-def started(world: BrokerWorld, *records: Record, replicas: tuple[int, ...] = (1,)) -> BrokerWorld:
-    world.start(*topic("t", 1, replicas, replicas), *records)
+async def started(world: BrokerWorld, *records: Record, replicas: tuple[int, ...] = (1,)) -> BrokerWorld:
+    await world.start(*topic("t", 1, replicas, replicas), *records)
     return world
 
 
@@ -71,7 +71,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_refused_records_are_named(world: BrokerWorld) -> None:
-    started(world, RECENT)
+    await started(world, RECENT)
     (answer,) = answers(world.handle(request(old(b"a", b"b")), VERSION))
     assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_TIMESTAMP, -1)
     assert [error.batch_index for error in answer.record_errors] == [0, 1]
@@ -82,7 +82,7 @@ async def test_refused_records_are_named(world: BrokerWorld) -> None:
 
 
 async def test_what_comes_later_is_appended_later(world: BrokerWorld) -> None:
-    started(world, RECENT)
+    await started(world, RECENT)
     world.executor.holding = True
     first = asyncio.ensure_future(world.handle(request(batch(LARGE, b"")), VERSION))
     second = asyncio.ensure_future(world.handle(request(batch(b"small")), VERSION))
@@ -99,7 +99,7 @@ async def test_what_comes_later_is_appended_later(world: BrokerWorld) -> None:
 
 
 async def test_a_client_that_is_gone_takes_nothing_of_the_order_with_it(world: BrokerWorld) -> None:
-    started(world, RECENT)
+    await started(world, RECENT)
     world.executor.holding = True
     first = asyncio.ensure_future(world.handle(request(batch(LARGE, b"")), VERSION))
     second = asyncio.ensure_future(world.handle(request(batch(b"small")), VERSION))
@@ -111,7 +111,7 @@ async def test_a_client_that_is_gone_takes_nothing_of_the_order_with_it(world: B
 
 
 async def test_acks_all_waits_after_the_check(world: BrokerWorld) -> None:
-    started(world, IN_ZSTD, replicas=(1, 2))
+    await started(world, IN_ZSTD, replicas=(1, 2))
     waiting = asyncio.ensure_future(world.handle(request(batch(LARGE), batch(LARGE), acks=ACKS_ALL), VERSION))
     await until(lambda: world.replicas.produce_purgatory.count == 1)
     assert stored(world) == [1]
@@ -124,7 +124,7 @@ async def test_acks_all_waits_after_the_check(world: BrokerWorld) -> None:
 
 
 async def test_a_commit_before_the_wait_began_counts(world: BrokerWorld) -> None:
-    started(world, RECENT, replicas=(1, 2))
+    await started(world, RECENT, replicas=(1, 2))
     waiting = asyncio.ensure_future(world.handle(request(batch(LARGE), acks=ACKS_ALL), VERSION))
     partition = world.replicas.partition(T0)
     await until(lambda: partition.log_end_offset == 1)
@@ -134,28 +134,28 @@ async def test_a_commit_before_the_wait_began_counts(world: BrokerWorld) -> None
 
 
 async def test_a_leader_that_lost_its_role_meanwhile_appends_nothing(world: BrokerWorld) -> None:
-    started(world, RECENT, replicas=(1, 2))
+    await started(world, RECENT, replicas=(1, 2))
     world.executor.holding = True
     waiting = asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION))
     await asyncio.sleep(0)
-    world.publish(led_by(1, 0, 2))
+    await world.publish(led_by(1, 0, 2))
     world.executor.release()
     assert answers(await waiting)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert stored(world) == []
 
 
 async def test_a_topic_deleted_meanwhile_is_answered(world: BrokerWorld) -> None:
-    started(world, RECENT)
+    await started(world, RECENT)
     world.executor.holding = True
     waiting = asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION))
     await asyncio.sleep(0)
-    world.publish(gone(1))
+    await world.publish(gone(1))
     world.executor.release()
     assert answers(await waiting)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_without_acknowledgement_a_refusal_closes_the_connection(world: BrokerWorld) -> None:
-    started(world, RECENT)
+    await started(world, RECENT)
     assert await world.handle(request(batch(LARGE), acks=ACKS_NONE), VERSION) is None
     assert stored(world) == [1]
     with pytest.raises(CloseConnectionError, match="INVALID_TIMESTAMP"):
@@ -164,7 +164,7 @@ async def test_without_acknowledgement_a_refusal_closes_the_connection(world: Br
 
 async def test_checks_that_wait_are_bounded(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_check_lanes, "WAITING_MAX", 1)
-    started(world, RECENT)
+    await started(world, RECENT)
     world.executor.holding = True
     first = asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION))
     await asyncio.sleep(0)
@@ -175,7 +175,7 @@ async def test_checks_that_wait_are_bounded(world: BrokerWorld, monkeypatch: pyt
 
 
 async def test_a_broker_that_stops_ends_the_checks(world: BrokerWorld) -> None:
-    started(world, RECENT)
+    await started(world, RECENT)
     world.executor.holding = True
     waiting = [asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION)) for _ in range(2)]
     await asyncio.sleep(0)
@@ -187,7 +187,7 @@ async def test_a_broker_that_stops_ends_the_checks(world: BrokerWorld) -> None:
 
 
 async def test_zstd_is_refused_from_clients_that_cannot_read_it(world: BrokerWorld) -> None:
-    started(world)
+    await started(world)
     packed = build_batch([(NOW_MS, None, b"v", ())], codec=4)
     (answer, other) = answers(world.handle(request(packed, batch(b"plain")), 6))
     assert answer.error_code == other.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -8,6 +8,7 @@ import pytest
 
 from kraft.broker.replica_manager import UnknownTopicOrPartition
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
+from partitions.log.errors import LogStorageError
 from partitions.partition import Partition
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import BrokerChange, Config, PartitionChange
@@ -22,12 +23,12 @@ def produce(world: BrokerWorld, key: TopicPartition, *values: bytes) -> None:
 
 
 async def deletions(world: BrokerWorld) -> None:
-    await asyncio.gather(*world.replicas._deletions)
+    await world.replicas.settled()
     await world.logs.remove_deleted()
 
 
 async def test_the_first_replica_leads_and_the_others_follow(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2), (2, 1)), *topic("elsewhere", 2, (2, 3)))
+    await world.start(*topic("t", 1, (1, 2), (2, 1)), *topic("elsewhere", 2, (2, 3)))
     assert world.replicas.partition(T0).is_leader
     assert not world.replicas.partition(T1).is_leader
     assert world.followed(T0) is None
@@ -43,14 +44,14 @@ async def test_the_first_replica_leads_and_the_others_follow(world: BrokerWorld)
 
 
 async def test_leadership_moves_and_comes_back(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     waiting = world.replicas.produce_purgatory.wait({T0: 5}, 60)
-    world.publish(led_by(1, 0, 2))
+    await world.publish(led_by(1, 0, 2))
     assert await waiting == {T0: "NOT_LEADER_OR_FOLLOWER"}
     assert world.followed(T0) is not None
-    world.publish(led_by(1, 0, -1, isr=(1,)))
+    await world.publish(led_by(1, 0, -1, isr=(1,)))
     assert world.followed(T0) is None
-    world.publish(led_by(1, 0, 1))
+    await world.publish(led_by(1, 0, 1))
     partition = world.replicas.partition(T0)
     assert partition.is_leader
     assert partition.leader_epoch == 3
@@ -58,9 +59,9 @@ async def test_leadership_moves_and_comes_back(world: BrokerWorld) -> None:
 
 
 async def test_a_deleted_topic_takes_its_files_along(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,), (1,)))
+    await world.start(*topic("t", 1, (1,), (1,)))
     produce(world, T0, b"a")
-    world.publish(gone(1))
+    await world.publish(gone(1))
     with pytest.raises(UnknownTopicOrPartition):
         world.replicas.partition(T0)
     await deletions(world)
@@ -69,15 +70,15 @@ async def test_a_deleted_topic_takes_its_files_along(world: BrokerWorld) -> None
 
 async def test_a_topic_made_anew_has_nothing_of_the_old_one(world: BrokerWorld) -> None:
     """In one step of metadata, as after a pause, and again while the old files are still on their way out."""
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     produce(world, T0, b"old")
     waiting = world.replicas.produce_purgatory.wait({T0: 2}, 60)
     world.executor.holding = True
-    world.publish(gone(1), *topic("t", 2, (1,)))
+    await world.publish(gone(1), *topic("t", 2, (1,)))
     assert await waiting == {T0: "NOT_LEADER_OR_FOLLOWER"}
     with pytest.raises(NotLeaderOrFollower):  # not yet, and the client asks again
         world.replicas.partition(T0)
-    world.publish(gone(2), *topic("t", 3, (1,)))
+    await world.publish(gone(2), *topic("t", 3, (1,)))
     world.executor.release()
     await deletions(world)
     partition = world.replicas.partition(T0)
@@ -86,19 +87,19 @@ async def test_a_topic_made_anew_has_nothing_of_the_old_one(world: BrokerWorld) 
 
 
 async def test_a_replica_that_moves_elsewhere_goes(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (2, 1)))
+    await world.start(*topic("t", 1, (2, 1)))
     assert world.followed(T0) is not None
     moved = topic("t", 2, (2, 3))
-    world.publish(gone(1), *moved)
+    await world.publish(gone(1), *moved)
     assert world.followed(T0) is None
     await deletions(world)
     assert world.logs.get(T0) is None
 
 
 async def test_stopping_while_logs_are_deleted_makes_nothing_anew(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (2, 1)))
+    await world.start(*topic("t", 1, (2, 1)))
     world.executor.holding = True
-    world.publish(gone(1), *topic("t", 2, (2, 1)))
+    await world.publish(gone(1), *topic("t", 2, (2, 1)))
     closing = asyncio.ensure_future(world.replicas.close())
     await asyncio.sleep(0)
     world.executor.release()
@@ -107,12 +108,12 @@ async def test_stopping_while_logs_are_deleted_makes_nothing_anew(world: BrokerW
 
 
 async def test_logs_of_topics_deleted_meanwhile_go_at_the_first_metadata(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)), *topic("gone", 2, (1,)), *topic("anew", 3, (1,)))
+    await world.start(*topic("t", 1, (1,)), *topic("gone", 2, (1,)), *topic("anew", 3, (1,)))
     for name in ("t", "gone", "anew"):
         produce(world, TopicPartition(name, 0), b"x")
     await world.close()
     again = BrokerWorld(world.disk)
-    again.start(*topic("t", 1, (1,), epoch=1), *topic("anew", 4, (1,), epoch=1))
+    await again.start(*topic("t", 1, (1,), epoch=1), *topic("anew", 4, (1,), epoch=1))
     await deletions(again)
     assert sorted(map(str, again.logs.logs)) == ["anew-0", "t-0"]
     assert again.replicas.partition(T0).log_end_offset == 1
@@ -122,18 +123,18 @@ async def test_logs_of_topics_deleted_meanwhile_go_at_the_first_metadata(world: 
 
 async def test_one_damaged_log_keeps_no_other_offline(world: BrokerWorld) -> None:
     """And it goes with its topic."""
-    world.start(*topic("t", 1, (1,), (1,)))
+    await world.start(*topic("t", 1, (1,), (1,)))
     produce(world, T1, b"x")
     await world.close()
     world.disk.remove("/data/t-0/partition.metadata")
     world.disk.open("/data/t-0/partition.metadata", create=True).append([b"nonsense"])
     again = BrokerWorld(world.disk)
-    again.start(*topic("t", 1, (1,), (1,), epoch=1))
+    await again.start(*topic("t", 1, (1,), (1,), epoch=1))
     with pytest.raises(ReplicaOffline, match="cannot be used"):
         again.replicas.partition(T0)
     assert list(again.replicas.offline_partitions) == [T0]
     assert again.replicas.partition(T1).log_end_offset == 1
-    again.publish(gone(1), *topic("t", 2, (1,)))
+    await again.publish(gone(1), *topic("t", 2, (1,)))
     await deletions(again)
     assert not again.replicas.offline_partitions
     assert again.replicas.partition(T0).is_leader
@@ -142,25 +143,24 @@ async def test_one_damaged_log_keeps_no_other_offline(world: BrokerWorld) -> Non
 
 
 async def test_a_damaged_log_of_a_deleted_topic_goes_too(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     await world.close()
     world.disk.remove("/data/t-0/partition.metadata")
     world.disk.open("/data/t-0/partition.metadata", create=True).append([b"nonsense"])
     again = BrokerWorld(world.disk)
-    again.start()
+    await again.start()
     await deletions(again)
     assert not again.logs.failed
     await again.close()
 
 
 async def test_a_damaged_log_does_not_keep_a_topic_made_anew_offline(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     produce(world, T0, b"old")
     await world.close()
-    world.disk.remove("/data/t-0/leader-epoch-checkpoint")
-    world.disk.open("/data/t-0/leader-epoch-checkpoint", create=True).append([b"nonsense"])
+    world.disk.open("/data/t-0/truncation-checkpoint", create=True).append([b"nonsense"])
     again = BrokerWorld(world.disk)
-    again.start(*topic("t", 2, (1,), epoch=1))
+    await again.start(*topic("t", 2, (1,), epoch=1))
     await deletions(again)
     assert not again.replicas.offline_partitions
     assert again.replicas.partition(T0).log_end_offset == 0
@@ -170,18 +170,18 @@ async def test_a_damaged_log_does_not_keep_a_topic_made_anew_offline(world: Brok
 
 async def test_a_reassignment_comes_and_goes(world: BrokerWorld) -> None:
     """While it is among the adding replicas the broker follows; removed, it has nothing left."""
-    world.start(*topic("t", 1, (2, 3)))
+    await world.start(*topic("t", 1, (2, 3)))
     assert world.followed(T0) is None
     adding = PartitionChange(topic_id(1), 0, replicas=(1, 2, 3), adding_replicas=(1,), removing_replicas=(2,))
-    world.publish(adding)
+    await world.publish(adding)
     assert world.followed(T0) is not None
     end = PartitionChange(
         topic_id(1), 0, isr=(1, 3), leader=1, replicas=(1, 3), adding_replicas=(), removing_replicas=()
     )
-    world.publish(end)
+    await world.publish(end)
     assert world.replicas.partition(T0).is_leader
     waiting = world.replicas.produce_purgatory.wait({T0: 9}, 60)
-    world.publish(PartitionChange(topic_id(1), 0, isr=(3,), leader=3, replicas=(3,)))
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(3,), leader=3, replicas=(3,)))
     assert await waiting == {T0: "NOT_LEADER_OR_FOLLOWER"}
     with pytest.raises(NotLeaderOrFollower):
         world.replicas.partition(T0)
@@ -190,11 +190,11 @@ async def test_a_reassignment_comes_and_goes(world: BrokerWorld) -> None:
 
 
 async def test_a_replica_that_was_reassigned_meanwhile_goes_at_the_first_metadata(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     produce(world, T0, b"x")
     await world.close()
     again = BrokerWorld(world.disk)
-    again.start(*topic("t", 1, (3, 2)))
+    await again.start(*topic("t", 1, (3, 2)))
     await deletions(again)
     assert not any(name.startswith("t-0") for name in world.disk.list_dir("/data"))
     await again.close()
@@ -202,7 +202,7 @@ async def test_a_replica_that_was_reassigned_meanwhile_goes_at_the_first_metadat
 
 async def test_defaults_set_at_run_time_reach_the_logs(world: BrokerWorld) -> None:
     """A topic's own value goes first, then this broker's, then the one of all brokers."""
-    world.start(
+    await world.start(
         *topic("t", 1, (1,)),
         *topic("own", 2, (1,)),
         Config("topic", "own", "retention.ms", "1"),
@@ -211,24 +211,24 @@ async def test_defaults_set_at_run_time_reach_the_logs(world: BrokerWorld) -> No
     own = TopicPartition("own", 0)
     retention = {key: world.replicas.partition(key).log.config.retention_ms for key in (T0, own)}
     assert retention == {T0: 2, own: 1}
-    world.publish(
+    await world.publish(
         Config("broker", "1", "log.retention.ms", "3"), Config("broker", "2", "log.retention.ms", "4")
     )
     assert world.replicas.partition(T0).log.config.retention_ms == 3
-    world.publish(
+    await world.publish(
         Config("broker", "1", "log.retention.ms", None), Config("broker", "", "log.retention.ms", None)
     )
     assert world.replicas.partition(T0).log.config.retention_ms == 7 * 24 * 3_600_000
-    world.publish(*topic("late", 3, (1,)), Config("broker", "", "message.max.bytes", "77"))
+    await world.publish(*topic("late", 3, (1,)), Config("broker", "", "message.max.bytes", "77"))
     assert world.replicas.partition(TopicPartition("late", 0)).log.config.max_message_bytes == 77
     assert world.replicas.partition(own).log.config.max_message_bytes == 77
 
 
 async def test_topic_configs_reach_the_logs(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2)), Config("topic", "t", "min.insync.replicas", "2"))
+    await world.start(*topic("t", 1, (1, 2)), Config("topic", "t", "min.insync.replicas", "2"))
     partition = world.replicas.partition(T0)
     assert partition.log.config.min_insync_replicas == 2
-    world.publish(Config("topic", "t", "min.insync.replicas", None))
+    await world.publish(Config("topic", "t", "min.insync.replicas", None))
     assert partition.log.config.min_insync_replicas == 1
 
 
@@ -236,10 +236,10 @@ async def waits_for_two(
     world: BrokerWorld,
 ) -> tuple[Partition, asyncio.Future[dict[TopicPartition, str | None]]]:
     """A leader alone in its ISR, with a record that was to be on two brokers, and who waits for that."""
-    world.start(*topic("t", 1, (1, 2)), Config("topic", "t", "min.insync.replicas", "2"))
+    await world.start(*topic("t", 1, (1, 2)), Config("topic", "t", "min.insync.replicas", "2"))
     partition = world.replicas.partition(T0)
     partition.append_records(batch(b"a"), acks=-1, now_ms=0)
-    world.publish(PartitionChange(topic_id(1), 0, isr=(1,)))
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(1,)))
     waiting = asyncio.ensure_future(world.replicas.produce_purgatory.wait({T0: 1}, 60))
     await asyncio.sleep(0)
     return partition, waiting
@@ -248,7 +248,7 @@ async def waits_for_two(
 async def test_a_lowered_min_isr_acknowledges_what_waits(world: BrokerWorld) -> None:
     partition, waiting = await waits_for_two(world)
     assert partition.high_watermark == 0
-    world.publish(Config("topic", "t", "min.insync.replicas", "1"))
+    await world.publish(Config("topic", "t", "min.insync.replicas", "1"))
     assert partition.high_watermark == 1
     assert await waiting == {T0: None}
 
@@ -259,7 +259,7 @@ async def test_a_leader_that_is_deposed_acknowledges_nothing_by_new_configs(
 ) -> None:
     """One step of metadata: another one is elected uncleanly, and one broker in sync is enough."""
     partition, waiting = await waits_for_two(world)
-    world.publish(
+    await world.publish(
         led_by(1, 0, 2, (2,)),
         Config("topic", "t", "min.insync.replicas", "1" if resource[0] == "topic" else None),
         Config(*resource, "min.insync.replicas", "1"),
@@ -270,7 +270,7 @@ async def test_a_leader_that_is_deposed_acknowledges_nothing_by_new_configs(
 
 
 async def test_high_watermarks_that_moved_are_written_once(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)), *topic("idle", 2, (1,)))
+    await world.start(*topic("t", 1, (1,)), *topic("idle", 2, (1,)))
     produce(world, T0, b"a", b"b")
     changed = world.replicas.take_changed_high_watermarks()
     assert changed == {T0: 2}
@@ -281,7 +281,7 @@ async def test_high_watermarks_that_moved_are_written_once(world: BrokerWorld) -
 
 async def test_a_high_watermark_that_was_cut_back_is_written(world: BrokerWorld) -> None:
     """Else a restart would take what was appended since for committed."""
-    world.start(*topic("t", 1, (2, 1)))
+    await world.start(*topic("t", 1, (2, 1)))
     partition = world.replicas.partition(T0)
     partition.append_as_follower(
         batch(b"a", b"b", leader_epoch=0), leader_epoch=0, leader_high_watermark=2, leader_log_start_offset=0
@@ -293,29 +293,30 @@ async def test_a_high_watermark_that_was_cut_back_is_written(world: BrokerWorld)
 
 
 async def test_a_disk_that_fails_under_a_follower_takes_the_replica_offline(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (2, 1)))
-    world.replicas.on_partition_failed(T0, 0, "KAFKA_STORAGE_ERROR", None)
+    await world.start(*topic("t", 1, (2, 1)))
+    world.replicas.on_partition_failed(T0, 0, "KAFKA_STORAGE_ERROR", LogStorageError("EIO"))
+    await asyncio.sleep(0)  # whoever met the failure goes on first
     with pytest.raises(ReplicaOffline):
         world.replicas.partition(T0).check_epoch(None)
 
 
 async def test_a_broker_that_comes_back_may_join_at_once(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1, 2), isr=(1,)), BrokerChange(2, 2, fenced=True))
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)), BrokerChange(2, 2, fenced=True))
     partition = world.replicas.partition(T0)
     partition.update_follower(2, 2, 0, 0, 0, world.replicas.monotonic_ms())
     assert partition.pending_proposal is None
-    world.publish(BrokerChange(2, 2, fenced=False))
+    await world.publish(BrokerChange(2, 2, fenced=False))
     await world.controller.until_called(AlterPartitionRequest, 1)
     (request,) = world.controller.calls_of(AlterPartitionRequest)
     assert [m.broker_id for m in request.topics[0].partitions[0].new_isr_with_epochs] == [1, 2]
     assert world.replicas.metrics.isr_expands == 1
-    world.publish(PartitionChange(topic_id(1), 0, isr=(1, 2)))
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(1, 2)))
     assert partition.isr == (1, 2)
 
 
 async def test_a_defect_in_the_lag_watch_halts_the_node() -> None:
     world = BrokerWorld(lag_max_ms=1)
-    world.start(*topic("t", 1, (1, 2)))
+    await world.start(*topic("t", 1, (1, 2)))
     partition = world.replicas.partition(T0)
 
     def broken(*_: object) -> None:

@@ -17,7 +17,8 @@ from kraft.node import Node
 from partitions.log.data_directory import CLEAN_SHUTDOWN_FILE
 from partitions.log.errors import DataDirectoryError, LogStorageError
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
-from quorum.metadata.records import RegisterBroker, decode_records
+from quorum.metadata.record_codec import decode_records
+from quorum.metadata.records import RegisterBroker
 from tests.support.broker_world import CLUSTER_ID
 
 PROPERTIES = (
@@ -93,6 +94,25 @@ def test_a_node_starts_serves_and_stops_cleanly() -> None:
         assert "shutting down" in node.unready_reasons()
         await stopping
         assert process.disk.exists(MARKER)
+
+    told(story)
+
+
+def test_a_node_is_ready_when_its_metadata_says_so() -> None:
+    """Clients are answered from the metadata, not from what the controller answered to a heartbeat."""
+
+    async def story(node: Node, process: Process) -> None:
+        await node.start()
+        assert node.broker is not None
+        assert node.broker.lifecycle is not None
+        await node.broker.loader.close()
+        await node.broker.lifecycle.wait_unfenced()
+        assert node.unready_reasons() == ["fenced"]
+        ready = asyncio.ensure_future(node.wait_ready())
+        node.broker.loader.start(node.broker.lifecycle.epoch)
+        await ready
+        assert node.unready_reasons() == []
+        await node.stop()
 
     told(story)
 

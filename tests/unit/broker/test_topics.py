@@ -32,7 +32,7 @@ def creation(*names: str, **fields: Any) -> CreateTopicsRequest:
 
 
 async def test_a_topic_is_asked_for_as_the_client_wants_it(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     world.controller.answer(
         messages.CreateTopicsRequest,
         messages.CreateTopicsResponse((messages.CreateTopicResult("t", "POLICY_VIOLATION", "no"),)),
@@ -54,21 +54,21 @@ async def test_a_topic_is_asked_for_as_the_client_wants_it(world: BrokerWorld) -
 
 
 async def test_the_answer_waits_until_this_broker_knows_the_topic(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     done = messages.CreateTopicResult("t", topic_id=topic_id(1), partitions=1, replication_factor=1)
     world.controller.answer(messages.CreateTopicsRequest, messages.CreateTopicsResponse((done,)))
     answer = asyncio.ensure_future(world.handle(creation("t"), 7))
     await world.controller.until_called(messages.CreateTopicsRequest, 1)
     await asyncio.sleep(0)
     assert not answer.done()
-    world.publish(*topic("t", 1, (1,)))
+    await world.publish(*topic("t", 1, (1,)))
     async with world.loader._progress:
         world.loader._progress.notify_all()
     assert (await answer).topics[0].topic_id == topic_id(1)
 
 
 async def test_names_that_are_there_twice_are_refused_once_each(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     world.controller.always(
         messages.CreateTopicsRequest,
         lambda call: messages.CreateTopicsResponse(
@@ -85,7 +85,7 @@ async def test_names_that_are_there_twice_are_refused_once_each(world: BrokerWor
 
 async def test_many_names_cost_no_more_than_they_are(world: BrokerWorld) -> None:
     """A comparison of each with each would hold the event loop up for minutes."""
-    world.start()
+    await world.start()
     world.controller.always(messages.CreateTopicsRequest, lambda call: messages.CreateTopicsResponse(()))
     await world.handle(creation(*(f"t{n}" for n in range(60_000)), validate_only=True), 7)
 
@@ -100,7 +100,7 @@ async def test_many_names_cost_no_more_than_they_are(world: BrokerWorld) -> None
 async def test_a_call_that_fails_is_told_for_every_topic(
     world: BrokerWorld, error: RpcError, code: ErrorCode
 ) -> None:
-    world.start()
+    await world.start()
     for kind in (
         messages.CreateTopicsRequest,
         messages.DeleteTopicsRequest,
@@ -115,11 +115,53 @@ async def test_a_call_that_fails_is_told_for_every_topic(
     assert [t.error_code for t in (await world.handle(more, 3)).results] == [code]
 
 
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_nobody_is_told_that_its_own_request_is_in_the_way(world: BrokerWorld, in_doubt: bool) -> None:
+    """After an attempt that may have been carried out, as when the controller died before it answered."""
+    await world.start()
+    world.controller.in_doubt = in_doubt
+    world.controller.answer(
+        messages.CreateTopicsRequest,
+        messages.CreateTopicsResponse(
+            (
+                messages.CreateTopicResult("a", "TOPIC_ALREADY_EXISTS", "it exists"),
+                messages.CreateTopicResult("b", "INVALID_PARTITIONS", "it is 0"),
+            )
+        ),
+    )
+    world.controller.answer(
+        messages.DeleteTopicsRequest,
+        messages.DeleteTopicsResponse(
+            (messages.DeleteTopicResult("a", None, "UNKNOWN_TOPIC_OR_PARTITION", "there is none"),)
+        ),
+    )
+    world.controller.answer(
+        messages.CreatePartitionsRequest,
+        messages.CreatePartitionsResponse((messages.CreatePartitionsResult("a", "INVALID_PARTITIONS", "2"),)),
+    )
+    created = (await world.handle(creation("a", "b"), 7)).topics
+    body = DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=1)
+    deleted = (await world.handle(body, 6)).responses
+    more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=2)], timeout_ms=1)
+    grown = (await world.handle(more, 3)).results
+    told = [result.error_code for result in (created[0], deleted[0], grown[0])]
+    if in_doubt:
+        assert told == [ErrorCode.REQUEST_TIMED_OUT] * 3
+        assert "may have been made by this very request: it exists" in created[0].error_message
+    else:
+        assert told == [
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_PARTITIONS,
+        ]
+    assert created[1].error_code == ErrorCode.INVALID_PARTITIONS, "no attempt of its own can cause that"
+
+
 async def test_deleting_by_name_or_by_id(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
 
     def delete(_: messages.DeleteTopicsRequest) -> messages.DeleteTopicsResponse:
-        world.publish(gone(1))
+        world.publish_soon(gone(1))
         return messages.DeleteTopicsResponse((messages.DeleteTopicResult("t", topic_id(1)),))
 
     world.controller.always(messages.DeleteTopicsRequest, delete)
@@ -138,12 +180,12 @@ async def test_deleting_by_name_or_by_id(world: BrokerWorld) -> None:
         messages.TopicToDelete("t", topic_id(2)),  # the controller refuses both at once
     )
     assert (response.responses[0].name, response.responses[0].topic_id) == ("t", topic_id(1))
-    await asyncio.gather(*world.replicas._deletions)
+    await world.replicas.settled()
 
 
 async def test_deleting_can_be_forbidden() -> None:
     world = BrokerWorld(properties="delete.topic.enable=false\n")
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     response = await world.handle(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
     assert response.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
     assert world.controller.calls == []
@@ -151,7 +193,7 @@ async def test_deleting_can_be_forbidden() -> None:
 
 
 async def test_adding_partitions(world: BrokerWorld) -> None:
-    world.start(*topic("t", 1, (1,)))
+    await world.start(*topic("t", 1, (1,)))
     world.controller.always(
         messages.CreatePartitionsRequest,
         lambda _: messages.CreatePartitionsResponse((messages.CreatePartitionsResult("t"),)),
@@ -173,7 +215,7 @@ def test_a_clients_timeout_is_bounded_both_ways() -> None:
 
 
 async def test_producer_ids_come_from_blocks_and_never_twice(world: BrokerWorld) -> None:
-    world.start()
+    await world.start()
     blocks = iter(range(1000, 100_000, 1000))
     world.controller.always(
         messages.AllocateProducerIdsRequest,
@@ -196,7 +238,7 @@ async def test_producer_ids_come_from_blocks_and_never_twice(world: BrokerWorld)
 )
 async def test_a_producer_is_told_to_ask_again(world: BrokerWorld, failure: Any) -> None:
     """STALE_BROKER_EPOCH would be the end of it, COORDINATOR_NOT_AVAILABLE would send it to FindCoordinator."""
-    world.start()
+    await world.start()
     world.controller.answer(messages.AllocateProducerIdsRequest, failure)
     world.controller.answer(messages.AllocateProducerIdsRequest, messages.AllocateProducerIdsResponse(5, 1))
     body = InitProducerIdRequest(transactional_id=None)
@@ -218,5 +260,5 @@ async def test_a_producer_is_told_to_ask_again(world: BrokerWorld, failure: Any)
     ],
 )
 async def test_producers_that_are_not_served(world: BrokerWorld, fields: Any, code: ErrorCode) -> None:
-    world.start()
+    await world.start()
     assert (await world.handle(InitProducerIdRequest(**fields), 5)).error_code == code

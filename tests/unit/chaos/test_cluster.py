@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 
@@ -13,7 +14,9 @@ from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.simulation import Simulation
 from kraft.config import load_config
 from partitions.log.meta_properties import decode_meta_properties
+from quorum.metadata.image import PartitionImage, TopicImage
 
+EPOCHS = {"leader_epoch": 1, "partition_epoch": 1}
 COMBINED = tuple(NodeSpec(n) for n in (1, 2, 3))
 SEPARATE = (NodeSpec(1, ("broker",)), NodeSpec(7, ("broker",)), NodeSpec(101, ("controller",)))
 META = f"{DATA}/meta.properties"
@@ -207,3 +210,63 @@ def test_a_node_can_be_stopped_while_it_starts(world):
     cluster.stop_node(1)
     assert world.run_until_true(lambda: not cluster.running, 10.0)
     assert not judged(cluster)
+
+
+def test_a_partition_is_beyond_repair_when_every_copy_that_may_lead_is_damaged_and_offline(boot, monkeypatch):
+    cluster = boot()
+    topic_id = bytes(16)
+    for node_id in (1, 2):
+        storage = cluster.hosts[node_id].storage
+        storage.make_dirs(f"{DATA}/orders-0")
+        inode = storage.create_file(f"{DATA}/orders-0/0.log")
+        inode.write(storage.next_sequence(), 0, b"x")
+        storage.sync_everything()
+        assert storage.rot(random.Random(0), lambda path: path.endswith("0.log")) is not None
+    newest = cluster.image()
+    assert newest is not None
+
+    def judge(**fields):
+        state = PartitionImage(**{"replicas": (1, 2, 3), "isr": (), "leader": -1, **EPOCHS, **fields})
+        image = dataclasses.replace(
+            newest,
+            topics={topic_id: TopicImage(topic_id, "orders", (state,))},
+            topic_ids={"orders": topic_id},
+        )
+        monkeypatch.setattr(cluster, "image", lambda: image)
+        is_beyond = cluster.is_beyond_repair("orders", 0)
+        assert is_beyond is not any("orders" in text for text in cluster.ailments(["orders"]))
+        return is_beyond
+
+    assert judge(elr=(1, 2), offline_replicas=(1, 2))
+    assert judge(isr=(1,), offline_replicas=(1,))
+    assert judge(last_known_elr=(2,), offline_replicas=(2,))
+    assert not judge(elr=(1, 2), offline_replicas=(1,)), "2 does not know of its damage yet"
+    assert not judge(elr=(1, 3), offline_replicas=(1, 3)), "the copy of 3 is sound"
+    assert not judge(isr=(3,), leader=3, offline_replicas=(1, 2)), "3 leads, and can be copied"
+    assert not judge(offline_replicas=(1, 2)), "nobody knows who led last"
+
+
+def test_each_data_directory_has_an_identity_of_its_own(boot, world):
+    cluster = boot((NodeSpec(1, log_dirs=2),))
+    storage = cluster.hosts[1].storage
+    files = [storage.files()[f"{directory}/meta.properties"] for directory in cluster.log_dirs_of(1)]
+    ids = [decode_meta_properties(content, "").directory_id for content in files]
+    assert len(set(ids)) == 2
+    cluster.hosts[1].kill()
+    storage.remove_tree(f"{DATA}-2")
+    cluster.start_node(1)
+    world.run_for(0.5)
+    assert storage.files()[f"{DATA}/meta.properties"] == files[0]
+    assert storage.files()[f"{DATA}-2/meta.properties"] != files[1], "a new disk in its place"
+
+
+def test_whoever_may_complain_may_not_halt(boot):
+    cluster = boot()
+    cluster.excuse(1, may_halt=False)
+    name = cluster.hosts[1].address + "#1"
+    assert cluster.is_excused(f"{name}.raft")
+    assert not cluster.may_end(name)
+    process = cluster.hosts[1].process
+    assert process is not None
+    process.halt("for no good reason")
+    assert [oracle for oracle, _ in judged(cluster)] == ["halted"]

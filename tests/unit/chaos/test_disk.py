@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kraft.chaos.world.disk import SimulatedDisk
+from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.incarnation import Incarnation, IncarnationGoneError
 from kraft.chaos.world.scheduler import Scheduler
-from kraft.chaos.world.storage import DiskTiming, Storage, TornOperation
+from kraft.chaos.world.storage import Storage, TornOperation
 from kraft.chaos.world.trace import Trace
 from partitions.disk import write_atomically
 
@@ -527,7 +528,7 @@ def test_only_what_is_durable_rots_and_it_can_be_repaired():
         assert where is not None
         content = machine.disk.read_bytes("/data.log")
         [position] = [i for i, byte in enumerate(b"durabXXunsynced") if content[i] != byte]
-        assert where == f"/data.log at {position}"
+        assert where == ("/data.log", position)
         assert (content[position] ^ b"durable"[position]).bit_count() == 1
         positions.add(position)
         machine.lose_power()
@@ -548,6 +549,62 @@ def test_what_was_overwritten_has_healed():
         assert not machine.storage.repair()
         machine.lose_power()
         assert machine.storage.files()["/log"] in (b"0123456789", b"", b"abcdefghij")
+
+
+def test_rot_that_a_page_cache_hides_can_be_left_out():
+    machine = Machine()
+    durable_file(machine.disk, "/log", b"x" * 100)
+    rot = machine.storage.rot
+    assert rot(random.Random(0), lambda path: True, uncached=True) is None, "this process wrote it all"
+    machine.incarnation.end()
+    disk = machine.boot()
+    file = disk.open("/log")
+    file.read(20, 10)
+    file.slice(40, 5).read()
+    positions = set()
+    for seed in range(400):
+        where = rot(random.Random(seed), lambda path: True, uncached=True)
+        assert where is not None
+        positions.add(where[1])
+        assert machine.storage.is_rotten("/")
+        machine.storage.repair()
+    assert positions == {*range(20), *range(45, 100)}, "what lies between two reads counts as read"
+    disk.read_bytes("/log")
+    assert rot(random.Random(0), lambda path: True, uncached=True) is None
+    assert rot(random.Random(0), lambda path: True) is not None
+
+
+def test_what_is_rotten_is_known_by_folder_until_it_is_repaired():
+    machine = Machine()
+    for folder in ("/a", "/ab"):
+        machine.disk.make_dirs(folder)
+        durable_file(machine.disk, f"{folder}/log", b"x")
+    assert machine.storage.rot(random.Random(0), lambda path: path.startswith("/ab/")) == ("/ab/log", 0)
+    rotten = [path for path in ("/", "/a", "/ab", "/ab/log", "/gone") if machine.storage.is_rotten(path)]
+    assert rotten == ["/", "/ab", "/ab/log"]
+    assert not machine.storage.repair(lambda path: path.startswith("/a/"))
+    assert machine.storage.repair(lambda path: path.startswith("/ab/"))
+    assert not machine.storage.is_rotten("/")
+
+
+def test_only_the_full_file_system_refuses():
+    machine = Machine()
+    for folder in ("/data", "/data-2"):
+        machine.disk.make_dirs(folder)
+    first = machine.disk.open("/data/log", create=True)
+    second = machine.disk.open("/data-2/log", create=True)
+    machine.storage.free_bytes, machine.storage.full_below = 3, "/data-2"
+    first.append([b"x" * 100])
+    with pytest.raises(OSError, match="No space"):
+        second.append([b"y" * 5])
+    assert second.read(0, 10) == b"yyy", "what fits is written"
+    machine.disk.open("/data/other", create=True)
+    with pytest.raises(OSError, match="No space"):
+        machine.disk.open("/data-2/other", create=True)
+    second.truncate(1)
+    second.append([b"yy"])
+    machine.storage.free_bytes = None
+    second.append([b"y" * 100])
 
 
 def test_nothing_rots_where_nothing_is_durable():

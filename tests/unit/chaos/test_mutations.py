@@ -49,6 +49,10 @@ ORACLES = frozenset(
         "unexpected-answer",
         "unexpected-error",
         "halted",
+        "not-halted",
+        "corrupt-batch-served",
+        "durable-records-cut",
+        "offline-not-in-isr",
         *QUORUM_ORACLES,
     }
 )

@@ -6,9 +6,9 @@ import asyncio
 import random
 from typing import Any
 
+from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.raft_lane import LaneTiming, SimulatedRaftLane
 from kraft.chaos.world.simulation import Simulation
-from kraft.chaos.world.storage import DiskTiming
 from quorum.raft.events import NOT_COMMITTED, ProposalOutcome, Propose
 from quorum.raft.lane import INBOX_MAX_EVENTS
 

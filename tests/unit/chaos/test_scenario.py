@@ -47,10 +47,23 @@ def test_every_scenario_can_be_built():
             assert 1 <= int(topic.configs["min.insync.replicas"]) <= topic.replication_factor <= brokers
         for workload in scenario.workloads:
             assert workload.kind in WORKLOADS
-            assert workload.topic in names or workload.kind == "topic-churn"
+            assert workload.topic in names or workload.kind in ("topic-churn", "operator")
         assert {fault.name for fault in scenario.faults} <= FAULTS.keys()
         assert [fault.at_s for fault in scenario.faults] == sorted(fault.at_s for fault in scenario.faults)
         assert all(fault.at_s < scenario.seconds for fault in scenario.faults)
+
+
+def test_brokers_have_one_data_directory_or_two():
+    drawn = {node.log_dirs for seed in SEEDS for node in scenario_of(seed).nodes if "broker" in node.roles}
+    assert drawn == {1, 2}
+    assert {n.log_dirs for s in SEEDS for n in scenario_of(s).nodes if "broker" not in n.roles} == {1}
+
+
+def test_a_scenario_that_does_not_tell_of_directories_has_one_each():
+    document = json.loads(scenario_of(1).to_json())
+    for node in document["nodes"]:
+        del node["log_dirs"]
+    assert {node.log_dirs for node in Scenario.from_json(json.dumps(document)).nodes} == {1}
 
 
 def test_streams_tell_parts_apart():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,6 +131,25 @@ def test_all_files_of_a_folder_are_printed(kraft: Kraft, folder: Path) -> None:
         "producerId: 41 producerEpoch: 1 coordinatorEpoch: -1 currentTxnFirstOffset: 3 lastTimestamp: 1000015"
         " firstSequence: 0 lastSequence: 2 lastOffset: 5 offsetDelta: 2 timestamp: 1000015"
     )
+
+
+def test_aborted_transactions_are_printed(kraft: Kraft, folder: Path) -> None:
+    path = folder / f"{FIRST}.txnindex"
+    path.write_bytes(struct.pack(">hqqqq", 0, 41, 3, 24, 5))
+    assert kraft("dump", path).lines[-1] == (
+        "version: 0 producerId: 41 firstOffset: 3 lastOffset: 24 lastStableOffset: 5"
+    )
+    (document,) = kraft("dump", path, "--json").document["files"][0]["entries"]
+    assert document == {
+        "version": 0,
+        "producer_id": 41,
+        "first_offset": 3,
+        "last_offset": 24,
+        "last_stable_offset": 5,
+    }
+    verified = kraft("verify", folder)
+    assert verified.exit_code == 1
+    assert f"{path} at byte 0: it" in verified.output
 
 
 def test_the_files_of_a_data_directory_are_printed(kraft: Kraft, data: Path) -> None:

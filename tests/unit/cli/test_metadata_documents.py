@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kraft.cli.metadata_documents import image_documents, record_document, record_line, value_text
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY
@@ -32,6 +34,14 @@ def test_fields_that_a_change_leaves_alone_are_left_out_and_a_removed_config_is_
     assert line(change) == f"PartitionChange topic_id={TOPIC_ID_TEXT} partition=0 isr=[] leader=-1"
     assert line(BrokerChange(1, 7, fenced=False)) == "BrokerChange broker_id=1 broker_epoch=7 fenced=false"
     assert line(Config("topic", "orders", "retention.ms", None)).endswith(" value=null")
+
+
+def test_offline_replicas_are_shown_where_there_are_some() -> None:
+    change = PartitionChange(TOPIC_ID, 0, offline_replicas=(2,))
+    shown = f"PartitionChange topic_id={TOPIC_ID_TEXT} partition=0 offline_replicas="
+    assert (line(change), line(replace(change, offline_replicas=()))) == (f"{shown}[2]", f"{shown}[]")
+    assert record_document(ORDERS[1])["offline_replicas"] == []
+    assert "offline_replicas" not in line(ORDERS[1])
 
 
 def test_lists_that_are_empty_by_default_are_left_out_of_lines_and_an_empty_isr_is_not() -> None:

@@ -8,7 +8,14 @@ import json
 import pytest
 
 from kraft.cli import metadata_shell
-from kraft.cli.metadata_shell import HISTORY_LINES, Leave, MetadataShell, ShellError, interact
+from kraft.cli.metadata_shell import (
+    HISTORY_LINES,
+    Leave,
+    MetadataShell,
+    ShellError,
+    ShellUsageError,
+    interact,
+)
 from kraft.cli.metadata_tree import Folder, metadata_tree, walk
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY
@@ -115,20 +122,22 @@ def test_wildcards_and_quotes(shell: MetadataShell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("line", "sentence", "is_usage"),
     [
-        ("frobnicate", "no command frobnicate"),
-        ("cat", "needs a path"),
-        ("cat /brokers", "is a folder"),
-        ("cd /local/offset", "is a value"),
-        ("ls /local/offset/deeper", "there is no"),
-        ("ls 'unfinished", "cannot be understood"),
-        ("pwd x", "too many"),
-        ("history x", "how many"),
+        ("frobnicate", "no command frobnicate", True),
+        ("cat", "needs a path", True),
+        ("cat /brokers", "is a folder", False),
+        ("cd /local/offset", "is a value", False),
+        ("ls /local/offset/deeper", "there is no", False),
+        ("ls 'unfinished", "cannot be understood", True),
+        ("pwd x", "too many", True),
+        ("history x", "how many", True),
     ],
 )
-def test_what_is_wrong_is_a_sentence(shell: MetadataShell, line: str, sentence: str) -> None:
-    assert sentence in failure(shell, line)
+def test_what_is_wrong_is_a_sentence(shell: MetadataShell, line: str, sentence: str, is_usage: bool) -> None:
+    with pytest.raises(ShellError, match=sentence) as caught:
+        run(shell, line)
+    assert isinstance(caught.value, ShellUsageError) is is_usage
     assert run(shell, "pwd") == ["/"]
 
 

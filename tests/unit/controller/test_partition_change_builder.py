@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -227,3 +228,126 @@ def test_without_the_feature_any_more_an_elr_is_given_up() -> None:
     state = partition((), -1, elr=(3, 2)[::-1], last_known=(1,))
     changed = after(state, builder(state, alive=(), elr=False).build())
     assert (changed.isr, changed.elr, changed.last_known_elr) == ((2,), (), ())
+
+
+def offline(
+    isr: tuple[int, ...] = ALL,
+    leader: int = 1,
+    elr: tuple[int, ...] = (),
+    last_known: tuple[int, ...] = (),
+    *,
+    marked: tuple[int, ...],
+) -> PartitionImage:
+    return replace(partition(isr, leader, elr, last_known), offline_replicas=marked)
+
+
+def damaged(state: PartitionImage, broker_id: int, alive: Collection[int] = ALL) -> PartitionImage:
+    """The partition after this replica's log was found damaged."""
+    marking = builder(state, alive).offline(broker_id)
+    marking.damaged_replicas = (broker_id,)
+    return after(state, marking.build())
+
+
+def test_an_offline_replica_leaves_the_isr_and_is_eligible_by_the_usual_rule() -> None:
+    changed = after(partition(), builder(partition()).offline(1).build())
+    assert (changed.isr, changed.leader, changed.elr, changed.offline_replicas) == ((2, 3), 2, (), (1,))
+    changed = after(changed, builder(changed).offline(3).build())
+    assert (changed.isr, changed.leader, changed.elr, changed.offline_replicas) == ((2,), 2, (3,), (1, 3))
+    changed = after(changed, builder(changed).offline(2).build())
+    assert (changed.isr, changed.leader, changed.elr, changed.offline_replicas) == ((), -1, (2, 3), ALL)
+    assert changed.last_known_elr == (2,)
+
+
+def test_marks_are_in_the_order_of_the_replicas_and_are_set_once() -> None:
+    state = offline((2,), 2, marked=(3,))
+    changed = after(state, builder(state).offline(1).build())
+    assert changed.offline_replicas == (1, 3)
+    assert builder(changed).offline(3).offline(1).build() is None
+    assert after(changed, builder(changed).online(1).build()).offline_replicas == (3,)
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "left_isr", "left_elr", "leader"),
+    [
+        ((1, 2), (), (2,), (), 2),
+        ((2,), (1,), (2,), (), 2),
+        ((1,), (2, 3), (2,), (3,), 2),
+        ((1,), (), (), (1,), -1),
+    ],
+)
+def test_a_damaged_replica_is_not_eligible_unless_it_is_the_last_one(
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    left_isr: tuple[int, ...],
+    left_elr: tuple[int, ...],
+    leader: int,
+) -> None:
+    changed = damaged(partition(isr, isr[0], elr), 1)
+    assert (changed.isr, changed.elr, changed.leader) == (left_isr, left_elr, leader)
+
+
+def test_a_damaged_replica_gives_way_to_eligible_ones_that_are_away() -> None:
+    changed = damaged(partition((1,), 1, elr=(2,)), 1, alive=(1, 3))
+    assert (changed.isr, changed.elr, changed.leader, changed.last_known_elr) == ((), (2,), -1, (1,))
+
+
+def test_an_eligible_replica_is_not_elected_while_it_is_offline() -> None:
+    state = offline((), -1, elr=(1, 2), last_known=(1,), marked=(1,))
+    assert builder(state, alive=(1, 3)).build() is None
+    changed = after(state, builder(state).build())
+    assert (changed.isr, changed.leader, changed.offline_replicas) == ((2,), 2, (1,))
+    back = after(state, builder(state, alive=(1, 3)).online(1).build())
+    assert (back.isr, back.leader, back.offline_replicas) == ((1,), 1, ())
+
+
+def test_the_last_known_leader_does_not_lead_while_it_is_offline() -> None:
+    state = offline((), -1, last_known=(1,), marked=(1,))
+    assert builder(state).build() is None
+    back = after(state, builder(state).online(1).build())
+    assert (back.isr, back.leader, back.leader_recovery_state) == ((1,), 1, RECOVERING)
+
+
+def test_an_unclean_election_takes_nobody_who_is_offline() -> None:
+    state = offline((), -1, elr=(1,), last_known=(1,), marked=(1, 2))
+    electing = builder(state, alive=(1, 2))
+    electing.election = Election.UNCLEAN
+    assert electing.build() is None
+    electing = builder(state)
+    electing.election = Election.UNCLEAN
+    changed = after(state, electing.build())
+    assert (changed.leader, changed.isr, changed.elr) == (3, (3,), ())
+    assert (changed.leader_recovery_state, changed.offline_replicas) == (RECOVERING, (1, 2))
+
+
+def test_a_replica_that_is_taken_away_loses_its_mark() -> None:
+    state = offline((2, 3), 2, marked=(1,))
+    moving = builder(state)
+    moving.target_replicas = (2, 3)
+    assert after(state, moving.build()).offline_replicas == ()
+
+
+def test_an_adding_replica_that_is_offline_does_not_complete_a_reassignment() -> None:
+    state = PartitionImage((3, 4, 1), (1, 3), 1, 4, 7, RECOVERED, (1,), (3, 4), offline_replicas=(4,))
+    joining = PartitionChangeBuilder(KEY, state, lambda broker_id: True, TopicSettings(2, elr_enabled=True))
+    joining.target_isr = (3, 4, 1)
+    changed = after(state, joining.build())
+    assert (changed.replicas, changed.adding_replicas, changed.isr) == (state.replicas, (3, 4), (3, 1))
+
+
+def test_without_the_feature_the_last_member_stays_though_offline() -> None:
+    state = partition((1, 2), 1)
+    changed = after(state, builder(state, elr=False).offline(1).build())
+    assert (changed.isr, changed.leader, changed.elr) == ((2,), 2, ())
+    changed = after(changed, builder(changed, elr=False).offline(2).build())
+    assert (changed.isr, changed.leader, changed.last_known_elr) == ((2,), -1, ())
+    assert builder(changed, elr=False).build() is None
+    back = after(changed, builder(changed, elr=False).online(2).build())
+    assert (back.isr, back.leader, back.leader_recovery_state) == ((2,), 2, RECOVERED)
+
+
+@pytest.mark.parametrize(("marked", "isr"), [((1,), (3,)), ((1, 3), (1,)), ((), (1,))])
+def test_without_the_feature_any_more_the_last_member_is_one_that_is_not_offline(
+    marked: tuple[int, ...], isr: tuple[int, ...]
+) -> None:
+    state = offline((), -1, elr=(1, 3), last_known=(1,), marked=marked)
+    assert after(state, builder(state, alive=(), elr=False).build()).isr == isr

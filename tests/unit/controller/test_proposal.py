@@ -13,6 +13,7 @@ from quorum.controller.proposal import (
     apply_proposal,
 )
 from quorum.errors import MalformedProposalError
+from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
 from quorum.metadata.image import EMPTY
 
@@ -35,7 +36,7 @@ def test_the_first_proposal_of_a_term_is_number_zero() -> None:
     assert applied.accepted
     assert applied.fence == ProposalFence(3, 1)
     assert applied.records == tuple(CREATE)
-    assert r.decode_records(applied.encoded_records) == CREATE
+    assert codec.decode_records(applied.encoded_records) == CREATE
     assert (applied.image.offset, applied.image.epoch) == (5, 3)
     assert "orders" in applied.image.topic_ids
     assert (applied.sequence, applied.rejection) == (0, None)

@@ -15,6 +15,7 @@ import pytest
 
 from quorum.controller.proposal import Proposal
 from quorum.errors import ControllerError
+from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
 from quorum.rpc import messages as m
 from tests.support.controller_world import CLUSTER_ID, World, registration
@@ -47,7 +48,7 @@ class Story(OperatorCommands):
         lines = []
         for proposal in self.world.proposed[self.seen :]:
             lines.append(f"propose {proposal.sequence}:")
-            records = r.decode_records(Proposal.decode(proposal.data).records)
+            records = codec.decode_records(Proposal.decode(proposal.data).records)
             lines.extend("  " + self._record(record) for record in records)
         self.seen = len(self.world.proposed)
         return lines
@@ -86,6 +87,7 @@ class Story(OperatorCommands):
                         ("removing", record.removing_replicas),
                         ("elr", record.elr),
                         ("last_known_elr", record.last_known_elr),
+                        ("offline", record.offline_replicas),
                     )
                     if ids is not None
                 )
@@ -135,6 +137,12 @@ class Story(OperatorCommands):
                     )
                     for topic in answer.topics
                     for item in topic.partitions
+                ]
+            case m.ReplicaStatesResponse():
+                return [
+                    f"{self._name(item.topic_id)}-{item.partition}: "
+                    + ("ok" if item.error == m.NO_ERROR else item.error)
+                    for item in answer.partitions
                 ]
             case m.CreateTopicsResponse() | m.DeleteTopicsResponse() | m.CreatePartitionsResponse():
                 return [
@@ -222,6 +230,18 @@ class Story(OperatorCommands):
         epoch = int(options.get("epoch", image.brokers[sender].epoch))
         self.world.send(m.AlterPartitionRequest(sender, epoch, tuple(topics)))
 
+    def do_report(self, arguments: list[str], options: dict[str, str]) -> None:
+        """report BROKER [NAME-P=KIND|online …] [epoch=EPOCH]: what it says of its replicas."""
+        broker_id = int(arguments[0])
+        image = self.world.controller.image
+        epoch = int(options.pop("epoch", image.brokers[broker_id].epoch if broker_id in image.brokers else 0))
+        offline, online = [], []
+        for argument, state in options.items():
+            name, _, number = argument.rpartition("-")
+            key = (image.topic_ids.get(name, bytes(16)), int(number))
+            online.append(key) if state == "online" else offline.append((*key, state))
+        self.world.send(m.ReplicaStatesRequest(broker_id, epoch, tuple(offline), tuple(online)))
+
     def do_producer_ids(self, arguments: list[str], options: dict[str, str]) -> None:
         broker_id = int(arguments[0])
         epoch = int(options.get("epoch", self.world.controller.image.brokers[broker_id].epoch))
@@ -293,6 +313,7 @@ class Story(OperatorCommands):
                             ("removing", p.removing_replicas),
                             ("elr", p.elr),
                             ("last_known_elr", p.last_known_elr),
+                            ("offline", p.offline_replicas),
                         )
                         if ids
                     )

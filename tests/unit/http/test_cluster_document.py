@@ -9,7 +9,7 @@ from quorum.metadata.image import EMPTY, BrokerImage, MetadataImage, PartitionIm
 from quorum.metadata.records import Listener
 
 ID, OTHER = b"a" * 16, b"b" * 16
-LOST = PartitionImage((1, 2, 3), (), -1, 3, 9, elr=(2,), last_known_elr=(1,))
+LOST = PartitionImage((1, 2, 3), (), -1, 3, 9, elr=(2,), last_known_elr=(1,), offline_replicas=(2, 3))
 WELL = PartitionImage((1, 2, 3), (1, 2), 1, 3, 9)
 
 
@@ -33,6 +33,7 @@ def test_partitions_without_a_leader_say_who_may_lead_them() -> None:
         "isr": [],
         "elr": [2],
         "last_known_elr": [1],
+        "offline_replicas": [2, 3],
     }
     json.dumps(document)
 

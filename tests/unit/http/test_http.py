@@ -33,12 +33,14 @@ def broker_image(broker_id: int, *, fenced: bool) -> BrokerImage:
 
 
 def image() -> MetadataImage:
-    """Broker 1 leads two partitions, one of them under-replicated; one partition has no leader."""
+    """Broker 1 leads two partitions, one of them under-replicated, and is offline for one of broker 2; one
+    partition has no leader.
+    """
     partitions = (
         PartitionImage(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=0, partition_epoch=0),
         PartitionImage(replicas=(1, 2), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0),
-        PartitionImage(replicas=(2, 1), isr=(2,), leader=2, leader_epoch=0, partition_epoch=0),
-        PartitionImage(replicas=(2,), isr=(2,), leader=-1, leader_epoch=0, partition_epoch=0),
+        PartitionImage((2, 1), isr=(2,), leader=2, leader_epoch=0, partition_epoch=0, offline_replicas=(1,)),
+        PartitionImage((2,), isr=(2,), leader=-1, leader_epoch=0, partition_epoch=0, offline_replicas=(2,)),
     )
     return MetadataImage(
         offset=42,
@@ -142,6 +144,7 @@ async def test_metrics_of_a_broker(client: Client, world: World) -> None:
     assert samples["kafka_server_replicamanager_isrshrinks_total"] == 2
     assert samples["kafka_server_replicamanager_leadercount"] == 2
     assert samples["kafka_server_replicamanager_underreplicatedpartitions"] == 1
+    assert samples["kafka_server_replicamanager_offlinereplicacount"] == 1
     assert samples["kafka_server_replicamanager_partitioncount"] == 3
     assert samples["kafka_server_kafkaserver_brokerstate"] == 3
     world.counters.on_produced(records=1, size_bytes=50)

@@ -22,6 +22,7 @@ from tests.support.logs import (
     batch_of,
     full_disk,
     halt,
+    lead,
     memory_disk,
     open_log,
     read_records,
@@ -151,6 +152,30 @@ def test_segments_without_timestamps_roll_by_the_clock() -> None:
     assert log.segment_base_offsets == (0, 3, 5)
 
 
+def rolled_at(folder: str, jitter_ms: int) -> int:
+    """The age in ms at which the first segment of a log in this folder was closed."""
+    config = LogConfig(segment_ms=1000, segment_jitter_ms=jitter_ms)
+    log = PartitionLog.open(memory_disk(), folder, PARTITION, config, now_ms=lambda: 0, halt=halt)
+    age_ms = -1
+    while len(log.segment_base_offsets) == 1:
+        age_ms += 1
+        log.append_as_leader(batch_of(b"x", timestamp=5000 + age_ms), leader_epoch=0)
+    return age_ms
+
+
+def test_jitter_takes_a_part_of_the_age_that_differs_between_partitions() -> None:
+    folders = [f"/data/orders-{number}" for number in range(8)]
+    assert {rolled_at(folder, 0) for folder in folders} == {1001}
+    ages = [rolled_at(folder, 200) for folder in folders]
+    assert all(801 <= age <= 1001 for age in ages)
+    assert len(set(ages)) > 4
+    assert ages == [rolled_at(folder, 200) for folder in folders]
+
+
+def test_jitter_takes_no_more_than_the_whole_age() -> None:
+    assert 1 <= rolled_at("/data/orders-1", 10**15) <= 1001
+
+
 def test_segments_roll_when_an_index_is_full() -> None:
     log = open_log(memory_disk(), LogConfig(index_interval_bytes=0, index_size_max_bytes=24))
     for number in range(20):
@@ -241,7 +266,7 @@ def test_log_append_time_is_stamped_with_a_new_checksum() -> None:
 
 def test_an_older_leader_epoch_cannot_append() -> None:
     log = open_log(memory_disk())
-    log.assign_epoch_start(5)
+    lead(log, 5)
     with pytest.raises(AppendError, match="leader epoch 4 is over") as error:
         log.append_as_leader(batch_of(b"a"), leader_epoch=4)
     assert error.value.code == "FENCED_LEADER_EPOCH"

@@ -24,6 +24,8 @@ def test_defaults_are_kafkas() -> None:
         "compression.zstd.level": 3,
         "delete.retention.ms": 86_400_000,
         "file.delete.delay.ms": 60_000,
+        "flush.messages": 2**63 - 1,
+        "flush.ms": 2**63 - 1,
         "index.interval.bytes": 4096,
         "max.compaction.lag.ms": 2**63 - 1,
         "max.message.bytes": 1048588,
@@ -33,10 +35,12 @@ def test_defaults_are_kafkas() -> None:
         "min.cleanable.dirty.ratio": 0.5,
         "min.compaction.lag.ms": 0,
         "min.insync.replicas": 1,
+        "preallocate": False,
         "retention.bytes": -1,
         "retention.ms": 604800000,
         "segment.bytes": 1073741824,
         "segment.index.bytes": 10485760,
+        "segment.jitter.ms": 0,
         "segment.ms": 604800000,
         "unclean.leader.election.enable": False,
     }
@@ -61,6 +65,10 @@ def test_overrides_and_values_as_text() -> None:
         ("segment.bytes", "many", "not a whole number"),
         ("segment.bytes", "13", "not between 14"),
         ("retention.ms", "-2", "not between -1"),
+        ("flush.messages", "0", "not between 1"),
+        ("flush.ms", "-1", "not between 0"),
+        ("segment.jitter.ms", "-1", "not between 0"),
+        ("preallocate", "true", "never preallocated here, they grow as they are written; use false"),
         ("cleanup.policy", "compress", "use compact, delete or compact,delete"),
         ("cleanup.policy", "", "use compact, delete or compact,delete"),
         ("min.cleanable.dirty.ratio", "1.5", "not between 0 and 1"),
@@ -92,6 +100,10 @@ def test_server_keys_set_the_defaults_in_the_finest_unit_given() -> None:
     assert config.retention_ms == -1
     assert server_log_config({"log.retention.minutes": "5"}).retention_ms == 300_000
     assert server_log_config({"log.retention.hours": "-1"}).retention_ms == -1
+    assert server_log_config({"log.roll.jitter.hours": "2"}).segment_jitter_ms == 7_200_000
+    assert server_log_config({"log.flush.scheduler.interval.ms": "2000"}).flush_ms == 2000
+    both = {"log.flush.scheduler.interval.ms": "2000", "log.flush.interval.ms": "50"}
+    assert server_log_config(both).flush_ms == 50
     with pytest.raises(InvalidConfig, match=r"log\.retention\.hours"):
         server_log_config({"log.retention.hours": "x"})
     assert {"log.segment.bytes", "log.retention.hours", "log.roll.hours"} <= set(server_log_config_keys())

@@ -23,7 +23,11 @@ from partitions.log.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from partitions.log.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
+from partitions.log.offset_checkpoint import (
+    CheckpointDamaged,
+    decode_offset_checkpoint,
+    encode_offset_checkpoint,
+)
 from partitions.log_manager import LogManager
 from partitions.topic_partition import TopicPartition
 from tests.support.logs import (
@@ -32,6 +36,7 @@ from tests.support.logs import (
     Halted,
     InlineExecutor,
     batch_of,
+    get_or_create,
     halt,
     new_storage,
     read_records,
@@ -86,7 +91,7 @@ async def test_logs_come_back_after_a_clean_end() -> None:
     storage = formatted_storage()
     manager = started(simulated_disk(storage))
     for partition in (ORDERS, DASHED):
-        manager.get_or_create(partition, ID)
+        get_or_create(manager, partition, ID)
         append(manager, partition, 20)
     await manager.close(broker_epoch=77, high_watermarks={ORDERS: 19})
     marker = simulated_disk(storage).read_bytes("/data/.kafka_cleanshutdown")
@@ -97,7 +102,7 @@ async def test_logs_come_back_after_a_clean_end() -> None:
     assert (report.clean_shutdown, report.previous_broker_epoch, report.logs) == (True, 77, 2)
     assert (dict(report.failed), dict(report.recovered)) == ({}, {})
     assert sorted(manager.logs) == [DASHED, ORDERS]
-    log = manager.get_or_create(ORDERS, ID)
+    log = get_or_create(manager, ORDERS, ID)
     assert (log.recovery.clean, log.log_end_offset, log.topic_id) == (True, 20, ID)
     assert (manager.high_watermark(ORDERS), manager.high_watermark(DASHED)) == (19, 0)
     # The marker is gone for good before anything is appended.
@@ -109,7 +114,7 @@ async def test_logs_come_back_after_a_clean_end() -> None:
 async def test_a_crash_is_recovered_from_the_recovery_points() -> None:
     storage = formatted_storage()
     manager = started(simulated_disk(storage))
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 20)
     await manager.checkpoint_recovery_points()
     assert not manager.logs[ORDERS].needs_flush
@@ -128,7 +133,7 @@ def test_one_damaged_log_does_not_stop_the_others() -> None:
     storage = formatted_storage()
     manager = started(simulated_disk(storage))
     for partition in (ORDERS, DASHED):
-        manager.get_or_create(partition, ID)
+        get_or_create(manager, partition, ID)
         append(manager, partition, 2)
     asyncio.run(manager.checkpoint_recovery_points())
     storage.inode(f"/data/{ORDERS}/{0:020d}.log").data[-1] ^= 1
@@ -137,16 +142,16 @@ def test_one_damaged_log_does_not_stop_the_others() -> None:
     assert list(report.failed) == [ORDERS]
     assert list(manager.logs) == [DASHED]
     with pytest.raises(LogCorruptError, match="fails its checksum"):
-        manager.get_or_create(ORDERS, ID)
+        get_or_create(manager, ORDERS, ID)
     # It can be deleted, to be copied again from the leader.
     asyncio.run(manager.delete([ORDERS]))
-    assert manager.get_or_create(ORDERS, ID).log_end_offset == 0
+    assert get_or_create(manager, ORDERS, ID).log_end_offset == 0
 
 
 async def test_a_log_that_is_lost_after_a_clean_end_counts_as_an_unclean_one() -> None:
     storage = formatted_storage()
     manager = started(simulated_disk(storage))
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 2)
     await manager.close(broker_epoch=77, high_watermarks={})
     disk = FailingDisk(simulated_disk(storage))
@@ -186,17 +191,17 @@ def test_directories_must_exist_and_be_formatted() -> None:
 async def test_a_name_is_free_again_after_deletion() -> None:
     storage = formatted_storage()
     manager = started(simulated_disk(storage))
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 20)
     await manager.checkpoint_recovery_points()
     await manager.checkpoint_high_watermarks({ORDERS: 20})
     with pytest.raises(InconsistentTopicId):
-        manager.get_or_create(ORDERS, OTHER_ID)
+        get_or_create(manager, ORDERS, OTHER_ID)
     await manager.delete([ORDERS, TopicPartition("unknown", 0)])
     [left] = [name for name in simulated_disk(storage).list_dir("/data") if "orders" in name]
     assert re.fullmatch(r"orders-0\.[0-9a-f]{32}-delete", left), "Kafka's name for it"
     assert (manager.get(ORDERS), manager.high_watermark(ORDERS)) == (None, 0)
-    log = manager.get_or_create(ORDERS, OTHER_ID)
+    log = get_or_create(manager, ORDERS, OTHER_ID)
     assert (log.log_end_offset, log.topic_id) == (0, OTHER_ID)
     append(manager, ORDERS, 1)
     storage.lose_power()
@@ -211,7 +216,7 @@ async def test_an_interrupted_deletion_is_finished_after_the_next_start() -> Non
     storage = formatted_storage()
     disk = FailingDisk(simulated_disk(storage))
     manager = started(disk)
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 3)
     await manager.checkpoint_recovery_points()
     await manager.delete([ORDERS])
@@ -230,7 +235,7 @@ async def test_a_failed_removal_is_tried_again() -> None:
     disk = FailingDisk(simulated_disk(formatted_storage()))
     manager = manager_on(disk)
     manager.start(cluster_id=CLUSTER, node_id=1)
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     await manager.delete([ORDERS])
     disk.fail = lambda operation, path: errno.EIO if operation == "remove_tree" else None
     with pytest.raises(LogStorageError, match="removing"):
@@ -245,7 +250,7 @@ async def test_checkpoint_files_are_kafkas() -> None:
     disk = simulated_disk(storage)
     manager = started(disk)
     for partition in (ORDERS, DASHED):
-        manager.get_or_create(partition, ID)
+        get_or_create(manager, partition, ID)
         append(manager, partition, 12)
     manager.logs[ORDERS].delete_segments_before(5)
     await manager.checkpoint_recovery_points()
@@ -265,7 +270,7 @@ async def test_checkpoint_files_are_kafkas() -> None:
 async def test_nothing_is_written_when_nothing_changed() -> None:
     disk = FailingDisk(simulated_disk(formatted_storage()))
     manager = started(disk)
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 2)
     await manager.checkpoint_recovery_points()
     await manager.checkpoint_high_watermarks({ORDERS: 2})
@@ -280,7 +285,7 @@ async def test_a_recovery_point_is_never_written_before_its_data_is_durable() ->
     storage = formatted_storage()
     disk = FailingDisk(simulated_disk(storage))
     manager = started(disk)
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 20)
     disk.fail = lambda operation, path: errno.EIO if operation == "sync" and path.endswith(".log") else None
     with pytest.raises(Halted, match="fsync of the log"):
@@ -293,7 +298,7 @@ async def test_a_recovery_point_is_never_written_before_its_data_is_durable() ->
 async def test_a_full_disk_at_a_checkpoint_is_survived() -> None:
     disk = FailingDisk(simulated_disk(formatted_storage()))
     manager = started(disk)
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     disk.fail = lambda operation, path: (
         errno.ENOSPC if operation == "append" and "checkpoint" in path else None
     )
@@ -308,7 +313,7 @@ async def test_no_clean_shutdown_marker_when_closing_failed() -> None:
     storage = formatted_storage()
     disk = FailingDisk(simulated_disk(storage))
     manager = started(disk)
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 2)
     disk.fail = lambda operation, path: errno.EIO if operation == "sync" else None
     with pytest.raises(Halted):
@@ -322,7 +327,7 @@ async def test_retention_walks_over_the_logs_in_steps() -> None:
     manager = started(disk, config)
     partitions = [TopicPartition("t", number) for number in range(5)]
     for partition in partitions:
-        manager.get_or_create(partition, ID, config)
+        get_or_create(manager, partition, ID, config)
         append(manager, partition, 30)
     manager.logs[partitions[0]].append_as_leader(batch_of(b"x", producer=(7, 0, 0)), leader_epoch=0)
     ends = {partition: log.log_end_offset for partition, log in manager.logs.items()}
@@ -338,12 +343,12 @@ async def test_retention_walks_over_the_logs_in_steps() -> None:
 async def test_configuration_of_the_topic_counts_once_it_is_known() -> None:
     storage = formatted_storage()
     manager = started(simulated_disk(storage))
-    manager.get_or_create(ORDERS, ID)
+    get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 3)
     manager = started(restarted_disk(storage))
     assert manager.logs[ORDERS].config == SMALL
     other = SMALL.with_overrides({"segment.bytes": "100"})
-    assert manager.get_or_create(ORDERS, ID, other).config == other
+    assert get_or_create(manager, ORDERS, ID, other).config == other
     append(manager, ORDERS, 3)
     assert len(manager.logs[ORDERS].segment_base_offsets) == 4
     assert len(read_records(manager.logs[ORDERS])) == 6
@@ -363,15 +368,16 @@ async def test_files_that_are_open_at_a_time_are_bounded(tmp_path: object) -> No
         max_open_files=3,
     )
     manager.start(cluster_id=CLUSTER, node_id=1)
+    storage = manager._directories.all[0].storage
     partitions = [TopicPartition("t", number) for number in range(10)]
     for turn in range(3):
         for partition in partitions:
-            manager.get_or_create(partition, ID).append_as_leader(batch_of(b"%d" % turn), leader_epoch=0)
-            assert manager._storage.open_files <= 3
+            get_or_create(manager, partition, ID).append_as_leader(batch_of(b"%d" % turn), leader_epoch=0)
+            assert storage.open_files <= 3
     for partition in partitions:
         assert [record.value for record in read_records(manager.logs[partition])] == [b"0", b"1", b"2"]
     await manager.close(broker_epoch=1, high_watermarks={})
-    assert manager._storage.open_files == 0
+    assert storage.open_files == 0
 
 
 async def test_several_directories_share_the_logs() -> None:
@@ -382,7 +388,7 @@ async def test_several_directories_share_the_logs() -> None:
     manager = manager_on(disk, directories=("/data", "/more"))
     manager.start(cluster_id=CLUSTER, node_id=1)
     for number in range(4):
-        manager.get_or_create(TopicPartition("t", number), ID)
+        get_or_create(manager, TopicPartition("t", number), ID)
     assert [log.directory for log in manager.logs.values()] == [
         "/data/t-0",
         "/more/t-1",
@@ -438,7 +444,7 @@ def test_meta_properties() -> None:
     ],
 )
 def test_damaged_offset_checkpoints_are_refused(content: bytes) -> None:
-    with pytest.raises(DataDirectoryError, match=r"^/data/file "):
+    with pytest.raises(CheckpointDamaged, match=r"^/data/file "):
         decode_offset_checkpoint(content, "/data/file")
 
 

@@ -13,6 +13,8 @@ from partitions.log.record_checks import RECORD_ERRORS_MAX
 from partitions.records.batch import HEADER_BYTES, decode_records, iter_batches, parse_header, verify_crc
 from partitions.records.builder import RecordTuple, build_batch
 from partitions.records.compression import Codec, compress
+from partitions.records.control import ControlType
+from partitions.records.markers import build_marker
 from tests.support.forged_batches import with_body, with_fields
 from tests.support.logs import memory_disk, open_log
 
@@ -72,7 +74,7 @@ def test_a_coordinator_needs_keys_too_and_the_journal_does_not() -> None:
     log = log_with(COMPACTED)
     with pytest.raises(InvalidRecords):
         log.append_as_leader(build_batch(keyed(None)), leader_epoch=0, origin="coordinator")
-    marker = build_batch(keyed(b"\0\0\0\1"), is_control=True, producer_id=1, producer_epoch=0)
+    marker = build_marker(1, 0, ControlType.COMMIT, coordinator_epoch=0, timestamp=NOW_MS)
     log.append_as_leader(marker, leader_epoch=0, origin="coordinator")
     log.append_as_leader(build_batch(keyed(None)), leader_epoch=0, origin="raft")
     assert log.log_end_offset == 2

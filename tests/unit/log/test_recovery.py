@@ -8,7 +8,19 @@ from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.log.errors import InconsistentTopicId, LogCorruptError
 from partitions.log.log import PartitionLog
 from partitions.log.partition_files import TRUNCATION_CHECKPOINT, encode_partition_metadata
-from tests.support.logs import FOLDER, FailingDisk, batch_of, memory_disk, open_log, read_records
+from partitions.log.storage import LogStorage
+from tests.support.logs import (
+    FOLDER,
+    PARTITION,
+    SMALL,
+    FailingDisk,
+    batch_of,
+    halt,
+    lead,
+    memory_disk,
+    open_log,
+    read_records,
+)
 
 
 def filled(log: PartitionLog, batches: int = 30, *, leader_epoch: int = 1) -> None:
@@ -204,9 +216,51 @@ def test_epochs_are_rebuilt_when_the_checkpoint_says_something_else() -> None:
     file.truncate(0)
     file.append([b"0\n3\n1 0\n3 9\n9 900\n"])
     assert open_log(disk).epochs == log.epochs
-    file.append([b"torn"])
-    with pytest.raises(LogCorruptError, match="announces 3 entries"):
-        open_log(disk)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", [None, b"", b"0\n3\n1 0\n2 3\n", b"0\n1\n5 7\ntorn"])
+def test_epochs_are_rebuilt_when_the_checkpoint_is_gone_or_damaged(clean: bool, damage: bytes | None) -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    for epoch, count in ((1, 3), (2, 4), (5, 20)):
+        filled(log, count, leader_epoch=epoch)
+    assert len(log.segment_base_offsets) == 3
+    log.close()
+    path = f"{FOLDER}/{CHECKPOINT_FILE_NAME}"
+    disk.remove(path)
+    if damage is not None:
+        disk.open(path, create=True).append([damage])
+    again = open_log(disk, clean=clean, recovery_point=log.log_end_offset)
+    assert again.epochs == log.epochs
+    assert again.recovery.is_notable
+    assert again.recovery.epochs_rebuilt.startswith(
+        f"{path} is {'not there' if damage is None else 'damaged'}"
+    )
+    again.sync()
+    last = open_log(disk, clean=True)
+    assert last.epochs == log.epochs
+    assert last.recovery.epochs_rebuilt is None, "it was written again"
+
+
+def test_a_log_that_was_never_flushed_need_not_have_an_epoch_checkpoint() -> None:
+    disk = memory_disk()
+    filled(open_log(disk), 3, leader_epoch=4)
+    again = open_log(disk)
+    assert again.epochs.entries == ((4, 0),)
+    assert again.recovery.epochs_rebuilt is None
+
+
+def test_in_a_hole_between_two_epochs_the_later_one_begins_where_the_hole_does() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    log.append_as_follower(batch_of(b"a", b"b", base_offset=0, leader_epoch=3))
+    log.append_as_follower(batch_of(b"c", base_offset=9, leader_epoch=5))
+    log.close()
+    disk.remove(f"{FOLDER}/{CHECKPOINT_FILE_NAME}")
+    again = open_log(disk, clean=True)
+    assert again.epochs.entries == ((3, 0), (5, 2))
+    assert again.end_offset_for_epoch(3) == (3, 2)
 
 
 def test_the_start_of_an_epoch_is_durable_before_any_append() -> None:
@@ -215,15 +269,15 @@ def test_the_start_of_an_epoch_is_durable_before_any_append() -> None:
     filled(log, 1)
     log.sync()
     disk.calls.clear()
-    log.assign_epoch_start(6)
-    temporary = f"{FOLDER}/{CHECKPOINT_FILE_NAME}.tmp"
+    lead(log, 6)
+    temporary = f"{FOLDER}/{CHECKPOINT_FILE_NAME}.next.tmp"
     assert [call for call in disk.calls if call[0] in ("sync", "rename", "sync_dir")] == [
         ("sync", temporary),
         ("rename", temporary),
         ("sync_dir", FOLDER),
     ]
     disk.calls.clear()
-    log.assign_epoch_start(6)
+    lead(log, 6)
     assert disk.calls == []
 
 
@@ -316,3 +370,26 @@ def test_damaged_partition_metadata_is_named() -> None:
     overwrite(disk, "partition.metadata", 0, b"garbage")
     with pytest.raises(LogCorruptError, match=r"partition\.metadata"):
         open_log(disk)
+
+
+def test_a_log_that_cannot_be_opened_leaves_no_file_open() -> None:
+    """Its folder is set aside, and another one gets its name: an open file would be the old one's."""
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log, 3)
+    log.sync()
+    log.abandon()
+    overwrite(disk, "00000000000000000000.log", 100, b"\xff")
+    storage = LogStorage(disk, halt)
+    with pytest.raises(LogCorruptError):
+        PartitionLog.open(
+            disk,
+            FOLDER,
+            PARTITION,
+            SMALL,
+            now_ms=lambda: 0,
+            halt=halt,
+            recovery_point=6,
+            storage=storage,
+        )
+    assert storage.open_files == 0

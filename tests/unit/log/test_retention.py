@@ -26,6 +26,7 @@ from tests.support.logs import (
     Halted,
     InlineExecutor,
     batch_of,
+    get_or_create,
     halt,
     memory_disk,
     new_storage,
@@ -83,7 +84,7 @@ class Node:
             rng=random.Random(1),
         )
         self.manager.start(cluster_id=CLUSTER, node_id=1)
-        self.log = self.manager.get_or_create(ORDERS, ID, config)
+        self.log = get_or_create(self.manager, ORDERS, ID, config)
 
     def fill(self, batches: int = 60) -> PartitionLog:
         for number in range(batches):

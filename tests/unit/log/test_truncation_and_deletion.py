@@ -13,6 +13,7 @@ from tests.support.logs import (
     SMALL,
     FailingDisk,
     batch_of,
+    lead,
     memory_disk,
     open_log,
     read_records,
@@ -54,7 +55,7 @@ def _reopened_cleanly(log: PartitionLog, disk: object) -> PartitionLog:
 def test_truncating_to_the_end_still_drops_an_epoch_without_records() -> None:
     log = open_log(memory_disk())
     filled(log, 2, leader_epoch=1)
-    log.assign_epoch_start(3)
+    lead(log, 3)
     assert log.end_offset_for_epoch(3) == (3, 4)
     log.truncate_to(4)
     assert log.epochs.entries == ((1, 0),)

@@ -71,15 +71,40 @@ def test_every_field_of_a_partition_can_change() -> None:
                 adding_replicas=(3,),
                 elr=(1, 2),
                 last_known_elr=(1,),
+                offline_replicas=(2, 3),
             )
         ],
     )
     partition = image.partition(A, 0)
-    assert partition == PartitionImage((1, 2, 3), (), -1, 1, 1, r.RECOVERED, (1,), (3,), (1, 2), (1,))
+    assert partition == PartitionImage((1, 2, 3), (), -1, 1, 1, r.RECOVERED, (1,), (3,), (1, 2), (1,), (2, 3))
     assert partition.is_reassigning
     assert MetadataImage.decode(image.encode()) == image
-    again = applied(image, [r.PartitionChange(A, 0, isr=(3,), leader=3, elr=(), last_known_elr=())])
-    assert again.partition(A, 0) == PartitionImage((1, 2, 3), (3,), 3, 2, 2, r.RECOVERED, (1,), (3,))
+    change = r.PartitionChange(A, 0, isr=(3,), leader=3, elr=(), last_known_elr=(), offline_replicas=(2,))
+    again = applied(image, [change])
+    assert again.partition(A, 0) == PartitionImage(
+        (1, 2, 3), (3,), 3, 2, 2, r.RECOVERED, (1,), (3,), offline_replicas=(2,)
+    )
+    kept = applied(again, [r.PartitionChange(A, 0, leader=3)])
+    assert kept.topics[A].partitions[0].offline_replicas == (2,)
+
+
+def test_a_partition_can_be_created_with_offline_replicas() -> None:
+    image = applied(BASE, [r.Partition(A, 2, (1, 2), (2,), 2, offline_replicas=(1,))])
+    assert image.partition(A, 2) == PartitionImage((1, 2), (2,), 2, 0, 0, offline_replicas=(1,))
+    assert MetadataImage.decode(image.encode()) == image
+
+
+def test_the_last_in_the_isr_may_be_offline_while_nobody_leads() -> None:
+    """Without an ELR it is remembered there."""
+    image = applied(BASE, [r.PartitionChange(A, 0, isr=(1,), leader=-1, offline_replicas=(1, 2))])
+    assert MetadataImage.decode(image.encode()) == image
+
+
+def test_the_mark_of_an_offline_replica_costs_a_byte_where_there_is_none() -> None:
+    """A hundred thousand partitions have none."""
+    more = applied(BASE, [r.Partition(A, 2, (1, 2), (1, 2), 1)], offset=10)
+    assert len(more.encode()) - len(BASE.encode()) == 16
+    assert more.topics[A].partitions[2].offline_replicas is BASE.topics[A].partitions[0].offline_replicas
 
 
 def test_the_isr_is_the_same_object_as_equal_replicas() -> None:
@@ -126,6 +151,22 @@ def test_an_image_of_version_0_is_read_with_defaults() -> None:
     assert image.partition(A, 0) == PartitionImage((1, 2), (1, 2), 1, 3, 4)
     assert image.brokers[1].features == ()
     assert (image.features, image.voters) == ({}, {})
+    assert image.config("topic", "orders") == {"retention.ms": "5"}
+
+
+def test_an_image_of_version_1_is_read_without_offline_replicas() -> None:
+    old = [
+        1, 10, 1, 5,
+        [[1, 10, b"i" * 16, [["A", "h", 1, "P"]], None, [], False, False, [["x", 1, 2]]]],
+        [[A, "orders", [[[1, 2], [], -1, 3, 4, 0, [1], [2], [2], [1]]]]],
+        [["topic", "orders", [["retention.ms", "5"]]]],
+        [["x", 1]], [[7, B]],
+    ]  # fmt: skip
+    image = MetadataImage.decode(msgpack.packb(old))
+    assert (image.offset, image.epoch, image.next_producer_id) == (10, 1, 5)
+    assert image.partition(A, 0) == PartitionImage((1, 2), (), -1, 3, 4, 0, (1,), (2,), (2,), (1,), ())
+    assert image.brokers[1].features == (("x", 1, 2),)
+    assert (image.features, image.voters) == ({"x": 1}, {7: B})
     assert image.config("topic", "orders") == {"retention.ms": "5"}
 
 
@@ -185,6 +226,11 @@ def test_a_removed_topic_takes_its_configs_with_it() -> None:
         (r.PartitionChange(A, 0, replicas=()), errors.InvalidPartitionStateError),
         (r.PartitionChange(A, 0, adding_replicas=(3,)), errors.InvalidPartitionStateError),
         (r.PartitionChange(A, 0, removing_replicas=(2, 2)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, offline_replicas=(2,)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, isr=(1,), offline_replicas=(1,)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, leader=-1, offline_replicas=(2,)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, isr=(1,), offline_replicas=(3,)), errors.InvalidPartitionStateError),
+        (r.PartitionChange(A, 0, isr=(1,), offline_replicas=(2, 2)), errors.InvalidPartitionStateError),
         (r.BrokerChange(3, 10, True), errors.UnknownBrokerError),
         (r.BrokerChange(1, 9, True), errors.StaleBrokerEpochError),
         (r.UnregisterBroker(1, 11), errors.StaleBrokerEpochError),
@@ -266,9 +312,21 @@ def test_an_image_survives_its_encoding() -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ([2, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 1"),
+        ([3, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 2"),
+        ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 2"),
         ([0, 0, 0, 0, [], []], "an image of version 0 is an array of 7"),
-        ([1, 0, 0, 0, [], [], []], "an image is an array of 9"),
+        ([1, 0, 0, 0, [], [], []], "an image of version 1 is an array of 9"),
+        ([2, 0, 0, 0, [], [], []], "an image is an array of 9"),
+        ([2, 0, 0, 0, [], [[A, "x", [[[1], [1], 1, 0, 0, 0, [], [], [], []]]]], [], [], []], "array of 11"),
+        (
+            [1, 0, 0, 0, [], [[A, "x", [[[1], [1], 1, 0, 0, 0, [], [], [], [], []]]]], [], [], []],
+            "array of 10",
+        ),
+        ([0, 0, 0, 0, [], [[A, "x", [[[1], [1], 1, 0, 0, 0, []]]]], []], "array of 6"),
+        (
+            [2, 0, 0, 0, [], [[A, "x", [[[1, 2], [1, 2], 1, 0, 0, 0, [], [], [], [], [2]]]]], [], [], []],
+            "offline replicas",
+        ),
         ([1, 0, 0, 0, [], [], [], [["x", 0]], []], "an integer from 1 to 32767"),
         ([1, 0, 0, 0, [], [], [], [["x", 1], ["x", 1]], []], "listed twice"),
         ([1, 0, 0, 0, [], [], [], [], [[1, A], [1, B]]], "listed twice"),

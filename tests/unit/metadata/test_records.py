@@ -6,6 +6,7 @@ import msgpack
 import pytest
 
 from quorum.errors import MalformedRecordError
+from quorum.metadata import record_codec as codec
 from quorum.metadata import records as r
 
 TOPIC_ID = bytes(range(16))
@@ -21,8 +22,9 @@ ONE_OF_EACH = [
     r.Partition(TOPIC_ID, 0, (1, 2), (1,), 1),
     r.PartitionChange(TOPIC_ID, 0, isr=(2, 1)),
     r.PartitionChange(TOPIC_ID, 0, leader=-1, leader_recovery_state=r.RECOVERING),
-    r.Partition(TOPIC_ID, 1, (1, 2, 3), (), -1, 4, 5, r.RECOVERED, (1,), (3,), (2,), (1,)),
-    r.PartitionChange(TOPIC_ID, 0, None, None, None, (1, 2, 3), (1,), (3,), (2,), ()),
+    r.Partition(TOPIC_ID, 1, (1, 2, 3), (), -1, 4, 5, r.RECOVERED, (1,), (3,), (2,), (1,), (3, 1)),
+    r.PartitionChange(TOPIC_ID, 0, None, None, None, (1, 2, 3), (1,), (3,), (2,), (), (2,)),
+    r.PartitionChange(TOPIC_ID, 0, offline_replicas=()),
     r.RemoveTopic(TOPIC_ID),
     r.Config(r.TOPIC_RESOURCE, "orders", "retention.ms", "1"),
     r.Config(r.TOPIC_RESOURCE, "orders", "retention.ms", None),
@@ -34,21 +36,25 @@ ONE_OF_EACH = [
 
 
 def test_what_is_written_is_read() -> None:
-    data = r.encode_records(ONE_OF_EACH)
-    assert r.decode_records(data) == ONE_OF_EACH
-    assert r.encode_records(r.decode_records(data)) == data
+    data = codec.encode_records(ONE_OF_EACH)
+    assert codec.decode_records(data) == ONE_OF_EACH
+    assert codec.encode_records(codec.decode_records(data)) == data
     assert {type(record) for record in ONE_OF_EACH} == set(r.Record.__args__)
 
 
 def test_the_format_is_pinned() -> None:
     """Logs of earlier versions must stay readable: kinds, versions and the order of fields do not move."""
-    assert [msgpack.unpackb(r.encode_record(record))[:2] for record in ONE_OF_EACH] == [
-        [1, 1], [1, 1], [1, 1], [2, 0], [3, 0], [3, 0], [4, 0], [5, 1], [6, 1], [6, 1], [5, 1], [6, 1],
-        [7, 0], [8, 0], [8, 0], [9, 0], [10, 0], [11, 0], [12, 0],
+    assert [msgpack.unpackb(codec.encode_record(record))[:2] for record in ONE_OF_EACH] == [
+        [1, 1], [1, 1], [1, 1], [2, 0], [3, 0], [3, 0], [4, 0], [5, 2], [6, 2], [6, 2], [5, 2], [6, 2],
+        [6, 2], [7, 0], [8, 0], [8, 0], [9, 0], [10, 0], [11, 0], [12, 0],
     ]  # fmt: skip
     assert (
-        r.encode_record(ONE_OF_EACH[7]).hex()
-        == "9e0501c410" + TOPIC_ID.hex() + "00" + "920102" + "9101" + "01000000" + "90909090"
+        codec.encode_record(ONE_OF_EACH[7]).hex()
+        == "9f0502c410" + TOPIC_ID.hex() + "00" + "920102" + "9101" + "01000000" + "9090909090"
+    )
+    assert (
+        codec.encode_record(r.PartitionChange(TOPIC_ID, 0, offline_replicas=(2,))).hex()
+        == "9d0602c410" + TOPIC_ID.hex() + "00" + "c0" * 8 + "9102"
     )
 
 
@@ -58,10 +64,23 @@ def test_records_of_version_0_are_read_with_defaults() -> None:
         [5, 0, TOPIC_ID, 0, [1, 2], [1], 1, 3, 4, 1],
         [6, 0, TOPIC_ID, 0, [2, 1], None, 0],
     ]
-    assert r.decode_records(msgpack.packb(old)) == [
+    assert codec.decode_records(msgpack.packb(old)) == [
         r.RegisterBroker(1, b"i" * 16, (LISTENER,), "a", (b"d" * 16,), fenced=False),
         r.Partition(TOPIC_ID, 0, (1, 2), (1,), 1, 3, 4, r.RECOVERING),
         r.PartitionChange(TOPIC_ID, 0, isr=(2, 1), leader_recovery_state=r.RECOVERED),
+    ]
+
+
+def test_records_of_version_1_know_of_no_offline_replicas() -> None:
+    old = [
+        [5, 1, TOPIC_ID, 0, [1, 2], [1], 1, 3, 4, 1, [2], [1], [2], [1]],
+        [6, 1, TOPIC_ID, 0, [2, 1], None, 0, [1, 2], [1], [2], [1], [2]],
+    ]
+    assert codec.decode_records(msgpack.packb(old)) == [
+        r.Partition(TOPIC_ID, 0, (1, 2), (1,), 1, 3, 4, r.RECOVERING, (2,), (1,), (2,), (1,), ()),
+        r.PartitionChange(
+            TOPIC_ID, 0, (2, 1), None, r.RECOVERED, (1, 2), (1,), (2,), (1,), (2,), offline_replicas=None
+        ),
     ]
 
 
@@ -70,7 +89,7 @@ def test_records_of_version_0_are_read_with_defaults() -> None:
     [
         ([[99, 0]], "record 0 is of kind 99 version 0, which this node does not know"),
         ([[10, 0], [7, 1, TOPIC_ID]], "record 1 is of kind 7 version 1"),
-        ([[5, 2, TOPIC_ID]], "record 0 is of kind 5 version 2"),
+        ([[5, 3, TOPIC_ID]], "record 0 is of kind 5 version 3"),
         ([[7, 0, TOPIC_ID, 1]], r"record 0 \(RemoveTopic\) has 2 fields instead of 1"),
         ([[7, 0]], r"record 0 \(RemoveTopic\) has 0 fields instead of 1"),
         ([[7, 0, b"short"]], "field topic_id: 16 bytes are needed"),
@@ -97,6 +116,15 @@ def test_records_of_version_0_are_read_with_defaults() -> None:
         ),
         ([[5, 1, TOPIC_ID, 0, [1], [1], 1, 0, 0, 0, [], [], [2, 2], []]], "field elr: broker ids may not"),
         ([[6, 1, TOPIC_ID, 0, None, None, None]], r"\(PartitionChange\) has 5 fields instead of 10"),
+        (
+            [[5, 2, TOPIC_ID, 0, [1], [1], 1, 0, 0, 0, [], [], [], []]],
+            r"\(Partition\) has 12 fields instead of 13",
+        ),
+        (
+            [[5, 2, TOPIC_ID, 0, [1], [1], 1, 0, 0, 0, [], [], [], [], None]],
+            "field offline_replicas: an array",
+        ),
+        ([[6, 2, TOPIC_ID, 0, *[None] * 8, [1, 1]]], "field offline_replicas: broker ids may not repeat"),
         ([[11, 0, "x", 2**15]], "field level: an integer from 0 to 32767"),
         ([[12, 0, 1, b"short"]], "field directory_id: 16 bytes"),
         ([7], "record 0 is not an array"),
@@ -107,7 +135,7 @@ def test_records_of_version_0_are_read_with_defaults() -> None:
 )
 def test_anything_else_is_refused_with_a_sentence(value: object, sentence: str) -> None:
     with pytest.raises(MalformedRecordError, match=sentence):
-        r.decode_records(msgpack.packb(value))
+        codec.decode_records(msgpack.packb(value))
 
 
 @pytest.mark.parametrize(
@@ -118,23 +146,23 @@ def test_anything_else_is_refused_with_a_sentence(value: object, sentence: str) 
         b"\xdd\xff\xff\xff\xff",
         b"\x91" * 2000,
         b"\xdd\x00\x00\xff\xff" * 500,
-        r.encode_records(ONE_OF_EACH)[:-1],
-        r.encode_records(ONE_OF_EACH) + b"\x00",
+        codec.encode_records(ONE_OF_EACH)[:-1],
+        codec.encode_records(ONE_OF_EACH) + b"\x00",
         msgpack.packb([msgpack.ExtType(5, b"x")]),
         b"\x81\x90\x01",
     ],
 )
 def test_damaged_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedRecordError):
-        r.decode_records(data)
+        codec.decode_records(data)
 
 
 def test_values_from_outside_can_be_checked_before_they_are_written() -> None:
-    r.validate(ONE_OF_EACH[0])
+    codec.validate(ONE_OF_EACH[0])
     with pytest.raises(MalformedRecordError, match="field rack"):
-        r.validate(r.RegisterBroker(1, b"i" * 16, (), "x" * 256, ()))
+        codec.validate(r.RegisterBroker(1, b"i" * 16, (), "x" * 256, ()))
 
 
 def test_a_list_is_bounded() -> None:
     with pytest.raises(ValueError, match="more than"):
-        r.encode_records([r.NoOp()] * (r.MAX_RECORDS + 1))
+        codec.encode_records([r.NoOp()] * (codec.MAX_RECORDS + 1))

@@ -15,7 +15,7 @@ from partitions.log.log import PartitionLog
 from partitions.partition import FollowerFetch, LeaderState, Partition, ReplicaContext, ReplicaLog
 from partitions.records.builder import build_batch
 from tests.support.fetch_world import Listened
-from tests.support.logs import PARTITION, SMALL, halt, memory_disk
+from tests.support.logs import PARTITION, SMALL, halt, lead, memory_disk
 
 TOPIC_ID = bytes(15) + b"\x09"
 
@@ -74,6 +74,14 @@ def content(partition: Partition) -> bytes:
     return b"".join(part.read() for part in answer.slices)
 
 
+def apply(partition: Partition, state: LeaderState) -> None:
+    """Applies a state; a leader has the start of its epoch written."""
+    partition.apply_state(state, 0)
+    if partition.awaits_epoch_start:
+        lead(partition.log, state.leader_epoch)  # type: ignore[arg-type]
+        partition.on_epoch_start_durable(state.leader_epoch)
+
+
 def batch(*values: str) -> bytes:
     return build_batch([(1000, None, value.encode(), ()) for value in values])
 
@@ -82,7 +90,7 @@ def batch(*values: str) -> bytes:
 def pair() -> tuple[Partition, Partition]:
     first, second = replica(1), replica(2)
     for partition in (first, second):
-        partition.apply_state(LeaderState(1, 0, 0, (1, 2), (1, 2)), 0)
+        apply(partition, LeaderState(1, 0, 0, (1, 2), (1, 2)))
     return first, second
 
 
@@ -103,9 +111,9 @@ def test_logs_that_parted_agree_again(pair: tuple[Partition, Partition]) -> None
     first.append_records(batch("lost", "lost too"), acks=1, now_ms=0)
 
     elected = LeaderState(2, 1, 1, (1, 2), (1, 2))
-    second.apply_state(elected, 0)
+    apply(second, elected)
     second.append_records(batch("won"), acks=1, now_ms=0)
-    first.apply_state(elected, 0)
+    apply(first, elected)
     listened = copy(second, first, 1)
 
     assert listened.truncated == [((PARTITION.topic, PARTITION.partition), 3, 1)]
@@ -120,11 +128,11 @@ def test_an_epoch_in_which_nothing_was_written_does_not_keep_the_logs_apart(
     first, second = pair
     first.append_records(batch("common"), acks=-1, now_ms=0)
     copy(first, second, 2)
-    second.apply_state(LeaderState(2, 1, 1, (1, 2), (1, 2)), 0)
+    apply(second, LeaderState(2, 1, 1, (1, 2), (1, 2)))
     assert second.epochs.latest_epoch == 1
     back = LeaderState(1, 2, 2, (1, 2), (1, 2))
     for partition in pair:
-        partition.apply_state(back, 0)
+        apply(partition, back)
     first.append_records(batch("next"), acks=-1, now_ms=0)
     listened = copy(first, second, 2)
     assert listened.truncated == []

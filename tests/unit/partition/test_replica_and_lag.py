@@ -162,6 +162,25 @@ def test_the_high_watermark_stops_waiting_for_a_follower_that_no_longer_catches_
     assert leader.high_watermark == 2
 
 
+def test_nobody_waits_for_a_follower_that_is_offline() -> None:
+    """Its broker lives and had copied everything just now, but it cannot serve its log any more."""
+    world = World(brokers=(1, 2))
+    leader = world.partition(1)
+    world.fetch(2)
+    leader.append_records(b"a", acks=-1, now_ms=0)
+    leader.apply_state(LeaderState(1, 0, 1, (1, 2), (1,)), 0)
+    assert leader.high_watermark == 0, "it is caught up and about to join"
+    leader.apply_state(LeaderState(1, 0, 2, (1, 2), (1,), offline_replicas=(2,)), 0)
+    assert (leader.high_watermark, leader.isr) == (1, (1,))
+    assert (leader.delete_records(None), leader.low_watermark) == (1, 1)
+    world.fetch(2)
+    world.fetch(2)
+    assert leader.pending_proposal is None, "the controller would refuse it"
+    leader.apply_state(LeaderState(1, 0, 3, (1, 2), (1,)), 0)
+    leader.reconsider(0)
+    assert leader.maximal_isr == (1, 2)
+
+
 def test_who_is_reconsidered_may_join_without_another_fetch() -> None:
     world = World(isr=(1, 2))
     world.fence(3)

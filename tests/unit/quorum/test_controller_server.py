@@ -3,152 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from kraft.chaos.world.environment import simulated_environment
-from kraft.chaos.world.host import Host, Process
-from kraft.chaos.world.simulation import Simulation
-from partitions.log.config import LogConfig
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
-from quorum.controller.decision import ControllerConfig
-from quorum.controller.topic_configs import LogTopicConfigs
-from quorum.controller_server import ControllerServer
-from quorum.controller_server_config import ControllerServerConfig
-from quorum.metadata.features import supported_ranges
-from quorum.metadata.records import Listener
-from quorum.raft.config import RaftConfig, RaftTiming
 from quorum.rpc import messages
 from quorum.rpc.admin_messages import DescribeQuorumRequest
-from quorum.rpc.client import ControllerChannel, RpcClient
 from quorum.rpc.envelope import RpcError, RpcUnavailable
-from quorum.rpc.message_codec import decode, encode
-
-CLUSTER_ID = "kraftTestingClusterIdA"
-SECRET = b"secret"
-PORT = 9093
-LISTENER = Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
-Story = Callable[["World"], Coroutine[Any, Any, None]]
-
-
-@dataclass
-class World:
-    """Some voters, and a client on a host of its own that tells the story."""
-
-    simulation: Simulation
-    hosts: dict[int, Host] = field(default_factory=dict)
-    servers: dict[int, ControllerServer] = field(default_factory=dict)
-    rpc: RpcClient | None = None
-    channel: ControllerChannel | None = None
-    ended: bool = False
-
-    @property
-    def voters(self) -> dict[int, str]:
-        return {n: f"{host.address}:{PORT}" for n, host in self.hosts.items()}
-
-    async def run_voter(self, node_id: int, process: Process) -> None:
-        environment = simulated_environment(process)
-        if not environment.disk.exists("/data"):
-            environment.disk.make_dirs("/data")
-            environment.disk.sync_dir("/")
-            write_meta_properties(
-                environment.disk,
-                "/data",
-                MetaProperties(CLUSTER_ID, node_id, f"kraftTestingDirectory{node_id}"),
-            )
-        server = ControllerServer(
-            ControllerServerConfig(
-                raft=RaftConfig(
-                    node_id=node_id,
-                    voters=self.voters,
-                    cluster_id=CLUSTER_ID,
-                    directory="/data",
-                    timing=RaftTiming(
-                        election_min_s=0.25, election_max_s=0.5, heartbeat_s=0.05, leader_fallback_s=0.5
-                    ),
-                ),
-                controller=ControllerConfig(CLUSTER_ID, session_timeout_ms=2_000),
-                host=self.hosts[node_id].address,
-                port=PORT,
-                secret=SECRET,
-            ),
-            lane=environment.raft_lane_factory(),
-            disk=environment.disk,
-            clock=environment.monotonic_s,
-            now_ms=environment.now_ms,
-            rng=environment.rng,
-            halt=environment.halt,
-            topic_configs=LogTopicConfigs(LogConfig()),
-        )
-        self.servers[node_id] = server
-        await server.start()
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            await server.close()
-
-    async def call(self, request: Any, timeout_s: float = 5.0) -> Any:
-        """A call to whoever is active."""
-        assert self.channel is not None
-        method = messages.METHOD_OF[type(request)]
-        body = await self.channel.call(method, encode(request), timeout_s=timeout_s, attempt_timeout_s=1.0)
-        return decode(messages.METHODS[method][1], body)
-
-    async def call_voter(self, node_id: int, request: Any, timeout_s: float = 5.0) -> Any:
-        assert self.rpc is not None
-        method = messages.METHOD_OF[type(request)]
-        body = await self.rpc.call(self.voters[node_id], method, encode(request), timeout_s)
-        return decode(messages.METHODS[method][1], body)
-
-    async def active(self) -> int:
-        """The one voter that is the active controller."""
-        async with asyncio.timeout(10):
-            while True:
-                found = [n for n, s in self.servers.items() if self.hosts[n].alive and s.is_active]
-                if len(found) == 1:
-                    return found[0]
-                await asyncio.sleep(0.01)
-
-    async def register(self, broker_id: int = 1) -> int:
-        request = messages.RegisterBrokerRequest(
-            broker_id,
-            bytes([broker_id]) * 16,
-            CLUSTER_ID,
-            (LISTENER,),
-            None,
-            (bytes(15) + b"\1",),
-            features=supported_ranges(),
-        )
-        epoch: int = (await self.call(request)).broker_epoch
-        return epoch
-
-
-def told(story: Story, voters: int = 1) -> Simulation:
-    """Plays a story in virtual time; what fails in it fails here."""
-    with Simulation(5) as simulation:
-        world = World(simulation)
-        for node_id in range(1, voters + 1):
-            world.hosts[node_id] = simulation.add_host(f"voter-{node_id}")
-        for node_id, host in world.hosts.items():
-            host.start(lambda process, n=node_id: world.run_voter(n, process))
-
-        async def client(_: Process) -> None:
-            world.rpc = RpcClient(SECRET)
-            world.channel = ControllerChannel(world.rpc, world.voters, random.Random(1))
-            await story(world)
-            await world.rpc.close()
-            world.ended = True
-
-        simulation.add_host("client").start(client)
-        simulation.run_until_true(lambda: world.ended or bool(simulation.errors), 120.0, 0.1)
-    for error in simulation.errors:
-        raise error.error or AssertionError(error.message)
-    assert world.ended, "the story did not come to its end"
-    return simulation
+from tests.support.quorum_world import QuorumWorld, now, told
 
 
 def fetch(
@@ -157,12 +19,8 @@ def fetch(
     return messages.FetchMetadataRequest(1, epoch, offset, wait_ms, max_bytes)
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 def test_a_registration_is_committed_and_followed() -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         epoch = await world.register()
         response = await world.call(fetch(-1))
         assert response.committed_offset >= epoch
@@ -173,7 +31,7 @@ def test_a_registration_is_committed_and_followed() -> None:
 
 
 def test_a_long_poll_ends_with_a_commit_or_with_its_time() -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         await world.register()
         known = (await world.call(fetch(-1))).committed_offset
         begun_s = now()
@@ -192,7 +50,7 @@ def test_a_long_poll_ends_with_a_commit_or_with_its_time() -> None:
 
 
 def test_history_comes_in_pieces_without_a_gap() -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         for broker_id in range(1, 8):
             await world.register(broker_id)
         first = await world.call(fetch(-1, max_bytes=1))
@@ -209,7 +67,7 @@ def test_history_comes_in_pieces_without_a_gap() -> None:
 
 
 def test_refusals_are_typed() -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         await world.active()
         with pytest.raises(RpcError) as caught:
             await world.call(messages.AllocateProducerIdsRequest(1, 1))
@@ -224,7 +82,7 @@ def test_refusals_are_typed() -> None:
 
 
 def test_only_the_active_one_answers_and_the_others_point_at_it() -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         leader = await world.active()
         await world.register()
         for voter in world.voters:
@@ -238,7 +96,7 @@ def test_only_the_active_one_answers_and_the_others_point_at_it() -> None:
 
 
 def test_sessions_run_out_and_a_new_controller_gives_whole_ones() -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         epoch = await world.register()
 
         async def beat() -> messages.HeartbeatResponse:
@@ -264,7 +122,7 @@ def test_sessions_run_out_and_a_new_controller_gives_whole_ones() -> None:
 def test_the_active_one_describes_the_quorum() -> None:
     """Voters as its Raft lane knows them, and whoever follows the metadata."""
 
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         active = await world.active()
         broker_id = 9
         await world.call(messages.FetchMetadataRequest(broker_id, 0, -1, 500))
@@ -288,8 +146,29 @@ def test_the_active_one_describes_the_quorum() -> None:
     told(story, voters=3)
 
 
+def test_what_a_deposed_controller_had_proposed_is_in_doubt() -> None:
+    """The next leader may commit it; what was refused outright was never proposed."""
+
+    async def story(world: QuorumWorld) -> None:
+        await world.register()
+        leader = await world.active()
+        for other in world.voters:
+            if other != leader:
+                world.kill(other)
+        await asyncio.sleep(0.01)
+        registration = world.registration(2)
+        with pytest.raises(RpcError, match="NOT_CONTROLLER") as proposed:
+            await world.call_voter(leader, registration, 10)
+        assert proposed.value.in_doubt
+        with pytest.raises(RpcError, match="NOT_CONTROLLER") as refused:
+            await world.call_voter(leader, registration, 10)
+        assert not refused.value.in_doubt
+
+    told(story, 3)
+
+
 def test_a_deposed_controller_ends_its_long_polls() -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         await world.register()
         leader = await world.active()
         known = world.servers[leader].image.offset
@@ -297,7 +176,7 @@ def test_a_deposed_controller_ends_its_long_polls() -> None:
         await asyncio.sleep(0.1)
         for other in world.voters:
             if other != leader:
-                world.simulation.call_later(0.0, world.hosts[other].kill)
+                world.kill(other)
         begun_s = now()
         with pytest.raises(RpcError, match="NOT_CONTROLLER"):
             await polling
@@ -309,7 +188,7 @@ def test_a_deposed_controller_ends_its_long_polls() -> None:
 
 
 def test_a_stop_hands_over_first() -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         await world.register()
         leader = await world.active()
         server = world.servers[leader]
@@ -329,7 +208,7 @@ def test_a_stop_hands_over_first() -> None:
 
 @pytest.mark.parametrize("half_decided", [False, True])
 def test_a_defect_costs_the_controller_only_when_it_left_something_half_decided(half_decided: bool) -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         await world.register()
         leader = await world.active()
         server = world.servers[leader]
@@ -361,7 +240,7 @@ def test_a_defect_costs_the_controller_only_when_it_left_something_half_decided(
 
 @pytest.mark.parametrize("where", ["_on_committed", "_tick"])
 def test_a_voter_that_cannot_take_in_what_happened_halts(where: str) -> None:
-    async def story(world: World) -> None:
+    async def story(world: QuorumWorld) -> None:
         await world.register()
         server = world.servers[1]
         target = server._state if where == "_tick" else server

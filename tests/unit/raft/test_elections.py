@@ -47,6 +47,48 @@ def test_one_consent_of_three_starts_the_election_in_the_same_step():
     assert voter.leadership.epoch == 1
 
 
+def test_a_voter_that_is_linked_in_the_midst_of_a_round_is_asked_at_once():
+    voter = ScriptedVoter()
+    voter.advance(1.0)  # the round begins, and nobody is there to hear of it
+    voter.connect(3)
+    question = voter.last_heard(3, "pre_vote")
+    assert question is not None
+    voter.says(3, "response_pre_vote", term=question["term"], round=question["round"], granted=True)
+    assert voter.last_heard(3, "request_vote")["term"] == 1
+
+
+@pytest.mark.parametrize(("its_end", "stands"), [((9, 1), False), ((1, 0), True)], ids=["as good", "worse"])
+def test_of_two_that_ask_each_other_one_stands(its_end, stands):
+    """Voter 1 gives way to a higher id, if that one can win at all."""
+    voter = ScriptedVoter()
+    voter.connect(2)
+    voter.appends(2, 1, (1, 0), 1)
+    voter.step(PeerDisconnected(2, 1))
+    voter.connect(3)
+    voter.advance(1.0)
+    question = voter.last_heard(3, "pre_vote")
+    index, term = its_end
+    voter.says(3, "pre_vote", term=1, round=1, last_log_index=index, last_log_term=term)
+    assert voter.last_heard(3, "response_pre_vote")["granted"] is not stands
+    voter.says(3, "response_pre_vote", term=1, round=question["round"], granted=True)
+    assert ("request_vote" in voter.heard_kinds()) is stands
+
+
+def test_a_voter_that_is_linked_while_nobody_waits_is_not_asked():
+    voter = ScriptedVoter()
+    voter.connect(2)
+    assert voter.heard == []
+    voter.become_leader()
+    voter.connect(3)
+    assert "pre_vote" not in voter.heard_kinds()
+    follower = ScriptedVoter()
+    follower.connect(2)
+    follower.advance(1.0)
+    follower.appends(2, 1, (1, 0), 1)  # the round is over: there is a leader
+    follower.connect(3)
+    assert "pre_vote" not in follower.heard_kinds()
+
+
 def test_a_refused_or_outdated_consent_starts_nothing():
     voter = ScriptedVoter()
     voter.connect(2, 3)
@@ -208,7 +250,9 @@ def test_an_order_to_stand_ends_with_its_term():
     voter.connect(2, 3)
     voter.appends(2, 1, (1, 0), 1)
     order = voter.message(2, "take_leadership", term=1)
-    later = voter.message(3, "append_entries", term=2, commit_index=1, entries=[], prevLogIdx=2, prevLogTerm=1)
+    later = voter.message(
+        3, "append_entries", term=2, commit_index=1, entries=[], prevLogIdx=2, prevLogTerm=1
+    )
     voter.step(order, later)
     assert "request_vote" not in voter.heard_kinds()
 
@@ -217,7 +261,11 @@ def test_an_order_that_finds_nobody_connected_is_not_taken_up_later():
     voter = ScriptedVoter()
     voter.connect(2, 3)
     voter.appends(2, 1, (1, 0), 1)
-    voter.step(voter.message(2, "take_leadership", term=1), PeerDisconnected(2, SESSION), PeerDisconnected(3, SESSION))
+    voter.step(
+        voter.message(2, "take_leadership", term=1),
+        PeerDisconnected(2, SESSION),
+        PeerDisconnected(3, SESSION),
+    )
     assert "request_vote" not in voter.heard_kinds()
     voter.connect(3)
     assert "request_vote" not in voter.heard_kinds()

@@ -4,6 +4,7 @@ import pytest
 
 from quorum.raft.messages import BARRIER, SnapshotChunk
 from quorum.raft.snapshot import Snapshot, SnapshotError, SnapshotStore, decode_snapshot, encode_snapshot
+from quorum.raft.transfer import CHUNKS_IN_FLIGHT
 from tests.support.chain_machine import ChainMachine
 from tests.support.scripted_voter import JOURNAL, ScriptedVoter, formatted_storage, simulated_disk
 
@@ -232,6 +233,61 @@ def test_a_peer_that_is_too_far_behind_is_sent_the_snapshot_and_then_entries():
     assert following[0][0][1] == snapshot.last[1] + 1
 
 
+def far_behind(voter, peer=3):
+    """A leader with a snapshot of many chunks, and the term: a peer has just asked for the log's beginning."""
+    voter.connect(2, 3)
+    term = voter.become_leader()
+    for request_id in range(8):
+        voter.propose(request_id)
+        voter.acknowledges(2, term, voter.driver_end() + 1)
+    voter.acknowledges(peer, term, 2, success=False, reset=True)
+    return term
+
+
+def chunks_to(voter, peer=3):
+    return [m["serialized"] for to, m in voter.heard if to == peer and m.get("serialized") is not None]
+
+
+def answers(voter, term, peer=3):
+    """The peer acknowledges a chunk, and nothing else."""
+    voter.acknowledges(peer, term, 3, success=False)
+
+
+def test_only_a_few_chunks_are_on_their_way_and_the_heart_beats_on():
+    voter = ScriptedVoter(snapshot_every_entries=5, snapshot_chunk_bytes=8)
+    term = far_behind(voter)
+    voter.advance(0.06)
+    sent = chunks_to(voter)
+    assert len(sent) == CHUNKS_IN_FLIGHT
+    for _ in range(3):
+        voter.advance(0.06)
+        assert chunks_to(voter) == []
+        assert [m["serialized"] for to, m in voter.heard if to == 3] == [None]
+        assert voter.last_heard(2, "append_entries") is not None
+    for _ in range(100):
+        if sent[-1].is_last:
+            break
+        answers(voter, term)
+        sent += chunks_to(voter)
+        assert len(voter.heard) <= 2 * CHUNKS_IN_FLIGHT
+    data = b"".join(chunk.data for chunk in sent)
+    assert decode_snapshot(data).last[1] == voter.driver._snapshots.newest.last[1]
+    voter.acknowledges(3, term, sent[-1].last_index + 1)
+    assert voter.leadership.active
+
+
+def test_a_transfer_whose_answers_are_lost_begins_anew():
+    voter = ScriptedVoter(snapshot_every_entries=5, snapshot_chunk_bytes=8)
+    term = far_behind(voter)
+    voter.advance(0.06)
+    for _ in range(200):
+        voter.acknowledges(2, term, voter.driver_end() + 1)  # or the leader would not lead any more
+        voter.advance(0.2)
+        if chunks_to(voter):
+            break
+    assert [chunk.is_first for chunk in chunks_to(voter)] == [True] + [False] * (CHUNKS_IN_FLIGHT - 1)
+
+
 # -- receiving
 
 
@@ -282,6 +338,19 @@ def test_chunks_on_the_way_commit_nothing_and_are_answered():
     answer = voter.last_heard(2, "next_node_idx")
     assert (answer["success"], answer["reset"]) == (False, False)
     assert voter.committed == []
+
+
+def test_every_chunk_is_answered_and_a_refused_one_resets_nothing_twice():
+    voter = follower()
+    data = encode_snapshot(snapshot_of(20))
+    resets = []
+    for start in (0, 50, 150, 200):  # with a hole
+        chunk = SnapshotChunk(data[start : start + 50], start == 0, False, 20, 1, start, len(data))
+        voter.says(2, "append_entries", term=1, commit_index=1, serialized=chunk)
+        answer = voter.last_heard(2, "next_node_idx")
+        assert not answer["success"]
+        resets.append(answer["reset"])
+    assert resets == [False] * 4, "the last chunk is the one that has it begin again"
 
 
 def test_a_snapshot_that_is_no_news_is_refused_but_its_sender_is_still_the_leader():

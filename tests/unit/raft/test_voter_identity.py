@@ -148,11 +148,7 @@ def test_the_acknowledgements_of_a_new_disk_commit_nothing():
     voter.connect(3, session=2, directories={3: NEW})
     voter.propose(2)
     end = voter.driver_end()
-    voter.step(
-        voter.message(
-            3, "next_node_idx", session=2, term=term, next_node_idx=end + 1, success=True, reset=False
-        )
-    )
+    voter.acknowledges(3, term, end + 1, session=2)
     voter.advance(0.1)
     assert voter.driver._node.commit_index() < end
     acknowledge(voter, 2, term)
@@ -164,9 +160,7 @@ def test_a_new_disk_is_sent_the_log_from_its_beginning():
     voter.step(PeerDisconnected(3, SESSION))
     voter.acknowledges(2, term, voter.driver_end() + 1)
     voter.connect(3, session=2, directories={3: NEW})
-    voter.step(
-        voter.message(3, "next_node_idx", session=2, term=term, next_node_idx=2, success=False, reset=True)
-    )
+    voter.acknowledges(3, term, 2, session=2, success=False, reset=True, log_end=1)
     voter.advance(0.1)
     append = voter.last_heard(3, "append_entries")
     assert (append["prevLogIdx"], len(append["entries"])) == (1, voter.driver_end() - 1)
@@ -177,11 +171,7 @@ def caught_up_learner():
     voter, term = leader()
     voter.connect(3, session=2, directories={3: NEW})
     end = voter.driver_end()
-    voter.step(
-        voter.message(
-            3, "next_node_idx", session=2, term=term, next_node_idx=end + 1, success=True, reset=False
-        )
-    )
+    voter.acknowledges(3, term, end + 1, session=2)
     return voter, term
 
 
@@ -193,17 +183,7 @@ def test_a_new_disk_that_has_caught_up_is_to_be_recorded():
 def test_one_that_has_not_is_not_yet():
     voter, term = leader()
     voter.connect(3, session=2, directories={3: NEW})
-    voter.step(
-        voter.message(
-            3,
-            "next_node_idx",
-            session=2,
-            term=term,
-            next_node_idx=voter.driver_end(),
-            success=True,
-            reset=False,
-        )
-    )
+    voter.acknowledges(3, term, voter.driver_end(), session=2)
     assert told(voter, VoterDirectories) is None
 
 
@@ -213,11 +193,7 @@ def test_its_admission_is_committed_without_it_and_then_it_counts():
     end = voter.driver_end()
 
     def acknowledged_by_three(index):
-        voter.step(
-            voter.message(
-                3, "next_node_idx", session=2, term=term, next_node_idx=index + 1, success=True, reset=False
-            )
-        )
+        voter.acknowledges(3, term, index + 1, session=2)
         voter.advance(0.01)
 
     acknowledged_by_three(end)
@@ -322,13 +298,54 @@ def test_a_snapshot_carries_the_directories():
 # -- what is told
 
 
-def test_a_majority_on_new_disks_is_told_to_be_lost():
+def on_its_own_among_new_disks():
+    """A voter that knows everything that was committed once, and finds new disks behind both other numbers:
+    (voter, its question)."""
     voter = follower_of(2, 1, encode_directories(ALL))
     for peer in (2, 3):
         voter.step(PeerDisconnected(peer, SESSION))
     voter.connect(2, 3, session=2, directories={2: NEW, 3: NEW})
-    voter.advance(2.0)
+    assert not told(voter, VoterStanding).is_lost
+    return voter, voter.wait_for_pre_vote()
+
+
+def says_of_its_log(voter, peer, question, *, not_ahead):
+    answer = {"term": question["term"], "round": question["round"], "granted": not_ahead}
+    voter.step(voter.message(peer, "response_pre_vote", session=2, **answer))
+
+
+def test_a_majority_on_new_disks_that_know_nothing_is_told_to_be_lost():
+    voter, question = on_its_own_among_new_disks()
+    says_of_its_log(voter, 2, question, not_ahead=True)
+    assert told(voter, VoterStanding) is None, "3 may have admitted 2"
+    says_of_its_log(voter, 3, question, not_ahead=True)
     assert told(voter, VoterStanding) == VoterStanding(replaced=(2, 3), is_lost=True)
+    voter.advance(1.0)
+    assert told(voter, VoterStanding) is None, "another round changes nothing in it"
+
+
+def test_a_voter_that_was_away_while_the_others_were_replaced_raises_no_alarm():
+    """Their logs are ahead, or they have a leader: it is this one that does not know of their admission yet."""
+    voter, question = on_its_own_among_new_disks()
+    says_of_its_log(voter, 2, question, not_ahead=False)
+    says_of_its_log(voter, 3, question, not_ahead=True)
+    assert told(voter, VoterStanding) is None
+    again = voter.wait_for_pre_vote()
+    says_of_its_log(voter, 2, again, not_ahead=True)
+    assert told(voter, VoterStanding).is_lost
+    voter.step(
+        voter.message(
+            2,
+            "append_entries",
+            session=2,
+            term=2,
+            commit_index=2,
+            entries=((PROPOSAL + encode_directories({2: NEW, 3: NEW}), 3, 2),),
+            prevLogIdx=2,
+            prevLogTerm=1,
+        )
+    )
+    assert not told(voter, VoterStanding).is_lost
 
 
 def test_one_new_disk_is_told_but_loses_nothing():
@@ -342,3 +359,12 @@ def test_a_voter_far_behind_its_leader_is_told():
     far = FAR_BEHIND_ENTRIES + 3
     voter.says(2, "append_entries", term=1, commit_index=far, entries=(), prevLogIdx=2, prevLogTerm=1)
     assert told(voter, VoterStanding).is_far_behind
+
+
+def test_what_another_directory_had_acknowledged_is_not_asked_of_a_new_one():
+    voter, term = leader()
+    acknowledge(voter, 3, term)
+    voter.step(PeerDisconnected(3, SESSION))
+    voter.connect(3, session=2, directories={3: NEW})
+    voter.acknowledges(3, term, 2, success=False, reset=True, log_end=1, session=2)
+    assert voter.last_heard(3, "forgotten") is None

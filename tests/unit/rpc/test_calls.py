@@ -162,6 +162,62 @@ async def test_the_channel_goes_past_dead_voters_and_gives_up_in_time(serve, cli
         await nobody.call("m", {}, timeout_s=0.2)
 
 
+class ScriptedClient:
+    """Voters that answer from a list: an error, or the node that answers. The last answer stays."""
+
+    def __init__(self, answers: dict[int, list[RpcError | int]]) -> None:
+        self._answers = answers
+        self.events: list[int | str] = []
+
+    async def call(self, address: str, method: str, body: object, timeout_s: float) -> Body:
+        voter = int(address)
+        self.events.append(voter)
+        answers = self._answers[voter]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, RpcError):
+            raise answer
+        return {"from": answer}
+
+    async def sleep(self, _: float) -> None:
+        self.events.append("pause")
+
+
+async def test_a_dead_voter_costs_no_pause_and_each_is_asked_once_in_a_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dead = RpcUnavailable("refused")
+    follower = RpcError("NOT_CONTROLLER", "an election is under way")
+    client = ScriptedClient({1: [dead], 2: [follower], 3: [follower, 3]})
+    monkeypatch.setattr("quorum.rpc.client.asyncio.sleep", client.sleep)
+    channel = ControllerChannel(client, {voter: str(voter) for voter in (1, 2, 3)}, random.Random(1))
+    first = channel._target
+    assert await channel.call("m", {}, timeout_s=30) == {"from": 3}
+    round_of_all = [(first - 1 + n) % 3 + 1 for n in range(3)]
+    assert client.events[:4] == [*round_of_all, "pause"]
+    assert client.events[4:] == round_of_all[: round_of_all.index(3) + 1]
+
+
+async def test_a_late_failure_does_not_lead_away_from_the_leader_that_another_call_has_found() -> None:
+    late = asyncio.Event()
+
+    class Client:
+        async def call(self, address: str, method: str, body: object, timeout_s: float) -> Body:
+            if address == "3":
+                return {"from": 3}
+            if method == "slow":
+                await late.wait()
+            raise RpcError("NOT_CONTROLLER", "ask the leader", leader_id=3 if method == "fast" else None)
+
+    channel = ControllerChannel(Client(), {1: "1", 2: "2", 3: "3"}, random.Random(0))
+    channel._target = 1
+    slow = asyncio.create_task(channel.call("slow", {}, timeout_s=30))
+    await asyncio.sleep(0)
+    assert await channel.call("fast", {}, timeout_s=30) == {"from": 3}
+    late.set()
+    assert await slow == {"from": 3}
+    assert channel._target == 3
+
+
 async def test_a_definite_refusal_is_not_retried(serve, client: RpcClient) -> None:
     asked: list[str] = []
 

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
+from structlog.testing import capture_logs
 
-from quorum.rpc.raft_links import LinkListener, RaftLinks
+from quorum.raft.config import FAST_TIMING
+from quorum.rpc.raft_links import REDIAL_MAX_S, LinkListener, RaftLinks
 from quorum.rpc.server import ControllerListener
 
 CLUSTER = "cluster-of-the-test-xx"
@@ -176,3 +178,52 @@ async def test_a_peer_that_accepts_and_says_nothing_is_dialled_again(
     finally:
         silent.close()
         await one.close()
+
+
+async def test_a_dead_voter_is_dialled_more_often_than_elections_time_out(
+    addresses: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would be back, and the next leader gone, and nobody could be elected for want of a link."""
+    pauses: asyncio.Queue[float] = asyncio.Queue()
+    really_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        pauses.put_nowait(seconds)
+        await really_sleep(0)
+
+    monkeypatch.setattr("quorum.rpc.raft_links.asyncio.sleep", sleep)
+    one = Voter(1)
+    await one.start({voter: addresses[voter] for voter in (1, 2)})
+    try:
+        async with asyncio.timeout(10):
+            seen = [await pauses.get() for _ in range(50)]
+    finally:
+        await one.close()
+    assert min(seen) > 0
+    assert max(seen) < FAST_TIMING.election_min_s
+
+
+async def test_a_voter_that_refuses_is_dialled_less_often_and_named(
+    addresses: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: asyncio.Queue[float] = asyncio.Queue()
+    really_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        pauses.put_nowait(seconds)
+        await really_sleep(0)
+
+    monkeypatch.setattr("quorum.rpc.raft_links.asyncio.sleep", sleep)
+    one, stranger = Voter(1), Voter(2)
+    pair = {voter: addresses[voter] for voter in (1, 2)}
+    await stranger.start(pair, b"another secret")
+    with capture_logs() as lines:
+        await one.start(pair)
+        try:
+            async with asyncio.timeout(10):
+                assert await pauses.get() > 3 * REDIAL_MAX_S
+        finally:
+            await one.close()
+            await stranger.close()
+    (refused,) = [line for line in lines if line["event"] == "a voter was refused"][:1]
+    assert "check the shared secret" in refused["reason"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.chaos.world.storage import DiskTiming
+from kraft.chaos.world.disk_timing import DiskTiming
 from tests.unit.chaos.faults.toy_world import LOG
 
 
@@ -30,18 +30,34 @@ def test_slow_disks_overlap(world):
     assert storage.timing == DiskTiming()
 
 
-def test_a_full_disk_refuses_and_its_node_is_excused_and_started_anew(world):
+def test_a_full_disk_refuses_and_a_node_that_halted_is_started_anew(world):
     world.strike_until_it_happens("disk-full")
     [victim] = [n for n, host in world.cluster.hosts.items() if host.halts]
     host = world.cluster.hosts[victim]
     assert host.halts == ["disk: 28"]
-    assert world.cluster.excused == [f"{host.address}#1"]
+    assert world.cluster.ailing == [f"{host.address}#1"], "it may complain, and must live on"
+    assert world.cluster.excused == []
     assert world.damage == []
     world.simulation.run_for(10.0)
     assert host.alive
     size = len(host.storage.files()[LOG])
     world.simulation.run_for(1.0)
     assert len(host.storage.files()[LOG]) > size + 5_000
+
+
+def test_a_node_that_lives_through_a_full_disk_is_left_alone(world):
+    world.cluster.halting = False
+    world.strike_until_it_happens("disk-full")
+    world.simulation.run_for(10.0)
+    assert set(world.lives().values()) == {1}
+    assert world.cluster.excused == []
+    assert all(host.storage.free_bytes is None for host in world.cluster.hosts.values())
+
+
+def test_a_node_that_only_begins_may_give_up_for_a_full_disk(world):
+    world.cluster.started = False
+    world.strike_until_it_happens("disk-full")
+    assert len(world.cluster.excused) == 1
 
 
 def test_a_disk_that_did_not_get_full_is_not_counted(world):
@@ -78,21 +94,15 @@ def test_a_node_that_goes_on_after_a_failed_fsync_is_reported(world):
         assert "goes on" in violation.text
 
 
-def test_a_bit_rots_and_is_restored(world):
-    before = {n: host.storage.files()[LOG] for n, host in world.cluster.hosts.items()}
-    assert world.strike("bit-rot")
-    [(_, victim, kind)] = world.damage
-    host = world.cluster.hosts[victim]
-    after = host.storage.files()[LOG]
-    assert kind == "bit rot"
-    [position] = [i for i, byte in enumerate(before[victim]) if byte != after[i]]
-    assert (before[victim][position] ^ after[position]).bit_count() == 1
-    assert world.cluster.excused == [f"{host.address}#1"]
-    host.kill()
-    world.context.revive(victim)
-    assert world.cluster.excused[1:] == [f"{host.address}#2"]
-    world.simulation.run_for(10.0)
-    assert host.storage.files()[LOG].startswith(before[victim])
-    assert host.alive
-    assert world.lives()[victim] == 3
-    assert len(world.cluster.excused) == 2
+def test_a_node_with_another_directory_must_stop_writing_to_the_one_that_failed(world):
+    world.cluster.directories = ("/elsewhere", "/var/lib/kraft")
+    world.cluster.halting = False
+    for _ in range(20):
+        world.strike_until_it_happens("fsync-error")
+        world.simulation.run_for(15.0)
+        if world.verdicts.violations:
+            break
+    assert "appends to" in world.verdicts.violations[0].text
+    assert world.verdicts.violations[0].oracle == "not-halted"
+    assert world.cluster.excused == [], "it has another directory, and the quorum's files are there"
+    assert world.cluster.ailing

@@ -13,6 +13,7 @@ from kraft.chaos.world.host import Host, Process
 from kraft.chaos.world.simulation import Simulation
 
 LOG = "/var/lib/kraft/t-0/00000000000000000000.log"
+JOURNAL_LOG = "/var/lib/kraft/__cluster_metadata-0/00000000000000000000.log"
 PORT = 9
 
 
@@ -32,6 +33,10 @@ class ToyCluster:
         self.hosts: dict[int, Host] = {n: simulation.add_host(f"node-{n}") for n in range(1, nodes + 1)}
         self.client = simulation.add_host("client")
         self.excused: list[str] = []
+        self.ailing: list[str] = []
+        self.directories: tuple[str, ...] = ("/var/lib/kraft",)
+        self.controller_ids = tuple(self.hosts)
+        self.started = True
         self.leader = self.controller = 1
         self.isr = list(self.hosts)
         self.dedicated: set[int] = set()
@@ -73,16 +78,27 @@ class ToyCluster:
         return self.controller if self.controller in self.running else None
 
     def image(self) -> Any:
-        topic = SimpleNamespace(partitions=[SimpleNamespace(isr=self.isr, elr=(), replicas=list(self.hosts))])
-        return SimpleNamespace(topics={b"t": topic})
+        state = SimpleNamespace(isr=self.isr, elr=(), replicas=list(self.hosts))
+        topic = SimpleNamespace(name="t", partitions=[state])
+        return SimpleNamespace(topics={b"t": topic}, topic=lambda name: topic if name == "t" else None)
+
+    def log_dirs_of(self, node_id: int) -> tuple[str, ...]:
+        return self.directories
+
+    def has_started(self, node_id: int) -> bool:
+        return self.started
+
+    def is_damaged(self, node_id: int, topic: str, partition: int) -> bool:
+        return self.hosts[node_id].storage.is_rotten(f"/var/lib/kraft/{topic}-{partition}")
 
     def ailments(self, topics: list[str]) -> list[str]:
         return [f"node {n} is down" for n in self.hosts if n not in self.running]
 
-    def excuse(self, node_id: int) -> None:
+    def excuse(self, node_id: int, *, may_halt: bool = True) -> None:
         process = self.hosts[node_id].process
-        if process is not None:
-            self.excused.append(process.incarnation.name)
+        excused = self.excused if may_halt else self.ailing
+        if process is not None and process.incarnation.name not in excused:
+            excused.append(process.incarnation.name)
 
     # -- the programs
 
@@ -97,7 +113,11 @@ class ToyCluster:
     async def write(self, process: Process) -> None:
         disk = process.disk
         disk.make_dirs("/var/lib/kraft/t-0")
-        for folder in ("/", "/var", "/var/lib", "/var/lib/kraft"):
+        disk.make_dirs("/var/lib/kraft/__cluster_metadata-0")
+        journal = disk.open(JOURNAL_LOG, create=True)
+        journal.append([b"y"])
+        journal.sync()
+        for folder in ("/", "/var", "/var/lib", "/var/lib/kraft", "/var/lib/kraft/__cluster_metadata-0"):
             disk.sync_dir(folder)
         log = disk.open(LOG, create=True)
         disk.sync_dir("/var/lib/kraft/t-0")

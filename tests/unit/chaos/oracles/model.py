@@ -116,11 +116,24 @@ class Model:
             node, kind, lambda directory: [b"".join(self.disks[node])], is_running=is_running
         )
 
-    def restart(self, node: int, *, epoch: int | None = None, end: int | None = None) -> None:
-        """A process starts over the disk as it is; with `epoch` it has registered anew."""
+    def rot(self, node: int, offset: int, byte: int = -1) -> None:
+        """A bit of the batch (of one record) at `offset` flips on a disk."""
+        data = bytearray(self.disks[node][offset])
+        data[byte] ^= 1
+        self.disks[node][offset] = bytes(data)
+        is_running = node in self.running
+        self.replicas.damaged(
+            node, "bit rot", lambda directory: [b"".join(self.disks[node])], is_running=is_running
+        )
+
+    def restart(
+        self, node: int, *, epoch: int | None = None, end: int | None = None, recovery_point: int = 0
+    ) -> None:
+        """A process starts over the disk as it is; with `epoch` it has registered anew. What lies below
+        `recovery_point` was flushed."""
         end = len(self.disks[node]) if end is None else end
         data = [b"".join(self.disks[node][:end])]
-        self.replicas.opened(KEY, node, f"/data/{node}", 0, end, lambda: data)
+        self.replicas.opened(KEY, node, f"/data/{node}", 0, end, lambda: data, recovery_point)
         if epoch is not None:
             self.running[node] = epoch
             self.brokers[node] = broker(node, epoch=epoch)

@@ -68,3 +68,22 @@ def test_everybody_has_the_newest_metadata(model: Model) -> None:
 def test_images_are_equal_at_the_end(model: Model) -> None:
     images = {"controller 1": model.image(), "broker 2": replace(model.image(), next_producer_id=1)}
     assert judge(model, images) == ["metadata-agreement"]
+
+
+def test_what_rotted_and_nobody_read_is_no_difference(model: Model) -> None:
+    model.rot(2, 1)
+    model.running.pop(3)
+    model.rot(3, 2)
+    model.restart(3)
+    assert judge(model) == []
+
+
+def test_a_partition_without_a_sound_copy_need_not_converge(model: Model) -> None:
+    model.change(isr=(), leader=-1, elr=(1, 2, 3), offline_replicas=NODES)
+    assert judge(model) == ["liveness"]
+    model.verdicts.violations.clear()
+    convergence = Convergence(
+        model.verdicts, model.metadata, model.replication, lambda node, directory: (), lambda key: True
+    )
+    convergence.judge({})
+    assert model.oracles == []

@@ -206,3 +206,68 @@ def test_a_shadow_that_is_not_aligned_still_finds_its_batches() -> None:
     other.replace(batches[2:], 2, 4)
     assert other.missing(batches) == [], "what lies below the log start is not missing"
     assert other.missing([*batches[:2], batches[3]]) == []
+
+
+@pytest.mark.parametrize("byte", [-1, 8, 0], ids=["value", "length", "offset"])
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_bit_that_rots_takes_one_batch_and_no_other(model: Model, byte: int, is_running: bool) -> None:
+    model.committed(4)
+    if not is_running:
+        model.running.pop(2)
+    model.rot(2, 1, byte)
+    log = model.replication.partitions[KEY].replicas[2]
+    assert [batch.base for batch in log.lost] == [1]
+    assert log.end == 4
+    model.restart(2)
+    assert [batch.base for batch in log.batches] == [0, 1, 2, 3], "the rotten one is in the log still"
+    assert [batch.base for batch in log.lost] == [1]
+    assert model.oracles == []
+
+
+def test_what_lies_behind_rot_is_excused_only_where_it_may_be_taken_for_a_torn_tail(model: Model) -> None:
+    last_one_standing(model)
+    model.running.pop(1)
+    model.rot(1, 1)
+    model.restart(1, end=1)
+    assert model.oracles == []
+    assert [batch.base for batch in model.replication.partitions[KEY].replicas[1].lost] == [1, 2]
+
+
+def test_a_log_that_is_cut_at_rot_below_its_recovery_point_is_the_product_s_loss(model: Model) -> None:
+    model.committed(4)
+    model.running.pop(2)
+    model.rot(2, 1)
+    model.restart(2, end=1, recovery_point=3)
+    assert model.oracles == ["durable-records-cut"]
+    [text] = [violation.text for violation in model.verdicts.violations]
+    assert "gave up 1 sound batches from offset 2" in text, "batch 1 is rotten, batch 3 was never flushed"
+
+
+def test_power_loss_after_rot_does_not_take_what_lies_between(model: Model) -> None:
+    model.committed(4)
+    model.rot(2, 0)
+    model.lose(2, 3)
+    log = model.replication.partitions[KEY].replicas[2]
+    assert {batch.base: kind for batch, kind in log.lost.items()} == {0: "bit rot", 3: "power loss"}
+    assert log.end == 3
+
+
+def test_a_leader_that_knows_nothing_of_its_rot_lacks_nothing(model: Model) -> None:
+    model.committed(3)
+    model.rot(2, 1)
+    model.change(leader=2)
+    model.replication.became_leader(KEY, 2, 1, 3)
+    assert model.oracles == []
+    assert not model.replication.has_excused_loss("orders", 0)
+
+
+def test_a_replica_that_was_made_anew_has_lost_nothing(model: Model) -> None:
+    batches = model.committed(3)
+    model.rot(2, 1)
+    model.change(isr=(1, 3), offline_replicas=(2,))
+    model.replicas.deleted(2, "/data/2")
+    model.replicas.appended(KEY, 2, batches, "/data-2/2")
+    model.change(isr=(1, 2, 3), offline_replicas=())
+    log = model.replication.partitions[KEY].replicas[2]
+    assert (log.directory, log.lost, log.end) == ("/data-2/2", {}, 3)
+    assert model.oracles == []

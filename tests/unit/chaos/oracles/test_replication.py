@@ -423,5 +423,5 @@ def test_a_log_that_is_emptied_at_its_start_is_a_loss(model: Model) -> None:
 
 def test_a_log_that_is_deleted_under_a_living_topic_is_a_loss(model: Model) -> None:
     model.committed(1)
-    model.replicas.deleted(KEY, 2)
+    model.replicas.deleted(2, "/data/2")
     assert model.oracles == ["leader-candidate-completeness"]

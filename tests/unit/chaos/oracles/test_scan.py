@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.chaos.oracles.scan import batches_of_append, chain, sound_batches
+from kraft.chaos.oracles.scan import batches_of_append, chain, first_unsound, sound_batches
 from kraft.chaos.oracles.shadow_log import Batch
 from partitions.log.append import stamp_batches
 from partitions.records.batch import iter_batches
@@ -51,3 +51,24 @@ def test_an_append_is_understood_as_leader_and_as_follower() -> None:
     assert as_leader == sound_batches([written])
     assert [(batch.base, batch.next, batch.epoch) for batch in as_leader] == [(10, 13, 7), (13, 14, 7)]
     assert batches_of_append([memoryview(written)], stamped.placed) == as_leader
+
+
+def test_a_broken_header_hides_nothing_that_is_known() -> None:
+    pieces = [batch_bytes(offset, value=b"%d" % offset) for offset in range(4)]
+    known = sound_batches([b"".join(pieces)])
+    broken = bytearray(b"".join(pieces))
+    broken[len(pieces[0]) + 8] ^= 0x40
+    assert [batch.base for batch in sound_batches([broken])] == [0]
+    assert [batch.base for batch in sound_batches([broken], known)] == [0, 2, 3]
+    assert sound_batches([bytes(4096)], known) == []
+
+
+def test_the_first_batch_that_is_not_sound_is_named() -> None:
+    pieces = [batch_bytes(offset) for offset in range(3)]
+    assert first_unsound(b"") == ""
+    assert first_unsound(memoryview(b"".join(pieces))) == ""
+    damaged = bytearray(b"".join(pieces))
+    damaged[len(pieces[0]) + len(pieces[1]) - 1] ^= 1
+    assert "offset 1" in first_unsound(damaged)
+    assert "no batch" in first_unsound(b"".join(pieces)[: len(pieces[0]) + 20])
+    assert "length" in first_unsound(b"".join(pieces)[:-1])

@@ -351,3 +351,17 @@ def test_one_seed_is_one_history():
             return stage.simulation.digest()
 
     assert digest() == digest()
+
+
+def test_an_operator_moves_partitions_and_leaderships(without_crashes):
+    operator = WorkloadSpec("operator", 4, TOPIC.name, per_second=6.0)
+    nodes = tuple(NodeSpec(number) for number in (1, 2, 3, 4))
+    with staged(IDEMPOTENT, operator, nodes=nodes) as stage:
+        stage.simulation.run_for(8.0)
+        stage.finish()
+        stage.wait(lambda: not stage.ailments())
+        assert_sound(stage)
+    coverage = stage.verdicts.coverage
+    assert coverage["reassignment asked for"] > 0
+    assert coverage["preferred election asked for"] > 0
+    assert stage.workloads.acknowledged["operator#4"] > 6

@@ -8,9 +8,10 @@ import pytest
 
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.offset_map import SLOT_BYTES
+from partitions.log.errors import LogCorruptError
 from partitions.records.control import ControlType
 from partitions.records.header import DELETE_HORIZON_BIT
-from tests.support.compaction import CLEANER, COMPACTED, RETENTION_MS, Bench, Contents
+from tests.support.compaction import CLEANER, COMPACTED, RETENTION_MS, TABLE, Bench, Contents
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 
@@ -295,6 +296,8 @@ async def test_damage_is_reported_and_the_log_left_alone() -> None:
     assert await bench.clean() == 0
     assert bench.executor.jobs == jobs
     assert bench.log.clean_offset == 0
+    assert isinstance(bench.manager.failed[TABLE], LogCorruptError)
+    assert bench.log.is_closed
 
 
 async def test_the_throttle_pauses() -> None:

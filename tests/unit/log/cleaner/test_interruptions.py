@@ -11,7 +11,7 @@ import pytest
 
 from partitions.log.errors import LogStorageError
 from tests.support.compaction import CLEANER, COMPACTED, FOLDER, TABLE, TOPIC_ID, Bench
-from tests.support.logs import simulated_disk
+from tests.support.logs import get_or_create, simulated_disk
 
 
 def filled(bench: Bench) -> Bench:
@@ -105,7 +105,7 @@ async def test_a_topic_is_deleted_while_it_is_cleaned() -> None:
         await bench.clean()
         await deleting[0]
         assert bench.manager.get(TABLE) is None
-        bench.log = bench.manager.get_or_create(TABLE, b"n" * 16, COMPACTED)
+        bench.log = get_or_create(bench.manager, TABLE, b"n" * 16, COMPACTED)
         assert sorted(bench.names()) == [
             "00000000000000000000.index",
             "00000000000000000000.log",
@@ -200,7 +200,7 @@ async def test_a_log_whose_files_were_removed_is_dirty_from_its_start() -> None:
 
 async def test_threads_clean_logs_side_by_side() -> None:
     bench = Bench(cleaner=dataclasses.replace(CLEANER, threads=2))
-    other = bench.manager.get_or_create(TABLE._replace(partition=1), TOPIC_ID, COMPACTED)
+    other = get_or_create(bench.manager, TABLE._replace(partition=1), TOPIC_ID, COMPACTED)
     most = 0
 
     def count() -> None:

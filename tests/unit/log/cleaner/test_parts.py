@@ -12,7 +12,8 @@ from partitions.log.cleaner.offset_map import NOT_FOUND, SLOT_BYTES, OffsetMap
 from partitions.log.cleaner.raw_records import encode_varint, raw_records
 from partitions.log.cleaner.sources import GROUP_MAX_SEGMENTS, SourceSegment, group_segments
 from partitions.log.cleaner.throttle import Throttle
-from partitions.log.config import INT_MAX, LogConfig
+from partitions.log.config import LogConfig
+from partitions.log.config_values import INT_MAX
 from partitions.records.batch import HEADER_BYTES, decode_records, parse_header
 from partitions.records.builder import build_batch
 from partitions.records.record import MalformedRecordError

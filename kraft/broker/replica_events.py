@@ -1,0 +1,121 @@
+"""What replicas and fetchers tell their broker: the listener of both.
+
+Guarantees: whoever waits in purgatory is woken by the very change that decides about it; ISR proposals go to
+the AlterPartition manager; what went wrong with copying is logged and counted, and takes the replica offline
+where its disk failed. `ReplicaManager` hands itself to its replicas and fetchers as this listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from fetcher.leader_endpoint import PartitionKey
+from kraft.broker.alter_partition_manager import AlterPartitionManager
+from kraft.broker.local_replicas import LocalReplicas
+from kraft.broker.log_flusher import LogFlusher
+from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.purgatory import DeleteRecordsPurgatory, FetchPurgatory, ProducePurgatory
+from partitions.isr import AlterPartitionProposal, IsrChange
+from partitions.log.errors import LogError, LogStorageError
+from partitions.log_manager import LogManager
+from partitions.partition import AckStatus, Partition
+from partitions.ports import Halt
+from partitions.topic_partition import TopicPartition
+
+log = structlog.get_logger(__name__)
+
+
+class ReplicaEvents(LocalReplicas):
+    """The `PartitionListener` and `FetcherListener` of a broker."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        logs: LogManager,
+        metadata: MetadataCache,
+        alter_partitions: AlterPartitionManager,
+        metrics: BrokerMetrics,
+        loop: asyncio.AbstractEventLoop,
+        halt: Halt,
+        *,
+        flush_scheduler_interval_ms: int,
+    ) -> None:
+        super().__init__(broker_id, logs, metadata)
+        self._alter_partitions = alter_partitions
+        self._halt = halt
+        self.metrics = metrics
+        self.produce_purgatory = ProducePurgatory(loop)
+        self.delete_records_purgatory = DeleteRecordsPurgatory(loop)
+        self.fetch_purgatory = FetchPurgatory(loop)
+        self.log_flusher = LogFlusher(logs, loop, halt, scheduler_interval_ms=flush_scheduler_interval_ms)
+
+    # -- PartitionListener
+
+    def on_append(self, partition: Partition, log_end_offset: int) -> None:
+        self.fetch_purgatory.on_append(partition.topic_partition)
+        if partition.log.config.flushes:
+            self.log_flusher.consider(partition.topic_partition)
+
+    def on_high_watermark(self, partition: Partition, high_watermark: int) -> None:
+        key = partition.topic_partition
+        self._moved[key] = None
+        status = partition.ack_status(high_watermark)
+        self.produce_purgatory.on_high_watermark(
+            key, high_watermark, None if status is AckStatus.OK else status.value
+        )
+        self.fetch_purgatory.on_high_watermark(key)
+
+    def on_low_watermark(self, partition: Partition) -> None:
+        key = partition.topic_partition
+        if self.delete_records_purgatory.entries_of(key):
+            self.delete_records_purgatory.on_low_watermark(key, partition.low_watermark)
+
+    def on_state_change(self, partition: Partition) -> None:
+        key = partition.topic_partition
+        if not partition.is_leader:
+            code = partition.ack_status(0).value
+            self.produce_purgatory.fail(key, code)
+            self.delete_records_purgatory.fail(key, code)
+        self.fetch_purgatory.on_progress(key)
+
+    def on_alter_partition(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
+        if proposal.change is IsrChange.EXPAND:
+            self.metrics.isr_expands += 1
+        elif proposal.change is IsrChange.SHRINK:
+            self.metrics.isr_shrinks += 1
+            log.warning("ISR shrinks", partition=str(partition.topic_partition), to=proposal.new_isr)
+        self._alter_partitions.submit(partition, proposal)
+
+    # -- FetcherListener
+
+    def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
+        self.metrics.truncations += 1
+        if to_offset < high_watermark:
+            self._moved[TopicPartition(*key)] = None
+        level = log.error if to_offset < high_watermark else log.info
+        level(
+            "truncated", partition=f"{key[0]}-{key[1]}", start=from_offset, end=to_offset, hw=high_watermark
+        )
+
+    def on_partition_failed(
+        self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None
+    ) -> None:
+        # A fenced epoch only means that the leader knows of an election before this broker does.
+        level = log.info if code == "FENCED_LEADER_EPOCH" else log.error
+        level(
+            "replication stopped", partition=f"{key[0]}-{key[1]}", epoch=leader_epoch, code=code, error=error
+        )
+        self.metrics.failed_partitions += 1
+        if code == "KAFKA_STORAGE_ERROR" and error is not None:
+            failure = error if isinstance(error, LogError) else LogStorageError(str(error))
+            self._logs.give_up(TopicPartition(*key), failure)
+
+    def on_retry(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
+        self.metrics.replication_retries += 1
+        log.debug("replication is tried again", partition=f"{key[0]}-{key[1]}", epoch=leader_epoch, code=code)
+
+    def on_fetcher_crashed(self, leader_id: int, error: BaseException) -> None:
+        self._halt(f"the fetcher from broker {leader_id} ended by a defect: {error!r}")

@@ -1,0 +1,127 @@
+"""Bit rot: in the files of partitions, which the cluster has to repair by itself, and in those of voters.
+
+A byte rots where the rules of `kraft.chaos.world.disk` let it be seen: while the node runs, where it has
+neither read nor written since it started; while it is down, wherever an fsync covers it. Nobody restores a
+partition's byte: the replica goes offline and is copied anew. A voter's byte is restored from a copy by an
+operator, who starts the node again; until then it may refuse to run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kraft.chaos.cluster import DATA, JOURNAL
+from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
+from kraft.chaos.world.storage import is_below
+
+if TYPE_CHECKING:
+    from kraft.chaos.faults.context import FaultContext
+
+START_AFTER_S = 0.2
+LOOK_EVERY_S = 0.02
+DOWN_WITHIN_S = 4.0
+DATA_SUFFIX = ".log"
+SIDE_SUFFIXES = (".index", ".timeindex", ".snapshot", "/leader-epoch-checkpoint")
+DATA_ODDS = 0.7
+VOTER_SUFFIXES = (DATA_SUFFIX, ".checkpoint")
+QUORUM_STATE = f"{DATA}/quorum-state"
+
+MayRot = Callable[[str], bool]
+
+
+@fault("bit-rot", "a bit of a partition's log, index or checkpoint flips", by_default=DISK_FAULTS_BY_DEFAULT)
+def bit_rot(context: FaultContext, rng: random.Random) -> None:
+    """In a replica that others can replace, as `DamageGuard` sees it.
+
+    The node runs, and goes on running if there is anything that it has neither read nor written; or it is
+    killed, or stops, and the bit flips while it is down.
+    """
+    node_id, way, down_s = context.node(rng), rng.choice(WAYS), draw_duration_s(rng, 0.2, 2.5, long_max_s=7.0)
+    suffixes = (DATA_SUFFIX,) if rng.random() < DATA_ODDS else SIDE_SUFFIXES
+    if node_id is None or node_id not in context.cluster.broker_ids:
+        return
+    target, host = node_id, context.host(node_id)
+    may_rot = _of_replicas(context, target, suffixes)
+
+    def rot() -> bool:
+        if context.is_over:
+            return False
+        where = host.storage.rot(rng, may_rot, uncached=host.alive)
+        if where is not None:
+            state = "running" if host.alive else "down"
+            context.happened("bit-rot", f"node {target}, {state}: {where[0]} at {where[1]}")
+            context.cluster.excuse(target, may_halt=False)
+            context.rotted(target)
+        return where is not None
+
+    if way == "running" and rot():
+        return
+    if not context.guard.holds_back(rng, context.topics):
+        context.keep_down(target, down_s)
+        if way != "stopped":
+            context.kill(target)
+        elif not host.paused and not context.cluster.is_stopping(target):
+            context.cluster.stop_node(target)
+        _when_down(context, target, DOWN_WITHIN_S, rot)
+
+
+WAYS = ("running", "running", "killed", "stopped")
+
+
+def _when_down(context: FaultContext, node_id: int, within_s: float, then: Callable[[], object]) -> None:
+    """Calls `then` as soon as the node has no process, if that is so in time."""
+    if not context.host(node_id).alive:
+        then()
+    elif within_s > 0:
+        again = (context, node_id, within_s - LOOK_EVERY_S, then)
+        context.simulation.call_later(LOOK_EVERY_S, _when_down, *again)
+
+
+def _of_replicas(context: FaultContext, node_id: int, suffixes: tuple[str, ...]) -> MayRot:
+    """The files of those replicas of the node of which there are enough sound copies elsewhere by now."""
+    image, allows = context.cluster.image(), context.guard.allows_rot
+    folders = {
+        f"{directory}/{topic.name}-{number}"
+        for topic in (image.topics.values() if image is not None else ())
+        for number in range(len(topic.partitions))
+        if allows(node_id, topic.name, number)
+        for directory in context.cluster.log_dirs_of(node_id)
+    }
+    return lambda path: path.endswith(suffixes) and path.rpartition("/")[0] in folders
+
+
+@fault(
+    "bit-rot-voter",
+    "a bit of a voter's journal, snapshot or vote flips",
+    by_default=DISK_FAULTS_BY_DEFAULT,
+)
+def bit_rot_voter(context: FaultContext, rng: random.Random) -> None:
+    """A voter that starts meanwhile may refuse to, and one that runs may halt. After a while the byte is
+    restored, if it was not written over. Not while `DamageGuard` spares the node."""
+    node_id, duration_s = context.node(rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
+    if node_id is None or not context.guard.allows_voter(node_id):
+        return
+    target, storage = node_id, context.host(node_id).storage
+    where = storage.rot(rng, _is_of_voter)
+    if where is None:
+        return
+    context.happened("bit-rot-voter", f"node {target}: {where[0]} at {where[1]} for {duration_s:.3f} s")
+    context.damaged(target, "voter rot")
+    heal = context.sicken(target)
+
+    def restore() -> None:
+        storage.repair(_is_of_voter)
+        heal()
+        context.kill(target)
+        context.keep_down(target, START_AFTER_S)
+
+    context.until(duration_s, restore)
+
+
+def _is_of_voter(path: str) -> bool:
+    return path == QUORUM_STATE or (is_below(path, JOURNAL) and path.endswith(VOTER_SUFFIXES))
+
+
+KINDS = (bit_rot, bit_rot_voter)

@@ -1,0 +1,113 @@
+"""The operator of a cluster in use: moves partitions to other brokers, and leaderships back to the preferred.
+
+Partitions are reassigned (KIP-455), now and then cancelled half-way, to as many replicas as they have, in a
+new order, so that the preferred leader is another one; elections of preferred leaders follow (KIP-460). Both
+are requests that may be repeated. What comes of them, oracles and liveness judge: whoever may not be elected
+is not, what moves loses nothing, and at the end every reassignment is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kraft.chaos.scenario import WorkloadSpec
+from kraft.chaos.workload.base import Surroundings, Workload
+from kraft.chaos.workload.client import CallFailedError, Client, PartitionName
+from kraft.chaos.world.host import Process
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.elections import (
+    ElectionType,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from kraft.protocol.schemas.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+ELECT_LEADERS_VERSION, REASSIGN_VERSION = 2, 0
+TIMEOUT_MS = 2_000
+REASSIGN_ODDS, CANCEL_ODDS = 0.5, 0.2
+PREFERRED_ELECTION, REASSIGNMENT, CANCELLATION = (
+    "preferred election asked for",
+    "reassignment asked for",
+    "reassignment cancelled",
+)
+EXPECTED = {
+    PREFERRED_ELECTION: frozenset(
+        (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+    ),
+    REASSIGNMENT: frozenset((ErrorCode.NONE, ErrorCode.INVALID_REPLICA_ASSIGNMENT)),
+    CANCELLATION: frozenset((ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)),
+}
+"""Answers that a correct operator may get, besides those that pass."""
+
+
+class Operator(Workload):
+    """One request after another, each for one partition; what fails is not repeated."""
+
+    may_crash = False
+
+    def __init__(self, around: Surroundings, spec: WorkloadSpec) -> None:
+        super().__init__(around, spec)
+        around.verdicts.declare(EXPECTED)
+
+    async def run(self, process: Process, client: Client) -> None:
+        await client.wait_for_topics()
+        while not self.is_over:
+            await asyncio.sleep(self.pause_s(1))
+            self.begun += 1
+            name = self.rng.choice(self.partitions())
+            if self.rng.random() < REASSIGN_ODDS:
+                await self._reassign(client, name)
+            else:
+                await self._elect(client, name)
+
+    def abandon(self, why: str) -> None:
+        """It does not crash."""
+
+    async def _elect(self, client: Client, name: PartitionName) -> None:
+        request = ElectLeadersRequest(
+            election_type=ElectionType.PREFERRED.value,
+            topic_partitions=[TopicPartitions(topic=name[0], partitions=[name[1]])],
+            timeout_ms=TIMEOUT_MS,
+        )
+        broker = client.any_broker()
+        try:
+            answer = await client.call(broker, request, ELECT_LEADERS_VERSION, ElectLeadersResponse)
+        except CallFailedError:
+            return
+        found = [result for topic in answer.replica_election_results for result in topic.partition_result]
+        self._take(client, broker, PREFERRED_ELECTION, answer.error_code or found[0].error_code)
+
+    async def _reassign(self, client: Client, name: PartitionName) -> None:
+        target = None if self.rng.random() < CANCEL_ODDS else self._drawn_replicas(name)
+        wanted = ReassignablePartition(partition_index=name[1], replicas=target)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=name[0], partitions=[wanted])]
+        )
+        broker = client.any_broker()
+        try:
+            answer = await client.call(broker, request, REASSIGN_VERSION, AlterPartitionReassignmentsResponse)
+        except CallFailedError:
+            return
+        code = answer.error_code or answer.responses[0].partitions[0].error_code
+        self._take(client, broker, CANCELLATION if target is None else REASSIGNMENT, code)
+
+    def _drawn_replicas(self, name: PartitionName) -> list[int]:
+        """As many brokers as the topic has replicas, in any order."""
+        topic = self.around.topics[name[0]]
+        brokers = list(self.around.cluster.broker_ids)
+        factor = min(topic.replication_factor, len(brokers))
+        return self.rng.sample(brokers, factor)
+
+    def _take(self, client: Client, broker: int, what: str, error_code: int) -> None:
+        code = ErrorCode.of(error_code)
+        if code is ErrorCode.NONE:
+            self.acknowledged += 1
+            self.around.verdicts.happened(what, f"by node {broker}")
+        elif code not in EXPECTED[what] and not code.retriable:
+            client.surprise(broker, f"{what}, and the answer was {code.name}")

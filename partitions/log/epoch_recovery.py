@@ -1,0 +1,57 @@
+"""The leader epochs of a log that is opened: from their checkpoint file, or from the batches.
+
+Guarantees: a log whose checkpoint file is missing or damaged knows again which epoch wrote which offsets of
+those that it holds. An epoch that has no record in the log is not known again. Nobody misses it: it would end
+where it began, and so does, by the answer to an epoch that is not known, the one before it (KIP-279).
+Called by `opening.open_log`; recovery learns the epochs of the segments that it checks by itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
+from leader_epoch.epoch_cache import EpochCache
+from partitions.log.scan import walk
+from partitions.log.segments import SegmentList
+from partitions.log.storage import LogStorage
+
+
+class FoundEpochs(NamedTuple):
+    """A log's epochs, and why they are not those of its checkpoint file; None if they are."""
+
+    epochs: EpochCache
+    rebuilt: str | None
+
+
+def find_epochs(
+    storage: LogStorage, directory: str, segments: SegmentList, *, below_offset: int
+) -> FoundEpochs:
+    """The epochs in the checkpoint file, else those of the batches in segments that start below the offset.
+
+    Of the data headers are read, and no checksum is compared. Raises LogCorruptError, OSError.
+    """
+    path = f"{directory}/{CHECKPOINT_FILE_NAME}"
+    content = storage.read_optional(path)
+    reason = f"{path} is not there"
+    if content is not None:
+        try:
+            return FoundEpochs(EpochCache(decode_checkpoint(content)), None)
+        except EpochCheckpointError as error:
+            reason = f"{path} is damaged: {error}"
+    epochs = EpochCache()
+    end_offset = segments.first.base_offset
+    has_batches = False
+    for segment in segments:
+        if segment.base_offset >= below_offset:
+            break
+        for _, header in walk(storage.file(segment.log_path), 0, segment.size_bytes):
+            has_batches = True
+            epoch = header.partition_leader_epoch
+            if epoch >= 0 and epoch != epochs.latest_epoch:
+                # In the hole that compaction left, an epoch rather begins too early: a follower then copies
+                # again what it has, but never keeps what another leader wrote there.
+                epochs.assign(epoch, end_offset)
+            end_offset = header.next_offset
+    # A log that was never flushed need not have a file.
+    return FoundEpochs(epochs, reason if has_batches or content is not None else None)

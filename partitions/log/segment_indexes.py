@@ -1,0 +1,155 @@
+"""A segment's offset and time index, and their files: grown in memory, or mapped once they are complete.
+
+Guarantees: while a file is mapped it is only ever replaced or removed, never cut: whoever cuts or extends
+the indexes takes them into memory first (`grow`), and the mapping is gone before the file becomes shorter.
+A mapped index costs address space and two descriptors, not memory. Each segment owns one of these; which
+segments may keep theirs mapped is up to the pool in `storage.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partitions.disk import Buffer
+from partitions.log.index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    GrowingIndex,
+    OffsetIndex,
+    OffsetIndexView,
+    TimeIndex,
+    TimeIndexView,
+    is_whole,
+)
+from partitions.log.storage import LogStorage
+
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+
+
+class SegmentIndexes:
+    """Both indexes of one segment."""
+
+    __slots__ = ("_stem", "_storage", "growing", "has_unsynced", "offsets", "times")
+
+    def __init__(self, storage: LogStorage, stem: str) -> None:
+        """`stem` is the path of the segment's files without their suffix."""
+        self._storage = storage
+        self._stem = stem
+        self.offsets: OffsetIndexView | None = None
+        """None: not loaded."""
+        self.times: TimeIndexView | None = None
+        self.growing: tuple[OffsetIndex, TimeIndex] | None = None
+        """The same two, where they are in memory and may change."""
+        self.has_unsynced = False
+        """Whether something was written to the files that no fsync covered."""
+
+    @property
+    def paths(self) -> tuple[str, str]:
+        """The offset index's and the time index's file."""
+        return self._stem + INDEX_SUFFIX, self._stem + TIME_INDEX_SUFFIX
+
+    def create_files(self) -> None:
+        """Empty files, where an earlier attempt may have left something. Raises OSError."""
+        for path in self.paths:
+            self._storage.create_empty(path)
+            self._storage.release(path)
+
+    # ---- in memory, mapped, or neither
+
+    def begin(self) -> None:
+        """Two empty indexes in memory, whatever there is in the files."""
+        self._hold(OffsetIndex(), TimeIndex())
+
+    def map_files(self) -> bool:
+        """Looks into the files as they are from now on; False if they cannot be indexes. Raises OSError."""
+        offset_data, time_data = map(self._map, self.paths)
+        if not is_whole(offset_data, time_data):
+            return False
+        self.offsets, self.times = OffsetIndexView(offset_data), TimeIndexView(time_data)
+        self.growing = None
+        return True
+
+    def _map(self, path: str) -> Buffer:
+        try:
+            return self._storage.disk.map(path)
+        except FileNotFoundError:
+            return b""
+
+    def grow(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Takes indexes that are loaded into memory, if they are not there; the files may change then."""
+        if self.growing is not None:
+            return self.growing
+        assert self.offsets is not None
+        assert self.times is not None
+        return self._hold(self.offsets.copy(), self.times.copy())
+
+    def _hold(self, offsets: OffsetIndex, times: TimeIndex) -> tuple[OffsetIndex, TimeIndex]:
+        self.offsets, self.times = self.growing = (offsets, times)
+        return self.growing
+
+    def forget(self) -> None:
+        """Lets go of memory and mappings; what was not persisted is lost."""
+        self.offsets = self.times = self.growing = None
+
+    # ---- the files
+
+    def _files(self) -> tuple[tuple[str, GrowingIndex, int], ...]:
+        """Path, content and entry size of both, if they are in memory: a mapped file is not touched."""
+        if self.growing is None:
+            return ()
+        offset_path, time_path = self.paths
+        offsets, times = self.growing
+        return (offset_path, offsets, OFFSET_ENTRY_BYTES), (time_path, times, TIME_ENTRY_BYTES)
+
+    def persist(self) -> None:
+        """Writes the entries that are not in the files yet. Raises OSError."""
+        for path, index, entry_bytes in self._files():
+            if len(index) == index.persisted:
+                continue
+            file = self._storage.disk.open(path, create=True)
+            try:
+                if file.size() > index.persisted * entry_bytes:
+                    file.truncate(index.persisted * entry_bytes)
+                file.write_at(index.persisted * entry_bytes, index.encode_from(index.persisted))
+            finally:
+                file.close()
+            index.persisted = len(index)
+            self.has_unsynced = True
+
+    def rewrite(self) -> None:
+        """Writes what is in memory over whatever the files hold. Raises OSError."""
+        for _, index, _ in self._files():
+            index.persisted = 0
+        self.cut_files()
+        self.persist()
+
+    def cut_files(self) -> None:
+        """Cuts away what the files hold beyond the persisted entries. Raises OSError."""
+        for path, index, entry_bytes in self._files():
+            file = self._storage.disk.open(path, create=True)
+            try:
+                if file.size() > index.persisted * entry_bytes:
+                    file.truncate(index.persisted * entry_bytes)
+                    self.has_unsynced = True
+            finally:
+                file.close()
+
+    def take(self) -> tuple[bytes, bytes]:
+        """The whole contents for the files, which the caller writes."""
+        assert self.growing is not None
+        offsets, times = self.growing
+        offsets.persisted, times.persisted = len(offsets), len(times)
+        return offsets.encode_from(0), times.encode_from(0)
+
+    def sync(self) -> None:
+        """Makes the files durable, or halts the node."""
+        if not self.has_unsynced:
+            return
+        for path in self.paths:
+            file = self._storage.disk.open(path, create=True)
+            try:
+                self._storage.sync(file)
+            finally:
+                file.close()
+        self.has_unsynced = False

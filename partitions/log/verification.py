@@ -1,0 +1,182 @@
+"""Checking, at its first read, what this process neither wrote nor checked: bit rot is not handed on.
+
+Guarantees: a range that `checked` lets through was written by this process, or its batches' CRCs and the
+order of their offsets and epochs have been compared since the log was opened; one read checks at most
+`MAX_BYTES_PER_READ`, or one larger batch. A segment keeps one checked interval, which reads that go on
+where the last one ended extend: whoever reads a log through pays for each byte once. Bytes that rot
+after their check are the reader's to find, by the same CRC. Owned by the log's reader.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from partitions.disk import File
+from partitions.log.errors import BatchDamaged, LogCorruptError
+from partitions.log.segment import Segment
+from partitions.records.batch import HEADER_BYTES, BatchHeader, CorruptBatchError, parse_header, verify_crc
+
+MAX_BYTES_PER_READ: Final = 1024 * 1024
+
+
+class _Interval(NamedTuple):
+    """Checked bytes of a segment: from one batch boundary to another."""
+
+    start: int
+    end: int
+    next_offset: int
+    """After the last batch in it."""
+    latest_epoch: int = -1
+
+
+class Checked(NamedTuple):
+    """How far a range may be read: a batch boundary, and the offset there if the range was cut."""
+
+    end: int
+    next_offset: int | None
+
+
+class Wanted(NamedTuple):
+    """A range of a segment that is to be read, from one batch boundary to another."""
+
+    position: int
+    end: int
+    offset: int
+    """What its first batch has to reach, and no batch before it may."""
+    limit_offset: int
+    """Where the next segment begins, or the log ends: no batch here reaches that."""
+
+
+class Verification:
+    """What of one log's bytes is known to be as they were written."""
+
+    __slots__ = ("_boundary", "_intervals", "_known_from")
+
+    def __init__(self, active: Segment, *, known_from: int | None = None) -> None:
+        """Segments that begin at offset `known_from` or later were checked whole; None: no segment was.
+
+        What is appended to the `active` segment from now on, and to later ones, this process writes.
+        """
+        self._known_from = active.base_offset + 1 if known_from is None else known_from
+        self._boundary = (active, active.size_bytes)
+        self._intervals: dict[int, _Interval] = {}
+
+    def forget(self) -> None:
+        """Segments were replaced or are gone: what was found in them says nothing any more."""
+        self._intervals.clear()
+
+    def cut(self, active: Segment) -> None:
+        """The log was cut in this segment, which goes on from there with what this process writes."""
+        self._intervals.clear()
+        if active.base_offset < self._known_from:
+            self.restart(active)
+
+    def restart(self, active: Segment) -> None:
+        """Everything up to now is to be checked at its next read, whoever wrote it."""
+        self._intervals.clear()
+        self._boundary = (active, active.size_bytes)
+        self._known_from = active.base_offset + 1
+
+    def checked(self, segment: Segment, file: File, wanted: Wanted) -> Checked:
+        """How far the batches of the range may be handed out; as far as wanted, mostly.
+
+        Raises BatchDamaged, or LogCorruptError where an index may have led to the wrong place.
+        """
+        position, end = wanted.position, wanted.end
+        base_offset = segment.base_offset
+        if base_offset >= self._known_from:
+            return Checked(end, None)
+        known = self._intervals.get(base_offset)
+        if known is not None and known.start <= position and end <= known.end:
+            return Checked(end, None)
+        stop = min(end, self._boundary[1]) if self._boundary[0] is segment else end
+        if position >= stop:
+            return Checked(end, None)
+        if known is None or not known.start <= position <= known.end:
+            begin = segment.offset_index.floor_position(position - 1) if position else 0
+            known = _Interval(begin, begin, base_offset)
+        found = _Walk(file, segment.size_bytes, wanted, known).up_to(stop)
+        self._intervals[base_offset] = found
+        return Checked(end, None) if found.end >= stop else Checked(found.end, found.next_offset)
+
+
+class _Walk:
+    """Goes on behind an interval of one segment, comparing what there is to compare."""
+
+    def __init__(self, file: File, size_bytes: int, wanted: Wanted, known: _Interval) -> None:
+        self._file = file
+        self._size_bytes = size_bytes
+        self._wanted = wanted
+        self._known = known
+        self._next_offset = known.next_offset
+        self._latest_epoch = known.latest_epoch
+
+    def up_to(self, stop: int) -> _Interval:
+        """Checks to `stop`, or as far as one read goes, but the first batch wanted in any case."""
+        position = begin = self._known.end
+        while position < stop and (
+            position - begin < MAX_BYTES_PER_READ or position <= self._wanted.position
+        ):
+            chunk = self._file.read(position, min(MAX_BYTES_PER_READ, stop - position))
+            at = 0
+            while len(chunk) - at >= HEADER_BYTES:
+                header = self._header(chunk, position, at)
+                if at + header.size_bytes > len(chunk):
+                    if position + at + header.size_bytes > stop:
+                        raise self._misled(position + at, "the batch goes beyond its place")
+                    if at:
+                        break
+                    chunk = self._file.read(position, header.size_bytes)
+                self._check_boundary(position + at, header)
+                self._check_batch(chunk, position, at, header)
+                at += header.size_bytes
+            if at == 0:
+                raise self._misled(position, f"{stop - position} bytes are no batch")
+            position += at
+        self._check_successor(position)
+        return _Interval(self._known.start, position, self._next_offset, self._latest_epoch)
+
+    def _misled(self, position: int, reason: str) -> LogCorruptError:
+        return LogCorruptError(self._file.path, position, reason)
+
+    def _header(self, chunk: bytes, position: int, at: int) -> BatchHeader:
+        try:
+            return parse_header(chunk, at)
+        except CorruptBatchError as error:
+            raise self._misled(position + at, str(error)) from error
+
+    def _check_boundary(self, position: int, header: BatchHeader) -> None:
+        """Whether the range begins with the batch that it should."""
+        wanted = self._wanted
+        if position <= wanted.position < position + header.size_bytes and (
+            position != wanted.position or self._next_offset > wanted.offset
+        ):
+            raise self._misled(wanted.position, f"the batch of offset {wanted.offset} is not there")
+
+    def _check_batch(self, chunk: bytes, position: int, at: int, header: BatchHeader) -> None:
+        """CRC, and what the CRC does not cover: offset and leader epoch only ever grow."""
+        try:
+            verify_crc(chunk, at, header)
+        except CorruptBatchError as error:
+            raise BatchDamaged(self._file.path, position + at, str(error)) from error
+        self._check_order(position + at, header)
+        self._next_offset = header.next_offset
+        self._latest_epoch = max(self._latest_epoch, header.partition_leader_epoch)
+
+    def _check_order(self, position: int, header: BatchHeader) -> None:
+        if not self._next_offset <= header.base_offset <= header.last_offset < self._wanted.limit_offset:
+            reason = (
+                f"the batch has the offsets {header.base_offset} to {header.last_offset}, between"
+                f" {self._next_offset} and {self._wanted.limit_offset}"
+            )
+        elif 0 <= header.partition_leader_epoch < self._latest_epoch:
+            reason = f"the batch goes back to leader epoch {header.partition_leader_epoch} from {self._latest_epoch}"
+        else:
+            return
+        raise BatchDamaged(self._file.path, position, reason)
+
+    def _check_successor(self, position: int) -> None:
+        """The batch behind has to agree with the last one's offsets, whichever of the two is wrong."""
+        if position < self._size_bytes:
+            chunk = self._file.read(position, min(HEADER_BYTES, self._size_bytes - position))
+            self._check_order(position, self._header(chunk, position, 0))

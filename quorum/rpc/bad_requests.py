@@ -1,0 +1,46 @@
+"""What an HTTP listener says of bytes that are no HTTP request: one short line now and then.
+
+aiohttp logs the traceback of its own parser for each of them, so that any stranger could fill a disk. Handed
+to `web.AppRunner` as its logger by the controller listener and by a node's HTTP pages; errors of other
+kinds, which are ours, are logged whole.
+"""
+
+from __future__ import annotations
+
+import structlog
+from aiohttp.http_exceptions import HttpProcessingError
+
+from quorum.rpc.sparse_log import SparseLog
+
+log = structlog.get_logger(__name__)
+
+REASON_MAX_CHARACTERS = 120
+
+
+class RequestErrorLog:
+    """The logger of one listener, as far as aiohttp uses one."""
+
+    def __init__(self, listener: str) -> None:
+        """`listener`: what the lines call it."""
+        self._listener = listener
+        self._refusals = SparseLog("refused what is no HTTP request")
+
+    def debug(self, message: str, *arguments: object, exc_info: BaseException | None = None) -> None:
+        """What aiohttp itself finds unimportant; among that, requests with an impossible method."""
+        if isinstance(exc_info, HttpProcessingError):
+            self._refused(arguments, exc_info)
+
+    def exception(self, message: str, *arguments: object, exc_info: BaseException | None = None) -> None:
+        """An error while a request was read or handled."""
+        if isinstance(exc_info, HttpProcessingError):
+            self._refused(arguments, exc_info)
+        else:
+            log.error(message % arguments, listener=self._listener, exc_info=exc_info)
+
+    def _refused(self, arguments: tuple[object, ...], error: HttpProcessingError) -> None:
+        reason = ascii(" ".join(error.message.split()))[1:-1]
+        self._refusals.warning(
+            listener=self._listener,
+            peer=arguments[0] if arguments else None,
+            reason=reason[:REASON_MAX_CHARACTERS],
+        )

@@ -1,0 +1,34 @@
+"""Warnings that strangers can cause, bounded: one line for each kind now and then, with a count of the rest.
+
+Whoever can reach a port could fill a disk with lines otherwise. Used by the controller listener and, for what
+is no HTTP request, by every HTTP listener of a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class SparseLog:
+    """The lines of one kind of one listener."""
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._next_line_s = float("-inf")
+        self._unsaid = 0
+
+    def warning(self, **fields: object) -> None:
+        """Says it, unless it was said a moment ago. Called on the event loop."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._next_line_s:
+            self._unsaid += 1
+            return
+        self._next_line_s = now_s + SECONDS_BETWEEN_LINES
+        log.warning(self._event, **fields, since_the_last_line=self._unsaid)
+        self._unsaid = 0

@@ -1,0 +1,83 @@
+"""The command line's admin client: which bootstrap server it takes, and what it makes of errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kraft.cli import admin
+from kraft.cli.admin import AdminClient, raise_for
+from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, UserError
+from kraft.protocol.errors import ErrorCode
+from tests.support.fake_broker import FakeCluster
+
+
+@pytest.fixture
+async def strange_servers() -> AsyncIterator[tuple[str, str]]:
+    """Two that accept connections: one closes them at once, as a broker that starts; one says nothing, as the
+    kernel of one that stands still."""
+    held: list[asyncio.StreamWriter] = []
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+
+    closing = await asyncio.start_server(close, "127.0.0.1", 0)
+    silent = await asyncio.start_server(hold, "127.0.0.1", 0)
+    yield tuple(f"127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in (closing, silent))
+    for server in (closing, silent):
+        server.close()
+    for writer in held:
+        writer.close()
+
+
+async def test_the_first_server_that_answers_is_taken(
+    strange_servers: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "CONNECT_TIMEOUT_S", 0.5)
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        client = await AdminClient.connect(",".join((*strange_servers, cluster.bootstrap)))
+        try:
+            assert [topic.name for topic in (await client.metadata(["t"])).topics] == ["t"]
+        finally:
+            client.close()
+
+
+async def test_every_server_is_tried_once_and_named(
+    strange_servers: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "CONNECT_TIMEOUT_S", 0.1)
+    with pytest.raises(UserError, match="no broker answers") as caught:
+        await AdminClient.connect(",".join(strange_servers))
+    for address in strange_servers:
+        assert str(caught.value).count(address) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "text"),
+    [
+        (ErrorCode.TOPIC_ALREADY_EXISTS, EXIT_FAILED, "topic t was not created: why (TOPIC_ALREADY_EXISTS)"),
+        (
+            ErrorCode.REQUEST_TIMED_OUT,
+            EXIT_UNDECIDED,
+            "it cannot be told whether topic t was created: why (REQUEST_TIMED_OUT)",
+        ),
+    ],
+)
+def test_a_change_that_timed_out_is_undecided(code: ErrorCode, exit_code: int, text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        raise_for(code, "why", "topic t was not created", change="topic t was created")
+    assert (caught.value.exit_code, str(caught.value)) == (exit_code, text)
+    raise_for(ErrorCode.NONE, None, "nothing")
+
+
+def test_a_question_that_timed_out_has_failed_undecided() -> None:
+    with pytest.raises(UserError) as caught:
+        raise_for(ErrorCode.REQUEST_TIMED_OUT, "why", "the quorum was not described")
+    assert caught.value.exit_code == EXIT_UNDECIDED
+    assert str(caught.value) == "the quorum was not described: why (REQUEST_TIMED_OUT)"

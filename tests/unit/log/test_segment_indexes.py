@@ -1,0 +1,151 @@
+"""Indexes in memory and mapped: which of the two a segment has, what stays loaded, what the disk maps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kraft.runtime.disk import RealDisk
+from partitions.disk import Disk
+from partitions.log.config import LogConfig
+from partitions.log.index import OffsetIndex, OffsetIndexView, TimeIndex
+from partitions.log.log import PartitionLog
+from partitions.log.storage import LogStorage
+from tests.support.logs import FOLDER, PARTITION, batch_of, halt, memory_disk, open_log, read_records
+
+DENSE = LogConfig(segment_bytes=20_000, index_interval_bytes=0, max_message_bytes=800)
+"""Index files of more than a page."""
+
+
+def log_on(disk: Disk, folder: str, *, mapped: int = 100, clean: bool = True) -> PartitionLog:
+    return PartitionLog.open(
+        disk,
+        folder,
+        PARTITION,
+        DENSE,
+        now_ms=lambda: 1000,
+        halt=halt,
+        clean_shutdown=clean,
+        storage=LogStorage(disk, halt, max_loaded_indexes=mapped),
+    )
+
+
+def filled(log: PartitionLog, count: int) -> None:
+    for number in range(count):
+        log.append_as_leader(batch_of(b"%d" % number, timestamp=1000 + number), leader_epoch=0)
+
+
+def loaded(log: PartitionLog) -> list[int]:
+    """The base offsets of the closed segments whose indexes are there."""
+    return [one.base_offset for one in list(log._segments)[:-1] if one._indexes.offsets is not None]
+
+
+def test_a_closed_segment_has_no_index_in_memory() -> None:
+    log = open_log(memory_disk())
+    filled(log, 60)
+    assert len(log.segment_base_offsets) > 3
+    assert loaded(log) == []
+    first = log._segments.first
+    assert type(first.offset_index) is OffsetIndexView
+    assert isinstance(log._segments.active.offset_index, OffsetIndex)
+
+
+def test_so_many_indexes_stay_loaded_and_no_more() -> None:
+    log = log_on(memory_disk(), FOLDER, mapped=3)
+    filled(log, 2000)
+    count = len(log.segment_base_offsets)
+    assert count > 6
+    for offset in (*range(0, 2000, 40), *range(2000, 0, -40)):
+        assert log.read(min(offset, 1999), 1, up_to_offset=2000).slices
+        assert len(loaded(log)) <= 3
+    found = log.offset_for_timestamp(2500)
+    assert found is not None
+    assert found.offset == 1500
+    assert len(loaded(log)) <= 3
+
+
+def test_recovery_leaves_the_indexes_of_closed_segments_in_their_files() -> None:
+    disk = memory_disk()
+    filled(open_log(disk), 60)
+    log = open_log(disk)
+    assert len(log.segment_base_offsets) > 3
+    assert [one for one in list(log._segments)[:-1] if one._indexes.growing is not None] == []
+    log.close()
+    assert open_log(disk, clean=True).segment_base_offsets == log.segment_base_offsets
+
+
+def test_a_lookup_looks_at_a_few_entries_of_a_large_index(tmp_path: Path) -> None:
+    log = log_on(RealDisk(), str(tmp_path / "orders-3"))
+    filled(log, 1200)
+    first = log._segments.first
+    assert len(first.offset_index) * 8 > os.sysconf("SC_PAGESIZE") // 4
+    grown = OffsetIndex(Path(first.index_paths[0]).read_bytes())
+    times = TimeIndex(Path(first.index_paths[1]).read_bytes())
+    for offset in range(-1, len(grown) + 3):
+        assert first.offset_index.floor(offset) == grown.floor(offset)
+        assert first.time_index.floor(1000 + offset) == times.floor(1000 + offset)
+
+
+def test_truncation_into_a_closed_segment_takes_its_indexes_into_memory_first(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-3"
+    log = log_on(RealDisk(), str(folder))
+    filled(log, 1000)
+    held = log._segments.first.offset_index  # a mapping that somebody still looks at
+    end = held.last_relative_offset
+    log.truncate_to(100)
+    assert isinstance(log._segments.active.offset_index, OffsetIndex)
+    assert log._segments.active.offset_index.last_relative_offset <= 100
+    assert log.log_end_offset == 100
+    filled(log, 600)
+    assert [record.offset for record in read_records(log)] == list(range(700))
+    log.close()
+    again = log_on(RealDisk(), str(folder))
+    assert again._segments.first.offset_index.last_relative_offset >= end
+    assert [record.offset for record in read_records(again)] == list(range(700))
+
+
+def test_damaged_index_files_are_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-3"
+    log = log_on(RealDisk(), str(folder))
+    filled(log, 1000)
+    log.close()
+    for suffix, damage in ((".index", b"abc"), (".timeindex", b"")):
+        path = folder / f"{0:020d}{suffix}"
+        right = path.read_bytes()
+        path.write_bytes(right + damage if damage else b"")
+        again = log_on(RealDisk(), str(folder))
+        found = again.offset_for_timestamp(1050)
+        assert found is not None
+        assert found.offset == 50
+        again.close()
+        assert path.read_bytes() == right
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 100_000])
+def test_a_mapped_file_stays_readable_when_it_grows_or_goes(tmp_path: Path, size: int) -> None:
+    path, content = tmp_path / "some.index", os.urandom(size)
+    path.write_bytes(content)
+    mapped = RealDisk().map(str(path))
+    with path.open("ab") as file:
+        file.write(b"more")
+    assert bytes(mapped) == content
+    path.rename(tmp_path / "other")
+    (tmp_path / "other").unlink()
+    assert bytes(mapped) == content
+    if size:
+        with pytest.raises(TypeError):
+            mapped[0] = 1  # type: ignore[index]
+
+
+def test_the_simulated_disk_maps_alike() -> None:
+    disk = memory_disk()
+    file = disk.open("/data/x", create=True)
+    file.append([b"abc"])
+    mapped = disk.map("/data/x")
+    file.append([b"d"])
+    assert bytes(mapped) == b"abc"
+    for one in (disk, RealDisk()):
+        with pytest.raises(FileNotFoundError):
+            one.map("/data/nothing")
