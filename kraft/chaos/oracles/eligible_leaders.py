@@ -18,6 +18,7 @@ from quorum.metadata.delta import changed_partition
 from quorum.metadata.image import MetadataImage, PartitionImage
 from quorum.metadata.records import (
     BROKER_RESOURCE,
+    RECOVERED,
     TOPIC_RESOURCE,
     Config,
     FeatureLevel,
@@ -37,6 +38,19 @@ class Defaults(NamedTuple):
 
     unclean: bool = False
     min_insync_replicas: int = 1
+
+
+def _may_lead(before: PartitionImage, after: PartitionImage) -> bool:
+    """Whether the leader was in the ISR or the ELR, or came into the ISR with this very change.
+
+    The last replica that a reassignment waits for does, if the leader is among those that go: the leader's own
+    AlterPartition takes the one in, and the controller the other out.
+    """
+    if after.leader in (*before.isr, *before.elr):
+        return True
+    has_ended = before.is_reassigning and not after.is_reassigning
+    has_left = before.has_leader and before.leader not in after.replicas
+    return has_ended and has_left and after.leader_recovery_state == RECOVERED
 
 
 class EligibleLeaders:
@@ -86,7 +100,7 @@ class EligibleLeaders:
         settled: bool,
     ) -> None:
         happened, where = self._verdicts.happened, self._where(key)
-        unclean = after.leader >= 0 and after.leader not in {*before.isr, *before.elr}
+        unclean = after.leader >= 0 and not _may_lead(before, after)
         if unclean:
             self._judge_unclean(image, key, before, after, reborn)
         elif after.leader in before.elr and after.leader not in before.isr:

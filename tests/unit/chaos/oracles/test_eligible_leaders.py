@@ -120,3 +120,30 @@ def test_it_does_not_while_somebody_is_eligible_and_nobody_else_ever_does(model:
     model.change(registers(model, 2), elr=(3,))
     model.change(isr=(leader,), leader=leader, recovering=1, last_known_elr=())
     assert model.oracles == ["leader-completeness"]
+
+
+MOVING = {"replicas": (3, 1, 2), "adding_replicas": (3,), "removing_replicas": (1,)}
+MOVED = {"replicas": (3, 2), "adding_replicas": (), "removing_replicas": ()}
+
+
+def test_a_reassignment_ends_with_the_replica_that_its_leader_just_took_in(model: Model) -> None:
+    model.change(isr=(1, 2), **MOVING)
+    model.change(isr=(3, 2), leader=3, **MOVED)
+    assert model.oracles == []
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"isr": (1, 2), **MOVING}, {"isr": (3, 2), "leader": 3}),
+        ({"isr": (1, 2), **MOVING}, {"isr": (3, 2), "leader": 3, "recovering": 1, **MOVED}),
+        ({"isr": (1, 2)}, {"isr": (3, 2), "leader": 3, **MOVED}),
+    ],
+    ids=["goes on", "uncleanly", "none"],
+)
+def test_elsewise_a_replica_from_outside_does_not_lead(
+    model: Model, first: dict[str, Any], then: dict[str, Any]
+) -> None:
+    model.change(**first)
+    model.change(**then)
+    assert "leader-completeness" in model.oracles
