@@ -191,7 +191,8 @@ class Replication:
                     model,
                     f"leader {node} commits {_text(missing)}, which ISR member {member} lacks",
                 )
-            if member in view.maximal_isr:
+            # Who was moved away may have removed its log before the leader hears that it counts no longer.
+            if member in view.maximal_isr and (state is None or member in state.replicas):
                 self._violated(
                     "high-watermark-bounded",
                     model,

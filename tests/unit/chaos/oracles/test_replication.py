@@ -82,6 +82,14 @@ def test_high_watermark_is_not_bounded_by_who_is_not_joining(model: Model) -> No
     assert model.oracles == []
 
 
+def test_high_watermark_is_not_bounded_by_who_was_moved_away(model: Model) -> None:
+    """The leader has not heard yet that it counts no longer; it may have removed its log."""
+    model.change(isr=(1, 2), replicas=(1, 2))
+    model.append(0, 1, 2)
+    model.raise_leader(1, isr=NODES, maximal=NODES)
+    assert model.oracles == []
+
+
 def test_high_watermark_of_a_replica_is_bounded_by_its_own_log(model: Model) -> None:
     model.committed(2)
     model.cut(3, 1)
