@@ -371,8 +371,9 @@ class LogManager:
             self._directories.release()
 
     async def _close_logs(self) -> set[DataDirectory]:
-        """Flushes and closes all logs; the directories with one that could not be."""
-        unclean: set[DataDirectory] = set()
+        """Flushes and closes all logs; the directories with one that could not be, or was given up before:
+        the next start would take it for one that was flushed and closed."""
+        unclean = {self._home[partition] for partition in self._failed}
         for partition, log in list(self._logs.items()):
             try:
                 if not log.is_closed and log.needs_flush:

@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 FLUSHES_AT_ONCE: Final = 2
 """So many jobs of this kind the executor has at most: others need its threads, too."""
+RETRY_S: Final = 1.0
+"""After a flush that found no room."""
 _MAX_WAIT_S: Final = 86_400.0
 """A timer's longest time; a flush that is due later is looked at again then."""
 
@@ -108,6 +110,8 @@ class LogFlusher:
         except LogStorageError as error:
             log.error("a flush failed", partition=str(partition), reason=str(error))
             del self._tasks[partition]
+            if error.is_transient and not self._closed:
+                self._loop.call_at(self._loop.time() + RETRY_S, self.consider, partition)
             return
         del self._tasks[partition]
         self.consider(partition)

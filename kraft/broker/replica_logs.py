@@ -106,8 +106,8 @@ class ReplicaLogs(ReplicaEvents, ABC):
         self._offline[key] = error
         if error.is_transient:
             self._jobs.wait_for_room(key)
-        else:
-            self._reported.mark((topic_id, key.partition), kind_of(error))
+        # Also without room: another broker can lead meanwhile. `_open` takes the mark away.
+        self._reported.mark((topic_id, key.partition), kind_of(error))
 
     def _on_logs_failing(self, failed: Mapping[TopicPartition, LogError]) -> None:
         """Not at once: whoever met the failure is in the middle of something with one of these replicas."""

@@ -131,12 +131,12 @@ class BrokerServer:
         """Takes the data directories and opens all logs. Blocks. Raises DataDirectoryError."""
         report = self.logs.start(cluster_id=self._identity.cluster_id, node_id=self._config.node_id)
         self._previous_broker_epoch = report.previous_broker_epoch
-        self._history.load()
         log.info("logs opened", logs=report.logs, clean=report.clean_shutdown)
         for partition, recovery in report.recovered.items():
             log.warning("a log was recovered", partition=str(partition), recovery=str(recovery))
         for partition, error in report.failed.items():
             log.error("a log cannot be used", partition=str(partition), reason=str(error))
+        self._history.load()
 
     async def start(self) -> None:
         """Listens, registers, catches up, asks to be unfenced.

@@ -22,13 +22,22 @@ DEFAULT_NODES = 3
 DEFAULT_PORT = 9092
 
 
+OF_ONE_NODE = frozenset({"node.id", "log.dir", "log.dirs", "metadata.log.dir", "listeners", "http.listener"})
+"""What cannot be the same for all nodes of a cluster."""
+
+
 def parse_settings(settings: list[str]) -> dict[str, str]:
-    """`key=value` strings as a dict. Raises UserError for anything else."""
+    """`key=value` strings as a dict, for all nodes. Raises UserError for anything else."""
     parsed = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator or not key.strip():
             raise UserError(f"--set takes key=value, not {setting!r}", exit_code=2)
+        if key.strip() in OF_ONE_NODE:
+            raise UserError(
+                f"{key.strip()} differs from node to node: --set takes what holds for all of them",
+                exit_code=2,
+            )
         parsed[key.strip()] = value.strip()
     return parsed
 

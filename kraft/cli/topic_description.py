@@ -82,7 +82,7 @@ def describe(
     for document in documents:
         print_table(_table(document))
     if not any(document["partitions"] for document in documents):
-        console.print("no such partition" if chosen else "no topic")
+        console.print("no partition is like that" if chosen else "there is no topic")
 
 
 async def _described(

@@ -16,7 +16,7 @@ import structlog
 
 from partitions.disk import Disk
 from partitions.log.data_directory import DataDirectory
-from partitions.log.errors import DirectoryFailed, DirectoryUnusable, LogCorruptError
+from partitions.log.errors import DataDirectoryError, DirectoryFailed, DirectoryUnusable, LogCorruptError
 from partitions.log.storage import LogStorage
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
@@ -116,16 +116,31 @@ class LogDirectories:
         for step in (
             DataDirectory.lock,
             lambda directory: directory.check_identity(cluster_id=cluster_id, node_id=node_id),
-            DataDirectory.load,
         ):
-            for directory in self.usable:
-                try:
-                    step(directory)
-                except DirectoryUnusable as error:
-                    self.leave_out(directory, error)
+            self._each(step)
+        self._check_distinct()
+        self._each(DataDirectory.load)
         for directory in self.usable:
             for name, reason in directory.damaged_checkpoints.items():
                 logger.error("a checkpoint file is damaged and counts as absent", file=name, reason=reason)
+
+    def _each(self, step: Callable[[DataDirectory], object]) -> None:
+        for directory in self.usable:
+            try:
+                step(directory)
+            except DirectoryUnusable as error:
+                self.leave_out(directory, error)
+
+    def _check_distinct(self) -> None:
+        """A copy of a data directory has its id: nobody could tell whose logs are the newer ones."""
+        paths: dict[str, str] = {}
+        for directory in self.usable:
+            other = paths.setdefault(directory.directory_id, directory.path)
+            if directory.directory_id and other != directory.path:
+                raise DataDirectoryError(
+                    f"{other} and {directory.path} have the same directory.id {directory.directory_id}: one is a copy"
+                    " of the other; take the copy out of log.dirs, or give it an id by formatting it anew"
+                )
 
     def leave_out(self, directory: DataDirectory, error: DirectoryUnusable) -> None:
         """Goes on without the directory. Raises the error where there is no other, or it is vital."""

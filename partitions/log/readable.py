@@ -109,6 +109,15 @@ class ReadableLog(CleanableLog):
         if not self._closed:
             self._storage.on_damage(self.topic_partition, error)
 
+    def note_failure(self, error: OSError | LogCorruptError) -> None:
+        """What a look at the segments beside a read met. Raises LogStorageError where the disk refused it."""
+        if isinstance(error, LogCorruptError):
+            self.note_damage(error)
+            return
+        reason = f"reading the log {self.directory} failed: {error}"
+        self._storage.fail_if_broken(reason, error)
+        raise LogStorageError(reason) from error
+
     def _guarded(self, lookup: Callable[[], T]) -> T:
         try:
             return lookup()

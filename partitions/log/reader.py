@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from partitions.disk import FileSlice
+from partitions.log.config_values import INT_MAX
 from partitions.log.scan import SEEK_CHUNK_BYTES, walk
 from partitions.log.segment import NO_TIMESTAMP, Segment
 from partitions.log.segments import SegmentList
@@ -163,9 +164,18 @@ class LogReader:
                     continue
                 found = self._first_record(segment, position, header, timestamp, log_start_offset)
                 if found is not None:
+                    self._confirm(number, start, position + header.size_bytes)
                     return found
             number = segments.first_reaching(timestamp, number + 1)
         return None
+
+    def _confirm(self, number: int, start: int, end: int) -> None:
+        """Has the batches of a range checked that led to an answer. Raises as `read` does."""
+        segment, next_base = self._segments[number], self._segments.next_base(number)
+        limit = segment.base_offset + INT_MAX + 1 if next_base is None else next_base
+        file = self._storage.file(segment.log_path)
+        while start < end:
+            start = self.verification.checked(segment, file, Wanted(start, end, limit, limit)).end
 
     def offset_for_max_timestamp(self, *, log_start_offset: int) -> TimestampedOffset | None:
         """The first record that carries the largest timestamp of the log."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
+from partitions.log.errors import LogCorruptError
 from partitions.log.log import PartitionLog
 from partitions.log.removal import DelayedRemovals
 from partitions.ports import Executor, NowMs
@@ -58,7 +59,11 @@ class Retention:
             log = self._logs.get(partition)
             if log is None or log.is_closed:
                 continue
-            log.expire_segments(now_ms, high_watermark_of(partition))
+            try:
+                log.expire_segments(now_ms, high_watermark_of(partition))
+            except (OSError, LogCorruptError) as error:
+                log.note_failure(error)
+                continue
             log.producer_state.expire(now_ms, self._producer_expiration_ms)
             deleted += await self._take_out(log)
         return deleted

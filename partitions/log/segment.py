@@ -265,9 +265,23 @@ class Segment:
     def rebuild(self) -> None:
         """Indexes and timestamps anew, from the headers of the batches. Raises LogCorruptError."""
         size_bytes = self.size_bytes
-        self.reset()
-        for _, header in walk(self._storage.file(self.log_path), 0, size_bytes):
-            self.index(((header.last_offset, header.size_bytes, header.max_timestamp),))
+        indexes, kept = (
+            self._indexes,
+            (self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index),
+        )
+        first_timestamp, growing = self._first_timestamp, self._indexes.growing
+        try:
+            self.reset()
+            for _, header in walk(self._storage.file(self.log_path), 0, size_bytes):
+                self.index(((header.last_offset, header.size_bytes, header.max_timestamp),))
+        except BaseException:
+            # Half of it would be taken for the whole: readers would go on in the next segment.
+            self._size_bytes, self._first_timestamp = size_bytes, first_timestamp
+            self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index = kept
+            indexes.forget()
+            if growing is not None:
+                indexes.offsets, indexes.times = indexes.growing = growing
+            raise
         self._append_final_time_entry()
 
     def seek(self, position: int, *, stop_offset: int, stop_position: int | None = None) -> Stop:

@@ -147,7 +147,10 @@ class SegmentIndexes:
         if not self.has_unsynced:
             return
         for path in self.paths:
-            file = self._storage.disk.open(path, create=True)
+            try:
+                file = self._storage.disk.open(path, create=True)
+            except OSError as error:
+                self._storage.fail(f"{path} cannot be opened for its fsync: {error}", error)
             try:
                 self._storage.sync(file)
             finally:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from partitions.log.cleaner.swap import DELETED_SUFFIX
 from partitions.log.durability import DurableLog
-from partitions.log.errors import LogStorageError
+from partitions.log.errors import BatchDamaged, LogStorageError
 from partitions.log.producer_recovery import load_producer_state
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.recovery import base_offsets
+from partitions.log.scan import Stop
 from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
+from partitions.records.batch import CorruptBatchError, parse_header, verify_crc
 
 
 class ShortenableLog(DurableLog):
@@ -26,7 +28,8 @@ class ShortenableLog(DurableLog):
         """Gives up every batch that reaches `offset` or lies above it; durable on return.
 
         The log end offset becomes at most `offset`. Leader epochs that begin there go even when no
-        batch does. Raises LogStorageError.
+        batch does. Raises LogStorageError; BatchDamaged, with nothing changed, where a rotten header would
+        take sound batches along.
         """
         self._ensure_open()
         if offset < self._segments.first.base_offset:
@@ -48,6 +51,8 @@ class ShortenableLog(DurableLog):
         if number and segments[number].base_offset == offset:
             number -= 1
         first_cut = segments[number].locate(offset)
+        if first_cut.batch_bytes and first_cut.offset < offset:
+            self._check_batch(segments[number].log_path, first_cut)
         end_offset = first_cut.passed_offset
         self._limit_checkpoints(end_offset, min(end_offset, self.log_start_offset))
         self._generation += 1
@@ -68,6 +73,16 @@ class ShortenableLog(DurableLog):
         self.recovery_point = min(self.recovery_point, end_offset)
         self.clean_offset = min(self.clean_offset, end_offset)
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s.base_offset < active.base_offset]
+
+    def _check_batch(self, path: str, found: Stop) -> None:
+        """Of a batch that is cut although it begins below: whether it does reach so far. Raises BatchDamaged."""
+        data = self._storage.file(path).read(found.position, found.batch_bytes)
+        try:
+            verify_crc(data, 0, parse_header(data, 0))
+        except CorruptBatchError as error:
+            damage = BatchDamaged(path, found.position, str(error))
+            self._storage.on_damage(self.topic_partition, damage)
+            raise damage from error
 
     def _reload_producers(self) -> None:
         names = self._storage.disk.list_dir(self.directory)

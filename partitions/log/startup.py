@@ -29,6 +29,7 @@ from partitions.log.errors import (
     DirectoryUnusable,
     LogError,
     LogStorageError,
+    NoSpaceLeft,
 )
 from partitions.log.log import PartitionLog
 from partitions.log.opening import stored_topic_id
@@ -171,6 +172,9 @@ class LogOpener:
                 clean_shutdown=directory.clean_shutdown,
                 storage=directory.storage,
             )
+        except NoSpaceLeft as error:
+            # Not transient: nobody opens it again before the next start, so it is to be reported.
+            self._found.failed[partition] = LogStorageError(str(error))
         except LogError as error:
             self._found.failed[partition] = error
 

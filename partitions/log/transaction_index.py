@@ -147,7 +147,10 @@ class TransactionIndex:
         """Makes what was persisted durable, the file's name included, or halts the node."""
         if not self._is_unsynced:
             return
-        file = self._storage.disk.open(self.path)
+        try:
+            file = self._storage.disk.open(self.path)
+        except OSError as error:
+            self._storage.fail(f"{self.path} cannot be opened for its fsync: {error}", error)
         try:
             self._storage.sync(file)
         finally:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from partitions.log.errors import LogCorruptError
 from quorum.raft.compat import Journal
 from quorum.raft.halting import Halting
 from quorum.raft.journal_check import CheckedJournal
@@ -214,8 +215,20 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         if index < self._log.log_end_offset:
             self._synced_end = min(self._synced_end, index - 1)
             self._lower_end(index - 1)
-            self._log.truncate_to(index)
+            self._cut(index)
             self._unsynced = True
+
+    def _cut(self, index: int) -> None:
+        """Makes the log end before the entry. One whose bytes have rotted may not end there."""
+        try:
+            self._log.truncate_to(index)
+        except LogCorruptError as error:
+            self._halting.halt(f"the journal cannot be cut at entry {index}: {error}")
+        if self._log.log_end_offset != index:
+            self._halting.halt(
+                f"the journal ends at {self._log.log_end_offset} and not at {index}, where it was cut: its files"
+                " are damaged"
+            )
 
     def _begin_at(self, prev: Entry, last: Entry) -> None:
         """Gives up the log for a durable snapshot. A marker of 0 says so if a crash comes in between:

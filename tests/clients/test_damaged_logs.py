@@ -107,9 +107,10 @@ def test_logs_rot_while_the_nodes_run(fragile_cluster: NodeProcesses) -> None:
 
 
 @pytest.fixture
-def two_directories(fragile_cluster: NodeProcesses) -> Iterator[tuple[NodeProcesses, int, Path]]:
-    """The cluster, a node of it that has a second data directory, and that directory."""
+def two_directories(fragile_cluster: NodeProcesses) -> Iterator[tuple[NodeProcesses, str, int, Path]]:
+    """The cluster, a topic of six partitions, a node that has some of them in a second data directory, and that."""
     cluster, node_id = fragile_cluster, 3
+    topic = cluster.create_topic("spread", partitions=3, min_insync_replicas="2")
     folder = cluster.local.node_dir(node_id)
     properties = folder / "server.properties"
     before, more = properties.read_text(), folder / "more"
@@ -119,7 +120,8 @@ def two_directories(fragile_cluster: NodeProcesses) -> Iterator[tuple[NodeProces
     format_node(cluster.local.spec().cluster_id, properties, ignore_formatted=True)
     cluster.local.start_node(node_id)
     cluster.restore()
-    yield cluster, node_id, more
+    cluster.add_partitions(topic, 6)  # the new ones come to lie where fewer are
+    yield cluster, topic, node_id, more
     cluster.local.stop_node(node_id)
     for partition in more.glob("*-[0-9]*"):  # they are copied again
         shutil.rmtree(partition)
@@ -127,9 +129,8 @@ def two_directories(fragile_cluster: NodeProcesses) -> Iterator[tuple[NodeProces
     cluster.local.start_node(node_id)
 
 
-def test_a_data_directory_is_gone_at_start(two_directories: tuple[NodeProcesses, int, Path]) -> None:
-    cluster, node_id, more = two_directories
-    topic = cluster.create_topic("spread", partitions=6, min_insync_replicas="2")
+def test_a_data_directory_is_gone_at_start(two_directories: tuple[NodeProcesses, str, int, Path]) -> None:
+    cluster, topic, node_id, more = two_directories
     lines = {partition: values_of(f"spread-{partition}") for partition in range(6)}
     CLIENT.produce(cluster.bootstrap, topic, lines, How(codec="none", idempotent=True))
     there = {int(path.name.rpartition("-")[2]) for path in more.glob(f"{topic}-*")}

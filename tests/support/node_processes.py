@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from kraft.cli.local_cluster import LocalCluster, free_port_range
 from partitions.records.batch import BatchHeader, iter_batches
@@ -16,6 +17,14 @@ from partitions.records.batch import BatchHeader, iter_batches
 NODES = 3
 WAIT_S = 40.0
 POLL_S = 0.05
+NOT_SERVED_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+)
 
 
 class NodeProcesses:
@@ -69,7 +78,31 @@ class NodeProcesses:
             [NewTopic(name, partitions, replication_factor, config=configs)], request_timeout=WAIT_S
         )[name]
         future.result(WAIT_S)
+        self._await_served(name, partitions)
         return name
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Adds partitions to a topic, up to this number."""
+        self.admin.create_partitions([NewPartitions(topic, total)], request_timeout=WAIT_S)[topic].result(
+            WAIT_S
+        )
+        self._await_served(topic, total)
+
+    def _await_served(self, topic: str, partitions: int) -> None:
+        """A topic is committed before all leaders have made their replicas; clients try again until then."""
+
+        def is_served() -> bool:
+            wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+            # One client keeps for a while what it knows of a topic.
+            admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+            answers = admin.list_offsets(wanted, request_timeout=WAIT_S).values()
+            errors = [answer.exception(WAIT_S) for answer in answers]
+            for error in errors:
+                if error is not None and error.args[0].code() not in NOT_SERVED_YET:
+                    raise error
+            return not any(errors)
+
+        until(is_served, f"all partitions of {topic} are served")
 
     def partitions(self, topic: str) -> dict[int, Any]:
         """Partition → what Metadata says of it (`leader`, `isrs`, `replicas`)."""

@@ -40,6 +40,11 @@ def damage(log: ShadowLog, on_disk: Iterable[Batch], kind: str, *, is_running: b
     return len(fresh)
 
 
+def _has_another_epoch(found: Batch, batch: Batch) -> bool:
+    """Whether a bit of the leader epoch flipped, which no checksum covers."""
+    return found.epoch != batch.epoch and found._replace(epoch=batch.epoch) == batch
+
+
 def reopen(
     log: ShadowLog, on_disk: Sequence[Batch], start: int, end: int, recovery_point: int = 0
 ) -> list[Batch]:
@@ -53,14 +58,18 @@ def reopen(
     if excused_from is not None and log.damaged_kind == BIT_ROT:
         excused_from = max(excused_from, recovery_point)
     found = chain(on_disk, start, end)
-    there = set(found)
     # What rotted inside a log is in it still: whoever reads it will notice.
-    bases = {batch.base for batch in found}
+    by_base = {batch.base: batch for batch in found}
     rotten = [
         batch
         for batch in before
-        if log.lost.get(batch) == BIT_ROT and start < batch.next <= end and batch.base not in bases
+        if log.lost.get(batch) == BIT_ROT
+        and start < batch.next <= end
+        and (batch.base not in by_base or _has_another_epoch(by_base[batch.base], batch))
     ]
+    bases = {batch.base for batch in rotten}
+    found = [batch for batch in found if batch.base not in bases]
+    there = set(found)
     log.replace(sorted([*found, *rotten]), start, end)
     given_up = []
     for batch in before:

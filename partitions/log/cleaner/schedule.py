@@ -87,7 +87,11 @@ class LogCleaner:
         """What there is to clean, by Kafka's rule: more new bytes than the ratio allows, or overdue ones."""
         if log.is_closed or partition in self.uncleanable or partition in self._running:
             return None
-        section = log.cleanable_section(self._ports.now_ms(), high_watermark_of(partition))
+        try:
+            section = log.cleanable_section(self._ports.now_ms(), high_watermark_of(partition))
+        except (OSError, LogCorruptError) as error:
+            log.note_failure(error)
+            return None
         if section.dirty_bytes and (
             section.overdue or section.dirty_ratio > log.config.min_cleanable_dirty_ratio
         ):

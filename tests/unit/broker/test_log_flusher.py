@@ -11,7 +11,7 @@ import pytest
 
 from kraft.broker.log_flusher import LogFlusher
 from partitions.log.config_values import LONG_MAX
-from partitions.log.errors import LogStorageError
+from partitions.log.errors import LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config
@@ -210,6 +210,22 @@ async def test_a_flush_that_fails_ends_and_the_next_append_tries_again(
         assert await one.flushed() == 0
     one.append(b"b")
     assert await one.flushed() == 2
+
+
+async def test_a_flush_that_found_no_room_is_tried_again(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await flushing(world, ("flush.messages", "1"))
+
+    async def fail(partition: TopicPartition) -> None:
+        raise NoSpaceLeft(f"{partition}: no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.logs, "flush_log", fail)
+        one.append(b"a")
+        assert await one.flushed() == 0
+    one.loop.go_on(1.0)
+    assert await one.flushed() == 1
 
 
 async def test_after_close_no_flush_begins(world: BrokerWorld) -> None:

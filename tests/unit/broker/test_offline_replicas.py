@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -26,7 +26,7 @@ from quorum.rpc.replica_messages import (
 )
 from tests.support.broker_world import BrokerWorld, batch, gone, topic, topic_id
 from tests.support.fake_controller import FakeController
-from tests.support.logs import FailingDisk, memory_disk
+from tests.support.logs import FailingDisk, memory_disk, new_storage, simulated_disk
 
 T0 = TopicPartition("t", 0)
 A, B = (topic_id(1), 0), (topic_id(1), 1)
@@ -387,3 +387,38 @@ async def test_a_directory_that_fails_takes_its_replicas_and_no_others() -> None
 def partition_fetch(leader_epoch: int) -> FollowerFetch:
     """Broker 2 from offset 0 on."""
     return FollowerFetch(2, 2, leader_epoch, 0, -1, 0)
+
+
+# ---- a full disk
+
+
+def full_for(folder: str) -> Callable[[str, str], int | None]:
+    def fail(operation: str, path: str) -> int | None:
+        return errno.ENOSPC if operation in ("create", "append") and folder in path else None
+
+    return fail
+
+
+async def test_a_log_that_finds_no_room_at_start_is_reported() -> None:
+    storage = new_storage()
+    world = BrokerWorld(simulated_disk(storage))
+    await world.start(*topic("t", 1, (1, 2)))
+    world.replicas.partition(T0).append_records(batch(b"a"), acks=1, now_ms=0)
+    await world.replicas.close()
+    storage.locks.clear()  # the process is gone, without a clean end
+    disk = FailingDisk(simulated_disk(storage))
+    disk.fail = full_for("/t-0/")
+    again = BrokerWorld(disk)  # type: ignore[arg-type]
+    await again.start(*topic("t", 1, (1, 2)))
+    assert list(again.replicas.offline_partitions) == [T0]
+    assert dict(again.offline_replicas.kinds) == {A: DIRECTORY}
+
+
+async def test_a_leader_without_room_for_its_log_is_reported() -> None:
+    disk = FailingDisk(memory_disk())
+    world = BrokerWorld(disk)  # type: ignore[arg-type]
+    await world.start()
+    disk.fail = full_for("/")
+    await world.publish(*topic("t", 1, (1, 2, 3)))
+    assert dict(world.offline_replicas.kinds) == {A: DIRECTORY}
+    assert not world.offline_replicas.is_settled

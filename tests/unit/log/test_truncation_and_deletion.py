@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from partitions.log.errors import OffsetOutOfRange
+from partitions.log.errors import BatchDamaged, OffsetOutOfRange
 from partitions.log.log import PartitionLog
+from partitions.records.batch import iter_batches
 from tests.support.logs import (
     FOLDER,
     SMALL,
@@ -45,6 +46,24 @@ def test_truncation_keeps_whole_batches_below_the_offset(offset: int) -> None:
     assert read_records(log)[:kept] == before[:kept]
     for reopened in (open_log(disk), _reopened_cleanly(log, disk)):
         assert (reopened.log_end_offset, reopened.epochs) == (kept + 20, log.epochs)
+
+
+@pytest.mark.parametrize("offset", [20, 40])
+def test_a_rotten_header_takes_no_sound_batch_along(offset: int) -> None:
+    """The length of the batch in records has rotted: by its header it reaches any offset."""
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    content = disk.read_bytes(f"{FOLDER}/{0:020d}.log")
+    at = next(position for position, header in iter_batches(content) if header.base_offset == 4)
+    disk.open(f"{FOLDER}/{0:020d}.log").write_at(
+        at + 23, b"\x01"
+    )  # the highest byte of its last offset delta
+    log.truncate_to(offset)  # in a later segment, or at least behind the index entries of this one
+    assert log.log_end_offset == offset
+    with pytest.raises(BatchDamaged):
+        log.truncate_to(6)
+    assert log.log_end_offset == offset
 
 
 def _reopened_cleanly(log: PartitionLog, disk: object) -> PartitionLog:

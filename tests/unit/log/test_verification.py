@@ -238,3 +238,13 @@ def test_damaged_headers_are_damage_whatever_the_index_says() -> None:
     disk.open(f"{FOLDER}/{0:020d}.log").write_at(8, b"\x7f")  # the first batch's length
     with pytest.raises(LogCorruptError):
         log.read(0, 10_000, up_to_offset=RECORDS)
+
+
+def test_a_lookup_by_time_answers_nothing_that_was_not_checked() -> None:
+    disk = memory_disk()
+    filled(disk).close()
+    file = disk.open(f"{FOLDER}/{0:020d}.log")
+    file.write_at(1, b"\x40")  # the first batch's base offset, which no checksum covers
+    log = reopened(disk)
+    with pytest.raises(LogCorruptError):
+        log.offset_for_timestamp(1)

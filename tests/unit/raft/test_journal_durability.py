@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from partitions.records.batch import iter_batches
 from partitions.records.builder import build_opaque_batch
 from quorum.raft.journal import END_AFTER_IDLE_S, FIRST_ENTRY
 from quorum.raft.snapshot import Snapshot
@@ -61,6 +62,21 @@ def test_a_tail_that_was_cut_stays_cut():
     assert indexes(VoterFolder(folder.storage)) == [1, 2, 3]
     folder.storage.lose_power()
     assert indexes(VoterFolder(folder.storage)) == [1, 2, 3]
+
+
+def test_a_tail_is_not_cut_where_a_rotten_entry_says():
+    """The entry's header has rotted while the voter ran: by it, entry 3 reaches far beyond what is to be cut."""
+    folder = VoterFolder()
+    folder.append((2, 1), (3, 1), (4, 1), (5, 1))
+    path = log_paths(folder.storage)[1]
+    content = folder.storage.files()[path]
+    at = next(position for position, header in iter_batches(content) if header.base_offset == 3)
+    file = simulated_disk(folder.storage).open(path)
+    file.write_at(at + 23, b"\x01")  # the highest byte of its last offset delta
+    with pytest.raises(AssertionError, match="cannot be cut at entry 5"):
+        folder.journal._cut(5)
+    file.write_at(at + 23, b"\x00")
+    assert indexes(VoterFolder(folder.storage)) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -1,0 +1,256 @@
+"""What a failure in one log, read or file must not do: count as a clean end, hide records, take others along."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from leader_epoch.epoch_cache import EpochEntry
+from partitions.disk import File
+from partitions.log.errors import DataDirectoryError, LogCorruptError, LogStorageError
+from partitions.log.log import PartitionLog
+from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.start_report import StartReport
+from partitions.records.batch import iter_batches
+from partitions.records.markers import build_marker
+from partitions.topic_partition import TopicPartition
+from tests.support.logs import (
+    FOLDER,
+    SMALL,
+    FailingDisk,
+    batch_of,
+    memory_disk,
+    new_storage,
+    open_log,
+    read_records,
+    simulated_disk,
+)
+from tests.support.transactions import ABORT, transactional
+from tests.unit.log.test_failing_directories import CLUSTER, IDS, Node, T, filled
+from tests.unit.log.test_verification import RECORDS, append
+from tests.unit.log.test_verification import filled as filled_log
+
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+FIRST = f"/data/{P}/{0:020d}.log"
+
+
+def one_directory() -> Any:
+    storage = new_storage()
+    write_meta_properties(simulated_disk(storage), "/data", MetaProperties(CLUSTER, 1, IDS["/data"]))
+    storage.sync_everything()
+    return storage
+
+
+# ---- a log that was given up did not end cleanly
+
+
+class GivenUp(NamedTuple):
+    """The process after one that met damage in a log, gave it up, and ended properly."""
+
+    log: PartitionLog
+    report: StartReport
+    epochs: tuple[EpochEntry, ...]
+    """What the log knew when it was given up."""
+    aborted: list[Any]
+    end: int
+
+
+@pytest.fixture
+async def given_up() -> GivenUp:
+    storage = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P)
+    for number in range(30):
+        node.manager.logs[P].append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=0)
+    await node.close()
+    node = Node(storage, ("/data",))
+    log = node.manager.logs[P]
+    log.append_as_leader(batch_of(b"later"), leader_epoch=7)
+    log.append_as_leader(transactional(9, b"aborted"), leader_epoch=7, origin="coordinator")
+    marker = build_marker(9, 0, ABORT, coordinator_epoch=0, timestamp=1000)
+    log.append_as_leader(marker, leader_epoch=7, origin="coordinator")
+    epochs, end = log.epochs.entries, log.log_end_offset
+    aborted = list(log.aborted_transactions(0, end))
+    assert aborted
+    storage.inode(FIRST).data[storage.inode(FIRST).data.index(b"value-0003")] ^= 1
+    with pytest.raises(LogCorruptError):
+        log.read(0, 10_000, up_to_offset=end)
+    assert P in node.manager.failed
+    await node.close()
+    again = Node(storage, ("/data",))
+    return GivenUp(again.manager.logs[P], again.report, epochs, aborted, end)
+
+
+async def test_a_log_that_was_given_up_is_recovered_by_the_next_start(given_up: GivenUp) -> None:
+    assert given_up.report.previous_broker_epoch == -1
+    assert not given_up.log.recovery.clean
+    assert given_up.log.log_end_offset == given_up.end
+
+
+async def test_nothing_is_forgotten_that_was_not_written_when_a_log_was_given_up(given_up: GivenUp) -> None:
+    assert given_up.log.epochs.entries == given_up.epochs
+    assert list(given_up.log.aborted_transactions(0, given_up.end)) == given_up.aborted
+
+
+async def test_a_log_that_recovery_refused_is_refused_again() -> None:
+    storage = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P, Q)
+    for partition in (P, Q):
+        append(node.manager.logs[partition], 2)
+    await node.manager.checkpoint_recovery_points()
+    storage.inode(FIRST).data[-1] ^= 1
+    node = Node(storage, ("/data",))
+    assert list(node.report.failed) == [P]
+    await node.close()
+    assert list(Node(storage, ("/data",)).report.failed) == [P]
+
+
+# ---- a read that fails while an index is rebuilt
+
+
+class RefusingReads(FailingDisk):
+    """As `FailingDisk`; reads of open files can fail too."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return _RefusingFile(self, super().open(path, create=create))  # type: ignore[return-value]
+
+
+class _RefusingFile:
+    def __init__(self, disk: RefusingReads, inner: File) -> None:
+        self._disk = disk
+        self._inner = inner
+
+    def read(self, position: int, length: int) -> bytes:
+        self._disk.check("read", self._inner.path)
+        return self._inner.read(position, length)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def without_an_index() -> tuple[RefusingReads, PartitionLog, int]:
+    """A log whose second segment's offset index is lost; and where that segment begins."""
+    disk = RefusingReads(memory_disk())
+    filled_log(disk).close()  # type: ignore[arg-type]
+    log = open_log(disk, clean=True)
+    base = log.segment_base_offsets[1]
+    index = disk.inner.open(f"{FOLDER}/{base:020d}.index")
+    index.truncate(3)
+    index.close()
+    return disk, log, base
+
+
+def refusing(path: str, times: float) -> Callable[[str, str], int | None]:
+    """EIO for so many reads of the file."""
+    left = times
+
+    def fail(operation: str, name: str) -> int | None:
+        nonlocal left
+        if operation != "read" or not name.endswith(path) or left <= 0:
+            return None
+        left -= 1
+        return errno.EIO
+
+    return fail
+
+
+def test_a_segment_is_not_empty_because_one_read_failed() -> None:
+    disk, log, base = without_an_index()
+    disk.fail = refusing(f"{base:020d}.log", 1)
+    with pytest.raises(LogStorageError):
+        log.read(base + 1, 10_000, up_to_offset=RECORDS)
+    assert [record.offset for record in read_records(log, base + 1)] == list(range(base + 1, RECORDS))
+
+
+def test_a_follower_copies_no_hole_where_its_leader_cannot_read() -> None:
+    disk, leader, base = without_an_index()
+    disk.fail = refusing(f"{base:020d}.log", float("inf"))
+    follower = open_log(memory_disk())
+    for _ in range(60):
+        try:
+            result = leader.read(follower.log_end_offset, 400, up_to_offset=RECORDS)
+        except LogStorageError:
+            continue  # it asks again, as a fetcher does
+        follower.append_as_follower(b"".join(part.read() for part in result.slices))
+    copied = [record.offset for record in read_records(follower)]
+    assert copied == list(range(len(copied)))
+    assert len(copied) <= base
+
+
+# ---- damage that nobody reads
+
+
+async def rotten_header() -> Node:
+    """Two logs; in the first segment of one the last batch's length has rotted while the node was down."""
+    storage = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P, Q)
+    for partition in (P, Q):
+        append(node.manager.logs[partition], 40)
+    await node.close()
+    data = storage.inode(FIRST).data
+    last = [position for position, _ in iter_batches(bytes(data))][-1]
+    data[last + 8] ^= 0x40
+    return Node(storage, ("/data",))
+
+
+async def test_retention_gives_up_the_damaged_log_alone() -> None:
+    node = await rotten_header()
+    for partition in (P, Q):
+        node.manager.logs[partition].update_config(replace(SMALL, retention_ms=1_000))
+    await node.manager.delete_old_segments(lambda _: 40, max_logs=10)
+    assert list(node.manager.failed) == [P]
+
+
+async def test_the_cleaner_gives_up_the_damaged_log_alone() -> None:
+    node = await rotten_header()
+    compacted = replace(SMALL, cleanup_policy="compact", min_compaction_lag_ms=1)
+    for partition in (P, Q):
+        node.manager.logs[partition].update_config(compacted)
+    await node.manager.cleaner.clean_dirty_logs(lambda _: 40)
+    assert list(node.manager.failed) == [P]
+
+
+# ---- an index file that cannot be opened for its fsync
+
+
+async def test_a_flush_that_meets_a_broken_device_takes_its_directory_alone() -> None:
+    _, node = filled()
+    log = node.manager.logs[T[1]]
+    node.append(T[1], b"v" * 700)
+
+    class Executor:
+        async def run(self, job: Callable[..., Any], *arguments: Any) -> Any:
+            done = job(*arguments)
+            log.roll()  # exactly where the job has ended
+            node.disk.fail = broken
+            return done
+
+    def broken(operation: str, path: str) -> int | None:
+        return errno.EIO if operation == "create" and path.startswith("/more/") else None
+
+    node.manager._executor = Executor()  # type: ignore[assignment]
+    with pytest.raises(LogStorageError):
+        await node.manager._flush(log)
+    assert list(node.manager.failed_directories) == ["/more"]
+
+
+# ---- directories that are copies
+
+
+def test_a_copy_of_a_data_directory_is_refused() -> None:
+    storage = new_storage()
+    disk = simulated_disk(storage)
+    for path in IDS:
+        disk.make_dirs(path)
+        write_meta_properties(disk, path, MetaProperties(CLUSTER, 1, IDS["/data"]))
+    storage.sync_everything()
+    node = Node(storage, start=False)
+    with pytest.raises(DataDirectoryError, match=r"same directory\.id") as refused:
+        node.start()
+    assert "/data and /more" in str(refused.value)
