@@ -16,8 +16,8 @@ from kraft.chaos.oracles.shadow_log import Batch
 class CommittedPrefix:
     """The committed batches of one partition that are not deleted by retention."""
 
-    __slots__ = ("_acknowledged", "bases", "batches", "excused", "high_watermark", "newest_epoch",
-                 "of_epoch", "retained_from")  # fmt: skip
+    __slots__ = ("_acknowledged", "_given_again", "_had_before", "bases", "batches", "excused",
+                 "high_watermark", "newest_epoch", "of_epoch", "retained_from")  # fmt: skip
 
     def __init__(self) -> None:
         self.high_watermark = 0
@@ -32,6 +32,10 @@ class CommittedPrefix:
         self.excused: dict[Batch, None] = {}
         """What was committed, is gone, and may be."""
         self._acknowledged: dict[int, list[tuple[Batch | None, tuple[bytes, ...]]]] = {}
+        self._given_again: list[tuple[int, int]] = []
+        """Offsets that retention had taken, and that went to other records after an excused loss: from, to."""
+        self._had_before: set[tuple[int, bytes]] = set()
+        """What clients had been told of those offsets by then."""
 
     def commit(self, batches: Sequence[Batch], high_watermark: int, leader_epoch: int) -> None:
         """A leader's high watermark passed `batches`."""
@@ -85,6 +89,22 @@ class CommittedPrefix:
             first = min(batch.base for batch in gone)
             self.high_watermark = self.batches[-1].next if self.batches else max(first, self.retained_from)
 
+    def start_over(self, log_end: int) -> None:
+        """With an excuse, a leader has nothing from `log_end` on, not even that older records were retained."""
+        if log_end >= self.retained_from:
+            return
+        self._given_again.append((log_end, self.retained_from))
+        for base, known in self._acknowledged.items():
+            for _, values in known:
+                self._had_before.update(
+                    (offset, value)
+                    for offset, value in enumerate(values, base)
+                    if log_end <= offset < self.retained_from
+                )
+        self.retained_from = log_end
+        if not self.batches:
+            self.high_watermark = log_end
+
     # -- what clients were told
 
     def acknowledge(self, base_offset: int, values: tuple[bytes, ...]) -> str | None:
@@ -115,9 +135,11 @@ class CommittedPrefix:
 
     def explains(self, offset: int, value: bytes) -> bool:
         """Whether `value` was at `offset`, is gone, and may be."""
+        if (offset, value) in self._had_before:
+            return True
         covering = [batch for batch in self.excused if batch.base <= offset < batch.next]
         if not covering:
-            return False
+            return self._was_given_again(offset) and not self._is_known(offset, value)
         known = False
         for batch in covering:
             for acknowledged, values in self._acknowledged.get(batch.base, ()):
@@ -126,3 +148,15 @@ class CommittedPrefix:
                     if acknowledged == batch:
                         return True
         return not known
+
+    def _was_given_again(self, offset: int) -> bool:
+        return any(start <= offset < end for start, end in self._given_again)
+
+    def _is_known(self, offset: int, value: bytes) -> bool:
+        """Whether a client was told that the value is at the offset."""
+        return any(
+            values[offset - base : offset - base + 1] == (value,)
+            for base, known in self._acknowledged.items()
+            if base <= offset
+            for _, values in known
+        )

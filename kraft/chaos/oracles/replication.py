@@ -272,6 +272,9 @@ class Replication:
             if told:
                 self._verdicts.violated("no-committed-record-lost", f"{where} {_text(told)}, acknowledged")
         model.committed.give_up(missing)
+        log = model.replicas.get(node)
+        if not bare:
+            model.committed.start_over(0 if log is None else log.end)
 
     def isr_changed(self, key: TopicKey, before: PartitionImage | None, after: PartitionImage) -> None:
         """The quorum committed another state of a partition: its members must have what is committed."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kraft.chaos.oracles.shadow_log import ShadowLog
+from kraft.chaos.oracles.committed import CommittedPrefix
+from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
 from tests.unit.chaos.oracles.model import KEY, NODES, Model
 
 
@@ -271,3 +272,30 @@ def test_a_replica_that_was_made_anew_has_lost_nothing(model: Model) -> None:
     log = model.replication.partitions[KEY].replicas[2]
     assert (log.directory, log.lost, log.end) == ("/data-2/2", {}, 3)
     assert model.oracles == []
+
+
+def test_offsets_that_retention_took_may_be_given_again_after_an_excused_loss() -> None:
+    committed = CommittedPrefix()
+    retained, lost = Batch(0, 2, 0, 1), Batch(2, 4, 0, 2)
+    committed.commit([retained, lost], 4, 0)
+    assert committed.acknowledge(0, (b"a", b"b")) is None
+    assert committed.acknowledge(2, (b"c", b"d")) is None
+    committed.retain_from(2)
+    assert not committed.explains(1, b"b")
+    committed.give_up([lost])
+    committed.start_over(0)
+    assert (committed.retained_from, committed.high_watermark) == (0, 0)
+    assert all(committed.explains(offset, value) for offset, value in enumerate((b"a", b"b", b"c", b"d")))
+    assert committed.explains(0, b"read, and never acknowledged")
+    committed.commit([Batch(0, 2, 1, 3)], 2, 1)
+    assert committed.acknowledge(0, (b"x", b"y")) is None
+    assert not committed.explains(0, b"x")
+
+
+def test_a_leader_that_begins_where_retention_does_starts_nothing_over() -> None:
+    committed = CommittedPrefix()
+    committed.commit([Batch(0, 2, 0, 1)], 2, 0)
+    committed.retain_from(2)
+    committed.start_over(2)
+    assert (committed.retained_from, committed.high_watermark) == (2, 2)
+    assert not committed.explains(0, b"a")
