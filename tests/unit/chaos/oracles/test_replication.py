@@ -433,3 +433,17 @@ def test_a_log_that_is_deleted_under_a_living_topic_is_a_loss(model: Model) -> N
     model.committed(1)
     model.replicas.deleted(2, "/data/2")
     assert model.oracles == ["leader-candidate-completeness"]
+
+
+def test_an_acknowledgement_may_be_of_the_topic_that_had_the_name_before(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.metadata, "name", lambda key: f"orders-{key[1]}")
+    before = (bytes(16), KEY[1])
+    for key in (before, KEY):
+        model.replication.model(key)
+    model.replication.acknowledged(KEY, 5, (b"x",))
+    assert model.oracles == ["no-committed-record-lost"]
+    model.replication.topic_gone(before[0])
+    model.replication.acknowledged(KEY, 6, (b"y",))
+    assert model.oracles == ["no-committed-record-lost"]
