@@ -120,7 +120,10 @@ def test_sequences_survive_a_change_of_leader(fragile_cluster: NodeProcesses) ->
     until(lambda: cluster.leader(topic) != first_leader, "another broker leads")
     with RawConnection(cluster.address(cluster.leader(topic))) as connection:
         # It is known as the leader before it has noted where its epoch starts; clients try again until then.
-        until(lambda: connection.produce(topic, records(0)).error_code == ErrorCode.NONE, "the new leader serves")
+        until(
+            lambda: connection.produce(topic, records(0)).error_code == ErrorCode.NONE,
+            "the new leader serves",
+        )
         for sequence, offset in enumerate(offsets):
             again = connection.produce(topic, records(sequence))
             assert (again.error_code, again.base_offset) == (ErrorCode.NONE, offset)
