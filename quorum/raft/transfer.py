@@ -22,7 +22,7 @@ from quorum.raft.voters import VoterBook
 MAX_SNAPSHOT_BYTES = 1024 * 1024 * 1024
 CHUNKS_IN_FLIGHT = 8
 """Far less than what a link queues before it is given up."""
-ANSWER_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 10.0
 """Of a chunk; after that it, or its answer, was lost, and the transfer begins anew."""
 
 
