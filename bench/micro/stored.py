@@ -1,7 +1,9 @@
 """Whether a producer of 100-byte records is slower when the broker already holds much data.
 
-"Throughput versus stored data" of the benchmark of 2014: one producer fills one topic, slice after slice;
-the rate of the first slices is compared with that of the last ones. Everything is deleted afterwards.
+"Throughput versus stored data" of the benchmark of 2014: one producer fills a topic of one broker; then that
+broker and another one with little data take slices in turns, so that what the file system is busy with at that
+moment slows both. Memory that deleted files have just given back is cheaper than other memory, so each has it
+every other time. Everything is deleted afterwards.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.brokers import cluster
+from bench.brokers import Cluster, cluster
 from bench.errors import BenchError
 from bench.machine import cpu_seconds, settle
 from bench.processes import children
@@ -19,15 +21,16 @@ from bench.rows import PARTITIONS, STORED_RECORD_BYTES
 from bench.workers import BATCH_RECORDS, RECORD_BYTES
 
 LITTLE_GB = 0.2
-SLICES_COMPARED = 5
-SLICE_RECORDS = BATCH_RECORDS * PARTITIONS * 60
-"""1.8 million records, about 0.19 GB."""
+PAIRS = 16
+"""Slices of either broker, an even number: one alone may be 15 % slower than the next."""
+SLICE_GB = BATCH_RECORDS * PARTITIONS * 60 * STORED_RECORD_BYTES / 1e9
+"""About 0.19, 1.8 million records."""
 SPARE_GB = 5.0
 """To be left free on the disk."""
 
 
 class Stored(NamedTuple):
-    """Medians of the slices that began with little and with much on disk."""
+    """Means of the slices that the broker with little and the broker with much on disk took."""
 
     little_gb: float
     much_gb: float
@@ -42,39 +45,56 @@ class Stored(NamedTuple):
         return self.much_records_per_s / self.little_records_per_s
 
 
+class _Slice(NamedTuple):
+    """What one run of the producer gave."""
+
+    records_per_s: float
+    cpu_s_per_gb: float
+
+
 def stored(directory: Path, much_gb: float) -> Stored:
     """Fills a topic up to `much_gb`. Raises BenchError where the disk has no room for it."""
-    slice_gb = SLICE_RECORDS * STORED_RECORD_BYTES / 1e9
-    slices = SLICES_COMPARED + max(SLICES_COMPARED, round(much_gb / slice_gb))
+    needed_gb = max(much_gb, LITTLE_GB) + PAIRS * SLICE_GB + LITTLE_GB + SLICE_GB
     free_gb = shutil.disk_usage(directory).free / 1e9
-    if free_gb < slices * slice_gb + SPARE_GB:
+    if free_gb < needed_gb + SPARE_GB:
         raise BenchError(
-            f"{slices * slice_gb:.1f} GB and {SPARE_GB:.0f} GB to spare do not fit on the disk of {directory}:"
+            f"{needed_gb:.1f} GB and {SPARE_GB:.0f} GB to spare do not fit on the disk of {directory}:"
             f" it has {free_gb:.1f} GB free; ask for less with --stored-gb"
         )
-    with cluster(directory / "stored", 1) as brokers, brokers.topic(PARTITIONS, 1) as topic:
-        _produce(brokers.bootstrap, topic, round(LITTLE_GB * 1e9 / STORED_RECORD_BYTES))
-        rates: list[float] = []
-        spent: list[float] = []
-        for _ in range(slices):
-            settle(brokers.pids())
-            before_s = cpu_seconds(brokers.pids())
-            rates.append(_produce(brokers.bootstrap, topic, SLICE_RECORDS))
-            spent.append((cpu_seconds(brokers.pids()) - before_s) / (SLICE_RECORDS * RECORD_BYTES / 1e9))
+    little: list[_Slice] = []
+    much: list[_Slice] = []
+    with (
+        cluster(directory / "much", 1) as full,
+        full.topic(PARTITIONS, 1) as full_topic,
+        cluster(directory / "little", 1) as empty,
+    ):
+        _produce(full, full_topic, max(much_gb, LITTLE_GB))
+        for number in range(PAIRS):
+            with empty.topic(PARTITIONS, 1) as empty_topic:
+                _produce(empty, empty_topic, LITTLE_GB)
+                turns = [(empty, empty_topic, little), (full, full_topic, much)]
+                for brokers, topic, slices in turns if number % 2 else reversed(turns):
+                    slices.append(_produce(brokers, topic, SLICE_GB))
     return Stored(
         little_gb=LITTLE_GB,
-        much_gb=LITTLE_GB + (slices - SLICES_COMPARED) * slice_gb,
-        little_records_per_s=statistics.median(rates[:SLICES_COMPARED]),
-        much_records_per_s=statistics.median(rates[-SLICES_COMPARED:]),
-        little_cpu_s_per_gb=statistics.median(spent[:SLICES_COMPARED]),
-        much_cpu_s_per_gb=statistics.median(spent[-SLICES_COMPARED:]),
+        much_gb=max(much_gb, LITTLE_GB),
+        little_records_per_s=statistics.harmonic_mean(slice_.records_per_s for slice_ in little),
+        much_records_per_s=statistics.harmonic_mean(slice_.records_per_s for slice_ in much),
+        little_cpu_s_per_gb=statistics.fmean(slice_.cpu_s_per_gb for slice_ in little),
+        much_cpu_s_per_gb=statistics.fmean(slice_.cpu_s_per_gb for slice_ in much),
     )
 
 
-def _produce(bootstrap: str, topic: str, records: int) -> float:
-    """Records/s of one producer."""
-    load = ["produce", bootstrap, topic, PARTITIONS, records, "1"]
+def _produce(brokers: Cluster, topic: str, stored_gb: float) -> _Slice:
+    """One producer, until as much more is stored."""
+    records = round(stored_gb * 1e9 / STORED_RECORD_BYTES)
+    load = ["produce", brokers.bootstrap, topic, PARTITIONS, records, "1"]
+    settle(brokers.pids())
+    before_s = cpu_seconds(brokers.pids())
     with children("bench.workers", [load]) as (worker,):
         worker.go()
         report = worker.result()
-    return report["records"] / report["elapsed_s"]
+    return _Slice(
+        report["records"] / report["elapsed_s"],
+        (cpu_seconds(brokers.pids()) - before_s) / (records * RECORD_BYTES / 1e9),
+    )

@@ -78,6 +78,20 @@ class Voter:
 
 
 @pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[float]:
+    """How long each pause of the links is, in seconds; nobody waits for its end."""
+    asked: asyncio.Queue[float] = asyncio.Queue()
+    really_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        asked.put_nowait(seconds)
+        await really_sleep(0)
+
+    monkeypatch.setattr("quorum.rpc.raft_links.asyncio.sleep", sleep)
+    return asked
+
+
+@pytest.fixture
 async def addresses() -> dict[int, str]:
     return dict(zip((1, 2, 3), (f"127.0.0.1:{port}" for port in free_ports(3)), strict=True))
 
@@ -181,17 +195,9 @@ async def test_a_peer_that_accepts_and_says_nothing_is_dialled_again(
 
 
 async def test_a_dead_voter_is_dialled_more_often_than_elections_time_out(
-    addresses: dict[int, str], monkeypatch: pytest.MonkeyPatch
+    addresses: dict[int, str], pauses: asyncio.Queue[float]
 ) -> None:
     """Or it would be back, and the next leader gone, and nobody could be elected for want of a link."""
-    pauses: asyncio.Queue[float] = asyncio.Queue()
-    really_sleep = asyncio.sleep
-
-    async def sleep(seconds: float) -> None:
-        pauses.put_nowait(seconds)
-        await really_sleep(0)
-
-    monkeypatch.setattr("quorum.rpc.raft_links.asyncio.sleep", sleep)
     one = Voter(1)
     await one.start({voter: addresses[voter] for voter in (1, 2)})
     try:
@@ -204,16 +210,8 @@ async def test_a_dead_voter_is_dialled_more_often_than_elections_time_out(
 
 
 async def test_a_voter_that_refuses_is_dialled_less_often_and_named(
-    addresses: dict[int, str], monkeypatch: pytest.MonkeyPatch
+    addresses: dict[int, str], pauses: asyncio.Queue[float]
 ) -> None:
-    pauses: asyncio.Queue[float] = asyncio.Queue()
-    really_sleep = asyncio.sleep
-
-    async def sleep(seconds: float) -> None:
-        pauses.put_nowait(seconds)
-        await really_sleep(0)
-
-    monkeypatch.setattr("quorum.rpc.raft_links.asyncio.sleep", sleep)
     one, stranger = Voter(1), Voter(2)
     pair = {voter: addresses[voter] for voter in (1, 2)}
     await stranger.start(pair, b"another secret")
