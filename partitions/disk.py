@@ -58,7 +58,12 @@ class File(Protocol):
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrites or extends at `position` (indexes only; log data is append-only)."""
 
-    def truncate(self, size: int) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Sets the length, and gives back what is reserved beyond it."""
+
+    def reserve(self, size: int) -> None:
+        """Takes room on the disk for the file to grow to `size` bytes; its length stays, and so does what readers
+        see. Raises OSError (ENOSPC) with nothing taken; does nothing on a file system that cannot."""
 
     def sync(self) -> None:
         """Makes all data written before the call durable (fdatasync). An error is never retried."""

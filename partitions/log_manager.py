@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import structlog
 
 from partitions.disk import Disk
-from partitions.log.checkpointing import CheckpointWriter
 from partitions.log.cleaner.cleaner import CleanerPorts
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.schedule import LogCleaner
+from partitions.log.closing import flush_before_closing
 from partitions.log.config import LogConfig
 from partitions.log.creation import LogCreator
+from partitions.log.damage_note import write_damage_note
 from partitions.log.data_directory import (
     HIGH_WATERMARKS,
     UNKNOWN_BROKER_EPOCH,
@@ -31,15 +32,15 @@ from partitions.log.data_directory import (
 from partitions.log.deletion import LogDeleter
 from partitions.log.directories import LogDirectories
 from partitions.log.epoch_checkpointing import EpochWriter
-from partitions.log.errors import DirectoryFailed, LogError, LogStorageError
+from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
 from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.opening import stored_topic_id
-from partitions.log.placements import PartitionPlacements
-from partitions.log.removal import DelayedRemovals
+from partitions.log.parts import LogParts
+from partitions.log.reopening import LogReopener
 from partitions.log.retention import Retention
 from partitions.log.start_report import StartReport
-from partitions.log.startup import FoundLogs, LogOpener
+from partitions.log.startup import LogOpener
 from partitions.log.storage import DEFAULT_MAX_OPEN_FILES
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import TopicPartition
@@ -72,7 +73,6 @@ class LogManager:
         vital_directory: str | None = None,
     ) -> None:
         """`vital_directory` is the one of `directories` without which the node cannot go on, if any."""
-        self._disk = disk
         self._directories = LogDirectories(
             disk,
             directories,
@@ -80,57 +80,29 @@ class LogManager:
             vital_path=vital_directory,
             max_open_files=max_open_files,
             on_failure=self._directory_failed,
-            on_damage=self.give_up,
+            on_lost=self.give_up,
         )
-        self._placements = PartitionPlacements(disk, executor, self._directories.all)
-        self._default_config = default_config
-        self._executor = executor
-        self._now_ms = now_ms
-        self._halt = halt
-        self._rng = rng
-        self._found = found = FoundLogs()
-        self._logs, self._home, self._failed = found.logs, found.home, found.failed
+        self._parts = parts = LogParts.assemble(
+            disk, executor, self._directories, default_config, now_ms=now_ms, halt=halt, rng=rng
+        )
+        self._logs, self._home, self._failed = parts.found.logs, parts.found.home, parts.found.failed
+        self._checkpoints, self._removals = parts.checkpoints, parts.removals
         self._failure_listener: FailureListener | None = None
-        self._removals = DelayedRemovals(disk, executor, now_ms)
-        self._checkpoints = CheckpointWriter(disk, executor, self._directories, self._logs, self._home)
         self.epoch_writer = EpochWriter(disk, executor, self._logs)
         """Makes leader epochs durable, for leaders that are to begin."""
-        self.creator = LogCreator(
-            disk,
-            executor,
-            self._directories,
-            self._placements,
-            self._logs,
-            self._home,
-            self._removals,
-            self._checkpoints,
-            now_ms=now_ms,
-            rng=rng,
-        )
+        self.creator = LogCreator(parts)
         """Makes logs that do not exist."""
-        ports = CleanerPorts(disk, executor, cleaner, now_ms)
-        self.cleaner = LogCleaner(ports, self._logs, self._flush, self._checkpoints.write_clean_offset)
-        """Compacts logs, when it is told to."""
-        self._deleter = LogDeleter(
-            disk,
-            executor,
-            self._directories,
-            self._placements,
-            found,
-            self._checkpoints,
-            self.cleaner,
-            self._removals,
-            default_config=default_config,
-            rng=rng,
-        )
-        self._retention = Retention(
+        self.cleaner = LogCleaner(
+            CleanerPorts(disk, executor, cleaner, now_ms),
             self._logs,
-            executor,
-            self._removals,
-            flush=self._flush,
-            now_ms=now_ms,
-            producer_expiration_ms=producer_expiration_ms,
+            self._flush,
+            self._checkpoints.write_clean_offset,
         )
+        """Compacts logs, when it is told to."""
+        self.reopener = LogReopener(parts, self.cleaner)
+        """Opens logs again that wait for room."""
+        self._deleter = LogDeleter(parts, self.cleaner)
+        self._retention = Retention(parts, self._flush, producer_expiration_ms=producer_expiration_ms)
         self._started = False
         self._closed = False
 
@@ -142,20 +114,9 @@ class LogManager:
         A log that cannot be opened is reported and left alone, and so is a directory that cannot be used
         while another one can; else that raises DataDirectoryError with a sentence for the operator.
         """
-        opener = LogOpener(
-            self._disk,
-            self._directories,
-            self._placements,
-            self._found,
-            self._removals,
-            config=self._default_config,
-            now_ms=self._now_ms,
-            halt=self._halt,
-            rng=self._rng,
-        )
         try:
             self._directories.take(cluster_id=cluster_id, node_id=node_id)
-            is_complete = opener.open_all()
+            is_complete = LogOpener(self._parts).open_all()
         except BaseException:
             self._directories.release()
             raise
@@ -201,8 +162,16 @@ class LogManager:
 
     def give_up(self, partition: TopicPartition, error: LogError) -> None:
         """A replica met an error in its log that it cannot go on with."""
-        if partition in self._logs:
-            self._give_up({partition: error})
+        log = self._logs.get(partition)
+        if log is None:
+            return
+        self._give_up({partition: error})
+        if isinstance(error, LogCorruptError):
+            try:
+                write_damage_note(self._parts.disk, log.directory, error)
+            except OSError as failure:
+                # The next start may take the log for sound, until the place is read again.
+                logger.error("damage was not noted", partition=str(partition), reason=str(failure))
 
     def _directory_failed(self, directory: DataDirectory, reason: str) -> None:
         """Lets go of all logs in a directory while the others go on."""
@@ -224,7 +193,7 @@ class LogManager:
     @property
     def executor(self) -> Executor:
         """Where jobs of these logs run that must not hold up the event loop."""
-        return self._executor
+        return self._parts.executor
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -239,7 +208,7 @@ class LogManager:
     def failed_topic_id(self, partition: TopicPartition) -> bytes | None:
         """The topic id that a log in `failed` belongs to; None if nobody can tell."""
         home = self._home[partition]
-        placement = self._placements.get(partition)
+        placement = self._parts.placements.get(partition)
         if home.storage.failure is not None:
             return None if placement is None else placement.topic_id
         return stored_topic_id(home.storage, home.folder(partition))
@@ -312,7 +281,7 @@ class LogManager:
         if job is None:
             return
         try:
-            await self._executor.run(run_flush, self._disk, job)
+            await self._parts.executor.run(run_flush, self._parts.disk, job)
         except OSError as error:
             if log.is_closed:
                 return  # given up, or deleted, while the job ran
@@ -320,8 +289,9 @@ class LogManager:
         log.complete_flush(job)
 
     async def checkpoint_recovery_points(self) -> None:
-        """Flushes all logs, then writes `recovery-point-offset-checkpoint`."""
+        """Flushes all logs, then writes `recovery-point-offset-checkpoint`, and what else had no room."""
         await self.flush()
+        await self._parts.placements.catch_up()
         await self._checkpoints.write_recovery_points()
 
     async def checkpoint_log_start_offsets(self) -> None:
@@ -364,6 +334,7 @@ class LogManager:
         try:
             await self.cleaner.close()
             unclean = await self._close_logs()
+            unclean.update(await self._parts.placements.catch_up())
             for directory in self._directories.usable:
                 if directory not in unclean:
                     await self._end_cleanly(directory, broker_epoch, high_watermarks)
@@ -373,6 +344,7 @@ class LogManager:
     async def _close_logs(self) -> set[DataDirectory]:
         """Flushes and closes all logs; the directories with one that could not be, or was given up before:
         the next start would take it for one that was flushed and closed."""
+        await flush_before_closing(self._parts.disk, self._parts.executor, self.epoch_writer, self._logs)
         unclean = {self._home[partition] for partition in self._failed}
         for partition, log in list(self._logs.items()):
             try:
@@ -389,6 +361,6 @@ class LogManager:
     ) -> None:
         try:
             await self._checkpoints.write_all(directory, high_watermarks)
-            await self._executor.run(directory.write_clean_shutdown, broker_epoch)
+            await self._parts.executor.run(directory.write_clean_shutdown, broker_epoch)
         except (LogStorageError, OSError) as error:
             logger.error("a data directory did not end cleanly", path=directory.path, reason=str(error))

@@ -1,7 +1,7 @@
-"""What is done to logs beside the event loop: made, deleted, given a leader's new epoch; or tried again.
+"""What is done to logs beside the event loop: made, opened again, deleted, given a leader's new epoch.
 
 Guarantees: nothing of this holds up the loop, however many partitions one step of metadata creates or moves;
-while a log is being made or deleted it is `is_pending`, and its replica is left alone; when a job is done the
+while a log is being made, opened or deleted it is `is_pending`, and its replica is left alone; when a job is done the
 owner is told and goes by the metadata of that moment, not of the moment when the job was asked for. One job of
 each kind is under way at a time, bounded in size, but deletions, of which there is one a step of metadata. A
 job that ends by a defect halts the node. Used by `ReplicaManager`, the owner.
@@ -39,6 +39,12 @@ class LogJobsOwner(Protocol):
     def on_logs_made(self, made: Sequence[NewLog], failed: Mapping[TopicPartition, LogError]) -> None:
         """These exist now, but for those that failed."""
 
+    def owns_stored(self, key: TopicPartition) -> bool:
+        """Whether the log on the disk, which may be unusable, is that of a replica that is wanted now."""
+
+    def on_log_reopened(self, key: TopicPartition, error: LogError | None) -> None:
+        """The log can be used again, or the error says why it cannot."""
+
     def on_logs_deleted(self, keys: Sequence[TopicPartition]) -> None:
         """The names of these are free again."""
 
@@ -60,6 +66,8 @@ class LogJobs:
         self._halt = halt
         self._wanted: dict[TopicPartition, None] = {}
         self._making: dict[TopicPartition, None] = {}
+        self._to_reopen: dict[TopicPartition, None] = {}
+        self._reopening: TopicPartition | None = None
         self._deleting: dict[TopicPartition, None] = {}
         self._epochs_due: dict[TopicPartition, None] = {}
         self._without_room: dict[TopicPartition, None] = {}
@@ -68,13 +76,25 @@ class LogJobs:
         self._closing = False
 
     def is_pending(self, key: TopicPartition) -> bool:
-        """Whether the log is being made or deleted; the owner hears when that is over."""
-        return key in self._wanted or key in self._making or key in self._deleting
+        """Whether the log is being made, opened or deleted; the owner hears when that is over."""
+        return (
+            key in self._wanted
+            or key in self._making
+            or key in self._deleting
+            or key in self._to_reopen
+            or key == self._reopening
+        )
 
     def make(self, key: TopicPartition) -> None:
         """Has a log made that does not exist."""
         self._wanted[key] = None
         self._run("make-logs", self._make_all)
+
+    def reopen(self, keys: Sequence[TopicPartition]) -> None:
+        """Has logs opened again that wait for room, one after the other; leaves alone what is pending."""
+        self._to_reopen.update(dict.fromkeys(key for key in keys if not self.is_pending(key)))
+        if self._to_reopen:
+            self._run("reopen-logs", self._reopen_all)
 
     def delete(self, keys: Sequence[TopicPartition]) -> None:
         """Has logs deleted; one that is pending is left to whoever hears of it then."""
@@ -133,6 +153,19 @@ class LogJobs:
             self._making = {}
             if not self._closing:
                 self._owner.on_logs_made(batch, failed)
+
+    async def _reopen_all(self) -> None:
+        while self._to_reopen and not self._closing:
+            key = next(iter(self._to_reopen))
+            del self._to_reopen[key]
+            if not self._owner.owns_stored(key):
+                self.delete([key])  # nobody could, while it was pending
+                continue
+            self._reopening = key
+            error = await self._logs.reopener.reopen(key)
+            self._reopening = None
+            if not self._closing:
+                self._owner.on_log_reopened(key, error)
 
     async def _delete(self, keys: Sequence[TopicPartition]) -> None:
         try:

@@ -17,11 +17,12 @@ import structlog
 
 from fetcher.fetcher_manager import FetcherManager
 from kraft.broker.alter_partition_manager import AlterPartitionManager
-from kraft.broker.assignments import assigned, owns_log, partition_ids
+from kraft.broker.assignments import assigned, can_be_made_anew, owns_log, partition_ids
 from kraft.broker.log_jobs import LogJobs
 from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.offline_replicas import OfflineReplicas, kind_of
+from kraft.broker.pending_replicas import PendingReplicas
 from kraft.broker.replica_events import ReplicaEvents
 from kraft.broker.topic_log_configs import TopicLogConfigs, changed_topics
 from partitions.lag_schedule import LagSchedule
@@ -33,7 +34,9 @@ from partitions.partition import Partition, ReplicaContext
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.changes import MetadataChanges
-from quorum.metadata.image import MetadataImage
+from quorum.metadata.delta import PartitionKey
+from quorum.metadata.image import MetadataImage, PartitionImage
+from quorum.rpc.replica_messages import DAMAGED
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +69,7 @@ class ReplicaLogs(ReplicaEvents, ABC):
         self._context = ReplicaContext(broker_id, metadata, self, schedule, replica_lag_time_max_ms)
         self._fetchers: FetcherManager | None = None
         self._jobs = LogJobs(logs, self, halt)
+        self.pending = PendingReplicas(loop, self._is_pending)
         self._reported = offline
         logs.set_failure_listener(self._on_logs_failing)
 
@@ -87,6 +91,7 @@ class ReplicaLogs(ReplicaEvents, ABC):
             return None
         if replica_log is None:
             self._jobs.make(key)
+            self.pending.expect(key)
             return None
         self._offline.pop(key, None)
         self._reported.clear((topic_id, key.partition))
@@ -102,9 +107,11 @@ class ReplicaLogs(ReplicaEvents, ABC):
 
     def _cannot_use(self, key: TopicPartition, topic_id: bytes, error: LogError) -> None:
         """A replica without a log, which leaves the other partitions alone; a full disk is tried again."""
-        log.error("a replica is offline", partition=str(key), reason=str(error))
+        known = self._offline.get(key)
+        if known is None or not (known.needs_room and error.needs_room):  # said once while it waits for room
+            log.error("a replica is offline", partition=str(key), reason=str(error))
         self._offline[key] = error
-        if error.is_transient:
+        if error.needs_room:
             self._jobs.wait_for_room(key)
         # Also without room: another broker can lead meanwhile. `_open` takes the mark away.
         self._reported.mark((topic_id, key.partition), kind_of(error))
@@ -123,6 +130,15 @@ class ReplicaLogs(ReplicaEvents, ABC):
             self._stop_fetching(key)
             partition.take_offline(storage_failed=True)
             self._cannot_use(key, partition.topic_id, error)
+
+    def _is_repairable(self, replica: PartitionKey, state: PartitionImage) -> bool:
+        """Whether a damaged replica can be given up, to be copied from another broker: the controller knows
+        that it is offline, and nobody counts on it."""
+        return (
+            self._reported.kinds.get(replica) == DAMAGED
+            and self._broker_id in state.offline_replicas
+            and can_be_made_anew(state, self._broker_id)
+        )
 
     def _stored_logs(self) -> Iterator[tuple[TopicPartition, bytes | None]]:
         """All that is on the disks, with the topic id where it can be told."""
@@ -157,12 +173,23 @@ class ReplicaLogs(ReplicaEvents, ABC):
                     reconfigured.append(partition)
         return reconfigured
 
+    def _is_pending(self, key: TopicPartition, appends: bool) -> bool:
+        """Whether this broker leads and its replica is being made ready, to be asked or to be appended to."""
+        partition = self._partitions.get(key)
+        if partition is not None:
+            return appends and partition.awaits_epoch_start
+        if key in self._offline or not self._jobs.is_pending(key):
+            return False
+        found = assigned(self._metadata.image, self._broker_id, key)
+        return found is not None and found[1].leader == self._broker_id
+
     # -- LogJobsOwner
 
     def wanted_log(self, key: TopicPartition) -> NewLog | None:
         image = self._metadata.image
         found = assigned(image, self._broker_id, key)
         if found is None:
+            self.pending.settle([key])
             return None
         topic_id, state = found
         leader_epoch = state.leader_epoch if state.leader == self._broker_id else None
@@ -182,10 +209,30 @@ class ReplicaLogs(ReplicaEvents, ABC):
                 ready.append(key)  # or another topic has the name now, and nothing is in its way
         self._jobs.delete(given_up)
         self._apply_all(image, partition_ids(image, self._broker_id, ready))
+        self.pending.settle(new.partition for new in made)
+
+    def owns_stored(self, key: TopicPartition) -> bool:
+        stored = self._logs.get(key)
+        topic_id = self._logs.failed_topic_id(key) if stored is None else stored.topic_id
+        return owns_log(self._metadata.image, self._broker_id, key, topic_id)
+
+    def on_log_reopened(self, key: TopicPartition, error: LogError | None) -> None:
+        image = self._metadata.image
+        found = assigned(image, self._broker_id, key)
+        if found is None or not self.owns_stored(key):
+            self._jobs.delete([key])
+        elif error is None:
+            self._apply_all(image, partition_ids(image, self._broker_id, [key]))
+        else:
+            topic_id, state = found
+            self._cannot_use(key, topic_id, error)
+            if self._is_repairable((topic_id, key.partition), state):
+                self._jobs.delete([key])  # the metadata may not change again
 
     def on_logs_deleted(self, keys: Sequence[TopicPartition]) -> None:
         image = self._metadata.image
         self._apply_all(image, partition_ids(image, self._broker_id, keys))
+        self.pending.settle(keys)
 
     def on_epochs_written(
         self, keys: Sequence[TopicPartition], failed: Mapping[TopicPartition, LogError]
@@ -203,7 +250,11 @@ class ReplicaLogs(ReplicaEvents, ABC):
                 partition.on_epoch_start_durable(partition.leader_epoch)
             else:
                 self._jobs.write_epochs(key)  # it began another epoch meanwhile
+        self.pending.settle(keys)
 
     def on_room(self, keys: Sequence[TopicPartition]) -> None:
+        closed = [key for key in keys if self._logs.reopener.may_reopen(key)]
+        self._jobs.reopen(closed)
         image = self._metadata.image
-        self._apply_all(image, partition_ids(image, self._broker_id, keys))
+        others = set(keys).difference(closed)
+        self._apply_all(image, partition_ids(image, self._broker_id, (key for key in keys if key in others)))

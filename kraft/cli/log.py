@@ -41,9 +41,9 @@ def dump(
     """Print what is in segments, indexes, producer snapshots and checkpoints, one entry a line.
 
     Kinds are told by name: .log, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint, the
-    offset checkpoints of a data directory, partition.metadata, meta.properties and the marker of a clean
-    shutdown. Nothing is ever written; a broker may be running. Files are not compared with each other:
-    that is what `kraft log verify` does.
+    offset checkpoints and the metadata position of a data directory, partition.metadata, meta.properties and the
+    marker of a clean shutdown. Nothing is ever written; a broker may be running. Files are not compared with
+    each other: that is what `kraft log verify` does.
 
     Exit code 0: shown; 1: a file is damaged: the sound entries are shown, file, byte and reason are told; 2:
     wrong usage; 3: a file could not be read.

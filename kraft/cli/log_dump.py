@@ -28,6 +28,7 @@ from partitions.log.inspection.entries import (
     broker_epoch,
     epoch_entries,
     meta_properties,
+    metadata_position,
     offset_entries,
     offset_index_entries,
     producer_entries,
@@ -151,6 +152,13 @@ def _small(disk: ReadableDisk, path: str, kind: FileKind) -> Iterator[Document]:
             yield meta_properties(path, content)._asdict()
         case FileKind.CLEAN_SHUTDOWN:
             yield {"broker_epoch": broker_epoch(path, content)}
+        case FileKind.METADATA_POSITION:
+            position = metadata_position(path, content)
+            yield {
+                "offset": position.offset,
+                "epoch": position.epoch,
+                "voter_directory_ids": sorted(position.voters),
+            }
 
 
 class Printer(Protocol):

@@ -9,12 +9,13 @@ it, though not one open file.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from partitions.disk import Buffer
@@ -24,6 +25,23 @@ _IOV_MAX: Final = 1024
 _FILE_MODE: Final = 0o644
 _MAPPED_FROM_BYTES: Final = mmap.PAGESIZE + 1
 """A file that fits into one page is read: a mapping would take as much memory, and two descriptors."""
+
+
+_FALLOC_FL_KEEP_SIZE: Final = 1
+
+
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux's fallocate, of which Python knows only the half that makes a file longer."""
+    found = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if found is None:
+        return None
+    found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    found.restype = ctypes.c_int
+    function: Callable[[int, int, int, int], int] = found
+    return function
+
+
+_fallocate: Final = _find_fallocate()
 
 
 class _Descriptor:
@@ -142,6 +160,17 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
         self._size = size
+
+    def reserve(self, size: int) -> None:
+        if _fallocate is None:
+            return
+        while _fallocate(self._fd, _FALLOC_FL_KEEP_SIZE, 0, size) != 0:
+            number = ctypes.get_errno()
+            if number == errno.EOPNOTSUPP:
+                return
+            if number != errno.EINTR:
+                os.ftruncate(self._fd, self._size)  # some file systems keep what they had found
+                raise OSError(number, os.strerror(number), self.path)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

@@ -1,10 +1,9 @@
 """A log's configuration, and the table of topic configuration keys that it honours.
 
-Guarantees: every value that is accepted for a key in `TOPIC_CONFIGS` is obeyed (of `preallocate` that is
-the default alone); a key that is not there is refused, not ignored. The controller validates topic
-configurations against the table, DescribeConfigs lists it, and the replica manager builds each log's
-`LogConfig` from the server's defaults and the topic's overrides. Names, units, defaults and ranges are
-Kafka's.
+Guarantees: every value that is accepted for a key in `TOPIC_CONFIGS` is obeyed; a key that is not there is
+refused, not ignored. The controller validates topic configurations against the table, DescribeConfigs lists
+it, and the replica manager builds each log's `LogConfig` from the server's defaults and the topic's overrides.
+Names, units, defaults and ranges are Kafka's.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from partitions.log.config_values import (
     fraction,
     gzip_level,
     integer,
-    no_preallocation,
 )
 from partitions.log.errors import InvalidConfig
+from partitions.quota_replicas import throttled_replicas
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -67,6 +66,8 @@ class LogConfig:
     delete_retention_ms: int = 24 * _HOUR_MS
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
+    leader_throttled_replicas: str = ""
+    follower_throttled_replicas: str = ""
 
     # What follows from the above is asked at every append, so it is worked out once.
 
@@ -120,7 +121,8 @@ class TopicConfigKey:
     """One key: its name, its type as DescribeConfigs names it, and where its default comes from.
 
     `field` is the attribute of LogConfig, `synonym` the key in server.properties that sets the
-    default for all topics, `parse` turns text into the value or raises ValueError with a sentence.
+    default for all topics, empty if only topics themselves have it; `parse` turns text into the value
+    or raises ValueError with a sentence.
     """
 
     name: str
@@ -185,9 +187,20 @@ _KEYS: Final = (
         integer(0, LONG_MAX),
     ),
     TopicConfigKey(
+        "follower.replication.throttled.replicas", "list", "follower_throttled_replicas", "",
+        "Replicas that are copied within follower.replication.throttled.rate of their broker: partition:broker,… or *.",
+        throttled_replicas,
+    ),
+    TopicConfigKey(
         "index.interval.bytes", "int", "index_interval_bytes", "log.index.interval.bytes",
         "Bytes of log between two entries of the offset index.",
         integer(0, INT_MAX),
+    ),
+    TopicConfigKey(
+        "leader.replication.throttled.replicas", "list", "leader_throttled_replicas", "",
+        "Leaders that send to followers out of sync within leader.replication.throttled.rate of their broker:"
+        " partition:broker,… or *.",
+        throttled_replicas,
     ),
     TopicConfigKey(
         "max.compaction.lag.ms", "long", "max_compaction_lag_ms", "log.cleaner.max.compaction.lag.ms",
@@ -233,8 +246,9 @@ _KEYS: Final = (
     ),
     TopicConfigKey(
         "preallocate", "boolean", "preallocate", "log.preallocate",
-        "Whether a segment's file gets its full size at once. Only false is accepted: it grows as it is written.",
-        no_preallocation,
+        "Whether a new segment's file takes room on the disk for segment.bytes at once, and gives back what it does"
+        " not need when it is closed. The file's length stays that of its records.",
+        boolean,
     ),
     TopicConfigKey(
         "retention.bytes", "long", "retention_bytes", "log.retention.bytes",
@@ -321,6 +335,8 @@ def server_log_config(properties: Mapping[str, str]) -> LogConfig:
     """
     changes: dict[str, object] = {}
     for key in _KEYS:
+        if not key.synonym:
+            continue
         name, text = _server_value(key.synonym, properties)
         if text is None:
             continue
@@ -333,7 +349,7 @@ def server_log_config(properties: Mapping[str, str]) -> LogConfig:
 
 def server_log_config_keys() -> tuple[str, ...]:
     """Every key of server.properties that `server_log_config` reads."""
-    names = [key.synonym for key in _KEYS]
+    names = [key.synonym for key in _KEYS if key.synonym]
     for coarser in _COARSER_SYNONYMS.values():
         names.extend(name for name, _ in coarser)
     return tuple(sorted(names))

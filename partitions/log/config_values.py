@@ -79,12 +79,3 @@ def boolean(text: str) -> ConfigValue:
     if value not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
     return value == "true"
-
-
-def no_preallocation(text: str) -> ConfigValue:
-    """false, the only value of `preallocate` that is honoured."""
-    if boolean(text):
-        raise ValueError(
-            "segment files are never preallocated here, they grow as they are written; use false"
-        )
-    return False

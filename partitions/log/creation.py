@@ -13,26 +13,22 @@ log has one for each file that has content and one for its folder, and the folde
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, encode_checkpoint
 from leader_epoch.epoch_cache import EpochEntry
 from partitions.disk import Disk, File
-from partitions.log.checkpointing import CheckpointWriter
 from partitions.log.config import LogConfig
 from partitions.log.data_directory import CHECKPOINTS, DataDirectory
-from partitions.log.directories import LogDirectories
 from partitions.log.epoch_checkpointing import sync_and_close, sync_folder
 from partitions.log.errors import LogError, LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata
-from partitions.log.placements import PartitionPlacements, Placement
-from partitions.log.removal import DelayedRemovals
+from partitions.log.parts import LogParts
+from partitions.log.placements import Placement
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from partitions.log.storage import LogStorage, is_disk_full
-from partitions.ports import Executor, NowMs
 from partitions.topic_partition import TopicPartition
 
 CREATE_BATCH: Final = 64
@@ -57,6 +53,8 @@ class NewFolder(NamedTuple):
     path: str
     files: tuple[tuple[str, bytes], ...]
     """Names and contents; an empty file needs no fsync of its own."""
+    reserved_bytes: int = 0
+    """Room that the first segment's data file takes on the disk."""
 
 
 class FolderFailure(NamedTuple):
@@ -68,32 +66,10 @@ class FolderFailure(NamedTuple):
 
 
 class LogCreator:
-    """Makes logs in the data directory that has fewest, and adds them to the log manager's."""
+    """Makes logs in the data directory that has fewest, of those with room, and adds them to `FoundLogs`."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        executor: Executor,
-        directories: LogDirectories,
-        placements: PartitionPlacements,
-        logs: MutableMapping[TopicPartition, PartitionLog],
-        home: MutableMapping[TopicPartition, DataDirectory],
-        removals: DelayedRemovals,
-        checkpoints: CheckpointWriter,
-        *,
-        now_ms: NowMs,
-        rng: random.Random,
-    ) -> None:
-        self._disk = disk
-        self._executor = executor
-        self._directories = directories
-        self._placements = placements
-        self._logs = logs
-        self._home = home
-        self._removals = removals
-        self._checkpoints = checkpoints
-        self._now_ms = now_ms
-        self._rng = rng
+    def __init__(self, parts: LogParts) -> None:
+        self._parts = parts
 
     async def create(self, wanted: Sequence[NewLog]) -> dict[TopicPartition, LogError]:
         """Makes up to `CREATE_BATCH` logs that do not exist; returns why those failed that did.
@@ -104,25 +80,36 @@ class LogCreator:
         """
         assert len(wanted) <= CREATE_BATCH, "that is more than a batch"
         failed: dict[TopicPartition, LogError] = {}
-        for directory, logs in self._spread(wanted, failed).items():
-            failed |= await self._create_in(directory, logs)
+        left, full = list(wanted), set[DataDirectory]()
+        while left:
+            candidates = [d for d in self._parts.directories.usable if d not in full]
+            if not candidates:
+                error = LogStorageError("no data directory of this broker can be used")
+                return failed | {new.partition: error for new in left if new.partition not in failed}
+            for directory, logs in self._spread(left, candidates).items():
+                errors = await self._create_in(directory, logs)
+                failed.update(errors)
+                for new in logs:
+                    if new.partition not in errors:
+                        failed.pop(new.partition, None)
+                if any(isinstance(error, NoSpaceLeft) for error in errors.values()):
+                    full.add(directory)
+            # Another directory may have room.
+            left = [new for new in left if isinstance(failed.get(new.partition), NoSpaceLeft)]
         return failed
 
     def _spread(
-        self, wanted: Sequence[NewLog], failed: dict[TopicPartition, LogError]
+        self, wanted: Sequence[NewLog], candidates: Sequence[DataDirectory]
     ) -> Mapping[DataDirectory, list[NewLog]]:
         """Which log goes where: always to the directory that has fewest by then."""
-        counts = dict.fromkeys(self._directories.usable, 0)
+        counts = dict.fromkeys(candidates, 0)
         if len(counts) > 1:
-            for home in self._home.values():
+            for home in self._parts.found.home.values():
                 if home in counts:
                     counts[home] += 1
         spread: dict[DataDirectory, list[NewLog]] = {}
         for new in wanted:
-            assert new.partition not in self._home, f"{new.partition} has a folder"
-            if not counts:
-                failed[new.partition] = LogStorageError("no data directory of this broker can be used")
-                continue
+            assert new.partition not in self._parts.found.home, f"{new.partition} has a folder"
             directory = min(counts, key=lambda d: counts[d])
             counts[directory] += 1
             spread.setdefault(directory, []).append(new)
@@ -137,15 +124,17 @@ class LogCreator:
         try:
             await self._forget_namesakes(directory, logs)
             # Before the folders are there: what is listed and was not made is found out by the next start.
-            await self._placements.record(
-                {new.partition: Placement(new.topic_id, directory.directory_id) for new in logs}
+            await self._parts.placements.record(
+                {new.partition: Placement(new.topic_id, directory.directory_id) for new in logs},
+                home=directory,
             )
-            failures, parent_failure = await self._executor.run(
-                make_folders, self._disk, directory.path, folders
+            storage.ensure_usable()
+            failures, parent_failure = await self._parts.executor.run(
+                make_folders, self._parts.disk, directory.path, folders
             )
             for new, folder, failure in zip(logs, folders, failures, strict=True):
                 if failure is not None:
-                    self._removals.add_folder(folder.building, 0)
+                    self._parts.removals.add_folder(folder.building, 0)
                     failed[new.partition] = _as_log_error(storage, folder.path, failure)
             if parent_failure is not None:
                 storage.fail(
@@ -156,8 +145,8 @@ class LogCreator:
             return {new.partition: error for new in logs}
         for new, folder in zip(logs, folders, strict=True):
             if new.partition not in failed:
-                self._logs[new.partition] = self._as_log(storage, new, folder)
-                self._home[new.partition] = directory
+                self._parts.found.logs[new.partition] = self._as_log(storage, new, folder)
+                self._parts.found.home[new.partition] = directory
         return failed
 
     async def _forget_namesakes(self, directory: DataDirectory, logs: Sequence[NewLog]) -> None:
@@ -166,10 +155,10 @@ class LogCreator:
         """
         for name in CHECKPOINTS:
             if any(new.partition in directory.checkpoints[name] for new in logs):
-                await self._checkpoints.write(directory, name, {})
+                await self._parts.checkpoints.write(directory, name, {})
 
     def _folder(self, directory: DataDirectory, new: NewLog) -> NewFolder:
-        unique = f"{self._rng.getrandbits(128):032x}"
+        unique = f"{self._parts.rng.getrandbits(128):032x}"
         files = [
             (PARTITION_METADATA, encode_partition_metadata(new.topic_id)),
             *((file_name(0, suffix), b"") for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)),
@@ -177,7 +166,8 @@ class LogCreator:
         if new.leader_epoch is not None:
             files.append((CHECKPOINT_FILE_NAME, encode_checkpoint(_first_epochs(new))))
         building = directory.deleted_folder(new.partition, unique)
-        return NewFolder(building, directory.folder(new.partition), tuple(files))
+        reserved_bytes = new.config.segment_bytes if new.config.preallocate else 0
+        return NewFolder(building, directory.folder(new.partition), tuple(files), reserved_bytes)
 
     def _as_log(self, storage: LogStorage, new: NewLog, folder: NewFolder) -> PartitionLog:
         return PartitionLog.newly_made(
@@ -187,7 +177,7 @@ class LogCreator:
             new.config,
             topic_id=new.topic_id,
             epochs=_first_epochs(new),
-            now_ms=self._now_ms,
+            now_ms=self._parts.now_ms,
         )
 
 
@@ -242,11 +232,13 @@ def _write_files(disk: Disk, folder: NewFolder, opened: list[File]) -> OSError |
         disk.make_dirs(folder.building)
         for name, content in folder.files:
             file = disk.open(f"{folder.building}/{name}", create=True)
-            if not content:
-                file.close()
-                continue
             opened.append(file)
-            file.append([content])
+            if name.endswith(LOG_SUFFIX) and folder.reserved_bytes:
+                file.reserve(folder.reserved_bytes)
+            if content:
+                file.append([content])
+            else:
+                opened.pop().close()
     except OSError as error:
         return error
     return None

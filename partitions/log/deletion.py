@@ -8,50 +8,20 @@ place. Owned by the log manager, on its loop.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 
-from partitions.disk import Disk
-from partitions.log.checkpointing import CheckpointWriter
 from partitions.log.cleaner.schedule import LogCleaner
-from partitions.log.config import LogConfig
 from partitions.log.data_directory import CHECKPOINTS, DataDirectory
-from partitions.log.directories import LogDirectories
-from partitions.log.placements import PartitionPlacements
-from partitions.log.removal import DelayedRemovals
-from partitions.log.startup import FoundLogs
-from partitions.ports import Executor
+from partitions.log.parts import LogParts
 from partitions.topic_partition import TopicPartition
 
 
 class LogDeleter:
     """Deletes logs of a node; takes them out of its `FoundLogs`."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        executor: Executor,
-        directories: LogDirectories,
-        placements: PartitionPlacements,
-        found: FoundLogs,
-        checkpoints: CheckpointWriter,
-        cleaner: LogCleaner,
-        removals: DelayedRemovals,
-        *,
-        default_config: LogConfig,
-        rng: random.Random,
-    ) -> None:
-        """A log that could not be opened goes by `default_config`."""
-        self._disk = disk
-        self._executor = executor
-        self._directories = directories
-        self._placements = placements
-        self._found = found
-        self._checkpoints = checkpoints
+    def __init__(self, parts: LogParts, cleaner: LogCleaner) -> None:
+        self._parts = parts
         self._cleaner = cleaner
-        self._removals = removals
-        self._default_config = default_config
-        self._rng = rng
         self._under_way: set[TopicPartition] = set()
 
     def is_under_way(self, partition: TopicPartition) -> bool:
@@ -60,7 +30,7 @@ class LogDeleter:
 
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
         """Deletes these logs; those that are not there, or go already, are left out. Raises LogStorageError."""
-        home = self._found.home
+        home = self._parts.found.home
         gone = [p for p in partitions if p in home and p not in self._under_way]
         self._under_way.update(gone)
         try:
@@ -71,7 +41,7 @@ class LogDeleter:
                 self._set_aside(partition)
             for directory in touched:
                 await self._forget(directory)
-            await self._placements.record({}, gone)
+            await self._parts.placements.record({}, gone)
         finally:
             self._under_way.difference_update(gone)
             for partition in gone:
@@ -79,23 +49,23 @@ class LogDeleter:
 
     def _set_aside(self, partition: TopicPartition) -> None:
         """Closes the log and renames its folder."""
-        directory = self._found.home[partition]
-        log = self._found.logs.pop(partition, None)
+        directory = self._parts.found.home[partition]
+        log = self._parts.found.logs.pop(partition, None)
         if log is not None:
             log.abandon()
-        target = directory.deleted_folder(partition, f"{self._rng.getrandbits(128):032x}")
-        with self._directories.unless_last():
+        target = directory.deleted_folder(partition, f"{self._parts.rng.getrandbits(128):032x}")
+        with self._parts.directories.unless_last():
             if self._rename(directory, partition, target):
-                config = self._default_config if log is None else log.config
-                self._removals.add_folder(target, config.file_delete_delay_ms)
-        self._found.failed.pop(partition, None)
-        del self._found.home[partition]
+                config = self._parts.default_config if log is None else log.config
+                self._parts.removals.add_folder(target, config.file_delete_delay_ms)
+        self._parts.found.failed.pop(partition, None)
+        del self._parts.found.home[partition]
 
     def _rename(self, directory: DataDirectory, partition: TopicPartition, target: str) -> bool:
         """Whether there was a folder. Raises DirectoryFailed."""
         directory.storage.ensure_usable()
         try:
-            self._disk.rename(directory.folder(partition), target)
+            self._parts.disk.rename(directory.folder(partition), target)
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -104,7 +74,7 @@ class LogDeleter:
 
     async def _forget(self, directory: DataDirectory) -> None:
         """Makes the renames durable, and has the checkpoints say nothing of the names."""
-        with self._directories.unless_last():
-            await directory.storage.sync_dir_beside(self._executor, directory.path)
+        with self._parts.directories.unless_last():
+            await directory.storage.sync_dir_beside(self._parts.executor, directory.path)
             for name in CHECKPOINTS:
-                await self._checkpoints.write(directory, name, {})
+                await self._parts.checkpoints.write(directory, name, {})

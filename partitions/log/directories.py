@@ -16,7 +16,7 @@ import structlog
 
 from partitions.disk import Disk
 from partitions.log.data_directory import DataDirectory
-from partitions.log.errors import DataDirectoryError, DirectoryFailed, DirectoryUnusable, LogCorruptError
+from partitions.log.errors import DataDirectoryError, DirectoryFailed, DirectoryUnusable, LogError
 from partitions.log.storage import LogStorage
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
@@ -36,11 +36,12 @@ class LogDirectories:
         vital_path: str | None,
         max_open_files: int,
         on_failure: Callable[[DataDirectory, str], None],
-        on_damage: Callable[[TopicPartition, LogCorruptError], None],
+        on_lost: Callable[[TopicPartition, LogError], None],
     ) -> None:
         """`vital_path` is the directory without which the node cannot go on, if there is one.
 
-        `on_failure` is told of a directory that failed while the node goes on, with the reason.
+        `on_failure` is told of a directory that failed while the node goes on, with the reason; `on_lost` of
+        a single log that must not be used as it is.
         """
         if not paths:
             raise ValueError("a node needs at least one data directory (log.dirs)")
@@ -48,9 +49,7 @@ class LogDirectories:
         self._vital_path = None if vital_path is None else vital_path.rstrip("/")
         self._on_failure = on_failure
         self.all = [
-            self._make(
-                disk, path.rstrip("/"), max(1, max_open_files // len(paths)), len(paths) > 1, on_damage
-            )
+            self._make(disk, path.rstrip("/"), max(1, max_open_files // len(paths)), len(paths) > 1, on_lost)
             for path in paths
         ]
 
@@ -60,14 +59,14 @@ class LogDirectories:
         path: str,
         max_open_files: int,
         has_others: bool,
-        on_damage: Callable[[TopicPartition, LogCorruptError], None],
+        on_lost: Callable[[TopicPartition, LogError], None],
     ) -> DataDirectory:
         storage = LogStorage(
             disk,
             lambda reason: self._failed(directory, reason),
             max_open_files=max_open_files,
             fails_on_io_errors=has_others,
-            on_damage=on_damage,
+            on_lost=on_lost,
         )
         directory = DataDirectory(disk, path, storage)
         return directory

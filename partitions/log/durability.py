@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from partitions.log.cleaner.swap import SegmentSwap
 from partitions.log.epoch_checkpointing import CheckpointedEpochs
-from partitions.log.errors import LogStorageError
+from partitions.log.errors import LogStorageError, NoSpaceLeft
 from partitions.log.flush import FlushJob
 from partitions.log.opening import OpenedLog, OpenRequest
 from partitions.log.partition_files import (
@@ -21,8 +21,7 @@ from partitions.log.partition_files import (
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
 from partitions.log.reader import LogReader
 from partitions.log.segment import Segment, file_name
-from partitions.log.storage import LogStorage
-from partitions.log.verification import Verification
+from partitions.log.storage import LogStorage, is_disk_full
 from partitions.ports import NowMs
 from partitions.topic_partition import TopicPartition
 
@@ -84,7 +83,7 @@ class DurableLog(CheckpointedEpochs):
         self._owns_storage = owns_storage
         self._now_ms = now_ms
         self._segments = opened.segments
-        self._reader = LogReader(storage, opened.segments, _verification(opened))
+        self._reader = LogReader(storage, opened.segments, opened.verification())
         self._limits = opened.limits
         self._checkpointed = TruncationCheckpoint(request.recovery_point, request.log_start_offset)
         self._generation = 0
@@ -127,6 +126,8 @@ class DurableLog(CheckpointedEpochs):
     def _roll(self) -> Segment:
         """As `roll`, for an active segment that is not empty. Raises OSError with nothing changed."""
         old = self._segments.active
+        if self.config.preallocate:
+            old.trim()
         old.persist_indexes(final=True)
         self._aborted.persist(old.base_offset)
         flushed = self.recovery_point >= self.log_end_offset
@@ -154,6 +155,8 @@ class DurableLog(CheckpointedEpochs):
         )
         try:
             segment.create_files()
+            if self.config.preallocate:
+                segment.reserve(self.config.segment_bytes)
         except OSError:
             # An empty segment left here would claim offsets that the old one goes on to fill.
             try:
@@ -232,8 +235,20 @@ class DurableLog(CheckpointedEpochs):
     def prepare_flush(self) -> FlushJob | None:
         """The first half of a sync: a job for `flush.run_flush` on an executor; None if none is due."""
         self._ensure_open()
-        if not self.needs_flush:
+        return self._flush_job() if self.needs_flush else None
+
+    def prepare_close(self) -> FlushJob | None:
+        """As `prepare_flush`, for a log that takes no more: `close` has nothing to wait for after this job."""
+        self._ensure_open()
+        self._settle_swap()
+        self._write_rest()
+        active = self._segments.active
+        if not self.needs_flush and not active.has_unsynced_indexes:
             return None
+        job = self._flush_job()
+        return job._replace(paths=(*job.paths, *active.index_paths), is_last=True)
+
+    def _flush_job(self) -> FlushJob:
         if self._epochs_dirty:
             self._write_epochs()
         paths: list[str] = []
@@ -261,6 +276,8 @@ class DurableLog(CheckpointedEpochs):
             closed.sync_indexes()
             self._aborted.sync(closed.base_offset)
         self._unsynced_sealed = unsynced
+        if job.is_last and job.end_offset == self.log_end_offset:
+            self._segments.active.indexes_are_durable()
         if job.directory is not None:
             self._names_synced = max(self._names_synced, job.names_version)
         self.recovery_point = max(self.recovery_point, job.end_offset)
@@ -339,17 +356,24 @@ class DurableLog(CheckpointedEpochs):
             return
         self._storage.ensure_usable()
         self._settle_swap()
-        active = self._segments.active
-        try:
-            active.persist_indexes(final=True)
-            active.sync_indexes()
-            self._aborted.persist(active.base_offset)
-            self._aborted.sync(active.base_offset)
-            self._write_snapshot()
-        except OSError as error:
-            raise LogStorageError(f"closing the log {self.directory} failed: {error}") from error
+        self._write_rest()
+        self._segments.active.sync_indexes()
+        self._aborted.sync(self._segments.active.base_offset)
         self.sync()
         self._release()
+
+    def _write_rest(self) -> None:
+        """Writes what a log keeps in memory while it grows. Raises LogStorageError."""
+        active = self._segments.active
+        try:
+            if self.config.preallocate:
+                active.trim()
+            active.persist_indexes(final=True)
+            self._aborted.persist(active.base_offset)
+            self._write_snapshot()
+        except OSError as error:
+            kind = NoSpaceLeft if is_disk_full(error) else LogStorageError
+            raise kind(f"closing the log {self.directory} failed: {error}") from error
 
     def abandon(self) -> None:
         """Lets go of files and memory without flushing: the log is deleted, or its disk is gone."""
@@ -364,12 +388,3 @@ class DurableLog(CheckpointedEpochs):
         self._aborted.release()
         if self._owns_storage:
             self._storage.close()
-
-
-def _verification(opened: OpenedLog) -> Verification:
-    """Recovery has read everything from the segment of the recovery point on."""
-    segments = opened.segments
-    if opened.report.clean:
-        return Verification(segments.active)
-    checked = segments[segments.position_for(opened.recovery_point)]
-    return Verification(segments.active, known_from=checked.base_offset)

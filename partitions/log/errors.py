@@ -17,6 +17,8 @@ class LogError(Exception):
     code = "UNKNOWN_SERVER_ERROR"
     is_transient = False
     """Whether nothing was changed, and the same may succeed later on this very log."""
+    needs_room = False
+    """Whether a full disk is all that is wrong: a log that failed so can be opened again when it has room."""
 
 
 class OffsetOutOfRange(LogError):
@@ -85,9 +87,16 @@ class DirectoryFailed(LogStorageError):
 
 
 class NoSpaceLeft(LogStorageError):
-    """The disk is full: a file could not be replaced or a folder not be made."""
+    """The disk is full: a file could not be replaced, a folder not be made, or a log not be opened."""
 
     is_transient = True
+    needs_room = True
+
+
+class InterruptedByFullDisk(LogStorageError):
+    """The disk was full in the middle of a change: the log has to be opened again, which recovers it."""
+
+    needs_room = True
 
 
 class LogCorruptError(LogError):

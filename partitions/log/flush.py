@@ -8,6 +8,7 @@ truncation, which makes the log ignore the job's outcome.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from partitions.disk import Disk
@@ -25,6 +26,8 @@ class FlushJob(NamedTuple):
     names_version: int
     sealed: tuple[int, ...]
     """Base offsets of the sealed segments that the job covers."""
+    is_last: bool = False
+    """Whether it covers the active segment's indexes as well, which grow no more."""
 
 
 def run_flush(disk: Disk, job: FlushJob) -> None:
@@ -43,3 +46,16 @@ def run_flush(disk: Disk, job: FlushJob) -> None:
             disk.sync_dir(job.directory)
         except FileNotFoundError:
             return
+
+
+def run_flushes(disk: Disk, jobs: Sequence[FlushJob]) -> tuple[OSError | None, ...]:
+    """Several jobs in one; what failed, in their order, which must not be tried again."""
+    return tuple(_flush_error(disk, job) for job in jobs)
+
+
+def _flush_error(disk: Disk, job: FlushJob) -> OSError | None:
+    try:
+        run_flush(disk, job)
+    except OSError as error:
+        return error
+    return None

@@ -148,13 +148,13 @@ class TimeIndexView:
         timestamp, relative_offset = _TIME_ENTRY.unpack_from(data, len(data) - TIME_ENTRY_BYTES)
         return timestamp, relative_offset
 
-    def floor(self, timestamp: int) -> int | None:
-        """The offset up to which no record is younger than an entry at or below `timestamp`."""
+    def floor(self, timestamp: int) -> tuple[int, int] | None:
+        """The newest entry at or below `timestamp`, as `last`: up to its offset no record is younger than it."""
         count = _count_up_to(_LONG, self.data, 0, TIME_ENTRY_BYTES, timestamp)
         if not count:
             return None
-        relative_offset: int = _TIME_ENTRY.unpack_from(self.data, (count - 1) * TIME_ENTRY_BYTES)[1]
-        return relative_offset
+        found, relative_offset = _TIME_ENTRY.unpack_from(self.data, (count - 1) * TIME_ENTRY_BYTES)
+        return found, relative_offset
 
     def copy(self) -> TimeIndex:
         """The same entries in memory, to be added to or cut; all of them are in the file."""

@@ -45,6 +45,7 @@ from partitions.log.segment import Segment, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.log.transaction_index import AbortedTransactions
+from partitions.log.verification import Verification
 
 UNBOUNDED: Final = 2**63 - 1
 
@@ -82,6 +83,14 @@ class OpenedLog:
     epochs_changed: bool
     existed_cleanly: bool
     """Nothing in the folder is waiting for an fsync."""
+
+    def verification(self) -> Verification:
+        """What of the bytes is known: recovery has read everything from the recovery point's segment on."""
+        segments = self.segments
+        if self.report.clean:
+            return Verification(segments.active)
+        checked = segments[segments.position_for(self.recovery_point)]
+        return Verification(segments.active, known_from=checked.base_offset)
 
 
 def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:
@@ -200,6 +209,8 @@ def _create(
         now_ms=request.now_ms,
     )
     segment.create_files()
+    if request.config.preallocate:
+        segment.reserve(request.config.segment_bytes)
     segments.append(segment)
     return OpenedLog(
         segments=segments,
@@ -242,17 +253,7 @@ def _open_existing(
         report = RecoveryReport(clean=True)
         recovery_point = end
     else:
-        recovery = Recovery(storage, segments, epochs, recovery_point=recovery_point)
-        end, report = recovery.run()
-        rebuild_aborted_transactions(
-            storage,
-            directory,
-            segments,
-            aborted,
-            from_offset=recovery.first_offset,
-            end_offset=end,
-            has_markers=recovery.has_markers,
-        )
+        end, report = _recover(storage, directory, segments, epochs, aborted, recovery_point)
     start = min(max(log_start_offset, segments.first.base_offset), end)
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(segments.first.base_offset)
@@ -274,6 +275,29 @@ def _open_existing(
         epochs_changed=epochs.entries != known or rebuilt is not None,
         existed_cleanly=report.clean,
     )
+
+
+def _recover(
+    storage: LogStorage,
+    directory: str,
+    segments: SegmentList,
+    epochs: EpochCache,
+    aborted: AbortedTransactions,
+    recovery_point: int,
+) -> tuple[int, RecoveryReport]:
+    """Where the log ends after an unclean end; epochs and aborted transactions are learnt again."""
+    recovery = Recovery(storage, segments, epochs, recovery_point=recovery_point)
+    end, report = recovery.run()
+    rebuild_aborted_transactions(
+        storage,
+        directory,
+        segments,
+        aborted,
+        from_offset=recovery.first_offset,
+        end_offset=end,
+        has_markers=recovery.has_markers,
+    )
+    return end, report
 
 
 def _truncation_limits(storage: LogStorage, directory: str) -> TruncationCheckpoint | None:

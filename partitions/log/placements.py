@@ -3,30 +3,37 @@
 Guarantees: a partition whose directory cannot be used at start is known to be in it, and is not made anew
 elsewhere; a folder that an old directory brings back is told from the one that took its place. Every data
 directory holds the same list, `partition-directories`, as lines that are appended: a checksum, a number
-that grows, `+` or `-`, the partition, its topic id and the directory's id. A line is durable before its
-log is used; a torn last line says nothing. With one directory there is no such file. The log manager owns
-the list; logs are made and deleted through it.
+that grows, `+` or `-`, the partition, its topic id and the directory's id. A line is durable in the log's own
+directory before the log is used, and in every other that has room; a torn last line says nothing. A full
+directory is behind then: it is written whole when it has room, and does not end cleanly before that. With one
+directory there is no such file. The log manager owns the list; logs are made and deleted through it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import structlog
 from crc32c import crc32c
 
 from partitions.disk import Disk, write_atomically
 from partitions.log.data_directory import DataDirectory
-from partitions.log.errors import DirectoryFailed
+from partitions.log.errors import DirectoryFailed, NoSpaceLeft
 from partitions.log.partition_files import PartitionFileError, parse_topic_id, topic_id_text
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
+
+logger = structlog.get_logger(__name__)
 
 FILE_NAME: Final = "partition-directories"
 _NO_TOPIC_ID: Final = "-"
 _SLACK_LINES: Final = 1000
 """The file is written anew when it has more than this beyond twice the lines that it needs."""
+_NUMBERS_OF_A_START: Final = 1 << 32
+"""Each start numbers its lines from the next multiple on: a list that goes on without a directory is newer
+than what that one held, even if it was behind by some lines."""
 
 
 class Placement(NamedTuple):
@@ -108,8 +115,8 @@ class PartitionPlacements:
         self._placements: dict[TopicPartition, Placement] = {}
         self._next_number = 0
         self._lines = 0
-        self._is_behind = False
-        """Whether a file may lack changes, or end in a torn line."""
+        self._behind: dict[DataDirectory, None] = {}
+        """Where the file may lack changes, or end in a torn line."""
         self._lock = asyncio.Lock()
 
     def load(self) -> Mapping[TopicPartition, Placement]:
@@ -131,8 +138,11 @@ class PartitionPlacements:
 
     def restate(self, placements: Mapping[TopicPartition, Placement]) -> None:
         """Writes the list as it was found to be at start, whole, to every directory; removes it where there
-        is but one. Blocks. A directory in which that fails is given up."""
+        is but one. Blocks. A directory in which that fails is given up; a full one is behind."""
         self._placements = dict(placements)
+        self._next_number = (self._next_number // _NUMBERS_OF_A_START + 1) * _NUMBERS_OF_A_START
+        self._next_number += len(placements)
+        self._lines = len(placements)
         content = self._encode_all()
         is_shared = len(self._directories) > 1
         for directory in self._usable():
@@ -144,17 +154,19 @@ class PartitionPlacements:
                     self._disk.remove(path)
                     self._disk.sync_dir(directory.path)
             except OSError as error:
-                _give_up_unless_full(directory, path, error)
+                self._failed(directory, path, error, was_behind=False)
 
     async def record(
         self,
         placed: Mapping[TopicPartition, Placement],
         removed: Iterable[TopicPartition] = (),
+        *,
+        home: DataDirectory | None = None,
     ) -> None:
-        """Makes changes durable in every directory that can be used. Raises LogStorageError.
+        """Makes changes durable in every directory that can be used and has room. Raises NoSpaceLeft.
 
-        That is NoSpaceLeft: the next call writes what this one could not. A directory that fails otherwise
-        is given up, and the others go on.
+        That is if `home` is full, to which the changes matter most; without one, if all are. The next call
+        writes what this one could not. A directory that fails otherwise is given up, and the others go on.
         """
         if len(self._directories) == 1:
             return
@@ -165,8 +177,6 @@ class PartitionPlacements:
             changes.update(
                 (key, place) for key, place in placed.items() if self._placements.get(key) != place
             )
-            if not changes and not self._is_behind:
-                return
             lines = [self._line(key, placement) for key, placement in changes.items()]
             for key, placement in changes.items():
                 if placement is None:
@@ -174,19 +184,50 @@ class PartitionPlacements:
                 else:
                     self._placements[key] = placement
             self._lines += len(lines)
-            whole = self._is_behind or self._lines > 2 * len(self._placements) + _SLACK_LINES
-            self._is_behind = True
-            await self._write(self._encode_all() if whole else b"".join(lines), whole=whole)
-            self._is_behind = False
+            if self._lines > 2 * len(self._placements) + _SLACK_LINES:
+                self._lines = len(self._placements)
+                self._behind.update(dict.fromkeys(self._usable()))
+            if changes or self._behind:
+                await self._write(b"".join(lines))
+            if home in self._behind or (changes and not home and self._is_behind_everywhere()):
+                raise NoSpaceLeft("no space left for the list of partitions")
 
-    async def _write(self, data: bytes, *, whole: bool) -> None:
-        job = write_atomically if whole else append_durably
-        for directory in self._usable():
+    async def catch_up(self) -> Collection[DataDirectory]:
+        """Writes the list where it is behind; returns the directories that have no room for it."""
+        if self._behind:
+            await self.record({})
+        return self._behind.keys()
+
+    def _is_behind_everywhere(self) -> bool:
+        return all(directory in self._behind for directory in self._usable())
+
+    async def _write(self, lines: bytes) -> None:
+        """Appends the lines where the file is whole up to them, and writes it anew elsewhere."""
+        behind = set(self._behind)
+        whole = self._encode_all() if behind else b""
+        usable = self._usable()
+        self._behind.update(dict.fromkeys(usable))  # until it is known better
+        for directory in usable:
             path = f"{directory.path}/{FILE_NAME}"
             try:
-                await self._executor.run(job, self._disk, path, data)
+                if directory in behind:
+                    await self._executor.run(write_atomically, self._disk, path, whole)
+                elif lines:
+                    await self._executor.run(append_durably, self._disk, path, lines)
+                del self._behind[directory]
             except OSError as error:
-                _give_up_unless_full(directory, path, error)
+                self._failed(directory, path, error, was_behind=directory in behind)
+
+    def _failed(self, directory: DataDirectory, path: str, error: OSError, *, was_behind: bool) -> None:
+        """A full directory is behind; one that fails otherwise is given up: others have the list as well."""
+        try:
+            directory.storage.replace_failed(path, error)
+        except NoSpaceLeft:
+            self._behind[directory] = None
+            if not was_behind:
+                logger.warning("a list of partitions is behind: no space left", path=path)
+        except DirectoryFailed:
+            self._behind.pop(directory, None)
 
     def _usable(self) -> list[DataDirectory]:
         return [directory for directory in self._directories if directory.storage.failure is None]
@@ -196,14 +237,9 @@ class PartitionPlacements:
         return Line(self._next_number - 1, key, placement).encode()
 
     def _encode_all(self) -> bytes:
-        lines = [self._line(key, placement) for key, placement in sorted(self._placements.items())]
-        self._lines = len(lines)
-        return b"".join(lines)
-
-
-def _give_up_unless_full(directory: DataDirectory, path: str, error: OSError) -> None:
-    """Raises NoSpaceLeft; other directories have the list as well."""
-    try:
-        directory.storage.replace_failed(path, error)
-    except DirectoryFailed:
-        return
+        """The whole list; its last line has the number of the last change."""
+        first = self._next_number - len(self._placements)
+        return b"".join(
+            Line(number, key, placement).encode()
+            for number, (key, placement) in enumerate(sorted(self._placements.items()), start=first)
+        )

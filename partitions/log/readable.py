@@ -1,7 +1,7 @@
 """What a log answers to readers, and what it does about damage that they meet.
 
 Guarantees: nothing is handed out that `verification.py` has not let through; a log in which damage was
-found answers nothing any more, and whoever is to know of it (`LogStorage.on_damage`) has been told when
+found answers nothing any more, and whoever is to know of it (`LogStorage.on_lost`) has been told when
 the error comes out; an index that misled a read is rebuilt before a log is given up for it. `PartitionLog`
 adds what appends.
 """
@@ -107,7 +107,7 @@ class ReadableLog(CleanableLog):
     def note_damage(self, error: LogCorruptError) -> None:
         """Gives the log up for damage that was found in it beside a read."""
         if not self._closed:
-            self._storage.on_damage(self.topic_partition, error)
+            self._storage.on_lost(self.topic_partition, error)
 
     def note_failure(self, error: OSError | LogCorruptError) -> None:
         """What a look at the segments beside a read met. Raises LogStorageError where the disk refused it."""

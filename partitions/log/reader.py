@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from partitions.disk import FileSlice
-from partitions.log.config_values import INT_MAX
 from partitions.log.scan import SEEK_CHUNK_BYTES, walk
 from partitions.log.segment import NO_TIMESTAMP, Segment
 from partitions.log.segments import SegmentList
@@ -119,8 +118,7 @@ class LogReader:
         self.forget()
         for segment in self._segments:
             if segment.log_path == path:
-                segment.rebuild()
-                segment.rewrite_indexes()
+                segment.remake_indexes()
                 if segment.sealed:
                     segment.unload_indexes()
 
@@ -171,8 +169,7 @@ class LogReader:
 
     def _confirm(self, number: int, start: int, end: int) -> None:
         """Has the batches of a range checked that led to an answer. Raises as `read` does."""
-        segment, next_base = self._segments[number], self._segments.next_base(number)
-        limit = segment.base_offset + INT_MAX + 1 if next_base is None else next_base
+        segment, limit = self._segments[number], self._segments.limit_after(number)
         file = self._storage.file(segment.log_path)
         while start < end:
             start = self.verification.checked(segment, file, Wanted(start, end, limit, limit)).end

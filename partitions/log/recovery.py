@@ -2,8 +2,8 @@
 
 Guarantees: after a clean shutdown nothing but names, index tails and a few headers is read. After
 any other end every batch from the segment of the recovery point on is read and its CRC compared; a
-torn tail is cut, durably, at the first batch that is not sound, and indexes, leader epochs and
-producer state are rebuilt from what is left. Damage below the recovery point was on disk once and
+torn tail is cut, durably, at the first batch that is not sound, or that another one contradicts; indexes,
+leader epochs and producer state are rebuilt from what is left. Damage below the recovery point was on disk once and
 is no torn write: it is a LogCorruptError, and nothing is cut. Called by `PartitionLog.open`.
 """
 
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from leader_epoch.epoch_cache import EpochCache
 from partitions.log.errors import LogCorruptError
-from partitions.log.scan import Damage, walk_checked
+from partitions.log.scan import Damage, walk, walk_checked
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
@@ -40,6 +41,16 @@ class RecoveryReport:
     def is_notable(self) -> bool:
         """Whether something was cut or rebuilt of which an operator should know."""
         return self.reason is not None or self.epochs_rebuilt is not None
+
+    def __str__(self) -> str:
+        """What was done to the log, in words."""
+        done = []
+        if self.reason is not None:
+            whole = f", among them {self.removed_segments} whole segments" if self.removed_segments else ""
+            done.append(f"the last {self.truncated_bytes} bytes were cut{whole}: {self.reason}")
+        if self.epochs_rebuilt is not None:
+            done.append(f"the leader epochs were taken from the batches: {self.epochs_rebuilt}")
+        return "; ".join(done) or "nothing had to be cut or rebuilt"
 
 
 def base_offsets(names: Sequence[str], suffix: str) -> list[int]:
@@ -71,6 +82,18 @@ def log_end_after_clean_shutdown(segments: SegmentList) -> int:
     return active.seek(active.offset_index.last_position, stop_offset=_FOREVER).offset
 
 
+class Suspect(NamedTuple):
+    """The first batch that contradicts a later one."""
+
+    number: int
+    """Of its segment."""
+    position: int
+    offset: int
+    """After the batch before it."""
+    is_wrong_itself: bool
+    """If it was flushed: when the log was, this was no epoch of it, or not where it ended."""
+
+
 class Recovery:
     """One pass over the segments that a crash may have torn."""
 
@@ -80,6 +103,7 @@ class Recovery:
         self._storage = storage
         self._segments = segments
         self._epochs = epochs
+        self._stored_epochs = frozenset(entry.epoch for entry in epochs.entries)
         self._recovery_point = recovery_point
         self._first = segments.position_for(recovery_point)
         self._expected = segments[self._first].base_offset
@@ -99,6 +123,8 @@ class Recovery:
             if segment.base_offset != self._expected:
                 return self._cut_segments(number, self._gap_reason(segment))
             damage = self._recover_segment(segment)
+            if isinstance(damage, BatchHeader):
+                return self._cut_contradiction(number, damage)
             if damage is not None:
                 return self._cut_tail(number, segment, damage)
             number += 1
@@ -114,19 +140,24 @@ class Recovery:
             )
         return self._finish(RecoveryReport(clean=False, checked_bytes=self._checked_bytes))
 
-    def _recover_segment(self, segment: Segment) -> Damage | None:
-        """Reads the segment whole and indexes the sound batches at its start."""
+    def _recover_segment(self, segment: Segment) -> Damage | BatchHeader | None:
+        """Reads the segment whole and indexes the sound batches at its start; returns what ended that: damage,
+        or a batch that is sound and out of order."""
         file = self._storage.file(segment.log_path)
         size_bytes = segment.size_bytes
         segment.reset()
         self._checked_bytes += size_bytes
+        limit = self._segments.limit_after(self._segments.position_for(segment.base_offset))
         for step in walk_checked(file, size_bytes):
             if isinstance(step, Damage):
                 return step
             position, header = step
-            reason = self._out_of_order(header)
-            if reason is not None:
-                return Damage(position, reason)
+            if self._out_of_order(header) is not None:
+                return header
+            if header.last_offset >= limit:
+                return Damage(
+                    position, f"a batch reaches offset {header.last_offset}, its segment ends at {limit}"
+                )
             epoch = header.partition_leader_epoch
             if epoch >= 0 and epoch != self._epochs.latest_epoch:
                 self._epochs.assign(epoch, header.base_offset)
@@ -137,12 +168,50 @@ class Recovery:
         return None
 
     def _out_of_order(self, header: BatchHeader) -> str | None:
-        """Old bytes of a file that was cut and written again can be sound batches, but not in order."""
+        """Neither the offset nor the epoch of a batch is in its checksum; and old bytes of a file that was cut
+        and written again can be sound batches."""
         if header.base_offset < self._expected:
             return f"a batch goes back to offset {header.base_offset}, expected {self._expected}"
         latest = self._epochs.latest_epoch
         if latest is not None and 0 <= header.partition_leader_epoch < latest:
             return f"a batch goes back to leader epoch {header.partition_leader_epoch} from {latest}"
+        return None
+
+    def _cut_contradiction(self, number: int, header: BatchHeader) -> tuple[int, RecoveryReport]:
+        """Of two batches that cannot both be right none is kept: the earlier one may claim an offset, or an
+        epoch, that no leader gave it. What was flushed is not cut for that: it is damaged, or right."""
+        segment, reason = self._segments[number], self._out_of_order(header)
+        assert reason is not None
+        damage = Damage(segment.size_bytes, reason)
+        suspect = self._first_suspect(number, header)
+        if suspect is None or (suspect.offset < self._recovery_point and not suspect.is_wrong_itself):
+            return self._cut_tail(number, segment, damage)
+        if suspect.offset < self._recovery_point:
+            path = self._segments[suspect.number].log_path
+            raise LogCorruptError(path, suspect.position, f"a later batch contradicts this one: {reason}")
+        cut_bytes = self._storage.file(segment.log_path).size() - segment.size_bytes
+        removed, removed_bytes = self._remove_from(suspect.number + 1)
+        segment = self._segments[suspect.number]
+        cut_bytes += removed_bytes + segment.size_bytes - suspect.position
+        self._expected = suspect.offset
+        self._epochs.truncate_from_end(suspect.offset)
+        segment.truncate(suspect.position, suspect.offset)
+        segment.rewrite_indexes()
+        return self._finish(RecoveryReport(False, self._checked_bytes, cut_bytes, removed, reason))
+
+    def _first_suspect(self, last_number: int, header: BatchHeader) -> Suspect | None:
+        """The first of the batches checked that reaches the offset of `header`, or is of a later epoch of
+        which the checkpoint file says nothing; None if there is none."""
+        offset = self.first_offset
+        for number in range(self._first, last_number + 1):
+            segment = self._segments[number]
+            for position, earlier in walk(self._storage.file(segment.log_path), 0, segment.size_bytes):
+                epoch = earlier.partition_leader_epoch
+                is_unknown = epoch > header.partition_leader_epoch >= 0 and epoch not in self._stored_epochs
+                if earlier.last_offset >= header.base_offset or is_unknown:
+                    is_wrong = is_unknown or earlier.next_offset > self._recovery_point
+                    return Suspect(number, position, offset, is_wrong)
+                offset = earlier.next_offset
         return None
 
     def _gap_reason(self, segment: Segment) -> str:

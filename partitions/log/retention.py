@@ -8,12 +8,11 @@ deleted meanwhile is left alone. The log manager owns it and a scheduler calls i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from partitions.log.errors import LogCorruptError
 from partitions.log.log import PartitionLog
-from partitions.log.removal import DelayedRemovals
-from partitions.ports import Executor, NowMs
+from partitions.log.parts import LogParts
 from partitions.topic_partition import TopicPartition
 
 
@@ -22,19 +21,15 @@ class Retention:
 
     def __init__(
         self,
-        logs: Mapping[TopicPartition, PartitionLog],
-        executor: Executor,
-        removals: DelayedRemovals,
-        *,
+        parts: LogParts,
         flush: Callable[[PartitionLog], Awaitable[None]],
-        now_ms: NowMs,
+        *,
         producer_expiration_ms: int,
     ) -> None:
-        self._logs = logs
-        self._executor = executor
-        self._removals = removals
+        """`flush` makes a log durable up to its end."""
+        self._parts = parts
+        self._logs = parts.found.logs
         self._flush = flush
-        self._now_ms = now_ms
         self._producer_expiration_ms = producer_expiration_ms
         self._queue: list[TopicPartition] = []
 
@@ -53,7 +48,7 @@ class Retention:
         if not self._queue:
             self._queue = list(self._logs)[::-1]
         deleted = 0
-        now_ms = self._now_ms()
+        now_ms = self._parts.now_ms()
         for _ in range(min(max_logs, len(self._queue))):
             partition = self._queue.pop()
             log = self._logs.get(partition)
@@ -77,7 +72,7 @@ class Retention:
                 if log.is_closed or not (log.has_obsolete_segments and log.may_set_aside):
                     break  # it went on changing meanwhile: the next round comes back
             paths = log.set_aside_first_segment()
-            await log.storage.sync_dir_beside(self._executor, log.directory)
-            self._removals.add_files(paths, log.config.file_delete_delay_ms)
+            await log.storage.sync_dir_beside(self._parts.executor, log.directory)
+            self._parts.removals.add_files(paths, log.config.file_delete_delay_ms)
             count += 1
         return count

@@ -23,8 +23,9 @@ from partitions.records.batch import (
     verify_crc,
 )
 
-_PEEK: Final = struct.Struct(">qi11xi")
-"""Base offset, batch length and last offset delta of a batch, and nothing else of its header."""
+_PEEK: Final = struct.Struct(">qi4xb6xi")
+"""Base offset, batch length, magic and last offset delta of a batch, and nothing else of its header."""
+_MAGIC: Final = 2
 _MIN_BATCH_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 SEEK_CHUNK_BYTES: Final = 8 * 1024
 """Two index intervals: a seek from an index entry mostly ends within one read."""
@@ -49,17 +50,23 @@ def seek(
     """Passes whole batches from `position` on, as long as they lie below both limits.
 
     Stops before the first batch whose last offset is >= `stop_offset` or whose bytes go beyond
-    `stop_position`. `position` is a batch boundary; `passed_offset` is reported when nothing was
-    passed. Raises LogCorruptError.
+    `stop_position`. `position` is a batch boundary: bytes that can be no batch there, or one from below
+    `passed_offset`, are a LogCorruptError. That offset is reported when nothing was passed.
     """
     while position < end:
         chunk = file.read(position, min(SEEK_CHUNK_BYTES, end - position))
         available = len(chunk) - _PEEK.size
         at = 0
         while at <= available:
-            base_offset, length, last_delta = _PEEK.unpack_from(chunk, at)
+            base_offset, length, magic, last_delta = _PEEK.unpack_from(chunk, at)
             batch_end = position + at + length + LOG_OVERHEAD_BYTES
-            if length < _MIN_BATCH_LENGTH or last_delta < 0 or batch_end > end or base_offset < 0:
+            if (
+                length < _MIN_BATCH_LENGTH
+                or last_delta < 0
+                or batch_end > end
+                or base_offset < passed_offset
+                or magic != _MAGIC
+            ):
                 raise LogCorruptError(file.path, position + at, "no batch can have this header")
             if base_offset + last_delta >= stop_offset or batch_end > stop_position:
                 return Stop(position + at, base_offset, length + LOG_OVERHEAD_BYTES, passed_offset)

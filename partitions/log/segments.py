@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
+from partitions.log.config_values import INT_MAX
 from partitions.log.segment import NO_TIMESTAMP, Segment
 
 
@@ -50,6 +51,11 @@ class SegmentList:
     def next_base(self, position: int) -> int | None:
         """The base offset of the segment after `position`; None for the active one."""
         return self._bases[position + 1] if position + 1 < len(self._bases) else None
+
+    def limit_after(self, position: int) -> int:
+        """The offset that no batch of the segment at `position` reaches, whatever is in it."""
+        next_base = self.next_base(position)
+        return self._bases[position] + INT_MAX + 1 if next_base is None else next_base
 
     def append(self, segment: Segment) -> None:
         assert not self._bases or segment.base_offset > self._bases[-1]

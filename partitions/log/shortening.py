@@ -8,13 +8,16 @@ the log manager's retention and the Raft journal call it.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from partitions.log.cleaner.swap import DELETED_SUFFIX
 from partitions.log.durability import DurableLog
-from partitions.log.errors import BatchDamaged, LogStorageError
+from partitions.log.errors import BatchDamaged, InterruptedByFullDisk, LogStorageError
 from partitions.log.producer_recovery import load_producer_state
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.recovery import base_offsets
 from partitions.log.scan import Stop
+from partitions.log.storage import is_disk_full
 from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.records.batch import CorruptBatchError, parse_header, verify_crc
 
@@ -28,8 +31,8 @@ class ShortenableLog(DurableLog):
         """Gives up every batch that reaches `offset` or lies above it; durable on return.
 
         The log end offset becomes at most `offset`. Leader epochs that begin there go even when no
-        batch does. Raises LogStorageError; BatchDamaged, with nothing changed, where a rotten header would
-        take sound batches along.
+        batch does. Raises LogStorageError (InterruptedByFullDisk: the log is given up); BatchDamaged, with
+        nothing changed, where a rotten header would take sound batches along.
         """
         self._ensure_open()
         if offset < self._segments.first.base_offset:
@@ -42,7 +45,7 @@ class ShortenableLog(DurableLog):
                 self._reload_producers()
                 self._sync_names()
             except OSError as error:
-                self._storage.fail(f"truncating the log {self.directory} failed: {error}", error)
+                self._end_half_truncated(error)
         self._epochs_dirty |= self.epochs.truncate_from_end(self.log_end_offset)
 
     def _truncate_segments(self, offset: int) -> None:
@@ -81,7 +84,7 @@ class ShortenableLog(DurableLog):
             verify_crc(data, 0, parse_header(data, 0))
         except CorruptBatchError as error:
             damage = BatchDamaged(path, found.position, str(error))
-            self._storage.on_damage(self.topic_partition, damage)
+            self._storage.on_lost(self.topic_partition, damage)
             raise damage from error
 
     def _reload_producers(self) -> None:
@@ -95,7 +98,7 @@ class ShortenableLog(DurableLog):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Gives up everything; the log is empty and its next offset is `offset`. Durable on return.
 
-        For a follower whose log lies wholly outside its leader's. Raises LogStorageError.
+        For a follower whose log lies wholly outside its leader's. Raises LogStorageError, as `truncate_to`.
         """
         self._ensure_open()
         self._settle_swap()
@@ -119,13 +122,24 @@ class ShortenableLog(DurableLog):
             self._reader.verification.cut(self._segments.active)
             self._sync_names()
         except OSError as error:
-            self._storage.fail(f"truncating the log {self.directory} failed: {error}", error)
+            self._end_half_truncated(error)
         self._epochs_dirty |= self.epochs.clear()
         self.producer_state.clear(offset)
         self._snapshot_offset = -1
         self._unsynced_sealed.clear()
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
         self.clean_offset = min(self.clean_offset, offset)
+
+    def _end_half_truncated(self, error: OSError) -> NoReturn:
+        """What is in memory says nothing any more. On a full disk the files do, by what caps the checkpoints:
+        this log alone is given up, until it can be opened again.
+        """
+        reason = f"truncating the log {self.directory} failed: {error}"
+        if not is_disk_full(error):
+            self._storage.fail(reason, error)
+        interrupted = InterruptedByFullDisk(reason)
+        self._storage.on_lost(self.topic_partition, interrupted)
+        raise interrupted from error
 
     def raise_log_start_offset(self, offset: int) -> bool:
         """Gives up the records below `offset`, or below the log's end if that is lower; in memory only.

@@ -7,74 +7,37 @@ of one partition the one that `placements.py` names is opened. Blocks; the log m
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import structlog
 
-from partitions.disk import Disk
-from partitions.log.config import LogConfig
-from partitions.log.data_directory import (
-    CHECKPOINTS,
-    CLEANER_OFFSETS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    DataDirectory,
-)
-from partitions.log.directories import LogDirectories
+from partitions.log.data_directory import CHECKPOINTS, CLEANER_OFFSETS, DataDirectory
 from partitions.log.errors import (
     DataDirectoryError,
     DirectoryFailed,
     DirectoryUnusable,
     LogError,
     LogStorageError,
-    NoSpaceLeft,
 )
-from partitions.log.log import PartitionLog
 from partitions.log.opening import stored_topic_id
-from partitions.log.placements import PartitionPlacements, Placement
-from partitions.log.removal import DelayedRemovals
-from partitions.ports import Halt, NowMs
+from partitions.log.parts import LogParts
+from partitions.log.placements import Placement
+from partitions.log.stored_log import StoredLog
 from partitions.topic_partition import TopicPartition
 
 logger = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class FoundLogs:
-    """The logs of a node by partition; those that failed have a home as well."""
-
-    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
-    home: dict[TopicPartition, DataDirectory] = field(default_factory=dict)
-    failed: dict[TopicPartition, LogError] = field(default_factory=dict)
-
-
 class LogOpener:
-    """Fills a `FoundLogs`, which may lose the logs of a directory again that fails meanwhile."""
+    """Fills the parts' `FoundLogs`, which may lose the logs of a directory again that fails meanwhile."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        directories: LogDirectories,
-        placements: PartitionPlacements,
-        found: FoundLogs,
-        removals: DelayedRemovals,
-        *,
-        config: LogConfig,
-        now_ms: NowMs,
-        halt: Halt,
-        rng: random.Random,
-    ) -> None:
-        self._disk = disk
-        self._directories = directories
-        self._placements = placements
-        self._found = found
-        self._removals = removals
-        self._config = config
-        self._now_ms = now_ms
-        self._halt = halt
-        self._rng = rng
+    def __init__(self, parts: LogParts) -> None:
+        self._disk = parts.disk
+        self._directories = parts.directories
+        self._placements = parts.placements
+        self._found = parts.found
+        self._removals = parts.removals
+        self._parts = parts
 
     def open_all(self) -> bool:
         """Opens what there is. Returns whether nothing is missing: every directory that ever held a log of
@@ -120,7 +83,7 @@ class LogOpener:
     def _set_aside(self, partition: TopicPartition, directory: DataDirectory) -> None:
         """A folder that a directory kept which was away when the partition was made anew elsewhere."""
         logger.warning("a folder is older than another of its partition", partition=str(partition))
-        target = directory.deleted_folder(partition, f"{self._rng.getrandbits(128):032x}")
+        target = directory.deleted_folder(partition, f"{self._parts.rng.getrandbits(128):032x}")
         self._disk.rename(directory.folder(partition), target)
         self._disk.sync_dir(directory.path)
         self._removals.add_folder(target, 0)
@@ -156,25 +119,12 @@ class LogOpener:
         return True
 
     def _open(self, partition: TopicPartition, directory: DataDirectory) -> None:
-        checkpoints = directory.checkpoints
+        parts = self._parts
+        stored = StoredLog.of(directory, partition, parts.default_config)
         try:
-            directory.storage.ensure_usable()
-            self._found.logs[partition] = PartitionLog.open(
-                self._disk,
-                directory.folder(partition),
-                partition,
-                self._config,
-                now_ms=self._now_ms,
-                halt=self._halt,
-                recovery_point=checkpoints[RECOVERY_POINTS].get(partition, 0),
-                log_start_offset=checkpoints[LOG_START_OFFSETS].get(partition, 0),
-                clean_offset=checkpoints[CLEANER_OFFSETS].get(partition, 0),
-                clean_shutdown=directory.clean_shutdown,
-                storage=directory.storage,
+            self._found.logs[partition] = stored.open(
+                directory.storage, parts.now_ms, parts.halt, clean_shutdown=directory.clean_shutdown
             )
-        except NoSpaceLeft as error:
-            # Not transient: nobody opens it again before the next start, so it is to be reported.
-            self._found.failed[partition] = LogStorageError(str(error))
         except LogError as error:
             self._found.failed[partition] = error
 

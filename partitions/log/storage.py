@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn, Protocol
 
 from partitions.disk import Disk, File, write_atomically
-from partitions.log.errors import DirectoryFailed, LogCorruptError, NoSpaceLeft
+from partitions.log.errors import DirectoryFailed, LogError, NoSpaceLeft
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
 
@@ -46,8 +46,12 @@ class IndexOwner(Protocol):
     def unload_indexes(self) -> None: ...
 
 
-def _nobody(_partition: TopicPartition, _error: LogCorruptError) -> None:
-    """A log that stands alone: who meets its damage gets the error, and there is nobody else to tell."""
+def _nobody(_partition: TopicPartition, _error: LogError) -> None:
+    """A log that stands alone: who meets its end gets the error, and there is nobody else to tell."""
+
+
+def _note_only(_reason: str) -> None:
+    """`LogStorage.failure` says it."""
 
 
 class LogStorage:
@@ -61,24 +65,30 @@ class LogStorage:
         max_open_files: int = DEFAULT_MAX_OPEN_FILES,
         max_loaded_indexes: int = DEFAULT_MAX_LOADED_INDEXES,
         fails_on_io_errors: bool = False,
-        on_damage: Callable[[TopicPartition, LogCorruptError], None] = _nobody,
+        on_lost: Callable[[TopicPartition, LogError], None] = _nobody,
     ) -> None:
         """`on_failure` is told the reason, once: it halts the node, or has it go on without the directory.
 
         `fails_on_io_errors`: a read or an append that the device refuses is a failure as well; for
-        directories that are not the only one. `on_damage` is told of a log that was found damaged.
+        directories that are not the only one. `on_lost` is told of a log that was found damaged, or left half
+        changed, and is not to be used as it is.
         """
         assert max_open_files >= 1
         assert max_loaded_indexes >= 1
         self.disk = disk
         self._on_failure = on_failure
         self._fails_on_io_errors = fails_on_io_errors
-        self.on_damage = on_damage
+        self.on_lost = on_lost
         self._max_open_files = max_open_files
         self._max_loaded_indexes = max_loaded_indexes
         self._loaded: OrderedDict[str, IndexOwner] = OrderedDict()
         self._open: OrderedDict[str, File] = OrderedDict()
         self._failure: str | None = None
+
+    def apart(self) -> LogStorage:
+        """The same disk for a job beside the loop: it shares no file and no state with this one. A failure
+        is noted in the new one alone, for whoever waits for the job."""
+        return LogStorage(self.disk, _note_only, fails_on_io_errors=self._fails_on_io_errors)
 
     @property
     def open_files(self) -> int:

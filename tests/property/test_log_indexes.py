@@ -89,7 +89,7 @@ def test_a_time_index_is_a_list(given_: list[tuple[int, int]], asked: list[int],
             assert view.last == (entries[-1] if entries else None)
             for value in asked:
                 number = bisect_right([timestamp for timestamp, _ in entries], value)
-                assert view.floor(value) == (entries[number - 1][1] if number else None)
+                assert view.floor(value) == (entries[number - 1] if number else None)
 
     agree()
     index.truncate(cut)

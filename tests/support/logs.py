@@ -233,7 +233,7 @@ def get_or_create(
     manager: LogManager, partition: TopicPartition, topic_id: bytes, config: LogConfig | None = None
 ) -> PartitionLog:
     """The partition's log, made if there is none, by a manager with an `InlineExecutor`. Raises LogError."""
-    config = config or manager._default_config
+    config = config or manager._parts.default_config
     log = manager.claim(partition, topic_id, config)
     if log is None:
         failed = run_inline(manager.creator.create([NewLog(partition, topic_id, config, None)]))

@@ -18,12 +18,18 @@ from partitions.log.data_directory import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
 )
-from partitions.log.inspection.entries import broker_epoch, meta_properties, offset_entries
+from partitions.log.inspection.entries import (
+    broker_epoch,
+    meta_properties,
+    metadata_position,
+    offset_entries,
+)
 from partitions.log.inspection.files import ReadableDisk, partition_of_folder, read_whole
 from partitions.log.inspection.findings import Finding, Findings
 from partitions.log.inspection.log_state import EVERYTHING, Expected
 from partitions.log.inspection.partition_check import check_partition
 from partitions.log.meta_properties import META_PROPERTIES, MetaProperties
+from partitions.log.metadata_position import METADATA_POSITION
 from partitions.log.partition_files import PARTITION_METADATA, topic_id_text
 from partitions.topic_partition import TopicPartition
 
@@ -55,6 +61,10 @@ class DirectoryFiles:
         if self.clean_shutdown:
             with findings.reading(marker):
                 broker_epoch(marker, read_whole(disk, marker))
+        position = f"{path}/{METADATA_POSITION}"
+        if disk.exists(position):
+            with findings.reading(position):
+                metadata_position(position, read_whole(disk, position))
         for name in CHECKPOINTS:
             self._read_checkpoint(name)
 

@@ -18,6 +18,7 @@ from leader_epoch.epoch_cache import EpochEntry
 from partitions.log.errors import DataDirectoryError
 from partitions.log.inspection.files import ReadableFile, StoredDamage
 from partitions.log.meta_properties import MetaProperties, decode_meta_properties
+from partitions.log.metadata_position import MetadataPosition
 from partitions.log.partition_files import (
     PartitionFileError,
     TruncationCheckpoint,
@@ -299,6 +300,14 @@ def broker_epoch(path: str, content: bytes) -> int:
     if version != 0 or not isinstance(epoch, int):
         raise StoredDamage(path, 0, f"version {version!r} and broker epoch {epoch!r} cannot be")
     return epoch
+
+
+def metadata_position(path: str, content: bytes) -> MetadataPosition:
+    """How far the broker has followed the cluster's metadata. Raises StoredDamage."""
+    try:
+        return MetadataPosition.decode(content)
+    except ValueError as error:
+        raise StoredDamage(path, 0, str(error)) from error
 
 
 def _shown(line: bytes) -> str:

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.log.data_directory import CHECKPOINTS, CLEAN_SHUTDOWN_FILE
 from partitions.log.meta_properties import META_PROPERTIES
+from partitions.log.metadata_position import METADATA_POSITION
 from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKPOINT
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
@@ -77,6 +78,7 @@ class FileKind(Enum):
     PARTITION_METADATA = PARTITION_METADATA
     META_PROPERTIES = META_PROPERTIES
     CLEAN_SHUTDOWN = "cleanshutdown"
+    METADATA_POSITION = METADATA_POSITION
 
 
 _BY_SUFFIX: Final = {
@@ -92,6 +94,7 @@ _BY_NAME: Final = {
     PARTITION_METADATA: FileKind.PARTITION_METADATA,
     META_PROPERTIES: FileKind.META_PROPERTIES,
     CLEAN_SHUTDOWN_FILE: FileKind.CLEAN_SHUTDOWN,
+    METADATA_POSITION: FileKind.METADATA_POSITION,
     **dict.fromkeys(CHECKPOINTS, FileKind.OFFSET_CHECKPOINT),
 }
 SEGMENT_KINDS: Final = frozenset(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from typing import NamedTuple, TypeAlias
 
 from partitions.log.inspection.batches import (
     RecordsNotReadError,
@@ -36,6 +37,19 @@ from partitions.records.markers import EndTransactionMarker, marker_in
 
 OnBatch = Callable[[BatchHeader], None]
 """Called before a sound batch is taken into the state."""
+
+
+Step: TypeAlias = StoredBatch | Unsound
+
+
+class _GoingBack(NamedTuple):
+    """A run of batches that begin below the offset that is due."""
+
+    position: int
+    """Of the first of them."""
+    offset: int
+    due: int
+    others: int = 0
 
 
 class SegmentCheck:
@@ -68,6 +82,7 @@ class SegmentCheck:
         )
         """The next start makes the segment's indexes anew."""
         self._txn_index = self._txn_check(iter(()))
+        self._going_back: _GoingBack | None = None
 
     def _path_of(self, suffix: str) -> str:
         return f"{self._directory}/{file_name(self._base_offset, suffix)}"
@@ -91,13 +106,14 @@ class SegmentCheck:
             self._state.has_damage = True
 
     def _walk(self, reader: SegmentReader, indexes: list[IndexCheck]) -> None:
-        for step in reader.batches():
-            if isinstance(step, Unsound):
-                self._take_damage(step)
+        for found, following in _with_next(reader.batches()):
+            if isinstance(found, Unsound):
+                self._take_damage(found)
                 for index in indexes:
                     index.damage()
                 continue
             self._findings.batches += 1
+            step = self._in_place(found, following)
             self._on_batch(step.header)
             is_in_order = self._check_order(step)
             records = self._check_records(reader, step)
@@ -107,6 +123,7 @@ class SegmentCheck:
                 self._txn_index.expect(None, None)
             for index in indexes:
                 index.batch(step.position, step.header)
+        self._tell_going_back()
 
     # ---- batches
 
@@ -129,6 +146,23 @@ class SegmentCheck:
         state.has_damage = True
         state.next_offset = None
 
+    def _in_place(self, batch: StoredBatch, following: StoredBatch | Unsound | None) -> StoredBatch:
+        """The batch, with the offset that the batches around it leave for it: no checksum covers its own. If
+        that is another one, it is reported, and the rest is judged as if it were right."""
+        due, header = self._state.next_offset, batch.header
+        if due is None or not isinstance(following, StoredBatch):
+            return batch
+        limit = following.header.base_offset
+        base_offset = limit - header.last_offset_delta - 1
+        if base_offset < due or (header.base_offset >= due and header.next_offset <= limit):
+            return batch
+        self._findings.error(
+            self._path,
+            batch.position,
+            f"the batch begins at offset {header.base_offset}, and by the batches around it at {base_offset}",
+        )
+        return batch._replace(header=header._replace(base_offset=base_offset))
+
     def _check_order(self, batch: StoredBatch) -> bool:
         """Whether the batch goes on from what was before it."""
         state, header = self._state, batch.header
@@ -136,14 +170,14 @@ class SegmentCheck:
         if due is None:
             due = header.base_offset if header.base_offset >= state.end_offset else state.end_offset
         if header.base_offset < due:
-            self._findings.error(
-                self._path,
-                batch.position,
-                f"the batch goes back to offset {header.base_offset}, and {due} is due",
-            )
+            if self._going_back is None:
+                self._going_back = _GoingBack(batch.position, header.base_offset, due)
+            else:
+                self._going_back = self._going_back._replace(others=self._going_back.others + 1)
             state.next_offset = due + header.last_offset_delta + 1
             is_in_order = False
         else:
+            self._tell_going_back()
             if header.base_offset > due:
                 state.suspect(
                     self._path,
@@ -155,6 +189,14 @@ class SegmentCheck:
             is_in_order = True
         state.end_offset = max(state.end_offset, state.next_offset)
         return is_in_order
+
+    def _tell_going_back(self) -> None:
+        """Reports a run of batches that go back: one wrong offset before them makes all of them do so."""
+        back, self._going_back = self._going_back, None
+        if back is not None:
+            rest = f"; so do the {back.others} batches that follow it" if back.others else ""
+            reason = f"the batch goes back to offset {back.offset}, and {back.due} is due{rest}"
+            self._findings.error(self._path, back.position, reason)
 
     def _take_producer(self, header: BatchHeader, records: Sequence[Record]) -> None:
         """What the batch says of its producer, and of a transaction that it ends."""
@@ -241,6 +283,17 @@ class SegmentCheck:
                 self._findings.error(path, position, reason)
 
         return report
+
+
+def _with_next(steps: Iterator[Step]) -> Iterator[tuple[Step, Step | None]]:
+    """Each with the one that follows it; the last with None."""
+    held: Step | None = None
+    for step in steps:
+        if held is not None:
+            yield held, step
+        held = step
+    if held is not None:
+        yield held, None
 
 
 def record_faults(header: BatchHeader, records: list[Record]) -> Iterator[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from kraft.chaos.world.storage import Storage
 from partitions.disk import Disk
+from partitions.log.creation import NewLog
 from partitions.log.data_directory import CHECKPOINTS, RECOVERY_POINTS
 from partitions.log.errors import (
     DataDirectoryError,
@@ -17,6 +18,7 @@ from partitions.log.errors import (
     LogCorruptError,
     LogError,
     LogStorageError,
+    NoSpaceLeft,
 )
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from partitions.log.placements import FILE_NAME, Line, Placement, decode_placements
@@ -391,16 +393,103 @@ def test_a_torn_list_says_what_is_whole() -> None:
         assert T[1] not in decode_placements(bytes(flipped))[0]
 
 
-async def test_a_list_that_had_no_room_is_written_whole_by_the_next_change() -> None:
-    storage, node = filled()
-    node.disk.torn_bytes = 7
-    node.break_down("/data", errno.ENOSPC, "append")
-    with pytest.raises(LogError):
-        node.make(TopicPartition("u", 0))
+# ---- a full directory beside others
+
+
+def full(folder: str) -> Callable[[str, str], int | None]:
+    """For `FailingDisk.fail`: the folder's file system takes no byte and no name."""
+    return lambda operation, path: (
+        errno.ENOSPC if operation in ("create", "append") and path.startswith(folder + "/") else None
+    )
+
+
+U = [TopicPartition("u", number) for number in range(6)]
+
+
+async def test_a_full_directory_keeps_no_log_from_being_made_in_another() -> None:
+    node = Node(two_directories())
+    node.disk.fail = full("/more")
+    failed = await node.manager.creator.create([NewLog(key, ID, SMALL, None) for key in U])
+    assert failed == {}
+    assert set(node.manager.logs) == set(U)
+    assert all(log.directory.startswith("/data/") for log in node.manager.logs.values())
+
+
+async def test_where_every_directory_is_full_nothing_is_made() -> None:
+    node = Node(two_directories())
+    node.disk.fail = lambda operation, path: full("/more")(operation, path) or full("/data")(operation, path)
+    failed = await node.manager.creator.create([NewLog(key, ID, SMALL, None) for key in U])
+    assert set(failed) == set(U)
+    assert all(isinstance(error, NoSpaceLeft) for error in failed.values())
     node.break_down("/nowhere")
-    node.make(TopicPartition("u", 0))
-    assert TopicPartition("u", 0) in listed(simulated_disk(storage))
+    assert await node.manager.creator.create([NewLog(key, ID, SMALL, None) for key in U]) == {}
+    assert {log.directory.rpartition("/")[0] for log in node.manager.logs.values()} == set(IDS)
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 7])
+async def test_a_list_that_is_behind_is_written_whole_when_there_is_room(torn_bytes: int) -> None:
+    storage, node = filled()
+    before = listed(simulated_disk(storage), "/more")
+    node.disk.torn_bytes = torn_bytes
+    node.disk.fail = full("/more")
+    node.make(*U)
+    assert listed(simulated_disk(storage), "/more") == before
+    assert set(listed(simulated_disk(storage))) == {*T, *U}
+    with pytest.raises(NoSpaceLeft):  # the checkpoint in the full directory, after the list elsewhere
+        await node.manager.checkpoint_recovery_points()
+    node.break_down("/nowhere")
+    await node.manager.checkpoint_recovery_points()
     assert listed(simulated_disk(storage)) == listed(simulated_disk(storage), "/more")
+    storage.lose_power()
+    assert set(listed(simulated_disk(storage), "/more")) == {*T, *U}
+
+
+async def test_a_directory_whose_list_is_behind_does_not_end_cleanly() -> None:
+    """Without the other one nobody could tell that logs are missing."""
+    storage, node = filled()
+    await node.manager.flush()
+    for key in (T[1], T[3]):
+        node.manager.logs[key].close()
+    list_path = f"/more/{FILE_NAME}"
+    node.disk.fail = lambda operation, path: errno.ENOSPC if path.startswith(list_path) else None
+    node.make(U[0])
+    await node.close()
+    assert simulated_disk(storage).exists("/data/.kafka_cleanshutdown")
+    assert not simulated_disk(storage).exists("/more/.kafka_cleanshutdown")
+    node = Node(storage, ("/more",))
+    assert not node.report.clean_shutdown
+    assert node.report.previous_broker_epoch == -1
+
+
+async def test_a_list_that_went_on_alone_is_newer_than_what_it_was_behind_of() -> None:
+    storage, node = filled()
+    node.disk.fail = full("/more")
+    node.make(*U)
+    storage.lose_power()
+    disk = simulated_disk(storage)
+    disk.rename("/data", "/away")
+    node = Node(storage)
+    assert not set(U) & set(node.manager.failed), "nobody told /more"
+    node.make(U[0], topic_id=OTHER_ID)
+    node.append(U[0], b"new")
+    await node.close()
+    disk.rename("/away", "/data")
+    node = Node(storage)
+    assert node.manager.logs[U[0]].directory == "/more/u-0"
+    assert node.values(U[0]) == [b"new"]
+    assert listed(disk)[U[0]] == Placement(OTHER_ID, IDS["/more"])
+    assert listed(disk)[U[1]] == Placement(ID, IDS["/data"])
+
+
+async def test_a_full_directory_does_not_keep_a_node_from_starting() -> None:
+    storage, node = filled()
+    await node.close()
+    node = Node(storage, start=False)
+    node.disk.fail = full("/more")
+    report = node.start()
+    assert report.logs == len(T)
+    node.make(*U)
+    assert set(node.manager.logs) == {*T, *U}
 
 
 def test_one_directory_needs_no_list() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from leader_epoch.epoch_cache import EpochEntry
 from partitions.disk import File
+from partitions.log.damage_note import DAMAGE_NOTE
 from partitions.log.errors import DataDirectoryError, LogCorruptError, LogStorageError
 from partitions.log.log import PartitionLog
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
@@ -76,11 +77,13 @@ async def given_up() -> GivenUp:
     epochs, end = log.epochs.entries, log.log_end_offset
     aborted = list(log.aborted_transactions(0, end))
     assert aborted
-    storage.inode(FIRST).data[storage.inode(FIRST).data.index(b"value-0003")] ^= 1
+    rotten = storage.inode(FIRST).data.index(b"value-0003")
+    storage.inode(FIRST).data[rotten] ^= 1
     with pytest.raises(LogCorruptError):
         log.read(0, 10_000, up_to_offset=end)
     assert P in node.manager.failed
     await node.close()
+    storage.inode(FIRST).data[rotten] ^= 1  # somebody has restored the file
     again = Node(storage, ("/data",))
     return GivenUp(again.manager.logs[P], again.report, epochs, aborted, end)
 
@@ -108,6 +111,84 @@ async def test_a_log_that_recovery_refused_is_refused_again() -> None:
     assert list(node.report.failed) == [P]
     await node.close()
     assert list(Node(storage, ("/data",)).report.failed) == [P]
+
+
+# ---- damage that was found is found again
+
+
+async def noted(*, loses_power: bool) -> tuple[Any, int]:
+    """A disk on which a process has met damage below what a recovery reads; and where it is in the file."""
+    storage = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P, Q)
+    for partition in (P, Q):
+        append(node.manager.logs[partition], 40)
+    await node.close()
+    rotten = storage.inode(FIRST).data.index(b"value-0003")
+    storage.inode(FIRST).data[rotten] ^= 1
+    node = Node(storage, ("/data",))
+    with pytest.raises(LogCorruptError):
+        node.manager.logs[P].read(0, 10_000, up_to_offset=40)
+    if loses_power:
+        storage.lose_power()
+    else:
+        await node.close()
+    return storage, rotten
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+async def test_a_start_knows_of_the_damage_that_the_process_before_has_met(loses_power: bool) -> None:
+    storage, _ = await noted(loses_power=loses_power)
+    for _ in range(2):
+        node = Node(storage, ("/data",))
+        assert list(node.report.failed) == [P]
+        assert isinstance(node.manager.failed[P], LogCorruptError)
+        assert f"{FIRST} is damaged at byte" in str(node.manager.failed[P])
+        assert "fails its checksum" in str(node.manager.failed[P])
+        await node.close()
+
+
+async def test_a_log_whose_file_was_restored_is_opened() -> None:
+    storage, rotten = await noted(loses_power=False)
+    storage.inode(FIRST).data[rotten] ^= 1
+    node = Node(storage, ("/data",))
+    assert node.report.failed == {}
+    assert len(node.values(P)) == 40
+    assert not node.disk.inner.exists(f"/data/{P}/{DAMAGE_NOTE}")
+    await node.close()
+    assert Node(storage, ("/data",)).report.clean_shutdown
+
+
+async def test_a_torn_tail_behind_the_place_is_not_the_damage_that_was_noted() -> None:
+    storage, rotten = await noted(loses_power=True)
+    storage.inode(FIRST).data[rotten] ^= 1
+    del storage.inode(FIRST).data[-5:]
+    note = simulated_disk(storage).read_bytes(f"/data/{P}/{DAMAGE_NOTE}")
+    assert b"fails its checksum" in note
+    node = Node(storage, ("/data",))
+    assert not simulated_disk(storage).exists(f"/data/{P}/{DAMAGE_NOTE}")
+    assert P in {*node.manager.logs, *node.manager.failed}
+
+
+async def test_a_note_that_cannot_be_read_counts() -> None:
+    storage, rotten = await noted(loses_power=False)
+    storage.inode(FIRST).data[rotten] ^= 1
+    simulated_disk(storage).open(f"/data/{P}/{DAMAGE_NOTE}").truncate(5)
+    assert DAMAGE_NOTE in str(Node(storage, ("/data",)).report.failed[P])
+
+
+async def test_a_full_disk_takes_no_note_and_the_log_is_given_up_nonetheless() -> None:
+    storage = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P)
+    append(node.manager.logs[P], 40)
+    await node.close()
+    storage.inode(FIRST).data[storage.inode(FIRST).data.index(b"value-0003")] ^= 1
+    node = Node(storage, ("/data",))
+    storage.free_bytes = 0
+    with pytest.raises(LogCorruptError):
+        node.manager.logs[P].read(0, 10_000, up_to_offset=40)
+    assert list(node.manager.failed) == [P]
 
 
 # ---- a read that fails while an index is rebuilt
@@ -234,7 +315,7 @@ async def test_a_flush_that_meets_a_broken_device_takes_its_directory_alone() ->
     def broken(operation: str, path: str) -> int | None:
         return errno.EIO if operation == "create" and path.startswith("/more/") else None
 
-    node.manager._executor = Executor()  # type: ignore[assignment]
+    node.manager._parts = replace(node.manager._parts, executor=Executor())  # type: ignore[arg-type]
     with pytest.raises(LogStorageError):
         await node.manager._flush(log)
     assert list(node.manager.failed_directories) == ["/more"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -22,7 +23,7 @@ from partitions.log.offset_checkpoint import encode_offset_checkpoint
 from partitions.records.batch import iter_batches, stamp
 from partitions.topic_partition import TopicPartition
 from tests.support.compaction import Bench
-from tests.support.logs import batch_of
+from tests.support.logs import SMALL, batch_of, memory_disk, open_log
 from tests.support.stored_logs import (
     DATA,
     FOLDER,
@@ -173,13 +174,50 @@ def test_a_missing_end_is_known_from_the_recovery_point() -> None:
         assert any("was flushed up to" in reason for reason in reasons(files))
 
 
-def test_a_stale_batch_goes_back() -> None:
+@pytest.mark.parametrize(("number", "byte", "bit"), [(1, 6, 0x40), (2, 7, 0x40), (1, 7, 1)])
+def test_a_wrong_base_offset_is_one_finding_whatever_follows(number: int, byte: int, bit: int) -> None:
+    """Neither the batches behind it nor the indexes are wrong because of it."""
+    disk = memory_disk()
+    log = open_log(disk, replace(SMALL, index_interval_bytes=0))
+    for count in range(40):
+        log.append_as_leader(batch_of(b"%03d" % count, timestamp=1000 + count), leader_epoch=0)
+    log.close()
+    path = f"{log.directory}/{log.segment_base_offsets[1]:020d}.log"
+    file = disk.open(path)
+    position = number * len(batch_of(b"000"))
+    file.write_at(position + byte, bytes([file.read(position + byte, 1)[0] ^ bit]))
+    found = Findings()
+    check_partition(disk, log.directory, Expected(), found)
+    (finding,) = found.errors
+    assert (finding.path, finding.position) == (path, position)
+    assert f"and by the batches around it at {log.segment_base_offsets[1] + number}" in finding.reason
+
+
+def test_a_run_of_batches_that_go_back_is_one_finding() -> None:
+    disk = memory_disk()
+    log = open_log(disk, replace(SMALL, segment_bytes=10_000))
+    for count in range(40):
+        log.append_as_leader(batch_of(b"%03d" % count), leader_epoch=0)
+    log.close()
+    path = f"{log.directory}/{0:020d}.log"
+    copied = disk.read_bytes(path)
+    disk.open(path).append([copied[: 5 * len(batch_of(b"000"))]])
+    found = Findings()
+    check_partition(disk, log.directory, Expected(), found)
+    assert [finding.reason for finding in found.errors] == [
+        "the batch goes back to offset 0, and 40 is due; so do the 4 batches that follow it"
+    ]
+
+
+def test_a_stale_batch_is_out_of_place() -> None:
     files = dict(closed_directory())
     path = segment_paths(files)[-1]
     copy = bytearray(files[path])
     stamp(copy, 0, base_offset=3, leader_epoch=5)
     files[path] = bytes(copy)
-    assert f"{path} at byte 0: the batch goes back to offset 3, and 18 is due" in reasons(files)
+    assert f"{path} at byte 0: the batch begins at offset 3, and by the batches around it at 18" in reasons(
+        files
+    )
 
 
 @pytest.mark.parametrize(

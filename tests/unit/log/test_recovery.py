@@ -139,6 +139,7 @@ def test_segments_after_a_torn_one_go() -> None:
     assert recovered.segment_base_offsets == bases[:2]
     assert bases[1] < recovered.log_end_offset < bases[2]
     assert "fails its checksum" in str(recovered.recovery.reason)
+    assert str(recovered.recovery).startswith(f"the last {recovered.recovery.truncated_bytes} bytes were cut")
 
 
 def test_a_segment_that_lost_its_tail_at_a_batch_boundary_is_noticed() -> None:
@@ -200,6 +201,7 @@ def test_batches_that_go_back_in_leader_epoch_are_old_bytes() -> None:
     disk = memory_disk()
     log = open_log(disk)
     log.append_as_follower(batch_of(b"a", base_offset=0, leader_epoch=4))
+    log.sync()  # the epoch is known to be one
     file = disk.open(f"{FOLDER}/{active_file(log)}")
     file.append([batch_of(b"b", base_offset=1, leader_epoch=3)])
     recovered = open_log(disk)
@@ -237,6 +239,7 @@ def test_epochs_are_rebuilt_when_the_checkpoint_is_gone_or_damaged(clean: bool, 
     assert again.recovery.epochs_rebuilt.startswith(
         f"{path} is {'not there' if damage is None else 'damaged'}"
     )
+    assert str(again.recovery).startswith(f"the leader epochs were taken from the batches: {path} is")
     again.sync()
     last = open_log(disk, clean=True)
     assert last.epochs == log.epochs
@@ -393,3 +396,75 @@ def test_a_log_that_cannot_be_opened_leaves_no_file_open() -> None:
             storage=storage,
         )
     assert storage.open_files == 0
+
+
+# ---- what no checksum covers: base offset and leader epoch
+
+
+EPOCH_AT, HIGH_BYTE = 12, 1
+"""Where a batch holds its leader epoch; and which byte of it a rotten bit makes large."""
+SOME_BYTE = 6
+"""As that, of an offset: beyond what is in the log."""
+
+
+@pytest.mark.parametrize("byte", [HIGH_BYTE, SOME_BYTE, EPOCH_AT + HIGH_BYTE])
+@pytest.mark.parametrize("number", [0, 3, 9, 20, 29])
+def test_a_batch_that_later_ones_contradict_is_not_kept(byte: int, number: int) -> None:
+    """A rotten bit that makes an offset or an epoch larger must not be what a log ends with."""
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log, 32)
+    records = read_records(log)
+    base = next(base for base in reversed(log.segment_base_offsets) if base <= 2 * number)
+    position = (number - base // 2) * len(batch_of(b"v0000", b"w0000"))
+    overwrite(disk, f"{base:020d}.log", position + byte, b"\x01")
+    recovered = open_log(disk)
+    assert recovered.log_end_offset == 2 * number
+    assert read_records(recovered) == records[: 2 * number]
+    assert recovered.epochs.entries == (((1, 0),) if number else ())
+    assert recovered.recovery.reason
+    assert recovered.recovery.truncated_bytes > 0
+    end = recovered.append_as_leader(batch_of(b"next"), leader_epoch=5).last_offset
+    assert read_records(recovered)[-1] == (end, 5, b"next")
+    recovered.close()
+    assert read_records(open_log(disk, clean=True)) == read_records(open_log(disk))
+
+
+def test_an_epoch_that_is_known_is_not_doubted_for_an_older_one_behind_it() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log, 3, leader_epoch=1)
+    lead(log, 5)
+    filled(log, 3, leader_epoch=5)
+    last = log.size_bytes - len(batch_of(b"v0000", b"w0000"))
+    overwrite(disk, active_file(log), last + EPOCH_AT + 3, b"\x01")
+    recovered = open_log(disk)
+    assert recovered.log_end_offset == 10
+    assert recovered.epochs.entries == ((1, 0), (5, 6))
+
+
+@pytest.mark.parametrize("byte", [HIGH_BYTE, SOME_BYTE, EPOCH_AT + HIGH_BYTE])
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_what_was_flushed_is_damaged_if_what_came_later_contradicts_it(byte: int, number: int) -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log, 4)
+    log.sync()
+    filled(log, 2)
+    position = number * len(batch_of(b"v0000", b"w0000"))
+    overwrite(disk, active_file(log), position + byte, b"\x01")
+    with pytest.raises(LogCorruptError, match=r"contradicts this one|its segment ends") as error:
+        open_log(disk, recovery_point=8)
+    assert error.value.position == position
+
+
+def test_what_was_flushed_and_is_right_outlives_a_later_contradiction() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log, 4)
+    log.sync()
+    filled(log, 2)
+    position = 4 * len(batch_of(b"v0000", b"w0000"))
+    overwrite(disk, active_file(log), position + 7, b"\x02")
+    recovered = open_log(disk, recovery_point=8)
+    assert recovered.log_end_offset == 8

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from kraft.runtime.disk import RealDisk
 from partitions.disk import Disk
@@ -13,6 +14,7 @@ from partitions.log.config import LogConfig
 from partitions.log.index import OffsetIndex, OffsetIndexView, TimeIndex
 from partitions.log.log import PartitionLog
 from partitions.log.storage import LogStorage
+from partitions.records.batch import iter_batches
 from tests.support.logs import FOLDER, PARTITION, batch_of, halt, memory_disk, open_log, read_records
 
 DENSE = LogConfig(segment_bytes=20_000, index_interval_bytes=0, max_message_bytes=800)
@@ -149,3 +151,73 @@ def test_the_simulated_disk_maps_alike() -> None:
     for one in (disk, RealDisk()):
         with pytest.raises(FileNotFoundError):
             one.map("/data/nothing")
+
+
+# ---- entries that are well formed and wrong
+
+
+ROTTEN = LogConfig(segment_bytes=1500, index_interval_bytes=150, max_message_bytes=800)
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def sealed() -> dict[str, bytes]:
+    """The files of a log that was closed properly; its first segment has several entries in each index."""
+    disk = memory_disk()
+    log = open_log(disk, ROTTEN)
+    for number in range(COUNT):
+        log.append_as_leader(batch_of(b"%03d" % number, timestamp=1000 + 10 * number), leader_epoch=0)
+    log.close()
+    return {name: disk.read_bytes(f"{FOLDER}/{name}") for name in disk.list_dir(FOLDER)}
+
+
+def answers(log: PartitionLog) -> tuple[list[int], list[int | None], int | None]:
+    """Where each offset is read from, what each time is answered, and the newest record's offset."""
+    starts = []
+    for offset in range(COUNT):
+        result = log.read(offset, 300, up_to_offset=COUNT)
+        data = b"".join(part.read() for part in result.slices)
+        assert next(header.base_offset for _, header in iter_batches(data)) == offset
+        starts.append(result.start_offset)
+    times = []
+    for timestamp in range(995, 1000 + 10 * COUNT, 5):
+        found = log.offset_for_timestamp(timestamp)
+        times.append(None if found is None else found.offset)
+    newest = log.offset_for_max_timestamp()
+    return starts, times, None if newest is None else newest.offset
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("bit", [0, 3, 6])
+def test_a_rotten_entry_costs_time_and_no_wrong_answer(
+    sealed: dict[str, bytes], suffix: str, bit: int
+) -> None:
+    name = f"{0:020d}{suffix}"
+    assert len(sealed[name]) >= 48
+    right: tuple[list[int], list[int | None], int | None] | None = None
+    for at in (None, *range(len(sealed[name]))):
+        disk = memory_disk()
+        disk.make_dirs(FOLDER)
+        for file, content in sealed.items():
+            rotten = bytearray(content)
+            if at is not None and file == name:
+                rotten[at] ^= 1 << bit
+            disk.open(f"{FOLDER}/{file}", create=True).append([bytes(rotten)])
+        found = answers(open_log(disk, ROTTEN, clean=True))
+        right = right or found
+        assert found == right, at
+
+
+def test_what_is_made_anew_is_said(sealed: dict[str, bytes]) -> None:
+    disk = memory_disk()
+    disk.make_dirs(FOLDER)
+    for file, content in sealed.items():
+        rotten = bytearray(content)
+        if file == f"{0:020d}.timeindex":
+            rotten[11] ^= 4  # the first entry's offset: a later batch
+        disk.open(f"{FOLDER}/{file}", create=True).append([bytes(rotten)])
+    log = open_log(disk, ROTTEN, clean=True)
+    with capture_logs() as said:
+        assert log.offset_for_timestamp(1000 + 10 * 5) == (1000 + 10 * 5, 5, 0)
+        log.offset_for_timestamp(1000 + 10 * 5)
+    assert [line["segment"] for line in said] == [f"{FOLDER}/{0:020d}.log"]

@@ -214,7 +214,7 @@ def test_a_log_that_was_found_damaged_is_reported_once() -> None:
     disk = memory_disk()
     filled(disk).close()
     told: list[tuple[TopicPartition, LogCorruptError]] = []
-    storage = LogStorage(disk, halt, on_damage=lambda partition, error: told.append((partition, error)))
+    storage = LogStorage(disk, halt, on_lost=lambda partition, error: told.append((partition, error)))
     log = PartitionLog.open(
         disk, FOLDER, PARTITION, SMALL, now_ms=lambda: 0, halt=halt, clean_shutdown=True, storage=storage
     )
