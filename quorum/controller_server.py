@@ -21,6 +21,7 @@ from partitions.ports import Halt, NowMs
 from quorum.controller.state import Complete, ControllerState, Effect, Renounced
 from quorum.controller.state import Propose as ProposeEffect
 from quorum.controller.topic_configs import BrokerConfigSchema, TopicConfigSchema
+from quorum.controller_metrics import ControllerMetrics
 from quorum.controller_server_config import ControllerServerConfig
 from quorum.errors import ControllerError, MalformedMessageError
 from quorum.metadata.image import MetadataImage
@@ -50,7 +51,6 @@ from quorum.rpc.envelope import Body, RpcError
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
 from quorum.rpc.raft_links import LinkListener, RaftLinks
 from quorum.rpc.server import ControllerListener
-from quorum.unclean_elections import UncleanElections
 from quorum.voter_status import VoterStatus
 
 log = structlog.get_logger(__name__)
@@ -108,7 +108,7 @@ class ControllerServer:
         self._log = MetadataLog()
         self._quorum = QuorumStatus(raft.node_id, raft.voters, lane.post, now_ms)
         self._voters = VoterStatus()
-        self.unclean_elections = UncleanElections()
+        self.metrics = ControllerMetrics()
         self._leadership = LeaderChanged(None, -1, False)
         self._next_sequence: tuple[int, int] = (-1, 0)  # epoch, and the sequence its fence expects
         self._accepted: dict[int, bool] = {}  # by offset, of the commits whose outcomes come next
@@ -235,8 +235,7 @@ class ControllerServer:
                 self._next_sequence = (entry.epoch, entry.sequence + 1)
             elif entry.rejection is not None:
                 log.warning("a proposal was refused at apply", offset=entry.offset, reason=entry.rejection)
-            if self._state.is_active:
-                self.unclean_elections.committed(self.image, entry.records)
+        self.metrics.committed(self.image, committed, is_active=self._state.is_active)
         self._log.append(
             [MetadataEntry(entry.offset, entry.epoch, entry.encoded_records) for entry in committed.entries],
             committed.image,
@@ -250,12 +249,10 @@ class ControllerServer:
             accepted = self._accepted[outcome.offset]
             self._run(self._state.on_committed(outcome.offset, epoch, sequence, accepted=accepted))
 
-    def _on_leader_changed(self, leadership: LeaderChanged) -> None:
-        log.info(
-            "quorum leader", leader_id=leadership.leader_id, epoch=leadership.epoch, active=leadership.active
-        )
-        self._leadership = leadership
-        if not leadership.active or leadership.epoch != self._state.epoch:
+    def _on_leader_changed(self, now: LeaderChanged) -> None:
+        log.info("quorum leader", leader_id=now.leader_id, epoch=now.epoch, active=now.active)
+        self._leadership = now
+        if not now.active or now.epoch != self._state.epoch:
             self._run(self._state.renounce("this node does not lead the quorum any more"))
         self._log.wake()
 
@@ -318,7 +315,10 @@ class ControllerServer:
 
     def _tick(self) -> None:
         try:
-            self._run(self._state.tick(self._monotonic_ms()))
+            now_ms = self._monotonic_ms()
+            for broker_id in self._state.expired_sessions(now_ms):
+                log.warning("a broker's session has ended", broker_id=broker_id)
+            self._run(self._state.tick(now_ms))
             self._schedule_tick()
         except Exception as error:
             log.exception("the controller's tick failed")
@@ -386,7 +386,9 @@ class ControllerServer:
             lambda: self.image.offset > request.offset or not self._state.is_active, wait_s
         )
         self._check_active()
-        return self._log.read(request.offset, request.epoch, max_bytes, leader_id=self._leadership.leader_id)
+        answer = await self._log.read(request.offset, request.epoch, max_bytes, leader_id=self.leader_id)
+        self._check_active()  # an image takes a while
+        return answer
 
     def _check_active(self) -> None:
         if not self._state.is_active:

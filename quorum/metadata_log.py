@@ -14,6 +14,8 @@ from itertools import islice
 
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.rpc.messages import FetchMetadataResponse, MetadataEntry
+from quorum.steps import Steps
+from quorum.turns import taking_turns
 
 KEEP_BYTES = 16 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES = 64
@@ -30,7 +32,7 @@ class MetadataLog:
         self._epoch_before = EMPTY.epoch  # of the offset before the first entry
         self._size_bytes = 0
         self._changed: asyncio.Future[None] | None = None
-        self._snapshot: tuple[int, bytes] | None = None
+        self._encoded: _EncodedImage | None = None
 
     def append(self, entries: Sequence[MetadataEntry], image: MetadataImage) -> None:
         """Takes what was committed. Entries that do not follow the last image replace the window."""
@@ -46,6 +48,9 @@ class MetadataLog:
             self._size_bytes -= len(dropped.records) + ENTRY_OVERHEAD_BYTES
             self._epoch_before = dropped.epoch
         self.image = image
+        if self._encoded is not None and not self._goes_on_from(self._encoded.offset):
+            self._encoded.give_up()
+            self._encoded = None
         self.wake()
 
     async def wait_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
@@ -70,20 +75,22 @@ class MetadataLog:
             self._changed.set_result(None)
             self._changed = None
 
-    def read(
+    async def read(
         self, offset: int, epoch: int, max_bytes: int, *, leader_id: int | None
     ) -> FetchMetadataResponse:
         """Entries that follow `offset`, about `max_bytes` of them but at least one, or the image.
 
         An `epoch` that is not the one committed at `offset` means that the asker's history is not
-        ours (another quorum's data): it gets the image too.
+        ours (another quorum's data): it gets the image too. The image may be a little older than the log's
+        end, never older than what the asker has; what follows it is in the log.
         """
         committed = self.image.offset
         if offset >= committed:
             return FetchMetadataResponse(committed, leader_id=leader_id)
-        first = self._entries[0].offset if self._entries else committed + 1
+        first = self._first_offset()
         if offset + 1 < first or not self._same_history(offset, epoch, first):
-            return FetchMetadataResponse(committed, snapshot=self._encoded_image(), leader_id=leader_id)
+            encoded = await self._encoded_image(offset)
+            return FetchMetadataResponse(self.image.offset, snapshot=encoded, leader_id=leader_id)
         chosen: list[MetadataEntry] = []
         size_bytes = 0
         for entry in islice(self._entries, offset + 1 - first, None):
@@ -96,8 +103,67 @@ class MetadataLog:
     def _same_history(self, offset: int, epoch: int, first: int) -> bool:
         return epoch == (self._epoch_before if offset < first else self._entries[offset - first].epoch)
 
-    def _encoded_image(self) -> bytes:
-        """The image's bytes, encoded once for each offset at which somebody wants them."""
-        if self._snapshot is None or self._snapshot[0] != self.image.offset:
-            self._snapshot = (self.image.offset, self.image.encode())
-        return self._snapshot[1]
+    def _first_offset(self) -> int:
+        return self._entries[0].offset if self._entries else self.image.offset + 1
+
+    def _goes_on_from(self, offset: int) -> bool:
+        """Whether the log has all that follows an offset."""
+        return offset + 1 >= self._first_offset()
+
+    async def _encoded_image(self, after: int) -> bytes:
+        """The bytes of an image that is newer than `after` and that the log goes on from, encoded once for all
+        who ask meanwhile."""
+        while True:
+            encoded = self._encoded
+            if encoded is None or encoded.is_given_up or encoded.offset <= after:
+                encoded = self._encoded = _EncodedImage(self.image)
+            data = await encoded.wait()
+            if data is not None:
+                return data
+
+
+class _EncodedImage:
+    """An image that is being encoded between the loop's other work, and then is there.
+
+    It is given up when nobody waits for it any more, or when a log that has moved on makes it pointless.
+    """
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.offset = image.offset
+        self.is_given_up = False
+        self._steps = image.encode_steps()
+        self._waiting = 0
+        self._task: asyncio.Task[bytes | None] | None = None
+        self._data: bytes | None = None
+
+    async def wait(self) -> bytes | None:
+        """The bytes; None if they were given up."""
+        if self._data is not None:
+            return self._data
+        if self._task is None:
+            self._task = asyncio.create_task(self._encode(), name="encode-metadata-image")
+        self._waiting += 1
+        try:
+            return await asyncio.shield(self._task)
+        finally:
+            self._waiting -= 1
+            if not self._waiting and self._data is None:
+                self.give_up()
+
+    def give_up(self) -> None:
+        """Ends the encoding after the step that it is in."""
+        self.is_given_up = True
+
+    async def _encode(self) -> bytes | None:
+        self._data = await taking_turns(self._until_given_up())
+        return self._data
+
+    def _until_given_up(self) -> Steps[bytes | None]:
+        while not self.is_given_up:
+            try:
+                next(self._steps)
+            except StopIteration as end:
+                encoded: bytes = end.value
+                return encoded
+            yield
+        return None

@@ -26,6 +26,7 @@ from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.record_codec import decode_records
 from quorum.rpc.envelope import RpcError
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse
+from quorum.turns import taking_turns
 
 log = structlog.get_logger(__name__)
 
@@ -94,7 +95,7 @@ class MetadataLoader:
                 continue
             self.last_contact_s = asyncio.get_running_loop().time()
             try:
-                changed = self._apply(response)
+                changed = self._apply(response, await self._whole_image(response))
             except Exception as error:
                 log.exception("metadata could not be applied", offset=newest.offset)
                 self._halt(f"metadata after offset {newest.offset} could not be applied: {error!r}")
@@ -103,12 +104,18 @@ class MetadataLoader:
                 async with self._progress:
                     self._progress.notify_all()
 
-    def _apply(self, response: FetchMetadataResponse) -> bool:
+    async def _whole_image(self, response: FetchMetadataResponse) -> MetadataImage | None:
+        """The image, where one came instead of records: heartbeats and requests go on while it is decoded."""
+        if response.snapshot is None:
+            return None
+        return await taking_turns(MetadataImage.decode_steps(response.snapshot))
+
+    def _apply(self, response: FetchMetadataResponse, whole: MetadataImage | None) -> bool:
         """Takes in what came, and publishes it in one step. Returns whether anything was published."""
         base = self._newest
         changes: MetadataChanges
-        if response.snapshot is not None:
-            image = MetadataImage.decode(response.snapshot)
+        if whole is not None:
+            image = whole
             if image.offset <= base.offset:
                 return False
             changes = ImageDiff(base, image)

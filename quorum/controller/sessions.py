@@ -56,16 +56,21 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         return session.metadata_offset if session and session.broker_epoch == broker_epoch else -1
 
-    def pop_expired(self, now_ms: int) -> list[tuple[int, int]]:
-        """Ends every session that has run out; (broker id, broker epoch) of each, ascending."""
-        expired = []
-        while self._sessions:
-            broker_id, session = next(iter(self._sessions.items()))
+    def expired(self, now_ms: int) -> list[tuple[int, int]]:
+        """The sessions that have run out; (broker id, broker epoch) of each, ascending."""
+        found = []
+        for broker_id, session in self._sessions.items():
             if now_ms < session.deadline_ms:
                 break
+            found.append((broker_id, session.broker_epoch))
+        return sorted(found)
+
+    def pop_expired(self, now_ms: int) -> list[tuple[int, int]]:
+        """Ends every session that has run out, and returns them as `expired` does."""
+        found = self.expired(now_ms)
+        for broker_id, _ in found:
             del self._sessions[broker_id]
-            expired.append((broker_id, session.broker_epoch))
-        return sorted(expired)
+        return found
 
     def next_deadline_ms(self) -> int | None:
         """When the next session runs out; None without sessions."""

@@ -208,6 +208,10 @@ class ControllerState:
             decision.on_proposed(offset)
         return effects + self._wait(_Waiter(request_id, decision.respond))
 
+    def expired_sessions(self, now_ms: int) -> list[int]:
+        """The brokers that the next tick at this time fences, because nothing was heard of them."""
+        return [broker_id for broker_id, _ in self._cluster.sessions.expired(now_ms)] if self._active else []
+
     def tick(self, now_ms: int) -> list[Effect]:
         """Fences brokers whose sessions have run out, and rebalances leaders when that is due.
 

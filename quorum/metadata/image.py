@@ -4,135 +4,47 @@ An image is never changed: a delta makes a new one that shares all untouched sec
 lane, the controller and the broker's caches can hold the same image without locks, and the controller
 forks it for its speculative state for the price of the touched sections. `encode` is canonical: equal
 images give equal bytes on every node (sorted, no dependence on insertion order), which is what the
-metadata oracle compares and what snapshots hold. Every image satisfies the partition invariants of
+metadata oracle compares and what snapshots hold. Encoding and decoding a large image takes a while: whoever
+has other things to do meanwhile takes them in steps. Every image satisfies the partition invariants of
 `PartitionImage`. See KIP-631 and KIP-746.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from heapq import merge
+from itertools import islice, repeat
+from typing import TypeVar
 
-from partitions.topic_partition import ZERO_TOPIC_ID
+import msgpack
+
 from quorum.errors import InvalidPartitionStateError, MalformedError, MalformedImageError
 from quorum.metadata import wire
-from quorum.metadata.records import (
-    NO_LEADER,
-    RECOVERED,
-    RECOVERING,
-    FeatureRange,
-    Listener,
-    feature_range,
-    listener,
+from quorum.metadata.image_parts import (
+    BrokerImage,
+    ConfigKey,
+    PartitionImage,
+    TopicImage,
+    broker_row,
+    partition_row,
+    read_broker,
+    read_configs,
+    read_partition,
+    read_topic_id,
+    read_topic_name,
 )
+from quorum.steps import ROWS_PER_STEP, Steps, finished
+
+__all__ = ["EMPTY", "BrokerImage", "ConfigKey", "MetadataImage", "PartitionImage", "TopicImage"]
+
+SortKey = TypeVar("SortKey", bytes, ConfigKey)
+K = TypeVar("K")
+V = TypeVar("V")
 
 IMAGE_VERSION = 2
 """Version 2 has offline replicas, version 1 features, voters' identities, ELRs and reassignments; older
 versions are read without them."""
-
-ConfigKey = tuple[str, str]
-"""Resource type ("topic", "broker") and resource name."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerImage:
-    """One registered broker. `epoch` is the offset of its registration record.
-
-    `features` are the levels it can work with; a feature it does not name it does not know.
-    """
-
-    broker_id: int
-    epoch: int
-    incarnation_id: bytes
-    listeners: tuple[Listener, ...]
-    rack: str | None
-    log_dirs: tuple[bytes, ...]
-    fenced: bool
-    in_controlled_shutdown: bool
-    features: tuple[FeatureRange, ...] = ()
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it may lead partitions and be in an ISR (KIP-841): unfenced and not shutting down."""
-        return not self.fenced and not self.in_controlled_shutdown
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionImage:
-    """One partition: `isr` ⊆ `replicas`, and `leader` in `isr`, or -1; an empty ISR has no leader.
-
-    `elr` ⊆ `replicas`, disjoint from `isr`: the eligible leader replicas, which have everything below
-    the high watermark although they are not in sync (KIP-966). `last_known_elr`: the last leader, which
-    is remembered once nobody is in the ISR. `adding_replicas` and `removing_replicas` ⊆ `replicas`: what
-    an unfinished reassignment is about (KIP-455). `offline_replicas` ⊆ `replicas`: those whose brokers
-    cannot serve their logs; none of them is in `isr`, unless it is all that is left there, without a
-    leader, where no ELR is kept to remember it. Equal tuples of one partition are one object.
-    """
-
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    leader_recovery_state: int = RECOVERED
-    removing_replicas: tuple[int, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-    elr: tuple[int, ...] = ()
-    last_known_elr: tuple[int, ...] = ()
-    offline_replicas: tuple[int, ...] = ()
-
-    @property
-    def has_leader(self) -> bool:
-        return self.leader != NO_LEADER
-
-    @property
-    def is_reassigning(self) -> bool:
-        return bool(self.adding_replicas or self.removing_replicas)
-
-    def check(self) -> None:
-        """Raises InvalidPartitionStateError unless the invariants hold."""
-        replicas = self.replicas
-        if not replicas or len(set(replicas)) != len(replicas):
-            raise InvalidPartitionStateError(f"replicas {replicas} are empty or repeat a broker")
-        if self.isr is not replicas:
-            _check_within(replicas, "ISR", self.isr)
-        if self.leader != NO_LEADER and self.leader not in self.isr:
-            raise InvalidPartitionStateError(f"leader {self.leader} is not in the ISR {self.isr}")
-        if self.elr:
-            _check_within(replicas, "ELR", self.elr)
-            if not set(self.elr).isdisjoint(self.isr):
-                raise InvalidPartitionStateError(f"ELR {self.elr} and ISR {self.isr} share a broker")
-        if self.is_reassigning:
-            _check_within(replicas, "list of adding replicas", self.adding_replicas)
-            _check_within(replicas, "list of removing replicas", self.removing_replicas)
-        if self.offline_replicas:
-            self._check_offline()
-
-    def _check_offline(self) -> None:
-        _check_within(self.replicas, "list of offline replicas", self.offline_replicas)
-        waits_alone = len(self.isr) == 1 and not self.has_leader
-        if not waits_alone and not set(self.offline_replicas).isdisjoint(self.isr):
-            raise InvalidPartitionStateError(
-                f"offline replicas {self.offline_replicas} and ISR {self.isr} share a broker"
-            )
-
-
-def _check_within(replicas: tuple[int, ...], what: str, members: tuple[int, ...]) -> None:
-    for broker_id in members:
-        if broker_id not in replicas:
-            raise InvalidPartitionStateError(f"{what} {members} is not within the replicas {replicas}")
-    if len(set(members)) != len(members):
-        raise InvalidPartitionStateError(f"{what} {members} repeats a broker")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicImage:
-    """One topic; the index in `partitions` is the partition number."""
-
-    topic_id: bytes
-    name: str
-    partitions: tuple[PartitionImage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,25 +88,63 @@ class MetadataImage:
 
     def encode(self) -> bytes:
         """The canonical bytes of this image."""
-        return wire.pack(
-            (
-                IMAGE_VERSION,
-                self.offset,
-                self.epoch,
-                self.next_producer_id,
-                [_broker_row(self.brokers[broker_id]) for broker_id in sorted(self.brokers)],
-                [_topic_row(self.topics[topic_id]) for topic_id in sorted(self.topics)],
-                [(*key, sorted(self.configs[key].items())) for key in sorted(self.configs)],
-                sorted(self.features.items()),
-                sorted(self.voters.items()),
-            )
-        )
+        return finished(self.encode_steps())
+
+    def encode_steps(self, rows_per_step: int = ROWS_PER_STEP) -> Steps[bytes]:
+        """The canonical bytes, in steps of so many rows: a broker, topic, partition or config resource each."""
+        packer = msgpack.Packer(use_bin_type=True, autoreset=False)
+        pieces: list[bytes] = []
+        for number, _ in enumerate(self._pack_rows(packer), 1):
+            if number % rows_per_step == 0:
+                pieces.append(packer.bytes())
+                packer.reset()
+                yield
+        pieces.append(packer.bytes())
+        return b"".join(pieces)
+
+    def _pack_rows(self, packer: msgpack.Packer) -> Iterator[None]:
+        """Packs the image; one row between two yields."""
+        packer.pack_array_header(_SECTIONS[-1])
+        for value in (IMAGE_VERSION, self.offset, self.epoch, self.next_producer_id):
+            packer.pack(value)
+        packer.pack_array_header(len(self.brokers))
+        for broker_id in sorted(self.brokers):
+            packer.pack(broker_row(self.brokers[broker_id]))
+            yield
+        packer.pack_array_header(len(self.topics))
+        for topic_id in (yield from _in_order(self.topics)):
+            topic = self.topics[topic_id]
+            packer.pack_array_header(3)
+            packer.pack(topic.topic_id)
+            packer.pack(topic.name)
+            packer.pack_array_header(len(topic.partitions))
+            yield
+            for partition in topic.partitions:
+                packer.pack(partition_row(partition))
+                yield
+        packer.pack_array_header(len(self.configs))
+        for key in (yield from _in_order(self.configs)):
+            packer.pack((*key, sorted(self.configs[key].items())))
+            yield
+        packer.pack(sorted(self.features.items()))
+        packer.pack(sorted(self.voters.items()))
 
     @staticmethod
     def decode(data: bytes | bytearray | memoryview) -> MetadataImage:
         """The image that `encode` wrote. Raises MalformedImageError."""
+        return finished(MetadataImage.decode_steps(data))
+
+    @staticmethod
+    def decode_steps(
+        data: bytes | bytearray | memoryview, rows_per_step: int = ROWS_PER_STEP
+    ) -> Steps[MetadataImage]:
+        """The image that `encode` wrote, in steps of so many rows. Raises MalformedImageError."""
+        decoder = _Decoder(data)
         try:
-            return _decode_image(data)
+            for number, _ in enumerate(decoder.read_rows(), 1):
+                if number % rows_per_step == 0:
+                    yield
+            return decoder.image()
         except (MalformedError, InvalidPartitionStateError) as error:
             raise MalformedImageError(f"the metadata image cannot be read: {error}") from error
 
@@ -203,173 +153,97 @@ EMPTY = MetadataImage()
 """The image before the first record."""
 
 
-def _broker_row(broker: BrokerImage) -> tuple[object, ...]:
-    return (
-        broker.broker_id,
-        broker.epoch,
-        broker.incarnation_id,
-        broker.listeners,
-        broker.rack,
-        broker.log_dirs,
-        broker.fenced,
-        broker.in_controlled_shutdown,
-        broker.features,
-    )
+def _in_order(keys: Iterable[SortKey]) -> Generator[None, None, Iterator[SortKey]]:
+    """The keys, sorted without one long step: it yields once for each of them."""
+    left, runs = iter(keys), []
+    while run := sorted(islice(left, _RUN_KEYS)):
+        runs.append(run)
+        yield from repeat(None, len(run))
+    return merge(*runs)
 
 
-def _topic_row(topic: TopicImage) -> tuple[object, ...]:
-    return (topic.topic_id, topic.name, [_partition_row(partition) for partition in topic.partitions])
-
-
-_partition_row = attrgetter(
-    "replicas",
-    "isr",
-    "leader",
-    "leader_epoch",
-    "partition_epoch",
-    "leader_recovery_state",
-    "removing_replicas",
-    "adding_replicas",
-    "elr",
-    "last_known_elr",
-    "offline_replicas",
-)
+_RUN_KEYS = 1000
+_SECTIONS = (7, 9, 9)
+"""How many values an image has, by version."""
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)
-_recovery_state = wire.integer(RECOVERED, RECOVERING)
-_short_text = wire.text(255)
-_rows = wire.tuple_of(lambda row: row)
-_listeners = wire.tuple_of(listener)
-_log_dirs = wire.tuple_of(wire.uuid)
-_rack = wire.optional(_short_text)
-_features = wire.tuple_of(feature_range)
-_broker_ids = wire.distinct_broker_ids
-_feature_levels = wire.tuple_of(wire.fixed_tuple((_short_text, wire.integer(1, wire.INT16_MAX))))
+_feature_levels = wire.tuple_of(wire.fixed_tuple((wire.text(255), wire.integer(1, wire.INT16_MAX))))
 _voter_identities = wire.tuple_of(wire.fixed_tuple((wire.broker_id, wire.uuid)))
 
 
-def _decode_image(data: bytes | bytearray | memoryview) -> MetadataImage:
-    value = wire.unpack(data)
-    if type(value) is not tuple or not value or value[0] not in range(IMAGE_VERSION + 1):
-        raise MalformedError(
-            f"this node reads image versions 0 to {IMAGE_VERSION}; the bytes are of another one"
+class _Decoder:
+    """Reads an image row by row."""
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._reader = wire.Reader(data)
+        self._head: tuple[int, int, int] = (-1, 0, 0)
+        self._brokers: dict[int, BrokerImage] = {}
+        self._topics: dict[bytes, TopicImage] = {}
+        self._topic_ids: dict[str, bytes] = {}
+        self._configs: dict[ConfigKey, Mapping[str, str]] = {}
+        self._features: dict[str, int] = {}
+        self._voters: dict[int, bytes] = {}
+
+    def read_rows(self) -> Iterator[None]:
+        """Reads everything; one row between two yields. Raises MalformedError, InvalidPartitionStateError."""
+        reader = self._reader
+        sections = reader.array_header("an image")
+        version = reader.value() if sections else None
+        if type(version) is not int or not 0 <= version <= IMAGE_VERSION:
+            raise MalformedError(
+                f"this node reads image versions 0 to {IMAGE_VERSION}; the bytes are of another one"
+            )
+        if sections != _SECTIONS[version]:
+            raise MalformedError(
+                f"an image of version {version} is an array of {_SECTIONS[version]} elements, not of {sections}"
+            )
+        offset, epoch = _offset_or_none(reader.value()), wire.offset64(reader.value())
+        self._head = (offset, epoch, wire.offset64(reader.value()))
+        for _ in range(reader.array_header("the list of brokers")):
+            broker = read_broker(reader.value(), version)
+            _add(self._brokers, broker.broker_id, broker)
+            yield
+        yield from self._read_topics(version)
+        for _ in range(reader.array_header("the list of config resources")):
+            _add(self._configs, *read_configs(reader.value()))
+            yield
+        if version > 0:
+            for name, level in _feature_levels(reader.value()):
+                _add(self._features, name, level)
+            for voter, directory_id in _voter_identities(reader.value()):
+                _add(self._voters, voter, directory_id)
+        reader.end()
+
+    def _read_topics(self, version: int) -> Iterator[None]:
+        reader = self._reader
+        for _ in range(reader.array_header("the list of topics")):
+            reader.array_of(3, "a topic")
+            topic_id, name = read_topic_id(reader.value()), read_topic_name(reader.value())
+            partitions = []
+            for _ in range(reader.array_header("a topic's list of partitions")):
+                partitions.append(read_partition(reader.value(), version))
+                yield
+            _add(self._topics, topic_id, TopicImage(topic_id, name, tuple(partitions)))
+            _add(self._topic_ids, name, topic_id)
+            yield
+
+    def image(self) -> MetadataImage:
+        """What was read, once all of it was."""
+        offset, epoch, next_producer_id = self._head
+        return MetadataImage(
+            offset=offset,
+            epoch=epoch,
+            brokers=self._brokers,
+            topics=self._topics,
+            topic_ids=self._topic_ids,
+            configs=self._configs,
+            next_producer_id=next_producer_id,
+            features=self._features,
+            voters=self._voters,
         )
-    if value[0] == 0:
-        value = _of_version_0(value)
-    if value[0] == 1:
-        value = _of_version_1(value)
-    _, offset, epoch, next_producer_id, broker_rows, topic_rows, config_rows, levels, identities = wire.array(
-        value, 9, "an image"
-    )
-    brokers = [_broker_of(row) for row in _rows(broker_rows)]
-    topics = [_topic_of(row) for row in _rows(topic_rows)]
-    configs = [_config_of(row) for row in _rows(config_rows)]
-    features, voters = _feature_levels(levels), _voter_identities(identities)
-    image = MetadataImage(
-        offset=_offset_or_none(offset),
-        epoch=wire.offset64(epoch),
-        brokers={broker.broker_id: broker for broker in brokers},
-        topics={topic.topic_id: topic for topic in topics},
-        topic_ids={topic.name: topic.topic_id for topic in topics},
-        configs=dict(configs),
-        next_producer_id=wire.offset64(next_producer_id),
-        features=dict(features),
-        voters=dict(voters),
-    )
-    for section, rows in (
-        (image.brokers, brokers),
-        (image.topics, topics),
-        (image.topic_ids, topics),
-        (image.configs, configs),
-        (image.features, features),
-        (image.voters, voters),
-    ):
-        if len(section) != len(rows):
-            raise MalformedError("a broker, topic, config resource, feature or voter is listed twice")
-    return image
 
 
-def _of_version_0(value: tuple[object, ...]) -> tuple[object, ...]:
-    """The rows of an image of version 0 as version 1 has them."""
-    _, *head, broker_rows, topic_rows, config_rows = wire.array(value, 7, "an image of version 0")
-    brokers = [(*wire.array(row, 8, "a broker"), ()) for row in _rows(broker_rows)]
-    return (1, *head, brokers, _with_longer_partitions(topic_rows, 6, 10), config_rows, (), ())
-
-
-def _of_version_1(value: tuple[object, ...]) -> tuple[object, ...]:
-    """The rows of an image of version 1 as version 2 has them."""
-    _, *head, topic_rows, config_rows, levels, identities = wire.array(value, 9, "an image of version 1")
-    return (2, *head, _with_longer_partitions(topic_rows, 10, 11), config_rows, levels, identities)
-
-
-def _with_longer_partitions(topic_rows: object, length: int, grown: int) -> list[tuple[object, ...]]:
-    """Topic rows whose partition rows, of `length`, are made longer with empty lists."""
-    missing = ((),) * (grown - length)
-    topics: list[tuple[object, ...]] = []
-    for row in _rows(topic_rows):
-        topic_id, name, partitions = wire.array(row, 3, "a topic")
-        rows = [(*wire.array(partition, length, "a partition"), *missing) for partition in _rows(partitions)]
-        topics.append((topic_id, name, rows))
-    return topics
-
-
-def _broker_of(row: object) -> BrokerImage:
-    broker_id, epoch, incarnation_id, listeners, rack, log_dirs, fenced, shutdown, features = wire.array(
-        row, 9, "a broker"
-    )
-    return BrokerImage(
-        broker_id=wire.broker_id(broker_id),
-        epoch=wire.offset64(epoch),
-        incarnation_id=wire.uuid(incarnation_id),
-        listeners=_listeners(listeners),
-        rack=_rack(rack),
-        log_dirs=_log_dirs(log_dirs),
-        fenced=wire.boolean(fenced),
-        in_controlled_shutdown=wire.boolean(shutdown),
-        features=_features(features),
-    )
-
-
-def _topic_of(row: object) -> TopicImage:
-    topic_id, name, partition_rows = wire.array(row, 3, "a topic")
-    if wire.uuid(topic_id) == ZERO_TOPIC_ID:
-        raise MalformedError("a topic id may not be zero")
-    return TopicImage(
-        topic_id=wire.uuid(topic_id),
-        name=wire.text(249)(name),
-        partitions=tuple([_partition_of(partition) for partition in _rows(partition_rows)]),
-    )
-
-
-def _partition_of(row: object) -> PartitionImage:
-    replicas, isr, leader, leader_epoch, partition_epoch, recovery, *lists = wire.array(
-        row, 11, "a partition"
-    )
-    removing, adding, elr, last_known_elr, offline = map(_broker_ids, lists)
-    replicas = _broker_ids(replicas)
-    partition = PartitionImage(
-        replicas=replicas,
-        isr=replicas if isr == replicas else _broker_ids(isr),
-        leader=wire.leader_id(leader),
-        leader_epoch=wire.epoch32(leader_epoch),
-        partition_epoch=wire.epoch32(partition_epoch),
-        leader_recovery_state=_recovery_state(recovery),
-        removing_replicas=removing,
-        adding_replicas=adding,
-        elr=elr,
-        last_known_elr=last_known_elr,
-        offline_replicas=offline,
-    )
-    partition.check()
-    return partition
-
-
-def _config_of(row: object) -> tuple[ConfigKey, dict[str, str]]:
-    resource_type, resource_name, pairs = wire.array(row, 3, "a config resource")
-    values = {}
-    for pair in _rows(pairs):
-        key, value = wire.array(pair, 2, "a config")
-        values[_short_text(key)] = wire.text()(value)
-    if not values:
-        raise MalformedError("a config resource without configs is not listed")
-    return (_short_text(resource_type), _short_text(resource_name)), values
+def _add(section: dict[K, V], key: K, value: V) -> None:
+    if key in section:
+        raise MalformedError("a broker, topic, config resource, feature or voter is listed twice")
+    section[key] = value

@@ -49,6 +49,55 @@ def unpack(data: bytes | bytearray | memoryview, *, max_array_length: int | None
         raise MalformedError(f"not a well-formed msgpack value: {error or type(error).__name__}") from error
 
 
+class Reader:
+    """Reads a large value piece by piece: the headers of its outer arrays, then what is in them.
+
+    Every method raises MalformedError if the bytes are not what is asked for. Nothing is allocated for what
+    a forged header only announces.
+    """
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        limit = max(len(data), 1)
+        self._size_bytes = len(data)
+        self._unpacker = msgpack.Unpacker(
+            raw=False,
+            use_list=False,
+            strict_map_key=True,
+            max_buffer_size=limit,
+            max_array_len=limit,
+            max_map_len=limit,
+        )
+        self._unpacker.feed(data)
+
+    def array_header(self, what: str) -> int:
+        """The number of elements of the array that begins here; `what` names it in the error."""
+        try:
+            length: int = self._unpacker.read_array_header()
+        except _UNPACK_ERRORS as error:
+            raise MalformedError(f"{what} is an array: {error or type(error).__name__}") from error
+        return length
+
+    def array_of(self, length: int, what: str) -> None:
+        """Enters an array of exactly `length` elements."""
+        found = self.array_header(what)
+        if found != length:
+            raise MalformedError(f"{what} is an array of {length} elements, not of {found}")
+
+    def value(self) -> object:
+        """The next value, whole; arrays come back as tuples."""
+        try:
+            return self._unpacker.unpack()
+        except _UNPACK_ERRORS as error:
+            raise MalformedError(
+                f"not a well-formed msgpack value: {error or type(error).__name__}"
+            ) from error
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self._unpacker.tell() != self._size_bytes:
+            raise MalformedError(f"{self._size_bytes - self._unpacker.tell()} bytes follow the value")
+
+
 def describe(value: object) -> str:
     """A short, bounded rendering of a decoded value for an error sentence."""
     text = repr(value)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 from partitions.disk import Disk
 from partitions.ports import Halt, NowMs
@@ -55,6 +56,7 @@ from quorum.raft.transfer import SnapshotTransfer
 from quorum.raft.transport import QuorumTransport
 from quorum.raft.voter_watch import VoterWatch
 from quorum.raft.voters import VoterBook
+from quorum.steps import finished
 
 
 class RaftDriver:
@@ -112,8 +114,8 @@ class RaftDriver:
         with running(self._world):
             pre_vote = PreVote(lambda: self._book.quorum, timing.election_min_s - timing.heartbeat_s)
             self._transport, self._node = self._build(pre_vote)
-            if self._snapshots.newest is not None:
-                self._node.install(self._snapshots.newest)
+            if (newest := self._snapshots.newest) is not None:
+                self._node.install(newest, finished(self._machine.decode_steps(newest.state)))
         self._watch = VoterWatch(config.directory_id, self._book, self._node, self._transport, pre_vote)
 
     def _build(self, pre_vote: PreVote) -> tuple[QuorumTransport, RaftNode]:
@@ -121,14 +123,11 @@ class RaftDriver:
         config = self._config
         peers = [PeerNode(voter) for voter in sorted(config.voters) if voter != config.node_id]
         book = self._book
+        chunk_bytes = config.snapshot_chunk_bytes
         transfer = SnapshotTransfer(
-            self._snapshots,
-            book,
-            self._machine.snapshot,
-            self._halting,
-            config.snapshot_chunk_bytes,
-            self._world.now,
+            self._snapshots, book, self._machine, self._halting, chunk_bytes, self._world.now
         )
+        self._transfer = transfer
         transport = QuorumTransport(peers, self._world, pre_vote, book, transfer, self._halting, self._void)
         node = RaftNode(
             PeerNode(config.node_id),
@@ -173,7 +172,7 @@ class RaftDriver:
         """How long the lane may wait for events before it steps without any; changes with each step."""
         if self._halting.reason is not None:
             return self._config.timing.idle_step_max_s
-        if self._journal.dirty:
+        if self._journal.dirty or self._transfer.is_busy:
             return 0.0
         idle_s = END_AFTER_IDLE_S if self._journal.end_is_unmarked else self._config.timing.idle_step_max_s
         due_s = self._node.next_due_s(self._clock())
@@ -191,6 +190,7 @@ class RaftDriver:
         for event in events:
             self._handle(event)
             self._halting.check()
+        self._transport.install_on()
         self._note_applied()
         self._note_leadership()
         self._node.tick()
@@ -295,9 +295,10 @@ class RaftDriver:
             )
         )
 
-    def _on_install(self, snapshot: Snapshot) -> None:
+    def _on_install(self, snapshot: Snapshot, state: Any) -> None:
         """Called at start, and by the library when the leader's snapshot has arrived."""
-        self._machine.restore(snapshot.state)
+        self._machine.adopt(state)
+        self._transfer.forget_taking()
         self._book.restore(snapshot.last[1], dict(snapshot.directories))
         self._applied_bytes = 0
         self._snapshot_at_s = self._clock()
@@ -351,23 +352,31 @@ class RaftDriver:
             self._effects.append(standing)
 
     def _snapshot_if_due(self) -> None:
+        """Begins a snapshot when one is due, or goes on with it: one step of it for each of the driver's."""
+        if not self._transfer.is_taking:
+            if not self._is_snapshot_due():
+                return
+            self._journal.sync()
+            self._node.begin_snapshot()
+            self._applied_bytes = 0
+            self._snapshot_at_s = self._clock()
+        if self._transfer.take_on():
+            self._node.end_snapshot()
+            self._snapshots.remove_older()
+            self._journal.remember_end()
+
+    def _is_snapshot_due(self) -> bool:
         if self._node.last_applied() < self._book.offset:
-            return  # restarted: the directories in force are those of entries that are not applied again yet
+            return False  # restarted: the directories in force are those of entries that are not applied again yet
         newest = self._snapshots.newest
         covered = 1 if newest is None else newest.last[1]
         entries = self._node.last_applied() - covered
         # The library joins a snapshot to the log by its last two entries.
-        now_s, interval_s = self._clock(), self._config.snapshot_interval_s
-        if entries >= self._config.snapshot_every_entries or (
+        interval_s = self._config.snapshot_interval_s
+        return entries >= self._config.snapshot_every_entries or (
             entries >= 2
             and (
                 self._applied_bytes >= self._config.snapshot_every_bytes
-                or 0 < interval_s <= now_s - self._snapshot_at_s
+                or 0 < interval_s <= self._clock() - self._snapshot_at_s
             )
-        ):
-            self._journal.sync()
-            self._node.take_snapshot()
-            self._applied_bytes = 0
-            self._snapshot_at_s = now_s
-            self._snapshots.remove_older()
-            self._journal.remember_end()
+        )

@@ -96,6 +96,14 @@ def _is_chunk(value: object) -> bool:
 
 _Check: TypeAlias = Callable[[object], bool]
 _LOG_END: dict[str, _Check] = {"last_log_index": is_index, "last_log_term": is_term}
+_ACKNOWLEDGEMENT: dict[str, _Check] = {
+    "term": is_term,
+    "next_node_idx": is_index,
+    "reset": _is_bool,
+    "success": _is_bool,
+    "log_end": is_index,
+}
+"""To a chunk of a snapshot the answer also says how much of which snapshot is here."""
 _SHAPES: dict[str, tuple[dict[str, _Check], ...]] = {
     "request_vote": ({"term": is_term, **_LOG_END},),
     "response_vote": ({"term": is_term},),
@@ -110,13 +118,8 @@ _SHAPES: dict[str, tuple[dict[str, _Check], ...]] = {
         {"term": is_term, "commit_index": is_index, "serialized": _is_chunk},
     ),
     "next_node_idx": (
-        {
-            "term": is_term,
-            "next_node_idx": is_index,
-            "reset": _is_bool,
-            "success": _is_bool,
-            "log_end": is_index,
-        },
+        _ACKNOWLEDGEMENT,
+        {**_ACKNOWLEDGEMENT, "snapshot_index": is_index, "snapshot_bytes": is_index},
     ),
     "forgotten": ({"term": is_term, "acknowledged": is_index},),
     "pre_vote": ({"term": is_term, "round": is_index, **_LOG_END},),

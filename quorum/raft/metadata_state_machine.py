@@ -8,6 +8,7 @@ the Raft driver; the images it hands out are immutable and shared with the other
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgpack
 
@@ -17,10 +18,18 @@ from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.record_codec import decode_records, encode_record
 from quorum.metadata.records import VoterIdentity
 from quorum.raft.state_machine import Applied
+from quorum.steps import Steps, finished
 
 _FORMAT = 1
 _VOTER_IDENTITY_BEGINS = encode_record(VoterIdentity(0, bytes(16)))[:3]
 """Array header, kind and version: every record of this kind and version begins with them."""
+
+
+class MetadataState(NamedTuple):
+    """What a snapshot holds."""
+
+    fence: ProposalFence
+    image: MetadataImage
 
 
 class MetadataStateMachine:
@@ -58,17 +67,35 @@ class MetadataStateMachine:
         """A leader's barrier: the image moves on to its offset."""
         self._image = self._image.at(offset, epoch)
 
-    def snapshot(self) -> bytes:
-        """Fence and image, canonical."""
-        packed: bytes = msgpack.packb((_FORMAT, *self._fence, self._image.encode()), use_bin_type=True)
-        return packed
+    def snapshot_steps(self) -> Steps[bytes]:
+        """Fence and image as they are now, canonical."""
+        return _encode(self._fence, self._image)
+
+    def decode_steps(self, data: bytes) -> Steps[MetadataState]:
+        """What a snapshot holds. Raises ValueError if the bytes are no snapshot of this kind."""
+        return _decode(data)
+
+    def adopt(self, state: MetadataState) -> None:
+        """Replaces fence and image."""
+        self._fence, self._image = state
 
     def restore(self, data: bytes) -> None:
-        """Replaces fence and image. Raises ValueError if the bytes are no snapshot of this kind."""
-        try:
-            form, epoch, next_sequence, image = msgpack.unpackb(data, use_list=False)
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise ValueError(f"not a metadata snapshot: {error}") from error
-        if form != _FORMAT or type(epoch) is not int or type(next_sequence) is not int:
-            raise ValueError("a metadata snapshot of another format")
-        self._image, self._fence = MetadataImage.decode(image), ProposalFence(epoch, next_sequence)
+        """Replaces fence and image by a snapshot's, in one go. Raises ValueError."""
+        self.adopt(finished(self.decode_steps(data)))
+
+
+def _encode(fence: ProposalFence, image: MetadataImage) -> Steps[bytes]:
+    encoded = yield from image.encode_steps()
+    packed: bytes = msgpack.packb((_FORMAT, *fence, encoded), use_bin_type=True)
+    return packed
+
+
+def _decode(data: bytes) -> Steps[MetadataState]:
+    try:
+        form, epoch, next_sequence, encoded = msgpack.unpackb(data, use_list=False)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise ValueError(f"not a metadata snapshot: {error}") from error
+    if form != _FORMAT or type(epoch) is not int or type(next_sequence) is not int:
+        raise ValueError("a metadata snapshot of another format")
+    image = yield from MetadataImage.decode_steps(encoded)
+    return MetadataState(ProposalFence(epoch, next_sequence), image)

@@ -9,6 +9,7 @@ call happens inside the driver's world.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from quorum.raft.compat import Journal, Node, SyncObj, SyncObjConf, Transport, World
 from quorum.raft.config import RaftConfig
@@ -84,7 +85,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         pre_vote: PreVote,
         book: VoterBook,
         on_apply: Callable[[bytes, int, int], None],
-        on_install: Callable[[Snapshot], None],
+        on_install: Callable[[Snapshot, Any], None],
     ) -> None:
         self._world = world
         self._pre_vote = pre_vote
@@ -188,11 +189,11 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
         """Installs the snapshot that has arrived. The library's own way swallows every exception and
         drops the log behind the snapshot, acknowledged or not."""
-        self.install(self._transfer.newest())
+        self.install(*self._transfer.take_arrival())
 
-    def install(self, snapshot: Snapshot) -> None:
+    def install(self, snapshot: Snapshot, state: Any) -> None:
         """Replaces the state by a durable snapshot's, at start or when one came from the leader."""
-        self._on_install(snapshot)
+        self._on_install(snapshot, state)
         self._SyncObj__raftLog.join(snapshot.prev, snapshot.last)
         self._SyncObj__raftLastApplied = snapshot.last[1]
 
@@ -266,10 +267,13 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         soon = self._world.now() + self._SyncObj__generateRaftTimeout() - self.conf.raftMinTimeout
         self._SyncObj__raftElectionDeadline = min(self._SyncObj__raftElectionDeadline, soon)
 
-    def take_snapshot(self) -> None:
-        """Writes a snapshot of what is applied, then cuts the log behind it."""
+    def begin_snapshot(self) -> None:
+        """Begins a snapshot of what is applied."""
         self.forceLogCompaction()
         self._SyncObj__tryLogCompaction()
+
+    def end_snapshot(self) -> None:
+        """Cuts the log behind the snapshot that has become durable."""
         self._SyncObj__tryLogCompaction()
 
     def node_id(self) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from quorum.steps import Steps
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:
@@ -45,8 +47,12 @@ class StateMachine(Protocol):
     def advance(self, offset: int, epoch: int) -> None:
         """A leader's barrier was committed at this offset: offsets stay dense, nothing else changes."""
 
-    def snapshot(self) -> bytes:
-        """The whole state, canonical: equal states give equal bytes."""
+    def snapshot_steps(self) -> Steps[bytes]:
+        """The whole state as it is at the call, canonical: equal states give equal bytes. The state may
+        move on between the steps."""
 
-    def restore(self, data: bytes) -> None:
-        """Replaces the state by a snapshot's. Raises ValueError if the bytes are none."""
+    def decode_steps(self, data: bytes) -> Steps[Any]:
+        """The state that a snapshot holds, for `adopt`. Raises ValueError if the bytes are none."""
+
+    def adopt(self, state: Any) -> None:
+        """Replaces the state by one that `decode_steps` gave."""

@@ -2,28 +2,42 @@
 
 Stands in for the library's serializer, which would write files without fsync, glue chunks together
 without looking, and install what it got without a checksum. Guarantees: a snapshot that is taken or
-received is durable before the log is cut or rebuilt; chunks are joined only if they are of one
-snapshot and without a hole; nothing is installed that fails its checksum; a few chunks are on their way to
-a peer at once, however slow its link is, and it answers each. The methods in mixed case
-are the library's names and are called by it.
+received is durable before the log is cut or rebuilt; a large one is taken in bounded steps, of the state as it
+was at the first; one chunk goes to a peer until it has said how much it has, then a few are on their way at once,
+however slow its link is, and it answers each. A transfer that was cut short so goes on where it was, if the
+snapshot is still the newest. The methods in mixed case are the library's names and are called by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from quorum.raft.compat import SERIALIZER_STATE, Node
 from quorum.raft.halting import Halting
+from quorum.raft.incoming import IncomingSnapshot
 from quorum.raft.messages import Entry, SnapshotChunk
-from quorum.raft.snapshot import Snapshot, SnapshotError, SnapshotStore, decode_snapshot, encode_snapshot
+from quorum.raft.snapshot import Snapshot, SnapshotStore, encode_snapshot
+from quorum.raft.state_machine import StateMachine
 from quorum.raft.voters import VoterBook
+from quorum.steps import Steps
 
-MAX_SNAPSHOT_BYTES = 1024 * 1024 * 1024
 CHUNKS_IN_FLIGHT = 8
 """Far less than what a link queues before it is given up."""
 ANSWER_TIMEOUT_S = 10.0
-"""Of a chunk; after that it, or its answer, was lost, and the transfer begins anew."""
+"""Of a chunk; after that it, or its answer, was lost, and the peer is asked anew how much it has."""
+
+
+@dataclass
+class _Taking:
+    """A snapshot while its state is encoded."""
+
+    log_id: int
+    prev: Entry
+    last: Entry
+    directories: tuple[tuple[int, bytes], ...]
+    steps: Steps[bytes]
 
 
 @dataclass
@@ -36,17 +50,8 @@ class _Outgoing:
     """When a chunk was answered last, or the transfer began; monotonic."""
     position: int = 0
     in_flight: int = 0
-
-
-@dataclass
-class _Incoming:
-    """A transfer from one leader, as far as it has come."""
-
-    peer_id: int
-    last_index: int
-    last_term: int
-    total_bytes: int
-    data: bytearray = field(default_factory=bytearray)
+    is_answered: bool = False
+    """Whether the peer has said how much it has already."""
 
 
 class SnapshotTransfer:
@@ -56,7 +61,7 @@ class SnapshotTransfer:
         self,
         store: SnapshotStore,
         book: VoterBook,
-        take: Callable[[], bytes],
+        machine: StateMachine,
         halting: Halting,
         chunk_bytes: int,
         clock: Callable[[], float],
@@ -64,24 +69,55 @@ class SnapshotTransfer:
         """`clock`: monotonic seconds."""
         self._store = store
         self._book = book
-        self._take = take
+        self._machine = machine
         self._halting = halting
         self._chunk_bytes = chunk_bytes
         self._clock = clock
+        self._taking: _Taking | None = None
         self._taken: int | None = None
         self._outgoing: dict[int, _Outgoing] = {}
-        self._incoming: _Incoming | None = None
+        self.incoming = IncomingSnapshot(machine, clock)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a snapshot is being taken or read: the next step is due at once."""
+        return self._taking is not None or self.incoming.arrival is not None
 
     # -- taking
+
+    @property
+    def is_taking(self) -> bool:
+        return self._taking is not None
 
     def serialize(self, data: tuple[None, Entry, Entry, object], log_id: int) -> None:
         """The library asks for a snapshot; `data` is (nothing, last entry, entry before it, nodes)."""
         directories = tuple(sorted(self._book.in_force.items()))
-        self._store.save(Snapshot(data[2], data[1], self._book.voters, self._take(), directories))
-        self._taken = log_id
+        self._taking = _Taking(log_id, data[2], data[1], directories, self._machine.snapshot_steps())
+
+    def take_on(self) -> bool:
+        """One step of the snapshot that is being taken; true once it is durable."""
+        taking = self._taking
+        if taking is None:
+            return False
+        try:
+            next(taking.steps)
+        except StopIteration as end:
+            self._taking = None
+            self._store.save(
+                Snapshot(taking.prev, taking.last, self._book.voters, end.value, taking.directories)
+            )
+            self._taken = taking.log_id
+            return True
+        return False
+
+    def forget_taking(self) -> None:
+        """A newer state was installed: what was being taken is of no use any more."""
+        self._taking = None
 
     def checkSerializing(self) -> tuple[int, int | None]:
         """SUCCESS once after each snapshot: then the library cuts the log behind it."""
+        if self._taking is not None:
+            return SERIALIZER_STATE.SERIALIZING, None
         if self._taken is None:
             return SERIALIZER_STATE.NOT_SERIALIZING, None
         log_id, self._taken = self._taken, None
@@ -98,7 +134,7 @@ class SnapshotTransfer:
                 self._halting.halt(
                     "a voter needs a snapshot, and the log begins behind one that is not there"
                 )
-            transfer = self._outgoing[peer.id] = _Outgoing(snapshot, encode_snapshot(snapshot), self._clock())
+            transfer = self._outgoing[peer.id] = _Outgoing(snapshot, self._file_of(snapshot), self._clock())
         transfer.in_flight += 1
         start = transfer.position
         transfer.position = min(start + self._chunk_bytes, len(transfer.data))
@@ -115,77 +151,59 @@ class SnapshotTransfer:
             len(transfer.data),
         )
 
+    def _file_of(self, snapshot: Snapshot) -> bytes:
+        """A snapshot's file; peers that are sent the same one share it."""
+        for transfer in self._outgoing.values():
+            if transfer.snapshot is snapshot:
+                return transfer.data
+        return encode_snapshot(snapshot)
+
     def must_wait(self, peer: Node) -> bool:
         """Whether so many chunks are on their way to a peer that the next one waits for an answer."""
         transfer = self._outgoing.get(peer.id)
-        if transfer is None or transfer.in_flight < CHUNKS_IN_FLIGHT:
+        if transfer is None or transfer.in_flight < (CHUNKS_IN_FLIGHT if transfer.is_answered else 1):
             return False
         if self._clock() - transfer.answered_s > ANSWER_TIMEOUT_S:
             del self._outgoing[peer.id]
             return False
         return True
 
-    def chunk_answered(self, peer: Node) -> None:
-        """A peer has answered a chunk, whatever it made of it."""
+    def chunk_answered(self, peer: Node, last_index: int | None = None, received_bytes: int = 0) -> None:
+        """A peer has answered a chunk, whatever it made of it. `received_bytes` of the snapshot that ends at
+        `last_index` are there already; they are not sent again."""
         transfer = self._outgoing.get(peer.id)
-        if transfer is not None:
-            transfer.in_flight = max(transfer.in_flight - 1, 0)
-            transfer.answered_s = self._clock()
+        if transfer is None:
+            return
+        transfer.in_flight = max(transfer.in_flight - 1, 0)
+        transfer.answered_s = self._clock()
+        if last_index == transfer.snapshot.last[1]:
+            transfer.is_answered = True
+            # Never to the very end: the last chunk is what a peer installs the snapshot by.
+            transfer.position = max(transfer.position, min(received_bytes, len(transfer.data) - 1))
 
     @property
     def may_go_on(self) -> bool:
         """Whether there is room for several chunks on the way to a peer that has not got all of them."""
-        return any(transfer.in_flight <= CHUNKS_IN_FLIGHT // 2 for transfer in self._outgoing.values())
+        return any(
+            transfer.in_flight <= (CHUNKS_IN_FLIGHT // 2 if transfer.is_answered else 0)
+            for transfer in self._outgoing.values()
+        )
 
     def cancelTransmisstion(self, peer: Node) -> None:
-        """Forgets a transfer to a peer: its link broke, or it asked for something else."""
+        """Forgets a transfer to a peer: its link broke, or it asked for something else. What it has of it, it
+        says to the first chunk of the next one."""
         self._outgoing.pop(peer.id, None)
 
     # -- receiving
 
-    def receive(self, peer_id: int, chunk: SnapshotChunk) -> bool | None:
-        """One chunk from the leader. None: more to come; True: the whole snapshot is here and
-        durable; False: what came is useless, the transfer has to begin again."""
-        if chunk.is_first:
-            self._incoming = _Incoming(peer_id, chunk.last_index, chunk.last_term, chunk.total_bytes)
-        transfer = self._incoming
-        if (
-            transfer is None
-            or (transfer.peer_id, transfer.last_index, transfer.last_term, transfer.total_bytes)
-            != (peer_id, chunk.last_index, chunk.last_term, chunk.total_bytes)
-            or chunk.position != len(transfer.data)
-            or len(transfer.data) + len(chunk.data) > min(chunk.total_bytes, MAX_SNAPSHOT_BYTES)
-        ):
-            self._incoming = None
-            return False
-        transfer.data += chunk.data
-        if not chunk.is_last:
-            return None
-        self._incoming = None
-        return self._finish(transfer)
-
-    def _finish(self, transfer: _Incoming) -> bool:
-        data = bytes(transfer.data)
-        try:
-            snapshot = decode_snapshot(data)
-        except SnapshotError:
-            return False
-        if (snapshot.last[1], snapshot.last[2]) != (transfer.last_index, transfer.last_term):
-            return False
-        self._store.save(snapshot, data)
-        return True
-
-    def forget_incoming(self, peer_id: int) -> None:
-        """The link to this peer broke: the rest of its transfer will not come."""
-        if self._incoming is not None and self._incoming.peer_id == peer_id:
-            self._incoming = None
-
     def setTransmissionData(self, chunk: object) -> bool:
-        """The library is told of a snapshot only once `receive` said that it is here: install it."""
+        """The library is told of a snapshot only once it has been read: install it."""
         return True
 
-    def newest(self) -> Snapshot:
-        """The snapshot to install: the one that has just arrived, or the newest at start."""
-        snapshot = self._store.newest
-        assert snapshot is not None
-        return snapshot
+    def take_arrival(self) -> tuple[Snapshot, Any]:
+        """The snapshot that has arrived, now durable, and its state, to be installed."""
+        arrival = self.incoming.arrival
+        assert arrival is not None
+        self._store.save(arrival.snapshot, arrival.data)
+        self.incoming.forget_arrival()
+        return arrival.snapshot, arrival.state

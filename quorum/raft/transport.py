@@ -23,7 +23,13 @@ from dataclasses import dataclass
 from quorum.raft.compat import Transport, World
 from quorum.raft.events import SendToPeer
 from quorum.raft.halting import Halting
-from quorum.raft.messages import Message, MessageRefusedError, decode_message, encode_message
+from quorum.raft.messages import (
+    Message,
+    MessageRefusedError,
+    SnapshotChunk,
+    decode_message,
+    encode_message,
+)
 from quorum.raft.node import PeerNode, RaftNode
 from quorum.raft.pre_vote import PreVote
 from quorum.raft.transfer import SnapshotTransfer
@@ -72,6 +78,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self._newest_session = dict.fromkeys(self._peers, -1)
         self._votes: tuple[int, dict[int, bytes]] = (0, {})
         self._acknowledge_at_most: int | None = None
+        self._installing_term = -1
         self._handlers: dict[str, Callable[[PeerNode, Message], None]] = {
             "request_vote": lambda peer, message: self.node.deliver(peer, message),
             "response_vote": self._on_response_vote,
@@ -113,14 +120,13 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self.node.ask_if_waiting(peer)
 
     def disconnected(self, peer_id: int, session: int) -> None:
-        """The session is over: transfers in both directions begin again with the next one."""
+        """The session is over: what was on its way to the peer is sent again with the next one."""
         link = self._links.get(peer_id)
         if link is None or link.session != session:
             return
         del self._links[peer_id]
         self._onNodeDisconnected(link.peer)
         self._transfer.cancelTransmisstion(link.peer)
-        self._transfer.forget_incoming(peer_id)
         if self.node.leader_id() == peer_id:
             self._pre_vote.lost_leader()
             self.node.hasten_election()
@@ -185,10 +191,15 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             index = min(index, self._acknowledge_at_most + 1)
         return {**message, "term": node.term(), "next_node_idx": index, "log_end": node.log_end()}
 
-    def _answer(self, peer: PeerNode, *, reset: bool) -> None:
-        """Tells a leader where this log stands (`reset`: send from there), acknowledging nothing."""
+    def _answer(self, peer: PeerNode, *, reset: bool, chunk: SnapshotChunk | None = None) -> None:
+        """Tells a leader where this log stands (`reset`: send from there), acknowledging nothing, and how much
+        is here of the snapshot that it has sent a chunk of."""
         index = self.node.last_applied() + 1 if reset else self.node.log_end() + 1
-        self.send(peer, {"type": "next_node_idx", "next_node_idx": index, "reset": reset, "success": False})
+        answer = {"type": "next_node_idx", "next_node_idx": index, "reset": reset, "success": False}
+        if chunk is not None:
+            answer["snapshot_index"] = chunk.last_index
+            answer["snapshot_bytes"] = self._transfer.incoming.received_bytes(int(peer.id), chunk)
+        self.send(peer, answer)
 
     # -- elections
 
@@ -267,34 +278,71 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             self._halting.halt(f"voters {node.node_id()} and {peer.id} both lead in epoch {node.term()}")
         self._pre_vote.heard_leader(self._world.now())
         self.leader_commit_index = max(self.leader_commit_index, message["commit_index"])
-        if "entries" in message:
+        if "entries" not in message:
+            self._on_snapshot_chunk(peer, message)
+        elif self._is_installing_of(peer, message["term"]):
+            self._beat(peer, message)
+            self._answer(peer, reset=False)
+        else:
             proved = message["prevLogIdx"] + len(message["entries"])
             message["commit_index"] = min(message["commit_index"], proved)
             node.deliver(peer, message)
-        else:
-            self._on_snapshot_chunk(peer, message)
 
     def _on_snapshot_chunk(self, peer: PeerNode, message: Message) -> None:
         node, chunk = self.node, message["serialized"]
-        message["commit_index"] = min(message["commit_index"], node.commit_index())
-        message["serialized"] = None
+        self._transfer.incoming.forget_through(node.last_applied())
         if chunk is None:
-            node.deliver(peer, message)
+            self._beat(peer, message)
             return
         is_news = chunk.last_index > node.last_applied()
-        state = self._transfer.receive(int(peer.id), chunk) if is_news else False
+        state = self._transfer.incoming.receive(int(peer.id), chunk) if is_news else False
         if state:
-            self._install(peer, message, chunk.last_index)
-            return
-        node.deliver(peer, message)
-        self._answer(peer, reset=state is False and (chunk.is_first or chunk.is_last))
+            self._installing_term = message["term"]
+            if self._transfer.incoming.read_on():
+                self._install(peer, message["term"], chunk.last_index)
+                return
+        self._beat(peer, message)
+        reset = state is False and (chunk.is_first or chunk.is_last)
+        self._answer(peer, reset=reset, chunk=chunk if is_news else None)
 
-    def _install(self, peer: PeerNode, message: Message, last_index: int) -> None:
-        message["serialized"] = True
-        message["commit_index"] = last_index
+    def _beat(self, peer: PeerNode, message: Message) -> None:
+        """Takes nothing of a leader's message but that it leads."""
+        beat = {
+            "type": "append_entries",
+            "term": message["term"],
+            "commit_index": min(message["commit_index"], self.node.commit_index()),
+            "serialized": None,
+        }
+        self.node.deliver(peer, beat)
+
+    def install_on(self) -> None:
+        """One step of reading the snapshot that has arrived, if there is one; it is installed after the last.
+        Pointless once another leads, which sends what it has itself, or once the log has got as far."""
+        node, incoming = self.node, self._transfer.incoming
+        incoming.forget_abandoned()
+        arrival = incoming.arrival
+        if arrival is None:
+            return
+        peer = self._peers[arrival.peer_id]
+        if not self._is_installing_of(peer, node.term()) or arrival.last_index <= node.last_applied():
+            incoming.forget_arrival()
+        elif incoming.read_on():
+            self._install(peer, node.term(), arrival.last_index)
+
+    def _is_installing_of(self, peer: PeerNode, term: int) -> bool:
+        """Whether this leader's snapshot is being read: entries are of no use until it is installed."""
+        arrival = self._transfer.incoming.arrival
+        return (
+            arrival is not None
+            and arrival.peer_id == peer.id == self.node.leader_id()
+            and term == self._installing_term == self.node.term()
+        )
+
+    def _install(self, peer: PeerNode, term: int, last_index: int) -> None:
+        install = {"type": "append_entries", "term": term, "commit_index": last_index, "serialized": True}
         self._acknowledge_at_most = last_index
         try:
-            self.node.deliver(peer, message)
+            self.node.deliver(peer, install)
         finally:
             self._acknowledge_at_most = None
 
@@ -316,7 +364,9 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             self.send(peer, {"type": "forgotten", "term": node.term(), "acknowledged": promised})
             return
         if not message["success"]:
-            self._transfer.chunk_answered(peer)
+            self._transfer.chunk_answered(
+                peer, message.get("snapshot_index"), message.get("snapshot_bytes", 0)
+            )
         if message["reset"]:
             self._transfer.cancelTransmisstion(peer)
             first = max(message["next_node_idx"], promised + 1, 2)

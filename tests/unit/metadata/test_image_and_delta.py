@@ -316,7 +316,7 @@ def test_an_image_survives_its_encoding() -> None:
         ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 2"),
         ([0, 0, 0, 0, [], []], "an image of version 0 is an array of 7"),
         ([1, 0, 0, 0, [], [], []], "an image of version 1 is an array of 9"),
-        ([2, 0, 0, 0, [], [], []], "an image is an array of 9"),
+        ([2, 0, 0, 0, [], [], []], "is an array of 9 elements, not of 7"),
         ([2, 0, 0, 0, [], [[A, "x", [[[1], [1], 1, 0, 0, 0, [], [], [], []]]]], [], [], []], "array of 11"),
         (
             [1, 0, 0, 0, [], [[A, "x", [[[1], [1], 1, 0, 0, 0, [], [], [], [], []]]]], [], [], []],
@@ -337,7 +337,7 @@ def test_an_image_survives_its_encoding() -> None:
         ([0, 0, 0, 0, [], [[A, "x", [[[1], [2], -1, 0, 0, 0]]]], []], "not within the replicas"),
         ([0, 0, 0, 0, [], [[bytes(16), "x", []]], []], "may not be zero"),
         ([0, 0, 0, 0, [], [], [["topic", "x", []]]], "without configs"),
-        ("image", "the bytes are of another one"),
+        ("image", "an image is an array"),
     ],
 )
 def test_damaged_images_are_refused(value: object, sentence: str) -> None:

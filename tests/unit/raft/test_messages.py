@@ -31,13 +31,22 @@ CHUNK = {
     "commit_index": 5,
     "serialized": SnapshotChunk(b"bytes", True, False, 9, 2, 0, 100),
 }
+ACKNOWLEDGED = {
+    "type": "next_node_idx",
+    "term": 3,
+    "next_node_idx": 8,
+    "reset": False,
+    "success": True,
+    "log_end": 7,
+}
 SOUND = [
     APPEND,
     CHUNK,
     {**CHUNK, "serialized": None},
     {"type": "request_vote", "term": 3, "last_log_index": 7, "last_log_term": 2},
     {"type": "response_vote", "term": 3},
-    {"type": "next_node_idx", "term": 3, "next_node_idx": 8, "reset": False, "success": True, "log_end": 7},
+    ACKNOWLEDGED,
+    {**ACKNOWLEDGED, "snapshot_index": 20, "snapshot_bytes": 5},
     {"type": "forgotten", "term": 3, "acknowledged": 8},
     {"type": "pre_vote", "term": 3, "round": 1, "last_log_index": 7, "last_log_term": 2},
     {"type": "response_pre_vote", "term": 3, "round": 1, "granted": True},
@@ -65,6 +74,8 @@ def test_every_type_is_tried_here():
         {"term": 3},
         {},
         {**APPEND, "transmission": "finish", "data": pickle.dumps(1)},
+        {**ACKNOWLEDGED, "snapshot_index": 20},
+        {**ACKNOWLEDGED, "snapshot_index": 20, "snapshot_bytes": -1},
         {**APPEND, "term": "3"},
         {**APPEND, "term": True},
         {**APPEND, "term": -1},

@@ -6,6 +6,7 @@ from quorum.controller.proposal import Proposal
 from quorum.metadata.records import Partition, Topic
 from quorum.raft.events import Committed
 from quorum.raft.metadata_state_machine import MetadataStateMachine
+from quorum.steps import finished
 from tests.support.scripted_voter import ScriptedVoter, formatted_storage
 
 
@@ -51,11 +52,20 @@ def test_a_snapshot_brings_back_image_and_fence():
     machine = MetadataStateMachine()
     machine.apply(proposal(4, 0, 1), 3, 4)
     again = MetadataStateMachine()
-    again.restore(machine.snapshot())
+    again.restore(finished(machine.snapshot_steps()))
     assert again.image == machine.image
-    assert again.snapshot() == machine.snapshot()
+    assert finished(again.snapshot_steps()) == finished(machine.snapshot_steps())
     assert not again.apply(proposal(4, 0, 2), 4, 4).accepted
     assert again.apply(proposal(4, 1, 3), 5, 4).accepted
+
+
+def test_a_snapshot_is_of_the_state_at_its_beginning():
+    machine = MetadataStateMachine()
+    machine.apply(proposal(4, 0, 1), 3, 4)
+    before = finished(machine.snapshot_steps())
+    steps = machine.snapshot_steps()
+    machine.apply(proposal(4, 1, 2), 4, 4)
+    assert finished(steps) == before != finished(machine.snapshot_steps())
 
 
 @pytest.mark.parametrize("data", [b"", b"\x94\x01\x02\x03\xc4\x00", b"\x94\x09\x02\x03\xc4\x00", b"\x01"])

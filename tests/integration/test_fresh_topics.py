@@ -1,0 +1,24 @@
+"""A client that asks for a topic the moment its creation is answered, and does not ask twice."""
+
+from __future__ import annotations
+
+import uuid
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from tests.support.threaded_cluster import ThreadedCluster
+
+PARTITIONS = 40
+TOPICS = 5
+
+
+def test_offsets_of_a_topic_that_was_just_created(shared_cluster: ThreadedCluster) -> None:
+    """librdkafka does not ask for offsets again after NOT_LEADER_OR_FOLLOWER."""
+    admin = AdminClient({"bootstrap.servers": shared_cluster.bootstrap})
+    for _ in range(TOPICS):
+        name = f"fresh-{uuid.uuid4().hex}"
+        admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(30)
+        asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(PARTITIONS)}
+        answers = admin.list_offsets(asked, request_timeout=30)
+        assert [answer.result(30).offset for answer in answers.values()] == [0] * PARTITIONS
