@@ -1,9 +1,9 @@
 """Copies partitions from one leader broker: one task, one long poll when nothing happens.
 
 Guarantees: a partition that is added while a long poll is pending is asked for at once, on the other
-lane, by a request that covers everything and takes the place of the pending one (whose answer is still
-used where it fits); a leader that cannot be reached is tried with growing back-off; whatever is under way
-ends with `run`. `FetcherManager` owns one per leader, and its task.
+lane; so are those that are behind, which hold up none that is in sync (`fetch_states.py` says who goes by
+which lane); a leader that cannot be reached is tried with growing back-off; whatever is under way ends with
+`run`. `FetcherManager` owns one per leader, or `num.replica.fetchers` of them, and their tasks.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fetcher.fetch_state import FetchPhase, FetchState, FetchStates, FollowedPartition
+from fetcher.fetch_session import SESSION_ERRORS
+from fetcher.fetch_state import FetchPhase, FetchState, FollowedPartition
+from fetcher.fetch_states import CATCH_UP_LANE, SESSION_LANE, FetchStates
 from fetcher.leader_endpoint import (
     FetchRequest,
+    FetchResponse,
     LeaderEndpoint,
     LeaderUnavailable,
     OffsetsQuery,
@@ -21,8 +24,11 @@ from fetcher.leader_endpoint import (
 )
 from fetcher.replication import Replication, ReplicationListener
 from fetcher.settings import FetcherSettings, backoff_ms
+from fetcher.throttle import UNTHROTTLED, ReplicationThrottle
 
-LANES = 2
+LANES = (SESSION_LANE, CATCH_UP_LANE)
+APPLY_BYTES = 256 * 1024
+"""Records that are appended before other events have their turn; one partition's are appended at once."""
 
 
 class Fetcher:
@@ -35,6 +41,7 @@ class Fetcher:
         settings: FetcherSettings,
         jitter: Callable[[], float],
         listener: ReplicationListener,
+        throttle: ReplicationThrottle = UNTHROTTLED,
     ) -> None:
         """`jitter` gives numbers in [0, 1), for back-offs."""
         self.leader_id = leader_id
@@ -43,10 +50,10 @@ class Fetcher:
         self._endpoint = endpoint
         self._settings = settings
         self._jitter = jitter
-        self._states = FetchStates(settings, jitter)
+        self._states = FetchStates(settings, jitter, throttle)
         self._replication = Replication(self._states, listener)
         self._wake = asyncio.Event()
-        self._lanes: list[asyncio.Task[None] | None] = [None] * LANES
+        self._lanes: list[asyncio.Task[None] | None] = [None] * len(LANES)
         self._asking: asyncio.Task[None] | None = None
         self._unreachable_until_ms = 0
 
@@ -63,6 +70,10 @@ class Fetcher:
     def remove(self, key: PartitionKey) -> bool:
         """Stops to copy a partition; what is under way for it will be ignored."""
         return self._states.remove(key)
+
+    def touch(self, key: PartitionKey) -> None:
+        """The partition's log changed by itself; the leader hears of it with the next request."""
+        self._states.touch(key)
 
     def state(self, key: PartitionKey) -> FetchState | None:
         """Where the partition stands."""
@@ -117,13 +128,13 @@ class Fetcher:
                     self._lanes[lane] = asyncio.create_task(self._fetch(lane, request))
 
     def _next_request(self, lane: int, now_ms: int) -> FetchRequest | None:
-        """What a lane without a request asks for now; None if the other lane does for both."""
+        """What a lane without a request asks for now, if anything."""
         if now_ms < self._unreachable_until_ms:
             return None
-        if not self._states.has_hungry:
-            for number, task in enumerate(self._lanes):
-                if task is not None and number != lane and not task.done():
-                    return None
+        if lane == CATCH_UP_LANE:
+            states = self._states
+            if not states.wants_catch_up or (states.has_hungry and not states.is_polling):
+                return None  # what is hungry is for the session's next request
         return self._states.build_request(now_ms, lane)
 
     def _next_event_ms(self, now_ms: int) -> int | None:
@@ -134,7 +145,7 @@ class Fetcher:
             return self._unreachable_until_ms
         phases: list[FetchPhase] = []
         # A partition whose back-off ends while a long poll is pending goes into the next request.
-        if all(task is None for task in self._lanes):
+        if self._lanes[SESSION_LANE] is None:
             phases.append(FetchPhase.FETCHING)
         if self._asking is None:
             phases.append(FetchPhase.TRUNCATING)
@@ -159,6 +170,8 @@ class Fetcher:
                 if self._states.has_truncating:
                     return  # the leader's offsets are asked for first
                 request = self._next_request(lane, self._now_ms())
+                if self._lanes[CATCH_UP_LANE] is None and self._states.wants_catch_up:
+                    self._wake.set()
         finally:
             self._wake.set()
 
@@ -171,12 +184,23 @@ class Fetcher:
             self._leader_failed()
             self._states.release(request)
         else:
-            if response.error is not None:
+            if response.error in SESSION_ERRORS and not request.is_full:
+                self._states.release(request, response.error)
+            elif response.error is not None:
                 self._leader_failed()
                 self._states.release(request)
             else:
                 self.leader_failures = 0
-                self._replication.apply_fetch(request, response, self._now_ms())
+                await self._apply(request, response)
+
+    async def _apply(self, request: FetchRequest, response: FetchResponse) -> None:
+        """Appends what came, with other events between: the writes of a large answer take long together."""
+        held_bytes = 0
+        for size_bytes in self._replication.steps(request, response, self._now_ms()):
+            held_bytes += size_bytes
+            if held_bytes >= APPLY_BYTES:
+                held_bytes = 0
+                await asyncio.sleep(0)
 
     async def _ask_offsets(self, queries: tuple[OffsetsQuery, ...]) -> None:
         try:

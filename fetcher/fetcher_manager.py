@@ -1,8 +1,9 @@
-"""Which partitions this broker copies, and from whom: one fetcher per leader broker.
+"""Which partitions this broker copies, and from whom: one fetcher per leader broker, or a few.
 
-Guarantees: a partition is copied by at most one fetcher, in the newest leader epoch that was asked for;
-fetchers without partitions end; every task is awaited by `close`. The replica manager calls `add_partitions`
-and `remove_partitions` when metadata makes a replica a follower, or no longer one.
+Guarantees: a partition is copied by at most one fetcher, in the newest leader epoch that was asked for; which
+of a leader's fetchers that is depends on the partition's name alone (`num.replica.fetchers`); fetchers
+without partitions end; every task is awaited by `close`. The replica manager calls `add_partitions` and
+`remove_partitions` when metadata makes a replica a follower, or no longer one.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
+from zlib import crc32
 
 from fetcher.fetch_state import FetchPhase, FetchState, FollowedPartition
 from fetcher.fetcher import Fetcher
 from fetcher.leader_endpoint import LeaderEndpoint, PartitionKey
 from fetcher.replication import ReplicationListener
 from fetcher.settings import FetcherSettings
+from fetcher.throttle import UNTHROTTLED, ReplicationThrottle
 
 EndpointFactory = Callable[[int], LeaderEndpoint]
 """Makes the endpoint for a leader broker id; it opens no connection before the first request."""
@@ -28,9 +31,22 @@ class FetcherListener(ReplicationListener, Protocol):
         """A fetcher ended by a defect; its partitions are not copied any more."""
 
 
+class FetcherId(NamedTuple):
+    """One of the fetchers from a leader broker."""
+
+    leader_id: int
+    number: int
+
+
 class _Running(NamedTuple):
     fetcher: Fetcher
     task: asyncio.Task[None]
+
+
+def fetcher_number(key: PartitionKey, fetchers: int) -> int:
+    """Which of a leader's fetchers copies the partition: one topic's partitions are dealt out in turn."""
+    topic, partition = key
+    return (crc32(topic.encode()) + partition) % fetchers
 
 
 class FetcherManager:
@@ -43,15 +59,17 @@ class FetcherManager:
         *,
         jitter: Callable[[], float],
         listener: FetcherListener,
+        throttle: ReplicationThrottle = UNTHROTTLED,
     ) -> None:
         """`jitter` gives numbers in [0, 1): the `random` method of the node's `random.Random`."""
         self._endpoint_factory = endpoint_factory
         self._settings = settings
         self._jitter = jitter
         self._listener = listener
-        self._running: dict[int, _Running] = {}
-        self._leader_of: dict[PartitionKey, int] = {}
-        self._ending: dict[asyncio.Task[None], int] = {}
+        self._throttle = throttle
+        self._running: dict[FetcherId, _Running] = {}
+        self._fetcher_of: dict[PartitionKey, FetcherId] = {}
+        self._ending: dict[asyncio.Task[None], FetcherId] = {}
         self._sweep: asyncio.Handle | None = None
         self._closed = False
 
@@ -70,8 +88,9 @@ class FetcherManager:
                     continue
                 if have.leader_id != followed.leader_id:
                     self._remove(followed.key)
-            self._fetcher_for(followed.leader_id).add(followed)
-            self._leader_of[followed.key] = followed.leader_id
+            number = fetcher_number(followed.key, self._settings.fetchers_per_leader)
+            fetcher_id = self._fetcher_of[followed.key] = FetcherId(followed.leader_id, number)
+            self._fetcher_for(fetcher_id).add(followed)
         self._sweep_soon()
 
     def remove_partitions(self, keys: Iterable[PartitionKey]) -> None:
@@ -80,19 +99,25 @@ class FetcherManager:
             self._remove(key)
         self._sweep_soon()
 
+    def touch(self, key: PartitionKey) -> None:
+        """A partition's log changed by itself: where it starts, say. Its leader hears of it."""
+        fetcher_id = self._fetcher_of.get(key)
+        if fetcher_id is not None:
+            self._running[fetcher_id].fetcher.touch(key)
+
     def state(self, key: PartitionKey) -> FetchState | None:
         """Where a partition stands; None if it is not copied."""
-        leader_id = self._leader_of.get(key)
-        return None if leader_id is None else self._running[leader_id].fetcher.state(key)
+        fetcher_id = self._fetcher_of.get(key)
+        return None if fetcher_id is None else self._running[fetcher_id].fetcher.state(key)
 
     @property
     def leaders(self) -> tuple[int, ...]:
         """The brokers that are fetched from, in the order in which they came."""
-        return tuple(self._running)
+        return tuple(dict.fromkeys(fetcher_id.leader_id for fetcher_id in self._running))
 
     def failed_partitions(self) -> list[FetchState]:
         """The partitions that are not copied until a newer leader epoch, with the reason."""
-        states = (self.state(key) for key in self._leader_of)
+        states = (self.state(key) for key in self._fetcher_of)
         return [state for state in states if state is not None and state.phase is FetchPhase.FAILED]
 
     async def close(self) -> None:
@@ -101,25 +126,32 @@ class FetcherManager:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        for leader_id in tuple(self._running):
-            self._end(leader_id)
-        self._leader_of.clear()
+        for fetcher_id in tuple(self._running):
+            self._end(fetcher_id)
+        self._fetcher_of.clear()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _remove(self, key: PartitionKey) -> None:
-        leader_id = self._leader_of.pop(key, None)
-        if leader_id is not None:
-            self._running[leader_id].fetcher.remove(key)
+        fetcher_id = self._fetcher_of.pop(key, None)
+        if fetcher_id is not None:
+            self._running[fetcher_id].fetcher.remove(key)
 
-    def _fetcher_for(self, leader_id: int) -> Fetcher:
-        running = self._running.get(leader_id)
+    def _fetcher_for(self, fetcher_id: FetcherId) -> Fetcher:
+        running = self._running.get(fetcher_id)
         if running is None:
             fetcher = Fetcher(
-                leader_id, self._endpoint_factory(leader_id), self._settings, self._jitter, self._listener
+                fetcher_id.leader_id,
+                self._endpoint_factory(fetcher_id.leader_id),
+                self._settings,
+                self._jitter,
+                self._listener,
+                self._throttle,
             )
-            task = asyncio.create_task(fetcher.run(), name=f"fetcher-{leader_id}")
-            task.add_done_callback(lambda done: self._on_done(leader_id, done))
-            running = self._running[leader_id] = _Running(fetcher, task)
+            task = asyncio.create_task(
+                fetcher.run(), name=f"fetcher-{fetcher_id.leader_id}-{fetcher_id.number}"
+            )
+            task.add_done_callback(lambda done: self._on_done(fetcher_id, done))
+            running = self._running[fetcher_id] = _Running(fetcher, task)
         return running.fetcher
 
     def _sweep_soon(self) -> None:
@@ -129,22 +161,22 @@ class FetcherManager:
 
     def _end_idle(self) -> None:
         self._sweep = None
-        for leader_id, running in tuple(self._running.items()):
+        for fetcher_id, running in tuple(self._running.items()):
             if len(running.fetcher) == 0:
-                self._end(leader_id)
+                self._end(fetcher_id)
 
-    def _end(self, leader_id: int) -> None:
-        task = self._running.pop(leader_id).task
-        self._ending[task] = leader_id
+    def _end(self, fetcher_id: FetcherId) -> None:
+        task = self._running.pop(fetcher_id).task
+        self._ending[task] = fetcher_id
         task.cancel()
 
-    def _on_done(self, leader_id: int, task: asyncio.Task[None]) -> None:
+    def _on_done(self, fetcher_id: FetcherId, task: asyncio.Task[None]) -> None:
         self._ending.pop(task, None)
-        running = self._running.get(leader_id)
+        running = self._running.get(fetcher_id)
         if running is not None and running.task is task:
-            del self._running[leader_id]
+            del self._running[fetcher_id]
             for key in running.fetcher.keys:
-                self._leader_of.pop(key, None)
+                self._fetcher_of.pop(key, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._listener.on_fetcher_crashed(leader_id, error)
+            self._listener.on_fetcher_crashed(fetcher_id.leader_id, error)

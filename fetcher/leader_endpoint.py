@@ -1,9 +1,7 @@
 """What a fetcher needs of one leader broker: a port, and the values that pass through it.
 
 `kraft.broker` implements it over the Fetch and ListOffsets APIs. An endpoint stands for one broker id; it
-finds the broker's address, connects, and adds this broker's ReplicaState (id and epoch, KIP-903). Fetches
-name every partition in full: there are no fetch sessions yet. A session (KIP-227) belongs to a lane and
-can be kept wholly inside the endpoint, which sees consecutive requests and sends the difference.
+finds the broker's address, connects, and adds this broker's ReplicaState (id and epoch, KIP-903).
 """
 
 from __future__ import annotations
@@ -16,6 +14,9 @@ PartitionKey: TypeAlias = tuple[str, int]
 """Topic name and partition number."""
 
 NO_EPOCH = -1
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
 
 
 class FetchPartition(NamedTuple):
@@ -41,10 +42,20 @@ class FetchRequest(NamedTuple):
     lane: int
     """0 or 1. Requests of different lanes may be outstanding together, and must not wait for each other."""
     partitions: tuple[FetchPartition, ...]
-    """In the order in which the leader shall fill the answer."""
+    """In the order in which the leader shall fill the answer; all, or what is new in the session."""
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
+    session_id: int = NO_SESSION
+    session_epoch: int = FINAL_EPOCH
+    """0 asks for a session, -1 does without; a higher one is the next of that session (KIP-227)."""
+    forgotten: tuple[tuple[PartitionKey, bytes], ...] = ()
+    """What leaves the session, with the topics' ids."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it names everything that it asks for."""
+        return self.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
 
 
 class FetchedPartition(NamedTuple):
@@ -66,6 +77,8 @@ class FetchResponse(NamedTuple):
     partitions: Sequence[FetchedPartition]
     error: str | None = None
     """Kafka's error name if the request failed as a whole."""
+    session_id: int = NO_SESSION
+    """The session that the leader keeps; 0 if it keeps none."""
 
 
 class OffsetsQuery(NamedTuple):

@@ -7,10 +7,11 @@ KIP-279). Called by `fetcher.py` with each answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from fetcher.fetch_state import FetchPhase, FetchState, FetchStates, Step, judge, reset_for_range
+from fetcher.fetch_state import FetchPhase, FetchState, Step, judge, reset_for_range
+from fetcher.fetch_states import UNKNOWN_ERROR, FetchStates
 from fetcher.leader_endpoint import (
     FetchedPartition,
     FetchRequest,
@@ -22,7 +23,6 @@ from fetcher.leader_endpoint import (
 from leader_epoch.truncation import truncation_offset
 
 STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
-UNKNOWN_ERROR = "UNKNOWN_SERVER_ERROR"
 _ROLE_CHANGED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
 
 
@@ -52,14 +52,20 @@ class Replication:
 
     def apply_fetch(self, request: FetchRequest, response: FetchResponse, now_ms: int) -> None:
         """Takes the answer to a fetch."""
-        answers = {answer.key: answer for answer in response.partitions}
-        for asked in request.partitions:
+        for _ in self.steps(request, response, now_ms):
+            continue
+
+    def steps(self, request: FetchRequest, response: FetchResponse, now_ms: int) -> Iterator[int]:
+        """Takes the answer to a fetch, a partition at a time, and says how many bytes of records that had.
+
+        Between steps anything may happen to the partitions; each is judged when its turn comes.
+        """
+        for asked, answer in self._states.match(request, response):
             state = self._states.get(asked.key)
-            # An answer without the partition says nothing about it; asking at once would ask for ever.
-            answer = answers.get(asked.key) or FetchedPartition(asked.key, UNKNOWN_ERROR)
             step = judge(state, asked, answer)
             if state is not None and step is not Step.IGNORE:
                 self._guarded(state, step, answer, now_ms)
+            yield len(answer.records)
         self._states.release(request)
 
     def apply_offsets(
@@ -95,6 +101,7 @@ class Replication:
         match step:
             case Step.APPEND:
                 self._append(state, answer)
+                self._states.throttle.copied(state.key, len(answer.records), now_ms)
             case Step.TRUNCATE:
                 assert answer.diverging_epoch is not None, "only a diverging epoch truncates"
                 self._truncate(state, answer.diverging_epoch, now_ms)
@@ -128,7 +135,9 @@ class Replication:
             # The leader says that the logs part, and yet there is nothing to cut: asking again at
             # once would bring the same answer.
             self._retry(state, UNKNOWN_ERROR, None, now_ms)
-        elif log.log_end_offset != before[0]:
+            return
+        self._states.was_cut(state)
+        if log.log_end_offset != before[0]:
             self._listener.on_truncated(state.key, before[0], log.log_end_offset, high_watermark)
 
     def _reset(self, state: FetchState, bounds: LeaderOffsets) -> None:

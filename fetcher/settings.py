@@ -17,6 +17,8 @@ class FetcherSettings:
     """replica.fetch.response.max.bytes: records in one answer, the first batch excepted."""
     partition_max_bytes: int = 1024 * 1024
     """replica.fetch.max.bytes: records of one partition in one answer, the first batch excepted."""
+    fetchers_per_leader: int = 1
+    """num.replica.fetchers: how many share what is copied from one leader, each with its connections."""
     request_timeout_ms: int = 30_000
     """replica.socket.timeout.ms: beyond `max_wait_ms`, after which the leader counts as unreachable."""
     backoff_initial_ms: int = 50

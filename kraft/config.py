@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kraft.config_keys import CONFIG_KEYS, WITHOUT_EFFECT
+from kraft.config_keys import CONFIG_KEYS, RUN_TIME_KEYS, WITHOUT_EFFECT
 from kraft.listeners import (
     PROTOCOLS,
     Endpoint,
@@ -324,7 +324,9 @@ def _warnings(parsed: Properties) -> tuple[str, ...]:
     sentences = [f"{key} is set more than once; the last line counts" for key in parsed.repeated]
     for key in _unknown_keys(parsed.values):
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
-        if key in WITHOUT_EFFECT:
+        if key in RUN_TIME_KEYS:
+            sentences.append(f"{key} can only be set while the broker runs (kraft configs alter)")
+        elif key in WITHOUT_EFFECT:
             sentences.append(f"{key} is Kafka's, and has no effect here")
         elif near:
             sentences.append(f"{key} is not known and has no effect; did you mean {near[0]}?")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraft.listeners import split_host_port
+from partitions.replica_selector import LEADER_SELECTOR, SELECTORS
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -151,7 +152,10 @@ _KEYS: Final = (
         "metadata.log.segment.ms", "long", "604800000", _integer(1, LONG_MAX),
         "Age at which the metadata log begins a new segment, though the last one is not full.",
     ),
-    ConfigKey("broker.rack", "string", None, _string, "The broker's rack; replicas are spread over racks."),
+    ConfigKey(
+        "broker.rack", "string", None, _string,
+        "The broker's rack; replicas are spread over racks, and consumers may read from the nearest.",
+    ),
     ConfigKey("num.partitions", "int", "1", _integer(1), "Partitions of a topic created without a number."),
     ConfigKey("default.replication.factor", "int", "1", _integer(1, 2**15 - 1), "Replicas of such a topic."),
     ConfigKey("auto.create.topics.enable", "boolean", "true", _boolean, "Whether asking for a topic may create it."),
@@ -177,7 +181,24 @@ _KEYS: Final = (
     ConfigKey("replica.fetch.max.bytes", "int", "1048576", _integer(0), "Records of one partition in one fetch."),
     ConfigKey("replica.fetch.response.max.bytes", "int", "10485760", _integer(0), "Records in one fetch."),
     ConfigKey("replica.fetch.backoff.ms", "int", "1000", _integer(0), "The longest pause after failed fetches."),
+    ConfigKey(
+        "num.replica.fetchers", "int", "1", _integer(1, 64),
+        "Fetchers, with a connection each, that share what is copied from one leader.",
+    ),
+    ConfigKey(
+        "max.incremental.fetch.session.cache.slots", "int", "1000", _integer(0),
+        "Fetch sessions that are kept; readers beyond them name all their partitions in every fetch.",
+    ),
     ConfigKey("replica.socket.timeout.ms", "int", "30000", _integer(1), "When a silent leader counts as unreachable."),
+    ConfigKey(
+        "replica.selector.class", "string", LEADER_SELECTOR, _choice(*SELECTORS),
+        "Where consumers that name their rack are sent to read: to the leader, or to a replica of that rack (KIP-392).",
+    ),
+    ConfigKey(
+        "replication.quota.window.num", "int", "11", _integer(1),
+        "Over how many windows a throttled replication is measured.",
+    ),
+    ConfigKey("replication.quota.window.size.seconds", "int", "1", _integer(1), "How long each of them is."),
     ConfigKey("broker.heartbeat.interval.ms", "int", "2000", _integer(1), "How often a broker tells that it lives."),
     ConfigKey(
         "broker.session.timeout.ms", "int", "9000", _integer(1), "Silence after which the controller fences a broker."
@@ -238,6 +259,21 @@ CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {
 }
 """The keys by name, in alphabetical order."""
 
+RUN_TIME_KEYS: Final[Mapping[str, ConfigKey]] = {
+    key.name: key
+    for key in (
+        ConfigKey(
+            "follower.replication.throttled.rate", "long", str(LONG_MAX), _integer(0, LONG_MAX),
+            "Bytes a second that this broker copies of replicas in follower.replication.throttled.replicas of a topic.",
+        ),
+        ConfigKey(
+            "leader.replication.throttled.rate", "long", str(LONG_MAX), _integer(0, LONG_MAX),
+            "Bytes a second that this broker sends of leaders in leader.replication.throttled.replicas of a topic.",
+        ),
+    )
+}  # fmt: skip
+"""Keys of brokers that can only be set while they run, as in Kafka, by name."""
+
 WITHOUT_EFFECT: Final = frozenset(
     (
         "background.threads",
@@ -245,7 +281,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
-        "num.replica.fetchers",
         "offsets.topic.num.partitions",
         "offsets.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",

@@ -1,8 +1,9 @@
 """Which keys of a broker can be altered while it runs, and what they make of its configuration (KIP-226).
 
-These are the keys that topics take their defaults from; all others are read when a node starts and need
-a restart. A value for one broker goes before one for all brokers, and that before server.properties. The
-controller judges changes with `DynamicBrokerConfigs`, handlers and the replica manager look at the result.
+These are the keys that topics take their defaults from, and the limits of throttled replication; all others
+are read when a node starts and need a restart. A value for one broker goes before one for all brokers, and
+that before server.properties. The controller judges changes with `DynamicBrokerConfigs`, handlers and the
+replica manager look at the result.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from kraft.config_keys import CONFIG_KEYS
+from kraft.config_keys import CONFIG_KEYS, RUN_TIME_KEYS, ConfigKey
 from partitions.log.config import TOPIC_CONFIGS, LogConfig, TopicConfigKey, server_log_config_keys
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import BROKER_RESOURCE
@@ -18,10 +19,15 @@ from quorum.metadata.records import BROKER_RESOURCE
 ALL_BROKERS: Final = ""
 """The name of the broker resource that holds what is set for all brokers."""
 
-DYNAMIC_CONFIGS: Final[Mapping[str, TopicConfigKey]] = {
-    key.synonym: key for key in sorted(TOPIC_CONFIGS.values(), key=lambda key: key.synonym)
+TOPIC_DEFAULTS: Final[Mapping[str, TopicConfigKey]] = {
+    key.synonym: key
+    for key in sorted(TOPIC_CONFIGS.values(), key=lambda key: key.synonym)
+    if key.synonym  # throttled replicas are named by topics only
 }
-"""By the broker's name of the key, ascending."""
+"""The keys that topics take their defaults from, by the broker's name of the key, ascending."""
+
+DYNAMIC_CONFIGS: Final[Mapping[str, TopicConfigKey | ConfigKey]] = {**TOPIC_DEFAULTS, **RUN_TIME_KEYS}
+"""All keys, by the broker's name of the key."""
 
 CLUSTER_WIDE: Final = frozenset(("min.insync.replicas", "unclean.leader.election.enable"))
 """Keys that the controller decides by, and that can therefore not differ from broker to broker."""
@@ -73,7 +79,10 @@ class DynamicBrokerConfigs:
 
     def default(self, key: str) -> str:
         """The text of a known key's value where nothing is set at run time."""
-        return self._defaults.value_of(DYNAMIC_CONFIGS[key].name)
+        limit = RUN_TIME_KEYS.get(key)
+        if limit is not None:
+            return limit.default or ""
+        return self._defaults.value_of(TOPIC_DEFAULTS[key].name)
 
 
 def dynamic_log_defaults(static: LogConfig, image: MetadataImage, broker_id: int) -> LogConfig:
@@ -85,6 +94,16 @@ def dynamic_log_defaults(static: LogConfig, image: MetadataImage, broker_id: int
     for name in (ALL_BROKERS, str(broker_id)):
         configs = image.config(BROKER_RESOURCE, name)
         effective = effective.with_overrides(
-            {DYNAMIC_CONFIGS[key].name: text for key, text in configs.items() if key in DYNAMIC_CONFIGS}
+            {TOPIC_DEFAULTS[key].name: text for key, text in configs.items() if key in TOPIC_DEFAULTS}
         )
     return effective
+
+
+def run_time_limit(image: MetadataImage, broker_id: int, name: str) -> int:
+    """What counts for a broker of one of `RUN_TIME_KEYS`: its own value, that of all brokers, or the default."""
+    key = RUN_TIME_KEYS[name]
+    text = image.config(BROKER_RESOURCE, str(broker_id)).get(name)
+    if text is None:
+        text = image.config(BROKER_RESOURCE, ALL_BROKERS).get(name)
+    value: int = key.parse(text if text is not None else str(key.default))
+    return value

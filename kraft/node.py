@@ -184,6 +184,11 @@ class Node:
                     reasons.append("no active controller answers")
         return reasons
 
+    def warnings(self) -> list[str]:
+        """The data directories that were lost: the node serves what is in the others."""
+        lost = {} if self.broker is None else self.broker.logs.failed_directories
+        return [f"the data directory {path} is lost: {reason}" for path, reason in sorted(lost.items())]
+
     def describe(self) -> dict[str, Any]:
         """The document of `/api/cluster`, as this node knows the cluster."""
         image = (

@@ -9,7 +9,7 @@ that a busy partition costs one look per replica.lag.time.max.ms.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -33,6 +33,10 @@ class LagSchedule(Generic[Key]):
 
     def __contains__(self, key: Key) -> bool:
         return key in self._armed
+
+    def __iter__(self) -> Iterator[Key]:
+        """The armed keys; nothing may be armed or disarmed meanwhile."""
+        return iter(self._armed)
 
     @property
     def next_deadline_ms(self) -> int | None:

@@ -93,6 +93,11 @@ class Leadership:
         """What is known of a follower; None for a broker that is not assigned."""
         return self._followers.get(broker_id)
 
+    def before_append(self, leader_end_offset: int) -> None:
+        """The log's end is about to move: who was there was in sync until its session's last fetch."""
+        for follower in self._followers.values():
+            follower.catch_up_with_session(leader_end_offset)
+
     @property
     def followers(self) -> tuple[Replica, ...]:
         """All followers, in order of preference."""

@@ -1,7 +1,8 @@
 """What a replica is and what it answers; nothing here changes it.
 
 Guarantees: a question is answered only in the leader epoch it was asked in (KIP-320), a follower's only
-for its present registration (KIP-903); consumers see what is below the high watermark, followers all.
+for its present registration (KIP-903); consumers see what is below the high watermark, at a follower that
+follower's own (KIP-392); followers see all.
 `Partition` adds what changes a replica; the request handlers ask, the purgatory asks again after a wait.
 """
 
@@ -119,15 +120,29 @@ class LocalReplica:
         None or -1 is a client that does not know the epoch. Raises FencedLeaderEpoch, UnknownLeaderEpoch,
         NotLeaderOrFollower, ReplicaOffline.
         """
-        if self._end is AckStatus.KAFKA_STORAGE_ERROR:
-            raise ReplicaOffline(f"the log of {self.topic_partition} is on a failed disk of this broker")
-        if current_leader_epoch is not None and current_leader_epoch != NO_EPOCH:
-            self._check_same_epoch(current_leader_epoch)
+        self._check_usable(current_leader_epoch)
         if self._leading is None:
             raise NotLeaderOrFollower(
                 f"broker {self._context.broker_id} does not lead {self.topic_partition} in epoch {self.leader_epoch}"
             )
         return self._leading
+
+    def _check_readable(self, current_leader_epoch: int | None, *, at_follower: bool) -> None:
+        """As `check_epoch`; if `at_follower`, it need not lead, but be a replica still."""
+        if not at_follower:
+            self.check_epoch(current_leader_epoch)
+            return
+        self._check_usable(current_leader_epoch)
+        if self._end is not None:
+            raise NotLeaderOrFollower(
+                f"broker {self._context.broker_id} has no replica of {self.topic_partition}"
+            )
+
+    def _check_usable(self, current_leader_epoch: int | None) -> None:
+        if self._end is AckStatus.KAFKA_STORAGE_ERROR:
+            raise ReplicaOffline(f"the log of {self.topic_partition} is on a failed disk of this broker")
+        if current_leader_epoch is not None and current_leader_epoch != NO_EPOCH:
+            self._check_same_epoch(current_leader_epoch)
 
     def _check_same_epoch(self, leader_epoch: int) -> None:
         if leader_epoch < self.leader_epoch:
@@ -187,12 +202,14 @@ class LocalReplica:
         last_fetched_epoch: int | None = None,
         min_one_batch: bool = True,
         read_committed: bool = False,
+        at_follower: bool = False,
     ) -> FetchRead:
         """Answers a consumer's fetch: reads up to the high watermark, or to the last stable offset.
 
-        Raises FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, ReplicaOffline, OffsetOutOfRange.
+        `at_follower`: a follower answers too, as far as it knows the high watermark (KIP-392). Raises
+        FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, ReplicaOffline, OffsetOutOfRange.
         """
-        self.check_epoch(current_leader_epoch)
+        self._check_readable(current_leader_epoch, at_follower=at_follower)
         last_stable_offset = self.last_stable_offset
         return read(
             self.log,
@@ -204,6 +221,19 @@ class LocalReplica:
             max_bytes=max_bytes,
             min_one_batch=min_one_batch,
             read_committed=read_committed,
+        )
+
+    def send_to_replica(self, broker_id: int, *, current_leader_epoch: int | None) -> FetchRead:
+        """Answers a consumer's fetch with the replica that it shall read from. Raises as `check_epoch`."""
+        self.check_epoch(current_leader_epoch)
+        return FetchRead(
+            None,
+            None,
+            self.high_watermark,
+            self.last_stable_offset,
+            self.log.log_start_offset,
+            self.log.log_end_offset,
+            preferred_read_replica=broker_id,
         )
 
     def list_offset(

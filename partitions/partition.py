@@ -182,6 +182,7 @@ class Partition(LocalReplica):
         min_isr = self.log.config.min_insync_replicas
         if acks == ACKS_ALL and leading.is_under_min_isr(min_isr):
             raise NotEnoughReplicas(self._too_small(leading, min_isr))
+        leading.before_append(self.log.log_end_offset)
         info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
         if not info.duplicate:
             self._advance_high_watermark(leading, now_ms)
@@ -227,8 +228,10 @@ class Partition(LocalReplica):
         answer = self.read_for_follower(fetch, max_bytes=max_bytes, min_one_batch=min_one_batch)
         if answer.diverging_epoch is not None:
             return answer
-        if follower is not None and answer.size_bytes:
-            follower.handed_offset = fetch.fetch_offset
+        if follower is not None:
+            follower.clock = fetch.session or follower.clock
+            if answer.size_bytes:
+                follower.handed_offset = fetch.fetch_offset
         self.update_follower(
             fetch.replica_id,
             fetch.broker_epoch,
@@ -356,6 +359,7 @@ class Partition(LocalReplica):
         start_offset = min(leader_log_start_offset, self.high_watermark)
         if start_offset > self.log.log_start_offset:
             self.log.raise_log_start_offset(start_offset)
+            self._context.listener.on_low_watermark(self)
 
     def truncate_to(self, offset: int, *, leader_epoch: int) -> None:
         """Cuts the log at `offset`, also the epochs that start there or later without a record."""

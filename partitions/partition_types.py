@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
 from partitions.leadership import BrokerEligibility
+from partitions.replica import FetchClock
 
 if TYPE_CHECKING:
     from partitions.partition import Partition
@@ -89,6 +90,11 @@ class FollowerFetch(NamedTuple):
     last_fetched_epoch: int = NO_EPOCH
     """-1 from a follower whose log is empty."""
     log_start_offset: int = 0
+    session: FetchClock | None = None
+    """The fetch session that repeats this fetch from now on without naming the partition (KIP-227).
+
+    One without leaves it to the session before, if there is one, which goes on by itself.
+    """
 
 
 class PartitionListener(Protocol):

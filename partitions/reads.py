@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from partitions.errors import OffsetNotAvailable
 from partitions.log.errors import OffsetOutOfRange
 from partitions.replica_log import AbortedTransaction, ReadResult, ReplicaLog
+from partitions.replica_selector import NO_PREFERRED_REPLICA
 
 UNDEFINED_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -43,6 +44,13 @@ class FetchRead(NamedTuple):
     log_end_offset: int
     aborted_transactions: Sequence[AbortedTransaction] | None = None
     """What a read_committed reader has to skip in the records; None for other readers."""
+    preferred_read_replica: int = NO_PREFERRED_REPLICA
+    """The broker that a consumer shall read from instead (KIP-392); then there are no records."""
+
+    @property
+    def has_answer_without_records(self) -> bool:
+        """Whether the reader has to be told something that no record can wait for."""
+        return self.diverging_epoch is not None or self.preferred_read_replica != NO_PREFERRED_REPLICA
 
     @property
     def size_bytes(self) -> int:

@@ -8,11 +8,23 @@ monotonic milliseconds.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 UNKNOWN_OFFSET: Final = -1
 NEVER_MS: Final = -(1 << 62)
 """A time before every clock reading: a follower that was never seen caught up."""
+
+
+class FetchClock(Protocol):
+    """The fetch session in which a follower fetches a partition without naming it."""
+
+    @property
+    def fetch_offset(self) -> int:
+        """Where it fetches: what it named last."""
+
+    @property
+    def last_fetch_ms(self) -> int:
+        """When it did so last."""
 
 
 class Replica:
@@ -21,6 +33,7 @@ class Replica:
     __slots__ = (
         "broker_epoch",
         "broker_id",
+        "clock",
         "handed_offset",
         "last_caught_up_ms",
         "last_fetch_leader_end_offset",
@@ -38,6 +51,7 @@ class Replica:
         """
         self.broker_id = broker_id
         self.broker_epoch: int | None = None
+        self.clock: FetchClock | None = None
         self.handed_offset = UNKNOWN_OFFSET
         """Where the records began that it was sent last and has not asked for again."""
         self.log_start_offset = UNKNOWN_OFFSET
@@ -50,6 +64,11 @@ class Replica:
     def has_fetched(self) -> bool:
         """Whether it fetched in this leader epoch."""
         return self.broker_epoch is not None
+
+    @property
+    def was_caught_up(self) -> bool:
+        """Whether it ever was in this leader epoch."""
+        return self.last_caught_up_ms != NEVER_MS
 
     def was_handed(self, fetch_offset: int) -> bool:
         """Whether it asks for the records that it was sent last; says so once."""
@@ -81,6 +100,19 @@ class Replica:
         self.log_end_offset = fetch_offset
         self.last_fetch_leader_end_offset = max(leader_end_offset, self.last_fetch_leader_end_offset)
         self.last_fetch_ms = now_ms
+
+    def catch_up_with_session(self, leader_end_offset: int) -> None:
+        """Takes over when its session fetched last; to be called before the leader's end moves.
+
+        While the follower stands at the leader's end, its session's requests do not name the partition
+        (KIP-227), and each of them is a fetch that proves that it is caught up.
+        """
+        if self.clock is not None and self.clock.fetch_offset == self.log_end_offset == leader_end_offset:
+            fetched_ms = self.clock.last_fetch_ms
+            if fetched_ms > self.last_fetch_ms:
+                self.last_fetch_ms = fetched_ms
+                self.last_caught_up_ms = max(self.last_caught_up_ms, fetched_ms)
+                self.last_fetch_leader_end_offset = leader_end_offset
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
         """At the leader's end, or there at some time in the last `max_lag_ms`."""

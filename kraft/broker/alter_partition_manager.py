@@ -14,8 +14,15 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from kraft.broker.controller_client import ControllerClient
+from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.vital_task import end_task, start_vital_task
-from partitions.isr import AlterPartitionFailed, AlterPartitionProposal, AlterPartitionResult, IsrCommitted
+from partitions.isr import (
+    AlterPartitionFailed,
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    IsrChange,
+    IsrCommitted,
+)
 from partitions.partition import Partition
 from partitions.ports import Halt
 from quorum.rpc.envelope import RpcError
@@ -49,6 +56,7 @@ class AlterPartitionManager:
         monotonic_ms: Callable[[], int],
         rng: random.Random,
         halt: Halt,
+        metrics: BrokerMetrics,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -56,6 +64,7 @@ class AlterPartitionManager:
         self._monotonic_ms = monotonic_ms
         self._rng = rng
         self._halt = halt
+        self._metrics = metrics
         self._waiting: dict[Partition, AlterPartitionProposal] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -113,13 +122,21 @@ class AlterPartitionManager:
         repeat = False
         for partition, proposal in proposed:
             key = (partition.topic_id, partition.topic_partition.partition)
-            retry = partition.on_alter_partition_result(
-                proposal, results.get(key, missing), self._monotonic_ms()
-            )
+            result = results.get(key, missing)
+            self._count(proposal, result)
+            retry = partition.on_alter_partition_result(proposal, result, self._monotonic_ms())
             if retry is not None and partition not in self._waiting:
                 self._waiting[partition] = retry
                 repeat = True
         return repeat
+
+    def _count(self, proposal: AlterPartitionProposal, result: AlterPartitionResult) -> None:
+        if isinstance(result, AlterPartitionFailed):
+            self._metrics.failed_isr_updates += 1
+        elif proposal.change is IsrChange.EXPAND:
+            self._metrics.isr_expands += 1
+        elif proposal.change is IsrChange.SHRINK:
+            self._metrics.isr_shrinks += 1
 
     def _request(self, proposed: Iterable[_Proposed]) -> AlterPartitionRequest:
         topics: dict[bytes, list[AlterPartitionItem]] = {}

@@ -8,8 +8,8 @@ Produce and Fetch have handlers of their own that work on batches, not on messag
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from collections.abc import Awaitable, Mapping
+from typing import cast
 
 import structlog
 
@@ -30,6 +30,7 @@ from kraft.broker.handlers import (
     reassignments,
     topics,
 )
+from kraft.broker.ready_requests import Handler, answer_when_ready
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
@@ -45,10 +46,6 @@ from kraft.protocol.schemas.api_versions import (
 )
 
 log = structlog.get_logger(__name__)
-
-HandlerResult = Message | None | Deferred[Any, Message] | Awaitable[Message | None]
-Handler = Callable[[BrokerServices, Request[Any]], HandlerResult]
-"""Answers one request: a message now or later, None where the request has no answer (acks=0)."""
 
 HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.PRODUCE: produce.handle_produce,
@@ -97,7 +94,11 @@ class Dispatcher:
             )
         body = decode_request(header.api_key, header.api_version, context.body)
         request = Request(body, header.api_version, header.client_id, self._listener_name, context.peer)
-        result = HANDLERS[header.api_key](self._services, request)
+        handler = HANDLERS[header.api_key]
+        if self._services.replicas.pending:
+            result = answer_when_ready(handler, self._services, request)
+        else:
+            result = handler(self._services, request)
         if result is None:
             return None
         if isinstance(result, Message):

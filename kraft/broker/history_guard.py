@@ -7,16 +7,13 @@ cluster id: it would take its own logs for those of deleted topics. The first pu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
 
 import structlog
-from crc32c import crc32c
 
 from partitions.disk import Disk, write_atomically
-from partitions.log.errors import DataDirectoryError, LogStorageError
+from partitions.log.errors import LogStorageError
+from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
 from partitions.log.storage import is_disk_full
 from partitions.ports import Executor, Halt
 from quorum.metadata.changes import MetadataChanges
@@ -24,59 +21,11 @@ from quorum.metadata.image import MetadataImage
 
 log = structlog.get_logger(__name__)
 
-FILE_NAME: Final = "metadata-position-checkpoint"
-_VERSION: Final = 0
 
-
-@dataclass(frozen=True, slots=True)
-class MetadataPosition:
-    """What identifies a point in a quorum's history: offset and epoch of its last record, the directory ids
-    of its voters (hexadecimal; none before the quorum has recorded them)."""
-
-    offset: int
-    epoch: int
-    voters: frozenset[str]
-
-    @classmethod
-    def of(cls, image: MetadataImage) -> MetadataPosition:
-        directories = frozenset(directory_id.hex() for directory_id in image.voters.values())
-        return cls(image.offset, image.epoch, directories)
-
-    def encode(self) -> bytes:
-        """The content of the file: one line of JSON, and its CRC-32C."""
-        fields = {
-            "version": _VERSION,
-            "offset": self.offset,
-            "epoch": self.epoch,
-            "voters": sorted(self.voters),
-        }
-        body = json.dumps(fields).encode()
-        return b"%s\n%08x\n" % (body, crc32c(body))
-
-    @classmethod
-    def decode(cls, content: bytes) -> MetadataPosition:
-        """Raises ValueError if the content is not exactly that of a file that was written whole."""
-        body, _, checksum = content.partition(b"\n")
-        if checksum != b"%08x\n" % crc32c(body):
-            raise ValueError(f"the checksum of its {len(content)} bytes is wrong")
-        fields = json.loads(body)
-        if fields["version"] != _VERSION:
-            raise ValueError("it is of another version")
-        return cls(fields["offset"], fields["epoch"], frozenset(fields["voters"]))
-
-    def contradiction(self, later: MetadataPosition) -> str | None:
-        """Why `later` cannot follow this position in one history; None if it can.
-
-        A committed record stays, so neither offset nor epoch falls; and voters are given new disks one by
-        one, each recorded by the others, so they are not strangers all at once.
-        """
-        if later.offset < self.offset:
-            return f"end at offset {later.offset}, and this broker had followed them to offset {self.offset}"
-        if later.epoch < self.epoch:
-            return f"are of epoch {later.epoch}, and this broker had followed them in epoch {self.epoch}"
-        if self.voters and not self.voters & later.voters:
-            return "come from voters none of which has the directory that it had when this broker last ran"
-        return None
+def position_of(image: MetadataImage) -> MetadataPosition:
+    """The point that an image stands at."""
+    directories = frozenset(directory_id.hex() for directory_id in image.voters.values())
+    return MetadataPosition(image.offset, image.epoch, directories)
 
 
 class HistoryGuard:
@@ -102,20 +51,19 @@ class HistoryGuard:
         self._written: MetadataPosition | None = None
 
     def load(self) -> None:
-        """Reads what an earlier process has left. Blocks; the directory is locked. Raises DataDirectoryError."""
-        positions, damage = [], None
+        """Reads what an earlier process has left. Blocks; the directory is locked.
+
+        A damaged file counts as absent: without any, whatever metadata come first are followed.
+        """
+        positions = []
         for path in self._paths():
             if self._disk.exists(path):
                 try:
                     positions.append(MetadataPosition.decode(self._disk.read_bytes(path)))
-                except (ValueError, KeyError, TypeError) as error:
-                    damage = DataDirectoryError(
-                        f"{path} is damaged: {error}. It tells the cluster's metadata from those of another"
-                        " quorum: restore it from a copy, or remove it if you are sure that the quorum has lost"
-                        " nothing."
+                except ValueError as error:
+                    log.error(
+                        "a checkpoint file is damaged and counts as absent", file=path, reason=str(error)
                     )
-        if damage is not None and not positions:
-            raise damage
         # A directory that was away has an older one.
         self._before = max(positions, key=lambda position: position.offset, default=None)
 
@@ -124,7 +72,7 @@ class HistoryGuard:
 
     def on_metadata(self, _changes: MetadataChanges, image: MetadataImage) -> None:
         """Halts the broker, before anybody acts on them, if the first metadata are of another history."""
-        position = MetadataPosition.of(image)
+        position = position_of(image)
         if self._now is None and self._before is not None:
             contradiction = self._before.contradiction(position)
             if contradiction is not None:
@@ -167,4 +115,4 @@ class HistoryError(Exception):
 
 
 def _path_in(directory: str) -> str:
-    return f"{directory.rstrip('/')}/{FILE_NAME}"
+    return f"{directory.rstrip('/')}/{METADATA_POSITION}"

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fetcher.leader_endpoint import (
+    INITIAL_EPOCH,
     FetchedPartition,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     LeaderOffsets,
@@ -62,33 +64,29 @@ class RemoteLeader:
         self._ssl_context = ssl_context
         self._connections: dict[int, BrokerConnection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
+        self._session_keys: dict[tuple[bytes, int], PartitionKey] = {}
+        """What is in the fetch session: its answers name what requests do not name any more."""
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
         """One Fetch. Raises LeaderUnavailable."""
-        keys: dict[tuple[bytes, int], PartitionKey] = {}
+        keys = self._keys(request)
         topics: list[wire.FetchTopic] = []
         # Consecutive partitions of a topic share an entry; the order that the fetcher chose is kept.
         for asked in request.partitions:
             keys[asked.topic_id, asked.key[1]] = asked.key
             if not topics or topics[-1].topic_id != asked.topic_id:
                 topics.append(wire.FetchTopic(topic=asked.key[0], topic_id=asked.topic_id, partitions=[]))
-            topics[-1].partitions.append(
-                wire.FetchPartition(
-                    partition=asked.key[1],
-                    current_leader_epoch=asked.current_leader_epoch,
-                    fetch_offset=asked.fetch_offset,
-                    last_fetched_epoch=asked.last_fetched_epoch,
-                    log_start_offset=asked.log_start_offset,
-                    partition_max_bytes=asked.max_bytes,
-                )
-            )
+            topics[-1].partitions.append(_wanted(asked))
         body = wire.FetchRequest(
             replica_id=self._broker_id,
             replica_epoch=self._broker_epoch(),
             max_wait_ms=request.max_wait_ms,
             min_bytes=request.min_bytes,
             max_bytes=request.max_bytes,
+            session_id=request.session_id,
+            session_epoch=request.session_epoch,
             topics=topics,
+            forgotten_topics_data=_forgotten(request),
         )
         timeout_s = self._timeout_s + request.max_wait_ms / 1000
         answer = await self._call(request.lane, body, FETCH_VERSION, timeout_s)
@@ -100,8 +98,19 @@ class RemoteLeader:
                 for topic in answer.responses
                 for data in topic.partitions
                 if (topic.topic_id, data.partition_index) in keys
-            ]
+            ],
+            session_id=answer.session_id,
         )
+
+    def _keys(self, request: FetchRequest) -> dict[tuple[bytes, int], PartitionKey]:
+        """Names by topic id and number, but for what the request names: those that its session holds."""
+        if request.session_epoch < INITIAL_EPOCH:
+            return {}
+        if request.is_full:
+            self._session_keys = {}
+        for (_, number), topic_id in request.forgotten:
+            self._session_keys.pop((topic_id, number), None)
+        return self._session_keys
 
     async def log_offsets(self, queries: Sequence[OffsetsQuery]) -> Mapping[PartitionKey, LeaderOffsets]:
         """The bounds of the leader's logs, as a replica sees them. Raises LeaderUnavailable."""
@@ -197,6 +206,25 @@ def _error_name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR.name
+
+
+def _wanted(asked: FetchPartition) -> wire.FetchPartition:
+    return wire.FetchPartition(
+        partition=asked.key[1],
+        current_leader_epoch=asked.current_leader_epoch,
+        fetch_offset=asked.fetch_offset,
+        last_fetched_epoch=asked.last_fetched_epoch,
+        log_start_offset=asked.log_start_offset,
+        partition_max_bytes=asked.max_bytes,
+    )
+
+
+def _forgotten(request: FetchRequest) -> list[wire.ForgottenTopic]:
+    topics: dict[bytes, wire.ForgottenTopic] = {}
+    for (name, number), topic_id in request.forgotten:
+        topic = topics.setdefault(topic_id, wire.ForgottenTopic(name, topic_id, []))
+        topic.partitions.append(number)
+    return list(topics.values())
 
 
 def _fetched(key: PartitionKey, data: wire.PartitionData) -> FetchedPartition:

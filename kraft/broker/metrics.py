@@ -22,9 +22,15 @@ class BrokerMetrics:
     failed_produce_requests: int = 0
     isr_shrinks: int = 0
     isr_expands: int = 0
+    failed_isr_updates: int = 0
+    """Proposals for an ISR that the controller refused, or whose outcome is not known."""
     leader_elections: int = 0
     """Times that this broker became leader of a partition."""
     truncations: int = 0
+    truncated_records: int = 0
+    """By offsets, of all truncations."""
+    lost_records: int = 0
+    """Of these, those known here to be committed: the leader was elected uncleanly, without them."""
     replication_retries: int = 0
     failed_partitions: int = 0
 

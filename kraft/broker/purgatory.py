@@ -14,10 +14,12 @@ they bring.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
+from kraft.broker.fetch_sessions import FetchSessions
+from partitions.fetch_session import FetchSession
 from partitions.topic_partition import TopicPartition
 
 WAITING_MAX = 100_000
@@ -195,7 +197,17 @@ class DeleteRecordsPurgatory(ProducePurgatory):
 class FetchWait:
     """One fetch request that has not found its minimum of bytes yet."""
 
-    __slots__ = ("available", "done", "is_follower", "measure", "min_bytes", "on_done", "timer", "total")
+    __slots__ = (
+        "available",
+        "done",
+        "held_back",
+        "is_follower",
+        "measure",
+        "min_bytes",
+        "on_done",
+        "timer",
+        "total",
+    )
 
     def __init__(
         self,
@@ -204,8 +216,10 @@ class FetchWait:
         min_bytes: int,
         measure: Callable[[TopicPartition], int | None],
         is_follower: bool,
+        held_back: Container[TopicPartition],
     ) -> None:
         self.is_follower = is_follower
+        self.held_back = held_back
         self.done = done
         self.available = available
         self.total = sum(available.values())
@@ -213,6 +227,13 @@ class FetchWait:
         self.measure = measure
         self.timer: asyncio.TimerHandle | None = None
         self.on_done: OnDone | None = None
+
+    def on_append(self, partition: TopicPartition) -> None:
+        """Records were appended: that is a byte at least for a follower, unless it is throttled."""
+        if self.min_bytes <= 1 and partition not in self.held_back:
+            self.finish()
+        else:
+            self.on_progress(partition)
 
     def on_progress(self, partition: TopicPartition) -> None:
         """Looks again at the one partition that moved; an error there ends the wait."""
@@ -222,7 +243,7 @@ class FetchWait:
         if now is None:
             self.finish()
             return
-        self.total += now - self.available[partition]
+        self.total += now - self.available.get(partition, 0)
         self.available[partition] = now
         if self.total >= self.min_bytes:
             self.finish()
@@ -233,10 +254,15 @@ class FetchWait:
 
 
 class FetchPurgatory:
-    """Fetch requests that wait for data, a change of leadership, or their time."""
+    """Fetch requests that wait for data, a change of leadership, or their time.
+
+    A request with a session waits for all partitions of the session, at the price of one entry: the
+    session is told of changes anyhow.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.sessions = FetchSessions()
         self._waiting: dict[TopicPartition, dict[FetchWait, None]] = {}
         self.count = 0
 
@@ -248,29 +274,39 @@ class FetchPurgatory:
         measure: Callable[[TopicPartition], int | None],
         *,
         is_follower: bool = False,
+        held_back: Container[TopicPartition] = (),
+        session: FetchSession | None = None,
     ) -> asyncio.Future[None]:
         """Done when the bytes available reach `min_bytes`, when `measure` finds an error, or after
         `timeout_s` seconds; cancelling it ends the wait too. `available` holds the bytes that each
         partition has now, `measure` gives those of one partition later, None on error. A follower reads
         to the log's end and a consumer to the high watermark: what moves only one of them concerns only
-        those.
+        those. Of what is `held_back` an append alone ends no wait.
         """
-        operation = FetchWait(self._loop.create_future(), available, min_bytes, measure, is_follower)
+        operation = FetchWait(
+            self._loop.create_future(), available, min_bytes, measure, is_follower, held_back
+        )
         if self.count >= WAITING_MAX:
             operation.finish()
             return operation.done
         operation.timer = self._loop.call_later(timeout_s, operation.finish)
         self.count += 1
-        for partition in available:
-            self._waiting.setdefault(partition, {})[operation] = None
-        operation.on_done = lambda _: self._forget(operation)
+        if session is not None:
+            self.sessions.begin_wait(session, operation)
+        else:
+            for partition in available:
+                self._waiting.setdefault(partition, {})[operation] = None
+        operation.on_done = lambda _: self._forget(operation, session)
         operation.done.add_done_callback(operation.on_done)
         return operation.done
 
-    def _forget(self, operation: FetchWait) -> None:
+    def _forget(self, operation: FetchWait, session: FetchSession | None) -> None:
         assert operation.timer is not None
         operation.timer.cancel()
         self.count -= 1
+        if session is not None:
+            self.sessions.end_wait(session, operation)
+            return
         for partition in operation.available:
             waiting = self._waiting.get(partition)
             if waiting is not None:
@@ -280,6 +316,7 @@ class FetchPurgatory:
 
     def on_progress(self, partition: TopicPartition) -> None:
         """The partition has more to give, or its leadership changed."""
+        self.sessions.on_progress(partition)
         waiting = self._waiting.get(partition)
         if waiting:
             for operation in list(waiting):
@@ -287,17 +324,20 @@ class FetchPurgatory:
 
     def on_append(self, partition: TopicPartition) -> None:
         """Records were appended: that is a byte at least for every follower that waits for one."""
+        self.sessions.on_append(partition)
         waiting = self._waiting.get(partition)
         if waiting:
             for operation in [waits for waits in waiting if waits.is_follower]:
-                if operation.min_bytes <= 1:
-                    operation.finish()
-                else:
-                    operation.on_progress(partition)
+                operation.on_append(partition)
 
     def on_high_watermark(self, partition: TopicPartition) -> None:
         """The high watermark rose: consumers may read on."""
+        self.sessions.on_high_watermark(partition)
         waiting = self._waiting.get(partition)
         if waiting:
             for operation in [waits for waits in waiting if not waits.is_follower]:
                 operation.on_progress(partition)
+
+    def on_log_start(self, partition: TopicPartition) -> None:
+        """The log starts later; nobody waits for that, but sessions have to tell."""
+        self.sessions.on_log_start(partition)

@@ -24,6 +24,7 @@ from partitions.log_manager import LogManager
 from partitions.partition import AckStatus, Partition
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
+from quorum.metadata.records import RECOVERING
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +71,7 @@ class ReplicaEvents(LocalReplicas):
 
     def on_low_watermark(self, partition: Partition) -> None:
         key = partition.topic_partition
+        self.fetch_purgatory.on_log_start(key)
         if self.delete_records_purgatory.entries_of(key):
             self.delete_records_purgatory.on_low_watermark(key, partition.low_watermark)
 
@@ -82,10 +84,7 @@ class ReplicaEvents(LocalReplicas):
         self.fetch_purgatory.on_progress(key)
 
     def on_alter_partition(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
-        if proposal.change is IsrChange.EXPAND:
-            self.metrics.isr_expands += 1
-        elif proposal.change is IsrChange.SHRINK:
-            self.metrics.isr_shrinks += 1
+        if proposal.change is IsrChange.SHRINK:
             log.warning("ISR shrinks", partition=str(partition.topic_partition), to=proposal.new_isr)
         self._alter_partitions.submit(partition, proposal)
 
@@ -93,11 +92,42 @@ class ReplicaEvents(LocalReplicas):
 
     def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
         self.metrics.truncations += 1
-        if to_offset < high_watermark:
+        self.fetch_purgatory.on_progress(TopicPartition(*key))
+        partition = self._partitions.get(TopicPartition(*key))
+        where = {
+            "partition": f"{key[0]}-{key[1]}",
+            "leader": None if partition is None else partition.leader_id,
+            "leader_epoch": None if partition is None else partition.leader_epoch,
+        }
+        if to_offset > from_offset:
+            log.info("a log starts anew", **where, start=to_offset, end_before=from_offset)
+            return
+        self.metrics.truncated_records += from_offset - to_offset
+        cut = {"first": to_offset, "last": from_offset - 1, "offsets": from_offset - to_offset}
+        lost = max(0, min(high_watermark, from_offset) - to_offset)
+        if lost:
             self._moved[TopicPartition(*key)] = None
-        level = log.error if to_offset < high_watermark else log.info
-        level(
-            "truncated", partition=f"{key[0]}-{key[1]}", start=from_offset, end=to_offset, hw=high_watermark
+            self.metrics.lost_records += lost
+        elif not self._has_unclean_leader(key):
+            log.info("truncated", **where, **cut, hw=high_watermark)
+            return
+        # After a crash the high watermark is an old checkpoint's: more may have been committed than is known here.
+        log.error(
+            "truncated",
+            consequence="the leader was elected uncleanly and lacks these; what was committed of them is lost",
+            **where,
+            **cut,
+            known_committed=lost,
+            hw=high_watermark,
+        )
+
+    def _has_unclean_leader(self, key: PartitionKey) -> bool:
+        """Whether the present leader was elected uncleanly, and nobody has been in sync with it yet."""
+        topic = self._metadata.image.topic(key[0])
+        return (
+            topic is not None
+            and key[1] < len(topic.partitions)
+            and topic.partitions[key[1]].leader_recovery_state == RECOVERING
         )
 
     def on_partition_failed(

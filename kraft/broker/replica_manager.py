@@ -9,31 +9,32 @@ below. An error that leaves a replica half changed halts the node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import structlog
 
 from fetcher.fetch_state import FollowedPartition
 from fetcher.fetcher_manager import FetcherManager
 from kraft.broker.alter_partition_manager import AlterPartitionManager
-from kraft.broker.assignments import can_be_made_anew, strays
+from kraft.broker.assignments import strays
 from kraft.broker.lag_watch import LagWatch
 from kraft.broker.local_replicas import UnknownTopicOrPartition
 from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.offline_replicas import OfflineReplicas
+from kraft.broker.partition_health import FollowerLag, follower_lags, lagging_partitions
 from kraft.broker.record_check_lanes import RecordCheckLanes
 from kraft.broker.replica_logs import ReplicaLogs
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.log.config import LogConfig
 from partitions.log.config_values import LONG_MAX
 from partitions.log_manager import LogManager
-from partitions.partition import Transition
+from partitions.partition import Partition, Transition
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.image import MetadataImage, PartitionImage, TopicImage
-from quorum.rpc.replica_messages import DAMAGED
+from quorum.metadata.records import RECOVERING
 
 log = structlog.get_logger(__name__)
 
@@ -89,6 +90,38 @@ class ReplicaManager(ReplicaLogs):
         """Waits until what the metadata asked for so far has been done to the logs."""
         await self._jobs.settled()
 
+    async def delete_old_segments(self, *, max_logs: int) -> None:
+        """A step of retention; whoever has to tell where a log starts now hears of it.
+
+        Raises LogStorageError.
+        """
+        starts: dict[TopicPartition, int] = {}
+
+        def high_watermark(key: TopicPartition) -> int:
+            partition = self._partitions.get(key)
+            if partition is not None:
+                starts[key] = partition.log_start_offset
+            return self.high_watermark(key)
+
+        try:
+            await self._logs.delete_old_segments(high_watermark, max_logs=max_logs)
+        finally:
+            for key, start_offset in starts.items():
+                partition = self._partitions.get(key)
+                if partition is not None and partition.log_start_offset != start_offset:
+                    self.fetch_purgatory.on_log_start(key)
+                    if self._fetchers is not None:
+                        self._fetchers.touch(key)
+
+    def follower_lags(
+        self, incomplete: Iterable[TopicPartition], followers: Iterable[int]
+    ) -> Mapping[int, FollowerLag]:
+        """How far these brokers, and any others, lag behind this one; the ISR of `incomplete` lacks somebody."""
+        found = (self._partitions.get(key) for key in incomplete)
+        lacking = [partition for partition in found if partition is not None]
+        lagging = lagging_partitions(self._context.lag_schedule, lacking)
+        return follower_lags(lagging, followers, self.monotonic_ms())
+
     # -- metadata
 
     def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None:
@@ -128,7 +161,10 @@ class ReplicaManager(ReplicaLogs):
         self, topic: TopicImage, number: int, state: PartitionImage, followed: list[FollowedPartition]
     ) -> None:
         key = TopicPartition(topic.name, number)
-        if self._broker_id not in state.replicas or self._jobs.is_pending(key):
+        if self._broker_id not in state.replicas:
+            return
+        if self._jobs.is_pending(key):
+            self.pending.expect(key)
             return
         partition = self._partitions.get(key) or self._open(key, topic.topic_id)
         if partition is None or key in self._logs.failed:
@@ -138,13 +174,7 @@ class ReplicaManager(ReplicaLogs):
         transition = partition.apply_state(state, self.monotonic_ms())
         if transition is Transition.BECAME_LEADER:
             self.metrics.leader_elections += 1
-            log.info(
-                "leads",
-                partition=str(key),
-                epoch=state.leader_epoch,
-                isr=state.isr,
-                end=partition.log_end_offset,
-            )
+            _log_leads(partition, state)
             self._stop_fetching(key)
         elif transition is Transition.BECAME_FOLLOWER:
             if state.leader < 0:
@@ -155,22 +185,25 @@ class ReplicaManager(ReplicaLogs):
                 )
         if partition.awaits_epoch_start:
             self._jobs.write_epochs(key)
+            self.pending.expect(key)
+        elif self.pending:
+            self.pending.settle([key])
 
     def _repairable(self, changes: MetadataChanges, image: MetadataImage) -> list[TopicPartition]:
-        """Damaged replicas that can be given up, to be copied from another broker: nobody counts on them.
+        """Damaged replicas that can be given up (`_is_repairable`).
 
         Reports those again that the metadata does not show offline.
         """
         keys = []
         for topic_id, number in changes.changed_partitions:
-            kind = self._reported.kinds.get((topic_id, number))
+            replica = (topic_id, number)
             state = image.topics[topic_id].partitions[number]
             key = TopicPartition(image.topics[topic_id].name, number)
-            if kind is None or self._jobs.is_pending(key):
+            if replica not in self._reported.kinds or self._jobs.is_pending(key):
                 continue
             if self._broker_id not in state.offline_replicas:
-                self._reported.report_again((topic_id, number))
-            elif kind == DAMAGED and can_be_made_anew(state, self._broker_id):
+                self._reported.report_again(replica)
+            elif self._is_repairable(replica, state):
                 log.warning("a damaged replica is made anew", partition=str(key), leader=state.leader)
                 keys.append(key)
         return keys
@@ -186,6 +219,7 @@ class ReplicaManager(ReplicaLogs):
         del self._partitions[key]
         self._stop_fetching(key)
         partition.take_offline(storage_failed=False)
+        self.pending.settle([key])
         removed.append(key)
         log.info("replica removed", partition=str(key))
 
@@ -202,3 +236,18 @@ class ReplicaManager(ReplicaLogs):
         for partition in list(self._partitions.values()):
             if partition.is_under_replicated:
                 partition.reconsider(now_ms)
+
+
+def _log_leads(partition: Partition, state: PartitionImage) -> None:
+    key, epoch, end = str(partition.topic_partition), state.leader_epoch, partition.log_end_offset
+    if state.leader_recovery_state != RECOVERING:
+        log.info("leads", partition=key, epoch=epoch, isr=state.isr, end=end)
+        return
+    log.error(
+        "leads after an unclean election",
+        consequence="what other replicas have from the end on, or instead of what is here, is given up",
+        partition=key,
+        epoch=epoch,
+        end=end,
+        hw=partition.high_watermark,
+    )

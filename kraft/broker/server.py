@@ -18,7 +18,6 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
-from fetcher.settings import FetcherSettings
 from kraft.broker.alter_partition_manager import AlterPartitionManager
 from kraft.broker.controller_client import ControllerClient
 from kraft.broker.dispatch import Dispatcher
@@ -29,22 +28,25 @@ from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metadata_loader import MetadataLoader
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.offline_replicas import OfflineReplicas, offline_document
+from kraft.broker.partition_health import PartitionHealth
 from kraft.broker.producer_ids import ProducerIds
+from kraft.broker.read_replicas import ReadReplicas
 from kraft.broker.replica_manager import ReplicaManager
+from kraft.broker.replication_throttles import ReplicationThrottles
 from kraft.broker.services import BrokerServices
+from kraft.broker.settings import cleaner_config, fetcher_settings, network_limits
 from kraft.broker.tls import controller_client_context, follower_context, server_context
 from kraft.broker.vital_task import start_vital_task
 from kraft.config import Endpoint, ServerConfig
 from kraft.environment import Environment
 from kraft.network.connection import CloseConnectionError, Connection
-from kraft.network.limits import NetworkLimits
 from kraft.network.request import decoding
 from kraft.network.response import Answer
 from kraft.network.server import SocketServer
-from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log.errors import LogStorageError
 from partitions.log_manager import LogManager
+from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.records import Listener
 from quorum.rpc.client import ControllerChannel, RpcClient
 
@@ -95,12 +97,18 @@ class BrokerServer:
             now_ms=environment.now_ms,
             halt=halt,
             rng=rng,
-            cleaner=_cleaner_config(config),
+            cleaner=cleaner_config(config),
             vital_directory=config.metadata_log_dir if config.is_controller else None,
         )
         self.offline_replicas = OfflineReplicas(config.node_id, self._epoch, self.controller, rng, halt)
         self._alter_partitions = AlterPartitionManager(
-            config.node_id, self._epoch, self.controller, lambda: self.replicas.monotonic_ms(), rng, halt
+            config.node_id,
+            self._epoch,
+            self.controller,
+            lambda: self.replicas.monotonic_ms(),
+            rng,
+            halt,
+            self.metrics,
         )
         self.replicas = ReplicaManager(
             config.node_id,
@@ -115,12 +123,20 @@ class BrokerServer:
             offline=self.offline_replicas,
             flush_scheduler_interval_ms=config.get("log.flush.scheduler.interval.ms"),
         )
+        self.health = PartitionHealth(config.node_id, LogTopicConfigs(config.log_defaults))
+        self.throttles = ReplicationThrottles(
+            config.node_id,
+            windows=config.get("replication.quota.window.num"),
+            window_s=config.get("replication.quota.window.size.seconds"),
+        )
         logs, executor = self.logs, environment.executor
         self._history = HistoryGuard(
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
         )
         self.loader.add_publisher(self._history)
         self.loader.add_publisher(self.metadata)
+        self.loader.add_publisher(self.throttles)
+        self.loader.add_publisher(self.health)
         self.loader.add_publisher(self.replicas)
         self.lifecycle: BrokerLifecycle | None = None
         self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
@@ -209,7 +225,7 @@ class BrokerServer:
         """Opens a listener; who connects before the broker is ready is turned away, and comes again."""
         listener = SocketServer(
             _not_ready,
-            limits=_limits(self._config),
+            limits=network_limits(self._config),
             ssl_context=server_context(self._config) if endpoint.protocol == "SSL" else None,
             sender_factory=self._environment.sender_factory,
             name=endpoint.name,
@@ -265,20 +281,17 @@ class BrokerServer:
             lifecycle=lifecycle,
             replicas=self.replicas,
             producer_ids=ProducerIds(self._config.node_id, self._epoch, self.controller),
+            read_replicas=ReadReplicas(self._config.get("replica.selector.class"), self.metadata),
+            throttles=self.throttles,
         )
 
     def _make_fetchers(self) -> FetcherManager:
-        config = self._config
-        settings = FetcherSettings(
-            max_wait_ms=config.get("replica.fetch.wait.max.ms"),
-            min_bytes=config.get("replica.fetch.min.bytes"),
-            max_bytes=config.get("replica.fetch.response.max.bytes"),
-            partition_max_bytes=config.get("replica.fetch.max.bytes"),
-            request_timeout_ms=config.get("replica.socket.timeout.ms"),
-            backoff_max_ms=max(1, config.get("replica.fetch.backoff.ms")),
-        )
         return FetcherManager(
-            self._endpoint, settings, jitter=self._environment.rng.random, listener=self.replicas
+            self._endpoint,
+            fetcher_settings(self._config),
+            jitter=self._environment.rng.random,
+            listener=self.replicas,
+            throttle=self.throttles,
         )
 
     def _endpoint(self, leader_id: int) -> RemoteLeader:
@@ -361,9 +374,7 @@ class BrokerServer:
     async def _apply_retention(self) -> None:
         """A round over all logs, in steps with other events between them."""
         while True:
-            await self.logs.delete_old_segments(
-                self.replicas.high_watermark, max_logs=RETENTION_LOGS_PER_STEP
-            )
+            await self.replicas.delete_old_segments(max_logs=RETENTION_LOGS_PER_STEP)
             if not self.logs.retention_pending:
                 return
             await asyncio.sleep(0)
@@ -372,27 +383,5 @@ class BrokerServer:
         await self.logs.cleaner.clean_dirty_logs(self.replicas.high_watermark)
 
 
-def _cleaner_config(config: ServerConfig) -> CleanerConfig:
-    return CleanerConfig(
-        enable=config.get("log.cleaner.enable"),
-        threads=config.get("log.cleaner.threads"),
-        dedupe_buffer_bytes=config.get("log.cleaner.dedupe.buffer.size"),
-        load_factor=config.get("log.cleaner.io.buffer.load.factor"),
-        io_buffer_bytes=config.get("log.cleaner.io.buffer.size"),
-        io_max_bytes_per_s=config.get("log.cleaner.io.max.bytes.per.second"),
-        backoff_ms=config.get("log.cleaner.backoff.ms"),
-    )
-
-
 def _not_ready(_frame: memoryview, _connection: Connection) -> Answer:
     raise CloseConnectionError("this broker is still starting")
-
-
-def _limits(config: ServerConfig) -> NetworkLimits:
-    idle_ms: int = config.get("connections.max.idle.ms")
-    return NetworkLimits(
-        max_request_bytes=config.get("socket.request.max.bytes"),
-        max_connections=config.get("max.connections"),
-        max_connections_per_ip=config.get("max.connections.per.ip"),
-        connections_max_idle_ms=idle_ms if idle_ms >= 0 else None,
-    )

@@ -11,7 +11,9 @@ from kraft.broker.lifecycle import BrokerLifecycle
 from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metadata_loader import MetadataLoader
 from kraft.broker.producer_ids import ProducerIds
+from kraft.broker.read_replicas import ReadReplicas
 from kraft.broker.replica_manager import ReplicaManager
+from kraft.broker.replication_throttles import ReplicationThrottles
 from kraft.config import ServerConfig
 
 
@@ -30,3 +32,5 @@ class BrokerServices:
     lifecycle: BrokerLifecycle
     replicas: ReplicaManager
     producer_ids: ProducerIds
+    read_replicas: ReadReplicas
+    throttles: ReplicationThrottles

@@ -35,6 +35,8 @@ from kraft.protocol.schemas.offsets import (
 CLIENT_ID = "kraft-cli"
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 35.0
+LOOK_TIMEOUT_S = 3.0
+"""For what a broker knows by itself, and answers at once."""
 METADATA_VERSION = 12
 CONFIGS_VERSION = 4
 LIST_OFFSETS_VERSION = 7
@@ -42,15 +44,18 @@ LIST_OFFSETS_VERSION = 7
 T = TypeVar("T")
 
 
-def run_admin(bootstrap_servers: str, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Connects, runs `work`, closes. Raises UserError when no broker answers."""
+def run_admin(
+    bootstrap_servers: str, work: Callable[[AdminClient], Awaitable[T]], *, unanswered: int = EXIT_FAILED
+) -> T:
+    """Connects, runs `work`, closes. Raises UserError when no broker answers, with the exit code `unanswered`:
+    nothing is known then of what a command was to show."""
 
     async def main() -> T:
-        admin = await AdminClient.connect(bootstrap_servers)
+        admin = await AdminClient.connect(bootstrap_servers, unanswered=unanswered)
         try:
             return await work(admin)
         except ConnectionLostError as error:
-            raise UserError(f"the broker did not answer: {error}") from error
+            raise UserError(f"the broker did not answer: {error}", unanswered) from error
         finally:
             admin.close()
 
@@ -107,7 +112,7 @@ class AdminClient:
         self._addresses: dict[int, tuple[str, int]] = {}
 
     @classmethod
-    async def connect(cls, bootstrap_servers: str) -> AdminClient:
+    async def connect(cls, bootstrap_servers: str, *, unanswered: int = EXIT_FAILED) -> AdminClient:
         """Connects to the first bootstrap server that answers a request: one that is starting, or that stands
         still, accepts connections as well. Each has its time, once. Raises UserError if none answers."""
         reasons = []
@@ -116,7 +121,7 @@ class AdminClient:
                 return cls(await _answering(host, port))
             except ConnectionLostError as error:
                 reasons.append(str(error))
-        raise UserError(f"no broker answers: {'; '.join(reasons)}")
+        raise UserError(f"no broker answers: {'; '.join(reasons)}", unanswered)
 
     def close(self) -> None:
         for connection in (self._connection, *self._others.values()):
@@ -198,8 +203,10 @@ class AdminClient:
             replica_id=replica_id, topics=[ListOffsetsTopic(name=topic, partitions=wanted)]
         )
         try:
-            answer: Any = await connection.request(request, LIST_OFFSETS_VERSION, timeout_s=REQUEST_TIMEOUT_S)
+            answer: Any = await connection.request(request, LIST_OFFSETS_VERSION, timeout_s=LOOK_TIMEOUT_S)
         except ConnectionLostError:
+            connection.close()
+            self._others[broker_id] = None  # one that stands still is not waited for again
             return {}
         return {
             partition.partition_index: partition.offset

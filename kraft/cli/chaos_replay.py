@@ -5,16 +5,16 @@ Nothing of the simulation is imported before the command runs: the other command
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 from kraft.cli.options import Json
-from kraft.cli.output import fail, print_json, print_table
+from kraft.cli.output import fail, output_columns, print_json, print_table
 
 if TYPE_CHECKING:
     from kraft.chaos.replay.histories import KnownHistory
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from kraft.chaos.replay.story import ReplicaView, Step
 
 MARK = "≠"
+GAP = "  "
+LEGEND = (
+    "A line is a broker's replica: log end (LEO), high watermark (HW), [offset:value/leader epoch …] and its epoch\n"
+    "cache, leader epoch@start offset …"
+)
 STYLES = {"held": "green", "lost": "red", "forked": "red"}
 
 Name = Annotated[
@@ -121,23 +126,45 @@ def _list(as_json: bool) -> None:
 
 
 def _print(history: KnownHistory, plays: list[Play]) -> None:
+    """Each step's text, and below it what it left under each rule, side by side."""
     from kraft.chaos.replay.play import first_difference
 
     parts = first_difference(*plays) if len(plays) == 2 else None
-    table = Table(title=f"{history.name}: {history.title}", box=box.SIMPLE_HEAD, title_justify="left")
-    table.add_column("step", ratio=2)
-    for one in plays:
-        table.add_column(f"rule: {one.rule.name}", ratio=3)
-    for row in zip(*(one.steps for one in plays), strict=True):
-        is_parting = row[0].number == parts
-        text = Text(f"{row[0].number}{f' {MARK}' if is_parting else ''}  {row[0].text}")
-        style = "bold yellow" if is_parting else ""
-        table.add_row(text, *map(_cell, row), style=style, end_section=True)
-    print_table(table)
+    cells = [[_cell(step) for step in one.steps] for one in plays]
+    titles = [Text(f"rule: {one.rule.name}", style="bold underline") for one in plays]
+    share = output_columns() // len(plays) - len(GAP)
+    widths = [
+        min(share, max(map(_width, [title, *column]))) for title, column in zip(titles, cells, strict=True)
+    ]
+    print_table(Text(f"{history.name}: {history.title}", style="bold"))
+    print_table(Text(LEGEND, style="dim"))
+    print_table(_side_by_side(titles, widths))
+    for steps, row in zip(
+        zip(*(one.steps for one in plays), strict=True), zip(*cells, strict=True), strict=True
+    ):
+        number, is_parting = steps[0].number, steps[0].number == parts
+        heading = f"{number}{f' {MARK}' if is_parting else ''}  {steps[0].text}"
+        print_table(Text(heading, style="bold yellow" if is_parting else "bold"))
+        print_table(_side_by_side(row, widths))
     if parts is not None:
         print_table(Text(f"The rules part at step {parts} ({MARK}).", style="bold yellow"))
     for one in plays:
         print_table(_conclusion(history, one))
+
+
+def _side_by_side(cells: Sequence[Text], widths: Sequence[int]) -> Table:
+    table = Table.grid()
+    row: list[str | Text] = []
+    for cell, width in zip(cells, widths, strict=True):
+        table.add_column(width=len(GAP))
+        table.add_column(width=width)
+        row += [GAP, cell]
+    table.add_row(*row)
+    return table
+
+
+def _width(cell: Text) -> int:
+    return max(line.cell_len for line in cell.split())
 
 
 def _conclusion(history: KnownHistory, play: Play) -> Text:
@@ -152,25 +179,26 @@ def _conclusion(history: KnownHistory, play: Play) -> Text:
 
 
 def _cell(step: Step) -> Text:
-    """One step under one rule: each replica, the controller's view, what was seen."""
+    """One step under one rule: each replica, the controller's view, what was seen; a line ends it."""
     isr = ",".join(map(str, step.isr)) or "none"
     elr = f" ELR {','.join(map(str, step.elr))}" if step.elr else ""
     leader = "none" if step.leader < 0 else str(step.leader)
     cell = Text()
     for replica in step.replicas:
         cell.append(_replica(replica) + "\n", style="dim" if replica.role == "down" else "")
-    cell.append(f"leader {leader} epoch {step.leader_epoch} ISR {isr}{elr}", style="cyan")
+    cell.append(f"controller: leader {leader} epoch {step.leader_epoch} ISR {isr}{elr}", style="cyan")
     for seen in step.seen:
         cell.append(f"\n{seen}", style="magenta")
+    cell.append("\n")
     return cell
 
 
 def _replica(replica: ReplicaView) -> str:
     if replica.role == "down":
-        return f"broker {replica.broker_id} down"
+        return f"{replica.broker_id} down"
     records = " ".join(map(str, replica.records)) or "empty"
-    epochs = " ".join(f"{epoch}@{start}" for epoch, start in replica.epochs) or "none"
+    epochs = " ".join(f"{epoch}@{start}" for epoch, start in replica.epochs) or "no epochs"
     return (
-        f"broker {replica.broker_id} {replica.role:9} {records}  LEO {replica.log_end_offset}"
-        f" HW {replica.high_watermark} epochs {epochs}"
+        f"{replica.broker_id} {replica.role:8} LEO {replica.log_end_offset} HW {replica.high_watermark}"
+        f" [{records}] {epochs}"
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kraft.cli.admin import AdminClient, raise_for, run_admin
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
 from kraft.cli.output import print_json, print_line
 from kraft.protocol.schemas.configs import ConfigResourceType, ConfigSource, DescribeConfigsResourceResult
@@ -60,16 +60,17 @@ def describe(
 ) -> None:
     """Show what is set at run time or, with --all, everything and where it comes from.
 
-    Exit code 0: shown; 1: failed; 2: wrong usage.
+    Exit code 0: shown; 1: failed; 2: wrong usage; 3: no broker answers.
     """
     resource_type, name = _resource(entity_type, entity_name, entity_default)
 
     async def work(admin: AdminClient) -> list[DescribeConfigsResourceResult]:
         return await admin.describe_configs(resource_type, name)
 
+    found = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
     configs = [
         config
-        for config in sorted(run_admin(bootstrap_server, work), key=lambda config: config.name)
+        for config in sorted(found, key=lambda config: config.name)
         if every or config.config_source in _SET_AT_RUN_TIME
     ]
     if as_json:

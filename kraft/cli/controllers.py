@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from kraft.broker.tls import controller_client_context
 from kraft.cli.admin import AdminClient, parse_bootstrap, run_admin
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.errors import EXIT_FAILED, EXIT_USAGE, UserError
 from kraft.cli.storage import read_config
 from kraft.config import ConfigError, ServerConfig
 from kraft.runtime.disk import RealDisk
@@ -108,9 +108,11 @@ def controllers_of_cluster(bootstrap_server: str) -> Controllers:
 class ControllerCalls:
     """Typed calls to the active controller."""
 
-    def __init__(self, controllers: Controllers, channel: ControllerChannel) -> None:
+    def __init__(self, controllers: Controllers, channel: ControllerChannel, unanswered: int) -> None:
+        """`unanswered`: the exit code when no controller answers."""
         self._controllers = controllers
         self._channel = channel
+        self._unanswered = unanswered
 
     async def call(self, request: Any, answers: type[T]) -> T:
         """One request object in, one response object out. Raises UserError."""
@@ -125,21 +127,25 @@ class ControllerCalls:
                 raise UserError(f"the controllers refused the secret; {self._controllers.advice}") from error
             if isinstance(error, RpcUnavailable):
                 asked = ", ".join(sorted(self._controllers.voters.values()))
-                raise UserError(f"{error.message}; asked were {asked}") from error
+                raise UserError(f"{error.message}; asked were {asked}", self._unanswered) from error
             raise UserError(f"{method}: {error.message} ({error.code})") from error
         except MalformedMessageError as error:
             raise UserError(f"the controller's answer cannot be read: {error}") from error
 
 
-def run_with_controllers(controllers: Controllers, work: Callable[[ControllerCalls], Awaitable[T]]) -> T:
+def run_with_controllers(
+    controllers: Controllers,
+    work: Callable[[ControllerCalls], Awaitable[T]],
+    *,
+    unanswered: int = EXIT_FAILED,
+) -> T:
     """Runs `work` with calls to the active controller. Raises UserError."""
 
     async def main() -> T:
         client = RpcClient(controllers.secret, tls=controllers.tls)
         try:
-            return await work(
-                ControllerCalls(controllers, ControllerChannel(client, controllers.voters, random.Random()))
-            )
+            channel = ControllerChannel(client, controllers.voters, random.Random())
+            return await work(ControllerCalls(controllers, channel, unanswered))
         finally:
             await client.close()
 

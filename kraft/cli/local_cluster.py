@@ -163,12 +163,19 @@ class LocalCluster:
         """
         if not self.exists:
             return
-        for config in sorted(self.directory.glob("node-*/server.properties")):
-            id_text = config.parent.name.removeprefix("node-")
-            if id_text.isdecimal():
-                self._send(int(id_text), signal.SIGKILL)
-                self._await_end(int(id_text), STOP_TIMEOUT_S)
-                shutil.rmtree(config.parent, ignore_errors=True)
+        folders = {
+            int(id_text): config.parent
+            for config in sorted(self.directory.glob("node-*/server.properties"))
+            if (id_text := config.parent.name.removeprefix("node-")).isdecimal()
+        }
+        for node_id in folders:
+            self._send(node_id, signal.SIGKILL)
+        for (
+            node_id,
+            folder,
+        ) in folders.items():  # removing many partitions takes a while: by then all are dead
+            self._await_end(node_id, STOP_TIMEOUT_S)
+            shutil.rmtree(folder, ignore_errors=True)
         (self.directory / STATE_FILE).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # other files of the user's may lie in it
             self.directory.rmdir()

@@ -23,8 +23,16 @@ PIPED_COLUMNS = 500
 
 def print_table(table: Any) -> None:
     """A result for people, on standard output; as wide as it needs where that is no terminal."""
-    width = None if sys.stdout.isatty() else PIPED_COLUMNS
-    Console(highlight=False, width=width).print(table)
+    _tables().print(table)
+
+
+def output_columns() -> int:
+    """How wide a table may be."""
+    return _tables().width
+
+
+def _tables() -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_COLUMNS)
 
 
 def print_line(text: str) -> None:

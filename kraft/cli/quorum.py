@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.admin import run_admin
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, ControllerConfig, Json, reflowed
 from kraft.cli.output import print_json, print_line
 
@@ -49,7 +49,8 @@ def describe(
 
     Offsets and lags count entries of the metadata log, times are Unix times in ms; -1: not known.
     Brokers are asked or, with --config alone, the controllers that the file names: dedicated controllers
-    answer no other way. Exit code 0: shown; 1: nobody answered; 2: wrong usage.
+    answer no other way. Of a voter that is gone, offset and lag are what the leader knew last: the time of its
+    last fetch says of when. Exit code 0: shown; 1: failed; 2: wrong usage; 3: nobody answers.
     """
     if human_readable and status and not replication:
         raise UserError("--human-readable is for the table: use it with --replication", EXIT_USAGE)
@@ -71,14 +72,16 @@ def _ask(bootstrap_server: str | None, bootstrap_controller: str | None, config:
     from kraft.cli.quorum_source import describe_through_broker, describe_through_controllers
 
     if bootstrap_controller is None and config is None:
-        return run_admin(bootstrap_server or DEFAULT_BOOTSTRAP, describe_through_broker)
+        return run_admin(
+            bootstrap_server or DEFAULT_BOOTSTRAP, describe_through_broker, unanswered=EXIT_UNDECIDED
+        )
     if bootstrap_server is not None:
         raise UserError("brokers or controllers: name one of them to ask", EXIT_USAGE)
     return describe_through_controllers(controllers_of_config(require_config(config), bootstrap_controller))
 
 
 def _print(document: dict[str, Any], human_readable: bool) -> None:
-    from kraft.cli.quorum_view import replication_lines, status_lines
+    from kraft.cli.quorum_view import replication_lines, silence_lines, status_lines
 
     if "cluster_id" in document:
         for line in status_lines(document):
@@ -88,4 +91,6 @@ def _print(document: dict[str, Any], human_readable: bool) -> None:
             print_line("")
         now_ms = time.time_ns() // 1_000_000 if human_readable else None
         for line in replication_lines(document["replication"], ages_at_ms=now_ms):
+            print_line(line)
+        for line in silence_lines(document["replication"]):
             print_line(line)

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from kraft.cli.admin import AdminClient, raise_for
 from kraft.cli.controllers import ControllerCalls, Controllers, run_with_controllers
+from kraft.cli.errors import EXIT_UNDECIDED
 from kraft.cli.quorum_view import QuorumReplica, QuorumView
 from kraft.protocol.schemas.quorum import (
     CLUSTER_METADATA_TOPIC,
@@ -69,7 +70,7 @@ def describe_through_controllers(controllers: Controllers) -> QuorumView:
             },
         )
 
-    return run_with_controllers(controllers, work)
+    return run_with_controllers(controllers, work, unanswered=EXIT_UNDECIDED)
 
 
 def _replica(state: ReplicaState) -> QuorumReplica:

@@ -14,6 +14,8 @@ from typing import Any
 from kraft.cli.ids import uuid_text
 
 UNKNOWN = -1
+SILENT_MS = 5_000
+"""A voter that lives is heard of several times a second."""
 _NO_DIRECTORY = bytes(16)
 _STATUS_COLUMNS = (
     ("ClusterId", "cluster_id"),
@@ -115,11 +117,12 @@ class QuorumView:
 
     def _row(self, replica: QuorumReplica, status: str) -> dict[str, Any]:
         leader = self.leader
+        is_known = replica.log_end_offset != UNKNOWN
         return {
             "node_id": replica.node_id,
             "directory_id": uuid_text(replica.directory_id),
             "log_end_offset": replica.log_end_offset,
-            "lag": UNKNOWN if leader is None else max(0, leader.log_end_offset - replica.log_end_offset),
+            "lag": max(0, leader.log_end_offset - replica.log_end_offset) if leader and is_known else UNKNOWN,
             "last_fetch_timestamp": replica.last_fetch_ms,
             "last_caught_up_timestamp": replica.last_caught_up_ms,
             "status": status,
@@ -141,6 +144,24 @@ def replication_lines(rows: Sequence[Mapping[str, Any]], *, ages_at_ms: int | No
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for line in texts:
         yield "  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip()
+
+
+def silence_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each voter of whom the leader has not heard for a while: its row is about then."""
+    told_ms = max(
+        (row["last_caught_up_timestamp"] for row in rows if row["status"] == "Leader"), default=UNKNOWN
+    )
+    for row in rows:
+        if row["status"] != "Follower" or told_ms == UNKNOWN:
+            continue
+        heard_ms = row["last_fetch_timestamp"]
+        if heard_ms == UNKNOWN:
+            yield f"Voter {row['node_id']} has not been heard of in this epoch: how far it is, is not known."
+        elif told_ms - heard_ms > SILENT_MS:
+            yield (
+                f"Voter {row['node_id']} was heard of {told_ms - heard_ms} ms ago for the last time: its offset is of"
+                " then, its lag counted from it."
+            )
 
 
 def _cell(key: str, value: Any, ages_at_ms: int | None) -> str:

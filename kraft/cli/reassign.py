@@ -1,4 +1,4 @@
-"""`kraft reassign`: moves partitions to other brokers while they serve (KIP-455): start, list, cancel."""
+"""`kraft reassign`: moves partitions to other brokers while they serve (KIP-455): start, list, verify, cancel."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kraft.cli.admin import AdminClient, raise_for, run_admin
 from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import console, print_json, print_line, print_table
+from kraft.cli.reassign_throttle import Throttled, clear_throttles, set_throttles
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.offsets import DEBUGGING_REPLICA_ID
 from kraft.protocol.schemas.reassignments import (
@@ -79,11 +80,21 @@ def start(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return when all have moved.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait at most, with --wait.")] = 600.0,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="BYTES",
+            help="What each broker may copy a second, and send as leader; verify takes it away at the end.",
+            show_default=False,
+        ),
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Begin to move partitions; a new target takes the place of one that is under way.
 
+    A throttle stays until nothing is being reassigned and verify, cancel, or start with --wait is run.
     Exit code 0: begun (with --wait: done); 1: refused; 2: wrong usage; 3: not done within the time.
     """
     if (file is None) == (topic is None) or (topic is None) != (to is None) or (file and partition):
@@ -97,11 +108,15 @@ def start(
         else:
             assert topic is not None
             targets = dict.fromkeys(await _partitions(admin, topic, partition), brokers)
-        results = await _alter(admin, targets)
+        if throttle is not None:
+            await set_throttles(admin, await _replicas(admin, targets), targets, throttle)
+        results = await _alter(admin, dict(targets))
         if wait:
             await _await_end(
                 admin, [key for key, row in zip(targets, results, strict=True) if not row["error"]], timeout
             )
+        if throttle is not None and (wait or all(row["error"] for row in results)):
+            await _clear_if_done(admin)
         return results
 
     _conclude(run_admin(bootstrap_server, work), "done" if wait else "begun", as_json)
@@ -117,6 +132,7 @@ def cancel(
 ) -> None:
     """Stop reassignments that are under way: partitions go back to the brokers they began with.
 
+    Once nothing is being reassigned any more, throttles of replication are taken away.
     Exit code 0: cancelled; 1: one was not; 2: wrong usage.
     """
     if (topic is None) != every or (every and partition):
@@ -127,9 +143,50 @@ def cancel(
             keys: Iterable[PartitionKey] = [(topic, number) for number in partition]
         else:
             keys = [one.key for one in await _ongoing(admin, topic)]
-        return await _alter(admin, dict.fromkeys(keys))
+        results = await _alter(admin, dict.fromkeys(keys))
+        await _clear_if_done(admin)
+        return results
 
     _conclude(run_admin(bootstrap_server, work), "cancelled", as_json)
+
+
+@app.command()
+def verify(
+    preserve_throttles: Annotated[
+        bool, typer.Option("--preserve-throttles", help="Leave the throttles of replication as they are.")
+    ] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Say whether anything is still being reassigned; if not, take the throttles of replication away.
+
+    Exit code 0: nothing is under way; 1: something is, or throttles could not be taken away; 3: no broker answers.
+    """
+
+    async def work(admin: AdminClient) -> tuple[list[_Ongoing], Throttled]:
+        ongoing = await _ongoing(admin, None)
+        if ongoing or preserve_throttles:
+            return ongoing, Throttled([], [])
+        return ongoing, await clear_throttles(admin)
+
+    ongoing, cleared = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
+    if as_json:
+        print_json(
+            {
+                "ongoing": [{"topic": one.key[0], "partition": one.key[1]} for one in ongoing],
+                "throttles_removed": {"brokers": cleared.brokers, "topics": cleared.topics},
+            }
+        )
+    else:
+        for one in ongoing:
+            print_line(f"{one.key[0]}-{one.key[1]} is still being reassigned")
+        if not ongoing:
+            print_line("nothing is being reassigned")
+        if cleared:
+            console.print(f"throttles taken away from brokers {_ids(cleared.brokers) or '-'}", end="")
+            console.print(f" and topics {', '.join(cleared.topics) or '-'}", markup=False, soft_wrap=True)
+    if ongoing:
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command("list")
@@ -194,6 +251,25 @@ async def _alter(
     return rows
 
 
+async def _clear_if_done(admin: AdminClient) -> None:
+    """Throttles are for reassignments; with the last of them they go."""
+    if not await _ongoing(admin, None):
+        await clear_throttles(admin)
+
+
+async def _replicas(admin: AdminClient, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[int]]:
+    """Where partitions are now. Raises UserError for one that is not there."""
+    found = {}
+    for topic in (await admin.metadata(dict.fromkeys(name for name, _ in keys))).topics:
+        raise_for(topic.error_code, None, f"topic {topic.name}")
+        for state in topic.partitions:
+            found[topic.name or "", state.partition_index] = state.replica_nodes
+    for name, number in keys:
+        if (name, number) not in found:
+            raise UserError(f"topic {name} has no partition {number}")
+    return found
+
+
 async def _ongoing(admin: AdminClient, topic: str | None) -> list[_Ongoing]:
     wanted = None
     if topic is not None:
@@ -247,9 +323,9 @@ def _brokers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _read(file: Path) -> dict[PartitionKey, list[int] | None]:
+def _read(file: Path) -> dict[PartitionKey, list[int]]:
     """The targets in a file of Kafka's format. Raises UserError."""
-    targets: dict[PartitionKey, list[int] | None] = {}
+    targets: dict[PartitionKey, list[int]] = {}
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))["partitions"]
         for row in rows:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
 
 from kraft.cli.admin import AdminClient, raise_for, run_admin
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.ids import uuid_text
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import console, print_json, print_table
@@ -20,18 +20,34 @@ from kraft.protocol.schemas.configs import (
 )
 from kraft.protocol.schemas.metadata import MetadataResponsePartition, MetadataResponseTopic
 from kraft.protocol.schemas.offsets import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
+from kraft.protocol.schemas.reassignments import ListPartitionReassignmentsRequest
 
 MIN_ISR = "min.insync.replicas"
+REASSIGNMENTS_TIMEOUT_MS = 30_000
 
-Filter = Callable[[MetadataResponsePartition, int], bool]
-"""Whether a partition is meant; the number is the topic's min.insync.replicas."""
 
-FILTERS: Mapping[str, Filter] = {
-    "under-replicated": lambda partition, _: len(partition.isr_nodes) < len(partition.replica_nodes),
-    "under-min-isr": lambda partition, min_isr: len(partition.isr_nodes) < min_isr,
-    "at-min-isr": lambda partition, min_isr: len(partition.isr_nodes) == min_isr,
-    "unavailable": lambda partition, _: partition.leader_id < 0,
+class Judged(NamedTuple):
+    """What filters go by."""
+
+    leader: int
+    in_sync: int
+    replicas: int
+    """Those that are still to come, in a reassignment, not counted."""
+    min_isr: int
+    """min.insync.replicas, bounded by the replicas that there are."""
+
+
+FILTERS: Mapping[str, Callable[[Judged], bool]] = {
+    "under-replicated": lambda partition: partition.in_sync < partition.replicas,
+    "under-min-isr": lambda partition: partition.leader < 0 or partition.in_sync < partition.min_isr,
+    "at-min-isr": lambda partition: partition.leader >= 0 and partition.in_sync == partition.min_isr,
+    "unavailable": lambda partition: partition.leader < 0,
 }
+"""As Kafka's tool has them."""
+
+Filter = Callable[[Judged], bool]
+Adding = Mapping[tuple[str, int], int]
+"""How many replicas partitions still wait for, of those that are being reassigned."""
 
 
 def describe(
@@ -39,7 +55,11 @@ def describe(
         str | None, typer.Argument(help="The topic; without it, all topics.", show_default=False)
     ] = None,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only partitions with a replica out of the ISR.")
+        bool,
+        typer.Option(
+            "--under-replicated",
+            help="Only partitions with a replica out of the ISR; new ones of a reassignment not counted.",
+        ),
     ] = False,
     under_min_isr: Annotated[
         bool, typer.Option("--under-min-isr", help="Only those whose ISR is below min.insync.replicas.")
@@ -53,7 +73,10 @@ def describe(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Show partitions: leader, epoch, replicas, ISR, ELR, high watermark, each replica's log end."""
+    """Show partitions: leader, epoch, replicas, ISR, ELR, high watermark, each replica's log end.
+
+    Exit code 0: shown; 1: failed; 2: wrong usage; 3: no broker answers.
+    """
     given = {
         "under-replicated": under_replicated,
         "under-min-isr": under_min_isr,
@@ -68,12 +91,13 @@ def describe(
 
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
         topics = (await admin.metadata(None if name is None else [name])).topics
+        adding = await _adding(admin) if under_replicated else {}
         return [
-            await _described(admin, topic, chosen[0] if chosen else None)
+            await _described(admin, topic, chosen[0] if chosen else None, adding)
             for topic in sorted(topics, key=lambda topic: topic.name or "")
         ]
 
-    documents = run_admin(bootstrap_server, work)
+    documents = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
     if name is None:
         documents = [document for document in documents if document["partitions"]]
     if as_json:
@@ -86,7 +110,7 @@ def describe(
 
 
 async def _described(
-    admin: AdminClient, topic: MetadataResponseTopic, chosen: Filter | None
+    admin: AdminClient, topic: MetadataResponseTopic, chosen: Filter | None, adding: Adding
 ) -> dict[str, Any]:
     name = topic.name or ""
     raise_for(topic.error_code, None, f"topic {name}")
@@ -96,7 +120,8 @@ async def _described(
         (
             partition
             for partition in topic.partitions
-            if chosen is None or chosen(partition, min(min_isr, len(partition.replica_nodes)))
+            if chosen is None
+            or chosen(_judged(partition, min_isr, adding.get((name, partition.partition_index), 0)))
         ),
         key=lambda partition: partition.partition_index,
     )
@@ -109,6 +134,22 @@ async def _described(
             if config.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG
         },
         "partitions": await _rows(admin, name, partitions) if partitions else [],
+    }
+
+
+def _judged(partition: MetadataResponsePartition, min_isr: int, adding: int) -> Judged:
+    replicas = len(partition.replica_nodes)
+    return Judged(partition.leader_id, len(partition.isr_nodes), replicas - adding, min(min_isr, replicas))
+
+
+async def _adding(admin: AdminClient) -> Adding:
+    request = ListPartitionReassignmentsRequest(timeout_ms=REASSIGNMENTS_TIMEOUT_MS, topics=None)
+    answer: Any = await admin.request(request, version=0)
+    raise_for(answer.error_code, answer.error_message, "reassignments cannot be listed")
+    return {
+        (topic.name, state.partition_index): len(state.adding_replicas)
+        for topic in answer.topics
+        for state in topic.partitions
     }
 
 

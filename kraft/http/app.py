@@ -1,8 +1,9 @@
 """The one aiohttp application of a node: health, metrics, and what the node knows of its cluster.
 
 Read-only. `/health/live` answers as long as the event loop turns; `/health/ready` says whether the
-node serves, and if not, why; `/metrics` is for Prometheus; `/api/cluster` is one JSON object. The
-application knows the node only through `NodeView`. Served by `kraft.http.server`.
+node serves, and if not, why; and what it has lost for good, though it serves. `/metrics` is for Prometheus;
+`/api/cluster` is one JSON object. The application knows the node only through `NodeView`. Served by
+`kraft.http.server`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ class NodeView(Protocol):
     def unready_reasons(self) -> Sequence[str]:
         """Why the node does not serve now, as words for people; empty when it does."""
 
+    def warnings(self) -> Sequence[str]:
+        """What is lost although the node serves, in words for people; empty when nothing is."""
+
     def describe(self) -> Mapping[str, Any]:
         """The document of `/api/cluster`: JSON values only."""
 
@@ -32,8 +36,11 @@ def make_app(view: NodeView, metrics: NodeMetrics) -> web.Application:
         return web.json_response({"live": True})
 
     async def ready(request: web.Request) -> web.Response:
-        reasons = list(view.unready_reasons())
-        return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+        reasons, warnings = list(view.unready_reasons()), list(view.warnings())
+        document: dict[str, Any] = {"ready": not reasons, "reasons": reasons}
+        if warnings:
+            document["warnings"] = warnings
+        return web.json_response(document, status=503 if reasons else 200)
 
     async def cluster(request: web.Request) -> web.Response:
         return web.json_response(dict(view.describe()))

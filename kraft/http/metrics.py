@@ -2,14 +2,15 @@
 
 Names are those that people know from Kafka's beans behind the JMX exporter
 (`kafka_server_brokertopicmetrics_bytesin_total`, …). Each node has a registry of its own, so that
-several nodes can live in one process. The hot path only adds to `kraft.broker.metrics`; a scrape
-reads those numbers and looks through the metadata image once.
+several nodes can live in one process. The hot path only adds to `kraft.broker.metrics`, and what
+partitions are like is kept up as the metadata changes (`quorum.metadata.tally`): a scrape reads those
+numbers, and walks only over partitions with a follower that lags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -18,7 +19,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from kraft.broker.metrics import BrokerMetrics
-from quorum.metadata.image import MetadataImage, PartitionImage
+from kraft.broker.partition_health import FollowerLag
+from quorum.leader_elections import LeaderElections
+from quorum.metadata.image import MetadataImage
+from quorum.metadata.tally import LedPartitions, PartitionCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,16 @@ class BrokerSnapshot:
     state: int
     partition_count: int
     image: MetadataImage
+    led: LedPartitions
+    offline_replicas: int = 0
     offline_log_directories: int = 0
+    follower_lags: Mapping[int, FollowerLag] = field(default_factory=dict)
+    """By follower broker, in the partitions that this broker leads."""
+    throttled_rates: Mapping[str, float] = field(default_factory=dict)
+    """Bytes a second of throttled replicas: as leader, as follower."""
+    fetch_sessions: int = 0
+    fetch_session_partitions: int = 0
+    fetch_session_evictions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,8 @@ class ControllerSnapshot:
     epoch: int
     pending_proposals: int
     image: MetadataImage
-    unclean_elections: int = 0
+    partitions: PartitionCounts
+    elections: LeaderElections
 
 
 class MetricsSource(Protocol):
@@ -73,14 +87,30 @@ _BROKER_COUNTERS = (
         "kafka_server_brokertopicmetrics_failedproducerequests",
         "Partitions whose produce failed.",
     ),
-    ("isr_shrinks", "kafka_server_replicamanager_isrshrinks", "ISRs that a leader here proposed to shrink."),
-    ("isr_expands", "kafka_server_replicamanager_isrexpands", "ISRs that a leader here proposed to expand."),
+    ("isr_shrinks", "kafka_server_replicamanager_isrshrinks", "ISRs that a leader here has shrunk."),
+    ("isr_expands", "kafka_server_replicamanager_isrexpands", "ISRs that a leader here has expanded."),
+    (
+        "failed_isr_updates",
+        "kafka_server_replicamanager_failedisrupdates",
+        "Proposals of a leader here for an ISR that were refused, or whose outcome is not known.",
+    ),
     (
         "leader_elections",
         "kafka_server_replicamanager_leaderelections",
         "Times that this broker became leader of a partition.",
     ),
     ("truncations", "kafka_server_replicafetchermanager_truncations", "Logs cut back to their leader's."),
+    (
+        "truncated_records",
+        "kafka_server_replicafetchermanager_truncatedrecords",
+        "Records cut off by truncations, counted by offsets.",
+    ),
+    (
+        "lost_records",
+        "kafka_server_replicafetchermanager_lostrecords",
+        "Records cut off here that were known to be committed: the leader was elected uncleanly, without them. Each"
+        " replica that had them counts them.",
+    ),
     (
         "replication_retries",
         "kafka_server_replicafetchermanager_retries",
@@ -93,6 +123,43 @@ _BROKER_COUNTERS = (
     ),
 )
 """Field of BrokerMetrics, name of the metric without `_total`, text."""
+
+_LED_STATES = (
+    (LedPartitions.LED, "leadercount", "Partitions led by this broker."),
+    (
+        LedPartitions.UNDER_REPLICATED,
+        "underreplicatedpartitions",
+        "Partitions led by this broker whose ISR lacks a replica, those that are still to come not counted.",
+    ),
+    (
+        LedPartitions.UNDER_MIN_ISR,
+        "underminisrpartitioncount",
+        "Partitions led by this broker whose ISR is below min.insync.replicas: acks=all is refused.",
+    ),
+    (
+        LedPartitions.AT_MIN_ISR,
+        "atminisrpartitioncount",
+        "Partitions led by this broker whose ISR is at min.insync.replicas: one more gone, and acks=all is refused.",
+    ),
+    (
+        LedPartitions.REASSIGNING,
+        "reassigningpartitions",
+        "Partitions led by this broker that are moving to other brokers.",
+    ),
+)
+"""State, end of the metric's name, text."""
+
+_LAG_FIELDS = (
+    ("max_records", "maxlag", "The most records that a follower lacks in a partition led by this broker."),
+    ("sum_records", "lag", "Records that a follower lacks in all partitions led by this broker."),
+    (
+        "max_ms",
+        "maxlagms",
+        "Since when a follower that lags was not caught up, in ms; +Inf if it never was since this broker leads.",
+    ),
+    ("partitions", "laggingpartitions", "Partitions led by this broker in which a follower lags."),
+)
+"""Field of FollowerLag, end of the metric's name, text."""
 
 
 class NodeMetrics:
@@ -133,29 +200,22 @@ class _NodeCollector(Collector):
 
 def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     """The metrics of the broker role."""
-    for field, name, text in _BROKER_COUNTERS:
-        yield CounterMetricFamily(name, text, value=getattr(broker.counters, field))
-    leaders = under_replicated = offline = 0
-    for partition in _partitions(broker.image):
-        offline += broker.broker_id in partition.offline_replicas
-        if partition.leader == broker.broker_id:
-            leaders += 1
-            under_replicated += len(partition.isr) < len(partition.replicas)
+    for counter, name, text in _BROKER_COUNTERS:
+        yield CounterMetricFamily(name, text, value=getattr(broker.counters, counter))
     yield _gauge("kafka_server_kafkaserver_brokerstate", "The broker's state (KIP-631).", broker.state)
     yield _gauge(
         "kafka_server_replicamanager_partitioncount", "Replicas on this broker.", broker.partition_count
     )
-    yield _gauge("kafka_server_replicamanager_leadercount", "Partitions led by this broker.", leaders)
-    yield _gauge(
-        "kafka_server_replicamanager_underreplicatedpartitions",
-        "Partitions led by this broker whose ISR lacks a replica.",
-        under_replicated,
-    )
+    for state, name, text in _LED_STATES:
+        yield _gauge(f"kafka_server_replicamanager_{name}", text, broker.led.count(state))
     yield _gauge(
         "kafka_server_replicamanager_offlinereplicacount",
         "Replicas on this broker whose logs it cannot serve.",
-        offline,
+        broker.offline_replicas,
     )
+    yield from _follower_families(broker.follower_lags)
+    yield from _throttle_families(broker.throttled_rates)
+    yield from _session_families(broker)
     yield _gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Data directories that this broker cannot use.",
@@ -170,19 +230,20 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
 
 def controller_families(controller: ControllerSnapshot) -> Iterator[Metric]:
     """The metrics of the controller role."""
-    image = controller.image
-    partitions = offline = 0
-    for partition in _partitions(image):
-        partitions += 1
-        offline += not partition.has_leader
+    image, partitions = controller.image, controller.partitions
     fenced = sum(broker.fenced for broker in image.brokers.values())
     for name, text, value in (
         ("activecontrollercount", "1 on the active controller, 0 elsewhere.", int(controller.active)),
         ("activebrokercount", "Registered brokers that are not fenced.", len(image.brokers) - fenced),
         ("fencedbrokercount", "Registered brokers that are fenced.", fenced),
         ("globaltopiccount", "Topics of the cluster.", len(image.topics)),
-        ("globalpartitioncount", "Partitions of the cluster.", partitions),
-        ("offlinepartitionscount", "Partitions without a leader.", offline),
+        ("globalpartitioncount", "Partitions of the cluster.", partitions.partitions),
+        ("offlinepartitionscount", "Partitions without a leader.", partitions.offline),
+        (
+            "preferredreplicaimbalancecount",
+            "Partitions that are not led by the first of their replicas.",
+            partitions.not_preferred,
+        ),
         ("lastappliedrecordoffset", "The last metadata record applied here.", image.offset),
         ("pendingproposals", "Proposals that are not committed yet.", controller.pending_proposals),
     ):
@@ -190,17 +251,53 @@ def controller_families(controller: ControllerSnapshot) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "kafka_controller_controllerstats_uncleanleaderelections",
         "Leaders elected although they may lack acknowledged records.",
-        value=controller.unclean_elections,
+        value=controller.elections.unclean,
     )
+    elections = CounterMetricFamily(
+        "kafka_controller_controllerstats_leaderelections",
+        "Leaders elected while this controller was active: from the ISR (clean), back to the first replica"
+        " (preferred), from the eligible leader replicas (elr); the others may lack acknowledged records.",
+        labels=["kind"],
+    )
+    for kind, count in controller.elections.counts.items():
+        elections.add_metric([kind.value], count)
+    yield elections
     yield _gauge(
         "kafka_server_raft_metrics_current_leader", "The quorum's leader, or -1.", controller.leader_id
     )
     yield _gauge("kafka_server_raft_metrics_current_epoch", "The quorum's term.", controller.epoch)
 
 
-def _partitions(image: MetadataImage) -> Iterator[PartitionImage]:
-    for topic in image.topics.values():
-        yield from topic.partitions
+def _follower_families(lags: Mapping[int, FollowerLag]) -> Iterator[Metric]:
+    for field_name, name, text in _LAG_FIELDS:
+        family = GaugeMetricFamily(f"kafka_server_replicamanager_follower{name}", text, labels=["follower"])
+        for broker_id, lag in sorted(lags.items()):
+            family.add_metric([str(broker_id)], getattr(lag, field_name))
+        yield family
+
+
+def _throttle_families(rates: Mapping[str, float]) -> Iterator[Metric]:
+    for direction, rate in rates.items():
+        yield _gauge(
+            f"kafka_server_{direction}replication_byte_rate",
+            f"Bytes a second of throttled replicas, as {direction}, over the windows of the quota.",
+            rate,
+        )
+
+
+def _session_families(broker: BrokerSnapshot) -> Iterator[Metric]:
+    bean = "kafka_server_fetchsessioncache_"
+    yield _gauge(bean + "numincrementalfetchsessions", "Fetch sessions that are kept.", broker.fetch_sessions)
+    yield _gauge(
+        bean + "numincrementalfetchpartitionscached",
+        "Partitions in fetch sessions.",
+        broker.fetch_session_partitions,
+    )
+    yield CounterMetricFamily(
+        bean + "incrementalfetchsessionevictions",
+        "Fetch sessions that had to make room for others.",
+        value=broker.fetch_session_evictions,
+    )
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -7,6 +7,7 @@ from typing import Protocol
 from kraft.broker.server import BrokerServer
 from kraft.config import ServerConfig
 from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot
+from partitions.topic_partition import TopicPartition
 from quorum.controller_server import ControllerServer
 
 
@@ -34,13 +35,27 @@ class NodeMetricsSource:
         broker = self._node.broker
         if broker is None or broker.lifecycle is None:
             return None
+        node_id, image = self._node.config.node_id, broker.metadata.image
+        incomplete = [
+            TopicPartition(image.topics[topic_id].name, number)
+            for topic_id, number in broker.health.led.incomplete()
+        ]
+        followers = [broker_id for broker_id in image.brokers if broker_id != node_id]
+        sessions = broker.replicas.fetch_purgatory.sessions.cache
         return BrokerSnapshot(
-            broker_id=self._node.config.node_id,
+            broker_id=node_id,
             counters=broker.metrics,
             state=broker.lifecycle.state.value,
             partition_count=broker.replicas.partition_count,
-            image=broker.metadata.image,
+            image=image,
+            led=broker.health.led,
+            offline_replicas=len(broker.replicas.offline_partitions),
+            follower_lags=broker.replicas.follower_lags(incomplete, followers),
+            throttled_rates=broker.throttles.rates(broker.replicas.monotonic_ms()),
             offline_log_directories=len(broker.logs.failed_directories),
+            fetch_sessions=len(sessions),
+            fetch_session_partitions=sessions.partition_count,
+            fetch_session_evictions=sessions.evictions,
         )
 
     def controller_snapshot(self) -> ControllerSnapshot | None:
@@ -54,5 +69,6 @@ class NodeMetricsSource:
             epoch=controller.epoch,
             pending_proposals=controller.pending_proposals,
             image=controller.image,
-            unclean_elections=controller.unclean_elections.count,
+            partitions=controller.metrics.partitions,
+            elections=controller.metrics.elections,
         )

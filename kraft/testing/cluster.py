@@ -35,8 +35,15 @@ class NodeHalted(Exception):
 class Cluster:
     """Some nodes, each broker and controller, with ids from 1."""
 
-    def __init__(self, directory: Path, nodes: int, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        nodes: int,
+        properties: Mapping[str, str],
+        racks: Mapping[int, str] | None = None,
+    ) -> None:
         self.directory = directory
+        self._racks = dict(racks or {})
         self._properties = dict(properties)
         ports = free_ports(2 * nodes)
         self.ports = {node_id: ports[node_id - 1] for node_id in range(1, nodes + 1)}
@@ -68,6 +75,8 @@ class Cluster:
             **FAST_TIMERS,
             **self._properties,
         }
+        if node_id in self._racks:
+            lines["broker.rack"] = self._racks[node_id]
         return "".join(f"{key}={value}\n" for key, value in lines.items())
 
     def data_directory(self, node_id: int) -> Path:
@@ -128,15 +137,19 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def cluster(
-    nodes: int = 3, properties: Mapping[str, str] | None = None, directory: Path | None = None
+    nodes: int = 3,
+    properties: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    *,
+    racks: Mapping[int, str] | None = None,
 ) -> AsyncIterator[Cluster]:
     """A running cluster of `nodes` nodes; gone, with its files, at the end (files in `directory` stay).
 
-    `properties` are added to every node's server.properties.
+    `properties` are added to every node's server.properties; `racks` are those of nodes, by id.
     """
     with contextlib.ExitStack() as stack:
         folder = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kraft-")))
-        made = Cluster(folder, nodes, properties or {})
+        made = Cluster(folder, nodes, properties or {}, racks)
         try:
             await made.start()
             yield made

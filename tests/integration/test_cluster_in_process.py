@@ -11,7 +11,7 @@ from kraft.testing import Cluster, cluster
 from tests.support.node_processes import until
 from tests.support.real_clients import LIBRARIES, QUIET, Client, How
 from tests.support.streams import IDEMPOTENT, audit, read_all, streaming
-from tests.support.threaded_cluster import ThreadedCluster
+from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
 PARTITIONS = 3
 SOME = 60
@@ -59,6 +59,27 @@ def test_nodes_leave_in_good_order_and_return(own_cluster: ThreadedCluster) -> N
             own_cluster.start(node_id)
             own_cluster.wait_in_sync(topic)
     audit(stream, read_all(own_cluster.bootstrap, topic, PARTITIONS))
+
+
+def test_leaders_go_back_to_whom_they_belong() -> None:
+    """Once a broker is back in sync it leads again what it leads by preference, and no produce fails for it."""
+    with threaded_cluster(properties={"leader.imbalance.check.interval.seconds": "1"}) as running:
+        topic = running.create_topic("belongs", PARTITIONS, min_insync_replicas="2")
+
+        def all_preferred() -> bool:
+            states = running.partitions(topic).values()
+            return all(state.leader == state.replicas[0] for state in states)
+
+        with streaming(IDEMPOTENT["confluent-kafka"](running.bootstrap, topic, PARTITIONS)) as stream:
+            stream.wait_for(SOME)
+            away = running.leader(topic)
+            running.stop(away)
+            assert not all_preferred()
+            stream.wait_for(SOME)
+            running.start(away)
+            until(all_preferred, "every first replica leads")
+            stream.wait_for(SOME)
+        audit(stream, read_all(running.bootstrap, topic, PARTITIONS))
 
 
 def test_replicas_leave_the_isr_and_come_back(own_cluster: ThreadedCluster) -> None:

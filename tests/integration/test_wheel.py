@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def test_the_packages_import_from_the_wheel_alone(wheel: Path, tmp_path: Path) -
     subprocess.run(
         [sys.executable, "-P", "-c", script], check=True, cwd=tmp_path, env=environment, timeout=55
     )
+
+
+def test_a_known_history_is_replayed_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    command = (sys.executable, "-P", "-m", "kraft.cli.entry", "chaos", "replay", "kip-101-loss", "--json")
+    environment = {"PYTHONPATH": str(wheel), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        command, check=True, cwd=tmp_path, env=environment, timeout=55, stdout=subprocess.PIPE
+    )
+    verdicts = [(play["rule"], play["verdict"]) for play in json.loads(done.stdout)["plays"]]
+    assert verdicts == [("high-watermark", "lost"), ("leader-epoch", "held")]
 
 
 def test_the_broker_alone_needs_no_spark(wheel: Path) -> None:

@@ -1,7 +1,8 @@
 """Answers to overlapping fetches may come late, out of order or never: the copy is still the original.
 
 The leader's log grows and is elected anew, with and without the follower's newest records; partitions are
-removed and added again in between; two requests may be under way at a time.
+removed and added again in between; a request of each lane may be under way at a time, in a fetch session that
+the leader may forget.
 """
 
 from __future__ import annotations
@@ -9,8 +10,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fetcher.fetch_state import FetchStates
-from fetcher.leader_endpoint import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from fetcher.fetch_states import FetchStates
+from fetcher.leader_endpoint import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionKey,
+)
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings
 from partitions.log.errors import OffsetOutOfRange
@@ -19,6 +26,38 @@ from tests.support.fetch_world import A, B, FollowerMemory, Listened, followed
 from tests.support.memory_log import MemoryLog, MemoryRead
 
 KEYS = (A, B)
+
+
+class Session:
+    """The leader's half of a fetch session, as plainly as can be: it answers for everything each time."""
+
+    def __init__(self) -> None:
+        self.id = 0
+        self.epoch = 0
+        self.known: dict[PartitionKey, FetchPartition] = {}
+        self.told: dict[PartitionKey, FetchedPartition] = {}
+
+    def take(self, request: FetchRequest) -> str | None:
+        """What the request changes; the error if it does not fit."""
+        if request.session_epoch == 0:
+            self.id, self.epoch, self.known, self.told = self.id + 1, 1, {}, {}
+        elif request.session_id != self.id:
+            return "FETCH_SESSION_ID_NOT_FOUND"
+        elif request.session_epoch != self.epoch:
+            return "INVALID_FETCH_SESSION_EPOCH"
+        else:
+            self.epoch += 1
+        self.known.update((asked.key, asked) for asked in request.partitions)
+        for key, topic_id in request.forgotten:
+            if key in self.known and self.known[key].topic_id == topic_id:
+                del self.known[key]
+                self.told.pop(key, None)
+        return None
+
+    def news(self, answer: FetchedPartition) -> bool:
+        """Whether an incremental answer has to name it."""
+        told, self.told[answer.key] = self.told.get(answer.key), answer
+        return told != answer or bool(answer.records or answer.error or answer.diverging_epoch)
 
 
 class Copying:
@@ -34,6 +73,7 @@ class Copying:
         self.answered: list[tuple[FetchRequest, FetchResponse]] = []
         self.now_ms = 0
         self.produced = 0
+        self.session = Session()
         for key in KEYS:
             self.follow(key, 0)
 
@@ -58,17 +98,32 @@ class Copying:
         self.states.remove(key)
 
     def send(self, key: tuple[str, int], choice: int) -> None:
-        if len(self.under_way) + len(self.answered) < 2:
-            request = self.states.build_request(self.now_ms, choice % 2)
+        lane = choice % 2
+        if all(request.lane != lane for request in self.waited_for()):
+            request = self.states.build_request(self.now_ms, lane)
             if request is not None:
                 self.under_way.append(request)
+
+    def waited_for(self) -> list[FetchRequest]:
+        return [*self.under_way, *(request for request, _ in self.answered)]
 
     def serve(self, key: tuple[str, int], choice: int) -> None:
         if self.under_way:
             request = self.under_way.pop(choice % len(self.under_way))
-            self.answered.append(
-                (request, FetchResponse([self._serve(asked) for asked in request.partitions]))
-            )
+            self.answered.append((request, self._answer(request)))
+
+    def _answer(self, request: FetchRequest) -> FetchResponse:
+        if request.session_epoch < 0:
+            return FetchResponse([self._serve(asked) for asked in request.partitions])
+        error = self.session.take(request)
+        if error is not None:
+            return FetchResponse((), error)
+        answers = [self._serve(asked) for asked in self.session.known.values()]
+        told = [answer for answer in answers if self.session.news(answer) or request.is_full]
+        return FetchResponse(told, session_id=self.session.id)
+
+    def forget_session(self, key: tuple[str, int], choice: int) -> None:
+        self.session.id += 1
 
     def _serve(self, asked: FetchPartition) -> FetchedPartition:
         epoch = self.epoch[asked.key]
@@ -92,7 +147,7 @@ class Copying:
         return FetchedPartition(
             asked.key,
             None,
-            0,
+            log.log_end_offset,
             0,
             answer.diverging_epoch,
             answer.records.encode() if answer.records else b"",
@@ -101,7 +156,10 @@ class Copying:
     def deliver(self, key: tuple[str, int], choice: int) -> None:
         if self.answered:
             request, response = self.answered.pop(choice % len(self.answered))
-            self.replication.apply_fetch(request, response, self.now_ms)
+            if response.error is not None:
+                self.states.release(request, response.error)
+            else:
+                self.replication.apply_fetch(request, response, self.now_ms)
 
     def lose(self, key: tuple[str, int], choice: int) -> None:
         if self.answered:
@@ -112,7 +170,7 @@ class Copying:
 
 
 MESSAGES = ("send", "serve", "deliver")
-ACTIONS = ("produce", *MESSAGES, *MESSAGES, "elect", "remove", "follow", "lose", "wait")
+ACTIONS = ("produce", *MESSAGES, *MESSAGES, "elect", "remove", "follow", "lose", "wait", "forget_session")
 
 
 @settings(max_examples=150, deadline=None)
@@ -126,15 +184,16 @@ def test_the_copy_is_the_original(steps: list[tuple[str, tuple[str, int], int]])
             assert offsets == list(range(len(offsets))), "a hole or a repetition"
     while copying.answered:
         copying.deliver(A, 0)
-    copying.under_way.clear()
+    while copying.under_way:
+        copying.states.release(copying.under_way.pop())
     for key in KEYS:
         copying.remove(key, 0)
         copying.follow(key, 0)
-    for _ in range(3 + copying.produced + 2 * max(copying.epoch.values())):
+    for round_ in range(2 * (4 + copying.produced + 2 * max(copying.epoch.values()))):
         copying.wait(A, 0)
-        copying.send(A, 0)
+        copying.send(A, round_)
         copying.serve(A, 0)
         copying.deliver(A, 0)
     for key in KEYS:
         assert copying.follower[key].log.values() == copying.leader[key].values()
-        assert copying.follower[key].high_watermark == 0
+        assert copying.follower[key].high_watermark == copying.leader[key].log_end_offset

@@ -22,8 +22,8 @@ from tests.support.replica_world import Pending, World
 class History:
     """Every action can be taken in every state; some do nothing there."""
 
-    def __init__(self, min_insync_replicas: int) -> None:
-        self.world = World(min_insync_replicas=min_insync_replicas)
+    def __init__(self, min_insync_replicas: int, has_elr: bool) -> None:
+        self.world = World(min_insync_replicas=min_insync_replicas, has_elr=has_elr)
         self.results: list[tuple[Pending, AlterPartitionResult]] = []
         self.waiting: list[tuple[Partition, str, int, int]] = []
         self.acknowledged: dict[int, str] = {}
@@ -111,8 +111,8 @@ class History:
             self.world.register(broker_id)
 
     def come_back_wiped(self, broker_id: int, choice: int) -> None:
-        """The disk is empty. The last member of the ISR is spared: with it everything would be gone."""
-        if self.world.now.state.isr == (broker_id,):
+        """The disk is empty. The last one who may lead is spared: with it everything would be gone."""
+        if self.world.now.state.isr == (broker_id,) or self.world.candidates == {broker_id}:
             return
         broker = self.world.brokers[broker_id]
         self.world.crash(broker_id)
@@ -213,9 +213,11 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int, int]]:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=histories(), min_insync_replicas=st.sampled_from((1, 2)))
-def test_clean_elections_lose_nothing(steps: list[tuple[str, int, int]], min_insync_replicas: int) -> None:
-    history = History(min_insync_replicas)
+@given(steps=histories(), min_insync_replicas=st.sampled_from((1, 2)), has_elr=st.booleans())
+def test_clean_elections_lose_nothing(
+    steps: list[tuple[str, int, int]], min_insync_replicas: int, has_elr: bool
+) -> None:
+    history = History(min_insync_replicas, has_elr)
     for action, broker_id, choice in steps:
         history.step(action, broker_id, choice)
     history.heal()

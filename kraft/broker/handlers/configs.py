@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from kraft.broker.handlers.forwarding import too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
-from kraft.config_keys import CONFIG_KEYS, ConfigKey
-from kraft.dynamic_configs import ALL_BROKERS, DYNAMIC_CONFIGS, dynamic_log_defaults
+from kraft.config_keys import CONFIG_KEYS, RUN_TIME_KEYS, ConfigKey
+from kraft.dynamic_configs import ALL_BROKERS, DYNAMIC_CONFIGS, TOPIC_DEFAULTS, dynamic_log_defaults
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
@@ -105,7 +105,7 @@ def _topic_entries(services: BrokerServices, topic: str) -> Iterator[DescribeCon
     defaults = dynamic_log_defaults(services.config.log_defaults, image, services.broker_id)
     effective = defaults.with_overrides(overrides)
     for key in TOPIC_CONFIGS.values():
-        chain = list(_server_chain(services, key))
+        chain = list(_server_chain(services, key)) if key.synonym else [_default(key)]
         override = overrides.get(key.name)
         if override is not None:
             source = ConfigSource.DYNAMIC_TOPIC_CONFIG
@@ -114,13 +114,17 @@ def _topic_entries(services: BrokerServices, topic: str) -> Iterator[DescribeCon
 
 
 def _broker_entries(services: BrokerServices) -> Iterator[DescribeConfigsResourceResult]:
-    """The keys of server.properties, and those that topics take their defaults from."""
+    """The keys of server.properties, those that topics take their defaults from, and the limits."""
     for key in CONFIG_KEYS.values():
         yield _static_entry(services, key)
     defaults = dynamic_log_defaults(services.config.log_defaults, services.metadata.image, services.broker_id)
-    for name, topic_key in DYNAMIC_CONFIGS.items():
+    for name, topic_key in TOPIC_DEFAULTS.items():
         chain = list(_server_chain(services, topic_key))
         yield _entry(topic_key, name, defaults.value_of(topic_key.name), chain)
+    for name, key in RUN_TIME_KEYS.items():
+        default = DescribeConfigsSynonym(name=name, value=key.default, source=ConfigSource.DEFAULT_CONFIG)
+        chain = [*_set_at_run_time(services, name), default]
+        yield _entry(key, name, chain[0].value, chain)
 
 
 def _all_brokers_entries(services: BrokerServices) -> Iterator[DescribeConfigsResourceResult]:
@@ -134,7 +138,7 @@ def _all_brokers_entries(services: BrokerServices) -> Iterator[DescribeConfigsRe
 
 
 def _entry(
-    key: TopicConfigKey, name: str, value: str, chain: list[DescribeConfigsSynonym]
+    key: TopicConfigKey | ConfigKey, name: str, value: str | None, chain: list[DescribeConfigsSynonym]
 ) -> DescribeConfigsResourceResult:
     """A key that can be altered at run time; the first of the chain is what counts."""
     return DescribeConfigsResourceResult(
@@ -173,17 +177,28 @@ def _static_entry(services: BrokerServices, key: ConfigKey) -> DescribeConfigsRe
 
 def _server_chain(services: BrokerServices, key: TopicConfigKey) -> Iterator[DescribeConfigsSynonym]:
     """Where a topic's default can come from, the one that counts first; it always ends with Kafka's."""
-    image, properties = services.metadata.image, services.config.properties
-    for resource, source in (
-        (str(services.broker_id), ConfigSource.DYNAMIC_BROKER_CONFIG),
-        (ALL_BROKERS, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
-    ):
-        value = image.config(BROKER_RESOURCE, resource).get(key.synonym)
-        if value is not None:
-            yield DescribeConfigsSynonym(name=key.synonym, value=value, source=source)
+    properties = services.config.properties
+    yield from _set_at_run_time(services, key.synonym)
     for name in server_synonyms(key.synonym):
         if name in properties:
             source = ConfigSource.STATIC_BROKER_CONFIG
             yield DescribeConfigsSynonym(name=name, value=properties[name], source=source)
-    default = str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
-    yield DescribeConfigsSynonym(name=key.synonym, value=default, source=ConfigSource.DEFAULT_CONFIG)
+    yield _default(key)
+
+
+def _set_at_run_time(services: BrokerServices, name: str) -> Iterator[DescribeConfigsSynonym]:
+    """What is set for this broker, then what for all brokers."""
+    for resource, source in (
+        (str(services.broker_id), ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (ALL_BROKERS, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    ):
+        value = services.metadata.image.config(BROKER_RESOURCE, resource).get(name)
+        if value is not None:
+            yield DescribeConfigsSynonym(name=name, value=value, source=source)
+
+
+def _default(key: TopicConfigKey) -> DescribeConfigsSynonym:
+    """Kafka's own default, under the broker's name of the key if it has one."""
+    text = str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
+    name = key.synonym or key.name
+    return DescribeConfigsSynonym(name=name, value=text, source=ConfigSource.DEFAULT_CONFIG)

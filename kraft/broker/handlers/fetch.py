@@ -1,48 +1,46 @@
 """Fetch (1): for consumers up to the high watermark or the last stable offset, for followers up to the end.
 
-Reads give ranges of files, which leave without passing through Python. A fetch that finds less than
-its minimum waits in purgatory, then reads once more. Sessions (KIP-227) are not kept: session id 0
-tells the client to name all partitions every time.
+A fetch that finds less than its minimum waits in purgatory, then looks once more. In a fetch session
+(KIP-227) it looks only at what may have news, waits for all of the session's partitions, and is answered
+with those that have news.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from kraft.broker.handlers.fetch_looks import FIRST_VERSION_WITH_TOPIC_IDS, Looks, Seen
 from kraft.broker.handlers.produce import leader_hint
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.response import Deferred
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     NodeEndpoint,
-    PartitionData,
 )
-from partitions.errors import PartitionError
-from partitions.log.errors import LogError
-from partitions.partition import FollowerFetch, Partition
-from partitions.reads import FetchRead
-from partitions.topic_partition import TopicPartition
+from kraft.protocol.primitives import ZERO_UUID
+from partitions.fetch_session import (
+    EPOCH_MAX,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    Reader,
+    SessionKey,
+    SessionPartition,
+    Topic,
+    WantedPartition,
+)
+from partitions.fetch_session_cache import FetchSessionError
 
-FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_HINTS = 12
 FIRST_VERSION_WITH_ENDPOINTS = 16
-CONSUMER = -1
-READ_COMMITTED = 1
-"""The isolation level; a reader that sends 0 gets records of open and aborted transactions too."""
 MAX_WAIT_MAX_MS = 60_000
-RESPONSE_MAX_BYTES = 55 * 1024 * 1024
-"""As Kafka's fetch.max.bytes of the broker."""
-NO_SESSION = 0
-FINAL_EPOCH = -1
+SESSION_SLOTS = "max.incremental.fetch.session.cache.slots"
 
 
 def handle_fetch(
@@ -50,171 +48,178 @@ def handle_fetch(
 ) -> FetchResponse | Deferred[None, FetchResponse]:
     """Answers Fetch."""
     body = request.body
-    if body.session_id != NO_SESSION and body.session_epoch != FINAL_EPOCH:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    fetch = _Fetch(services, request)
-    response, size_bytes, failed = fetch.read(first=True)
+    is_full = body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+    try:
+        session = _full(services, request) if is_full else _incremental(services, request)
+    except FetchSessionError as error:
+        return FetchResponse(error_code=ErrorCode[error.code])
+    if session is not None and len(session) == 0:
+        return FetchResponse()  # the request has forgotten all that was in it
+    fetch = _Fetch(services, request, session, is_full=is_full)
     max_wait_ms = min(body.max_wait_ms, MAX_WAIT_MAX_MS)
-    if failed or size_bytes >= body.min_bytes or max_wait_ms <= 0 or not body.topics:
-        fetch.count(size_bytes)
-        return response
+    if fetch.is_satisfied or max_wait_ms <= 0 or (session is None and not body.topics):
+        return fetch.answer_at_once()
     return Deferred(fetch.wait(max_wait_ms / 1000), fetch.answer)
 
 
-class _Fetch:
-    """One fetch request while it is being answered."""
+def _full(services: BrokerServices, request: Request[FetchRequest]) -> FetchSession | None:
+    """A new session, if the request asks for one and there is room; the one that it names ends."""
+    body, sessions = request.body, services.replicas.fetch_purgatory.sessions
+    if body.session_id != NO_SESSION:
+        sessions.close(body.session_id, _reader(services, body))
+    if body.session_epoch == FINAL_EPOCH:
+        return None
+    return sessions.cache.open(
+        _named(request),
+        reader=_reader(services, body),
+        by_id=request.version >= FIRST_VERSION_WITH_TOPIC_IDS,
+        slots=services.config.get(SESSION_SLOTS),
+        draw_id=lambda: services.rng.randint(1, EPOCH_MAX),
+        now_ms=services.replicas.monotonic_ms(),
+    )
 
-    def __init__(self, services: BrokerServices, request: Request[FetchRequest]) -> None:
+
+def _incremental(services: BrokerServices, request: Request[FetchRequest]) -> FetchSession:
+    """The session that the request goes on with. Raises FetchSessionError."""
+    body, sessions = request.body, services.replicas.fetch_purgatory.sessions
+    session = sessions.cache.go_on(
+        body.session_id,
+        body.session_epoch,
+        _named(request),
+        _forgotten(request),
+        reader=_reader(services, body),
+        by_id=request.version >= FIRST_VERSION_WITH_TOPIC_IDS,
+        now_ms=services.replicas.monotonic_ms(),
+    )
+    sessions.overtake(session)
+    return session
+
+
+def _reader(services: BrokerServices, body: FetchRequest) -> Reader:
+    is_registered = (
+        body.replica_id >= 0
+        and body.replica_epoch >= 0
+        and services.metadata.registered_epoch(body.replica_id) == body.replica_epoch
+    )
+    return Reader(body.replica_id, body.replica_epoch, is_registered, body.isolation_level, body.rack_id)
+
+
+def _named(request: Request[FetchRequest]) -> Iterator[tuple[Topic, WantedPartition]]:
+    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    for topic in request.body.topics:
+        for wanted in topic.partitions:
+            yield topic.topic_id if by_id else topic.topic, wanted
+
+
+def _forgotten(request: Request[FetchRequest]) -> Iterator[SessionKey]:
+    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    for topic in request.body.forgotten_topics_data:
+        for number in topic.partitions:
+            yield topic.topic_id if by_id else topic.topic, number
+
+
+class _Fetch:
+    """One fetch request while it is being answered. Its first look is taken as it is made."""
+
+    def __init__(
+        self,
+        services: BrokerServices,
+        request: Request[FetchRequest],
+        session: FetchSession | None,
+        *,
+        is_full: bool,
+    ) -> None:
         self._services = services
         self._request = request
-        self._body = request.body
-        self._is_follower = request.body.replica_id >= 0
-        self._read_committed = request.body.isolation_level == READ_COMMITTED
-        self._wanted: dict[TopicPartition, FetchPartition] = {}
-        self._found: dict[TopicPartition, int] = {}  # bytes, in the first read
+        self._session = session
+        self._is_full = is_full
+        self._epoch = 0 if session is None else session.epoch
+        self._looks = Looks(services, request, session)
+        self._seen = self._looks.look(first=True)
+        if session is not None and (session.reader.is_registered or not session.reader.is_follower):
+            session.fetched(services.replicas.monotonic_ms())
+
+    @property
+    def is_satisfied(self) -> bool:
+        """Whether there is enough to answer with, or something that nobody waits upon."""
+        return self._looks.failed or self._looks.size_bytes >= self._request.body.min_bytes
+
+    def answer_at_once(self) -> FetchResponse:
+        """The answer to what was seen in the first look."""
+        response = self._answer(self._seen)
+        self._settle()
+        return response
 
     def wait(self, timeout_s: float) -> asyncio.Future[None]:
         """Waits, from this moment on, for the minimum of bytes, an error, or the time to pass."""
+        available = {seen.key: seen.found.size_bytes for seen in self._seen if seen.key is not None}
+        if not self._is_full:
+            self._settle()
+        self._seen = []
         return self._services.replicas.fetch_purgatory.wait(
-            self._found,
-            max(1, self._body.min_bytes),
+            available,
+            max(1, self._request.body.min_bytes),
             timeout_s,
-            self._available_bytes,
-            is_follower=self._is_follower,
+            self._looks.available_bytes,
+            is_follower=self._looks.is_follower,
+            held_back=self._looks.held_back,
+            session=self._session,
         )
 
     def answer(self, _: None) -> FetchResponse:
-        """Reads again when the wait is over."""
-        response, size_bytes, _failed = self.read(first=False)
-        self.count(size_bytes)
-        return response
+        """Looks again when the wait is over. A younger request of the session has made this one void."""
+        if self._session is not None and self._session.epoch != self._epoch:
+            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        return self._answer(self._looks.look(first=False))
 
-    def _available_bytes(self, key: TopicPartition) -> int | None:
-        """What one partition has for this fetch now; None when it has an error or a divergence."""
-        wanted = self._wanted[key]
-        try:
-            answer = self._read_partition(key, wanted, wanted.partition_max_bytes, first=False)
-        except (PartitionError, LogError):
-            return None
-        return None if answer.diverging_epoch is not None else answer.size_bytes
+    def _settle(self) -> None:
+        """What has neither news nor anything left to read costs the session's next request nothing."""
+        for seen in self._seen:
+            if seen.partition is not None:
+                seen.partition.session.settle(seen.partition, seen.found)
 
-    def count(self, size_bytes: int) -> None:
-        """Adds to the metrics what leaves."""
-        self._services.replicas.metrics.on_fetched(size_bytes, is_follower=self._is_follower)
-
-    def read(self, *, first: bool) -> tuple[FetchResponse, int, bool]:
-        """Reads all partitions. Returns the answer, its records' size in bytes, and whether it has errors."""
-        left_bytes = min(self._body.max_bytes, RESPONSE_MAX_BYTES)
-        total_bytes, failed = 0, False
-        topics, endpoints = [], dict[int, NodeEndpoint]()
-        for topic, name in self._topics():
-            partitions = []
-            for wanted in topic.partitions:
-                data, size_bytes = self._answer(name, wanted, left_bytes, total_bytes == 0, first)
-                failed = failed or bool(data.error_code) or data.diverging_epoch is not None
-                if data.error_code and name is not None:
-                    self._add_hint(data, TopicPartition(name, wanted.partition), endpoints)
-                left_bytes -= size_bytes
-                total_bytes += size_bytes
-                partitions.append(data)
-            topics.append(
-                FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
-            )
-        response = FetchResponse(responses=topics)
+    def _answer(self, all_seen: Sequence[Seen]) -> FetchResponse:
+        looks = self._looks
+        self._services.replicas.metrics.on_fetched(looks.size_bytes, is_follower=looks.is_follower)
+        if looks.is_follower:
+            sizes = ((seen.key, seen.found.size_bytes) for seen in all_seen if seen.key is not None)
+            self._services.throttles.sent(sizes, self._services.replicas.monotonic_ms())
+        response = FetchResponse(session_id=NO_SESSION if self._session is None else self._session.id)
+        endpoints = dict[int, NodeEndpoint]()
+        topic: Topic | None = None
+        for seen in all_seen:
+            if seen.partition is not None and not self._is_told(seen, seen.partition):
+                continue
+            if seen.data.error_code:
+                self._add_hint(seen, endpoints)
+            if seen.topic != topic:  # consecutive partitions of a topic share an entry
+                topic = seen.topic
+                response.responses.append(_topic_response(topic))
+            response.responses[-1].partitions.append(seen.data)
         if endpoints and self._request.version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = list(endpoints.values())
-        return response, total_bytes, failed
+        return response
 
-    def _topics(self) -> Iterator[tuple[FetchTopic, str | None]]:
-        by_id = self._request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-        for topic in self._body.topics:
-            yield topic, self._services.metadata.topic_name(topic.topic_id) if by_id else topic.topic
+    def _is_told(self, seen: Seen, partition: SessionPartition) -> bool:
+        """Whether the session's answer names the partition; it remembers what its reader was told."""
+        if not self._is_full and not partition.is_news(seen.found):
+            return False
+        partition.told(seen.found)
+        return True
 
-    def _answer(
-        self, name: str | None, wanted: FetchPartition, left_bytes: int, is_first_data: bool, first: bool
-    ) -> tuple[PartitionData, int]:
-        if name is None:
-            return _error(wanted, ErrorCode.UNKNOWN_TOPIC_ID), 0
-        key = TopicPartition(name, wanted.partition)
-        self._wanted[key] = wanted
-        max_bytes = max(0, min(wanted.partition_max_bytes, left_bytes))
-        try:
-            answer = self._read_partition(key, wanted, max_bytes, first=first, min_one_batch=is_first_data)
-        except (PartitionError, LogError) as error:
-            return _error(wanted, ErrorCode[error.code]), 0
-        if first:
-            self._found[key] = answer.size_bytes
-        records = answer.records
-        diverging = answer.diverging_epoch
-        return PartitionData(
-            partition_index=wanted.partition,
-            high_watermark=answer.high_watermark,
-            last_stable_offset=answer.last_stable_offset,
-            log_start_offset=answer.log_start_offset,
-            diverging_epoch=None
-            if diverging is None
-            else EpochEndOffset(diverging.epoch, diverging.end_offset),
-            aborted_transactions=_aborted(answer),
-            records=b"" if records is None else records.slices,
-        ), answer.size_bytes
-
-    def _read_partition(
-        self,
-        key: TopicPartition,
-        wanted: FetchPartition,
-        max_bytes: int,
-        *,
-        first: bool,
-        min_one_batch: bool = True,
-    ) -> FetchRead:
-        """Reads one partition; a follower's first read also tells the leader how far the follower is."""
-        replicas = self._services.replicas
-        partition: Partition = replicas.partition(key)
-        if not self._is_follower:
-            return partition.read_for_consumer(
-                wanted.fetch_offset,
-                max_bytes=max_bytes,
-                current_leader_epoch=wanted.current_leader_epoch,
-                last_fetched_epoch=wanted.last_fetched_epoch,
-                min_one_batch=min_one_batch,
-                read_committed=self._read_committed,
-            )
-        fetch = FollowerFetch(
-            self._body.replica_id,
-            self._body.replica_epoch,
-            wanted.current_leader_epoch,
-            wanted.fetch_offset,
-            wanted.last_fetched_epoch,
-            wanted.log_start_offset,
-        )
-        if first:
-            return partition.fetch_as_follower(
-                fetch, max_bytes=max_bytes, now_ms=replicas.monotonic_ms(), min_one_batch=min_one_batch
-            )
-        return partition.read_for_follower(fetch, max_bytes=max_bytes, min_one_batch=min_one_batch)
-
-    def _add_hint(self, data: PartitionData, key: TopicPartition, endpoints: dict[int, NodeEndpoint]) -> None:
+    def _add_hint(self, seen: Seen, endpoints: dict[int, NodeEndpoint]) -> None:
         """Adds who leads now to the answer of a former leader (KIP-951)."""
-        if self._request.version >= FIRST_VERSION_WITH_HINTS and data.error_code in (
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            ErrorCode.FENCED_LEADER_EPOCH,
+        if (
+            seen.key is not None
+            and self._request.version >= FIRST_VERSION_WITH_HINTS
+            and seen.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         ):
-            data.current_leader = leader_hint(self._services, key, self._request.listener_name, endpoints)
+            seen.data.current_leader = leader_hint(
+                self._services, seen.key, self._request.listener_name, endpoints
+            )
 
 
-def _aborted(answer: FetchRead) -> list[AbortedTransaction] | None:
-    """What the reader has to skip; null for one that reads everything."""
-    aborted = answer.aborted_transactions
-    if aborted is None:
-        return None
-    return [AbortedTransaction(known.producer_id, known.first_offset) for known in aborted]
-
-
-def _error(wanted: FetchPartition, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=wanted.partition,
-        error_code=code,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
-    )
+def _topic_response(topic: Topic) -> FetchableTopicResponse:
+    if isinstance(topic, bytes):
+        return FetchableTopicResponse(topic_id=topic, partitions=[])
+    return FetchableTopicResponse(topic=topic, topic_id=ZERO_UUID, partitions=[])

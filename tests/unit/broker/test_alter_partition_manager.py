@@ -16,7 +16,7 @@ from quorum.rpc.messages import (
     AlterPartitionResult,
     AlterPartitionTopicResult,
 )
-from tests.support.broker_world import BrokerWorld, gone, led_by, topic, topic_id
+from tests.support.broker_world import BrokerWorld, batch, gone, led_by, topic, topic_id
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -140,6 +140,29 @@ async def test_an_ineligible_replica_is_rolled_back(world: BrokerWorld) -> None:
     await settled(world, T0)
     assert world.replicas.partition(T0).maximal_isr == (1,)
     assert len(world.controller.calls) == 1
+
+
+async def test_what_came_of_proposals_is_counted(world: BrokerWorld) -> None:
+    """By what the controller has made of them, and not by what was proposed."""
+
+    def counts() -> tuple[int, int, int]:
+        metrics = world.metrics
+        return metrics.isr_expands, metrics.isr_shrinks, metrics.failed_isr_updates
+
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)))
+    world.controller.answer(AlterPartitionRequest, RpcUnavailable("nobody is there"))
+    world.controller.always(AlterPartitionRequest, committed)
+    catch_up(world, T0)
+    assert counts() == (0, 0, 0)
+    await sent(world, 2)
+    await settled(world, T0)
+    assert counts() == (1, 0, 1)
+    partition, now_ms = world.replicas.partition(T0), world.replicas.monotonic_ms()
+    partition.append_records(batch(b"a"), acks=1, now_ms=now_ms)
+    partition.maybe_shrink(now_ms + 1_000_000)
+    await sent(world, 3)
+    await settled(world, T0)
+    assert (partition.isr, counts()) == ((1,), (1, 1, 1))
 
 
 @pytest.mark.parametrize("code", ["FENCED_LEADER_EPOCH", "INVALID_UPDATE_VERSION", "UNKNOWN_TOPIC_ID"])

@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 
 from kraft.config_keys import CONFIG_KEYS
-from kraft.dynamic_configs import CLUSTER_WIDE, DYNAMIC_CONFIGS, DynamicBrokerConfigs, dynamic_log_defaults
+from kraft.dynamic_configs import (
+    CLUSTER_WIDE,
+    DYNAMIC_CONFIGS,
+    DynamicBrokerConfigs,
+    dynamic_log_defaults,
+    run_time_limit,
+)
 from partitions.log.config import LogConfig
+from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.image import MetadataImage
 
 SCHEMA = DynamicBrokerConfigs(replace(LogConfig(), retention_ms=77))
@@ -42,12 +49,34 @@ def test_lists() -> None:
         ("", "no.such.key", "1", "Unknown"),
         ("1", "unclean.leader.election.enable", "true", "single broker"),
         ("", "message.max.bytes", "many", "whole number"),
+        ("1", "leader.replication.throttled.rate", "fast", "whole number"),
+        ("1", "follower.replication.throttled.rate", "-1", "between"),
+        ("", "leader.replication.throttled.replicas", "*", "Unknown"),
     ],
 )
 def test_problems_name_the_key(broker: str, key: str, value: str, problem: str) -> None:
     sentence = SCHEMA.problem(broker, {key: value, "log.retention.ms": "5"})
     assert sentence is not None
     assert problem in sentence
+    assert key in sentence
+
+
+def test_limits_of_replication_are_a_brokers_own_before_those_of_all() -> None:
+    key = "leader.replication.throttled.rate"
+    image = MetadataImage(configs={("broker", ""): {key: "2"}, ("broker", "4"): {key: "3"}})
+    assert [run_time_limit(image, broker_id, key) for broker_id in (4, 5)] == [3, 2]
+    assert run_time_limit(MetadataImage(), 4, key) == 2**63 - 1
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_throttled_replicas_are_a_list_of_a_topic(side: str) -> None:
+    key, topics = f"{side}.replication.throttled.replicas", LogTopicConfigs(LogConfig())
+    assert topics.is_list(key)
+    assert topics.default(key) == ""
+    assert [topics.problem({key: value}) for value in ("*", "0:1,7:2", "")] == [None] * 3
+    sentence = topics.problem({key: "0-1"})
+    assert sentence is not None
+    assert "partition:broker" in sentence
     assert key in sentence
 
 

@@ -109,7 +109,7 @@ async def test_a_diverging_follower_is_told_where_and_waits_for_nothing(world: B
 
 
 async def test_errors_carry_the_partition_and_who_leads(world: BrokerWorld) -> None:
-    await world.start(*topic("t", 1, (2, 1), (1,)))
+    await world.start(*topic("t", 1, (2, 3), (1,)))
     body = request(at(0, 0), at(0, 7), at(99, 1), max_wait_ms=60_000)
     first, second, third = data(world.handle(body, VERSION))
     assert first.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -169,11 +169,11 @@ async def test_a_long_poll_adds_partitions_up(world: BrokerWorld) -> None:
 
 async def test_a_long_poll_ends_with_the_leadership(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1, 2)))
-    answer = world.handle(request(at(0), max_wait_ms=60_000), VERSION)
+    answer = world.handle(request(at(0, current_leader_epoch=0), max_wait_ms=60_000), VERSION)
     await world.publish(led_by(1, 0, 2))
     async with asyncio.timeout(5):
         (found,) = data(await answer)
-    assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert found.error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 async def test_a_long_poll_ends_with_the_topic(world: BrokerWorld) -> None:
@@ -192,16 +192,6 @@ async def test_the_first_batch_comes_whole_and_limits_hold_after_it(world: Broke
     append(world, T1, b"x" * 500)
     body = request(at(0, 0, partition_max_bytes=1), at(0, 1), max_bytes=size_bytes + 10)
     assert [size(answer) for answer in data(world.handle(body, VERSION))] == [size_bytes, 0]
-
-
-async def test_sessions_are_not_kept(world: BrokerWorld) -> None:
-    await world.start(*topic("t", 1, (1,)))
-    fresh = world.handle(request(at(0), session_id=0, session_epoch=0), VERSION)
-    assert (fresh.error_code, fresh.session_id) == (0, 0)
-    known = world.handle(request(at(0), session_id=5, session_epoch=1), VERSION)
-    assert known.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    ends = world.handle(request(at(0), session_id=5, session_epoch=-1), VERSION)
-    assert ends.error_code == 0
 
 
 async def test_a_client_that_leaves_leaves_no_wait(world: BrokerWorld) -> None:

@@ -7,20 +7,22 @@ import errno
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
-from kraft.broker.history_guard import FILE_NAME, HistoryError, HistoryGuard, MetadataPosition
+from kraft.broker.history_guard import HistoryError, HistoryGuard, position_of
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.host import Process
 from kraft.node import Node
-from partitions.log.errors import DataDirectoryError, LogStorageError
+from partitions.log.errors import LogStorageError
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
 from quorum.metadata.changes import ImageDiff
 from quorum.metadata.image import EMPTY, MetadataImage
 from tests.support.broker_world import CLUSTER_ID, HeldExecutor
 from tests.support.logs import memory_disk
 from tests.unit.broker.test_server import node_of, told
 
-PATH = f"/data/{FILE_NAME}"
+PATH = f"/data/{METADATA_POSITION}"
 VOTERS = {1: b"a" * 16, 2: b"b" * 16, 3: b"c" * 16}
 FOLLOWED = replace(EMPTY, offset=812, epoch=7, voters=VOTERS)
 
@@ -80,7 +82,7 @@ async def test_a_continuation_is_followed(case: str) -> None:
     await world.followed(FOLLOWED)
     await world.followed(CONTINUATIONS[case])
     assert world.halts == []
-    assert MetadataPosition.decode(world.disk.read_bytes(PATH)) == MetadataPosition.of(CONTINUATIONS[case])
+    assert MetadataPosition.decode(world.disk.read_bytes(PATH)) == position_of(CONTINUATIONS[case])
 
 
 @pytest.mark.parametrize("case", OTHERS)
@@ -117,13 +119,19 @@ async def test_the_position_is_durable_once_written_and_written_only_when_it_mov
 
 
 @pytest.mark.parametrize("at", range(0, 60, 7))
-async def test_a_damaged_file_is_named(at: int) -> None:
+async def test_a_damaged_file_counts_as_absent_and_is_written_anew(at: int) -> None:
     world = World()
     await world.followed(FOLLOWED)
     file = world.disk.open(PATH)
     file.write_at(at, bytes([file.read(at, 1)[0] ^ 1]))
-    with pytest.raises(DataDirectoryError, match=f"{FILE_NAME} is damaged"):
-        world.start()
+    later = replace(FOLLOWED, offset=813)
+    with capture_logs() as said:
+        await world.followed(later)
+    assert [(line["log_level"], line["file"]) for line in said] == [("error", PATH)]
+    assert MetadataPosition.decode(world.disk.read_bytes(PATH)) == position_of(later)
+    guard = world.start()
+    with pytest.raises(HistoryError):
+        publish(guard, FOLLOWED)
 
 
 def test_a_node_whose_quorum_begins_anew_keeps_the_logs_of_the_old_one() -> None:

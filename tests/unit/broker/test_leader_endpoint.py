@@ -96,6 +96,24 @@ async def test_records_arrive_as_they_are_in_the_log(leader: Leader) -> None:
     assert bytes(answers[1].records) == b""
 
 
+async def test_a_session_names_what_changes_both_ways(leader: Leader) -> None:
+    endpoint, t0, t1, u0 = leader.endpoint(), ("t", 0), ("t", 1), ("u", 0)
+    first = request(asked(t0, 1), asked(t1, 1), asked(u0, 2))._replace(session_epoch=0)
+    answer = await endpoint.fetch(first)
+    assert [fetched.key for fetched in answer.partitions] == [t0, t1, u0]
+    session = request()._replace(session_id=answer.session_id, session_epoch=1)
+    for number, key in ((1, t1), (2, u0)):
+        leader.world.replicas.partition(TopicPartition(*key)).append_records(batch(b"a"), acks=1, now_ms=0)
+        fetched = await endpoint.fetch(session._replace(session_epoch=number))
+        assert key in [partition.key for partition in fetched.partitions]
+        assert t0 not in [partition.key for partition in fetched.partitions]
+    last = session._replace(session_epoch=3, forgotten=((t1, topic_id(1)), (u0, topic_id(2))))
+    fetched = await endpoint.fetch(last)
+    assert (fetched.partitions, fetched.session_id) == ([], answer.session_id)
+    refused = await endpoint.fetch(last)
+    assert (refused.error, refused.session_id) == ("INVALID_FETCH_SESSION_EPOCH", 0)
+
+
 async def test_errors_and_divergence_have_their_names(leader: Leader) -> None:
     await leader.world.publish(led_by(1, 0, 1))
     fetch = request(

@@ -16,6 +16,7 @@ from quorum.metadata.record_codec import encode_record, join_encoded
 from quorum.metadata.records import Listener, Record, RegisterBroker, Topic
 from quorum.rpc.envelope import RpcUnavailable
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
+from quorum.steps import ROWS_PER_STEP
 from tests.support.fake_controller import FakeController
 
 LISTENER = Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
@@ -178,3 +179,21 @@ async def test_closing_is_no_defect(world: World) -> None:
     await world.asked(1)
     await world.loader.close()
     assert world.halts == []
+
+
+async def test_a_large_image_is_decoded_between_other_work_and_published_once(world: World) -> None:
+    topics = ((number, topic(number)) for number in range(1, 5 * ROWS_PER_STEP))
+    delta = MetadataDelta(EMPTY)
+    for number, record in topics:
+        delta.apply(record, number, 1)
+    image = delta.finish(70, 1)
+    world.answer(FetchMetadataResponse(70, snapshot=image.encode()))
+    world.loader.start()
+    await world.asked(1)
+    turns = 0
+    while not world.publisher.told:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 4
+    assert world.loader.image == image
+    assert [offset for offset, _, _ in world.publisher.told] == [70]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from kraft.broker.replica_manager import UnknownTopicOrPartition
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
 from partitions.log.errors import LogStorageError
 from partitions.partition import Partition
 from partitions.topic_partition import TopicPartition
-from quorum.metadata.records import BrokerChange, Config, PartitionChange
+from quorum.metadata.records import RECOVERING, BrokerChange, Config, PartitionChange
 from quorum.rpc.messages import AlterPartitionRequest
-from tests.support.broker_world import BrokerWorld, batch, gone, led_by, topic, topic_id
+from tests.support.broker_world import ME, BrokerWorld, batch, gone, led_by, topic, topic_id
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -292,6 +293,62 @@ async def test_a_high_watermark_that_was_cut_back_is_written(world: BrokerWorld)
     assert world.replicas.take_changed_high_watermarks() == {T0: 0}
 
 
+async def test_a_cut_says_how_much_is_lost_and_because_of_whom(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (2, 1)))
+    partition = world.replicas.partition(T0)
+    partition.append_as_follower(
+        batch(b"a", b"b", b"c", leader_epoch=0),
+        leader_epoch=0,
+        leader_high_watermark=2,
+        leader_log_start_offset=0,
+    )
+    with capture_logs() as uncommitted:
+        partition.truncate_to(2, leader_epoch=0)
+        world.replicas.on_truncated(T0, 3, 2, 2)
+    with capture_logs() as committed:
+        partition.truncate_to(0, leader_epoch=0)
+        world.replicas.on_truncated(T0, 2, 0, 2)
+    with capture_logs() as anew:
+        world.replicas.on_truncated(T0, 0, 7, 0)
+    told = {"partition": "t-0", "leader": 2, "leader_epoch": 0}
+    assert uncommitted == [
+        {"event": "truncated", "log_level": "info", **told, "first": 2, "last": 2, "offsets": 1, "hw": 2}
+    ]
+    [line] = committed
+    assert "lost" in line.pop("consequence")
+    cut = {"first": 0, "last": 1, "offsets": 2, "known_committed": 2, "hw": 2}
+    assert line == {"event": "truncated", "log_level": "error", **told, **cut}
+    assert anew == [{"event": "a log starts anew", "log_level": "info", **told, "start": 7, "end_before": 0}]
+    metrics = world.replicas.metrics
+    assert (metrics.truncations, metrics.truncated_records, metrics.lost_records) == (3, 3, 2)
+
+
+async def test_a_cut_for_an_unclean_leader_is_an_error_whatever_the_checkpoint_knew(
+    world: BrokerWorld,
+) -> None:
+    await world.start(*topic("t", 1, (2, 1)))
+    world.replicas.partition(T0).append_as_follower(
+        batch(b"a", leader_epoch=0), leader_epoch=0, leader_high_watermark=0, leader_log_start_offset=0
+    )
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(2,), leader=2, leader_recovery_state=RECOVERING))
+    with capture_logs() as logs:
+        world.replicas.on_truncated(T0, 1, 0, 0)
+    assert [(line["log_level"], line["offsets"], line["known_committed"]) for line in logs] == [
+        ("error", 1, 0)
+    ]
+
+
+async def test_a_leader_says_that_its_election_was_unclean(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (2, 1), isr=(2,)))
+    with capture_logs() as logs:
+        await world.publish(
+            PartitionChange(topic_id(1), 0, isr=(ME,), leader=ME, leader_recovery_state=RECOVERING)
+        )
+    [line] = [line for line in logs if line["log_level"] == "error"]
+    assert line["event"] == "leads after an unclean election"
+    assert (line["partition"], line["epoch"], line["end"], line["hw"]) == ("t-0", 1, 0, 0)
+
+
 async def test_a_disk_that_fails_under_a_follower_takes_the_replica_offline(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (2, 1)))
     world.replicas.on_partition_failed(T0, 0, "KAFKA_STORAGE_ERROR", LogStorageError("EIO"))
@@ -309,7 +366,6 @@ async def test_a_broker_that_comes_back_may_join_at_once(world: BrokerWorld) -> 
     await world.controller.until_called(AlterPartitionRequest, 1)
     (request,) = world.controller.calls_of(AlterPartitionRequest)
     assert [m.broker_id for m in request.topics[0].partitions[0].new_isr_with_epochs] == [1, 2]
-    assert world.replicas.metrics.isr_expands == 1
     await world.publish(PartitionChange(topic_id(1), 0, isr=(1, 2)))
     assert partition.isr == (1, 2)
 

@@ -9,6 +9,7 @@ import pytest
 
 from kraft.cli import admin
 from kraft.cli.admin import AdminClient, raise_for
+from kraft.cli.app import run
 from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, UserError
 from kraft.protocol.errors import ErrorCode
 from tests.support.fake_broker import FakeCluster
@@ -56,6 +57,41 @@ async def test_every_server_is_tried_once_and_named(
         await AdminClient.connect(",".join(strange_servers))
     for address in strange_servers:
         assert str(caught.value).count(address) == 1
+
+
+async def test_a_broker_that_stands_still_is_waited_for_once(
+    strange_servers: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "LOOK_TIMEOUT_S", 0.1)
+    host, port = strange_servers[1].split(":")
+    with FakeCluster() as cluster:
+        client = await AdminClient.connect(cluster.bootstrap)
+        try:
+            client._addresses = {7: (host, int(port))}
+            assert await client.end_offsets(7, "t", [0], -2) == {}
+            monkeypatch.setattr(admin, "LOOK_TIMEOUT_S", 3600)
+            assert await client.end_offsets(7, "t", [0], -2) == {}
+        finally:
+            client.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("quorum", "describe"),
+        ("topics", "describe"),
+        ("configs", "describe", "--entity-type", "brokers", "--entity-default"),
+    ],
+)
+def test_what_nobody_answers_cannot_be_told(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--bootstrap-server", "127.0.0.1:1"]) == EXIT_UNDECIDED
+    assert "no broker answers" in capsys.readouterr().err
+
+
+def test_a_change_that_nobody_answers_is_not_made() -> None:
+    assert run(["topics", "delete", "t", "--bootstrap-server", "127.0.0.1:1"]) == EXIT_FAILED
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 from kraft.cli.app import run
 from kraft.cli.log_documents import printable
+from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
 from partitions.records.batch import iter_batches
 from tests.support.stored_logs import DATA, closed_directory, crashed_directory
 
@@ -160,6 +161,21 @@ def test_the_files_of_a_data_directory_are_printed(kraft: Kraft, data: Path) -> 
         "clusterId: AAAAAAAAAAAAAAAAAAAAAQ nodeId: 1 directoryId: AAAAAAAAAAAAAAAAAAAAAg",
         "brokerEpoch: 17",
     ]
+
+
+def test_the_metadata_position_of_a_broker_is_known(kraft: Kraft, data: Path) -> None:
+    path = data / METADATA_POSITION
+    path.write_bytes(MetadataPosition(812, 7, frozenset({"bb", "aa"})).encode())
+    assert kraft("dump", path).lines[1:] == ["offset: 812 epoch: 7 voterDirectoryIds: ['aa', 'bb']"]
+    assert kraft("dump", path, "--json").document["files"][0]["entries"] == [
+        {"offset": 812, "epoch": 7, "voter_directory_ids": ["aa", "bb"]}
+    ]
+    assert kraft("verify", data).exit_code == kraft("verify", path).exit_code == 0
+    flip(path, 20)
+    for argument in (data, path):
+        result = kraft("verify", argument)
+        assert result.exit_code == 1
+        assert f"damage: {path} at byte 0: the checksum" in result.output
 
 
 def test_dump_as_json_is_one_object(kraft: Kraft, folder: Path) -> None:

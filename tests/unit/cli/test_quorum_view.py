@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from kraft.cli.quorum_view import QuorumReplica, QuorumView, replication_lines, status_lines
+from kraft.cli.quorum_view import (
+    QuorumReplica,
+    QuorumView,
+    replication_lines,
+    silence_lines,
+    status_lines,
+)
 
 DIRECTORIES = {node_id: bytes([node_id]) * 16 for node_id in range(10)}
 NO_DIRECTORY = bytes(16)
@@ -65,6 +71,17 @@ def test_the_table_has_the_leader_then_followers_then_observers() -> None:
     ]  # fmt: skip
     assert lines[1].split() == ["1", "AQEBAQEBAQEBAQEBAQEBAQ", "101", "0", "5010", "5000", "Leader"]
     assert len({line.index(word) for line, word in zip(lines[1:3], ("Leader", "Follower"), strict=True)}) == 1
+
+
+def test_what_is_shown_of_a_voter_that_is_gone_is_of_the_time_when_it_was_heard_last() -> None:
+    gone, never = replica(2, 90, 20_000), QuorumReplica(3, NO_DIRECTORY, -1, -1, -1)
+    rows = view(replica(1, 101, 65_010), gone, never, replica(4, 101, 65_000)).replication()
+    assert [row["lag"] for row in rows] == [0, 11, -1, 0]
+    assert list(silence_lines(rows)) == [
+        "Voter 2 was heard of 45000 ms ago for the last time: its offset is of then, its lag counted from it.",
+        "Voter 3 has not been heard of in this epoch: how far it is, is not known.",
+    ]
+    assert list(silence_lines(view(replica(1, 101), replica(2, 90), leader_id=-1).replication())) == []
 
 
 def test_ages_instead_of_times() -> None:

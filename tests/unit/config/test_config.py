@@ -155,6 +155,12 @@ def test_warnings_name_the_key_that_may_have_been_meant() -> None:
     )
 
 
+def test_a_key_of_run_time_has_no_effect_in_the_file() -> None:
+    config = load(COMBINED, leader_replication_throttled_rate="1")
+    (warning,) = config.warnings
+    assert "leader.replication.throttled.rate can only be set while the broker runs" in warning
+
+
 def test_a_key_that_is_set_twice_is_a_warning() -> None:
     text = (
         "\n".join(f"{key}={value}" for key, value in COMBINED.items())

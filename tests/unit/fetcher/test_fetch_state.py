@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fetcher.fetch_state import FetchPhase, FetchStates, Reset, Step, judge, reset_for_range
+from fetcher.fetch_state import FetchPhase, Reset, Step, judge, reset_for_range
+from fetcher.fetch_states import FetchStates
 from fetcher.leader_endpoint import FetchedPartition
 from fetcher.settings import FetcherSettings, backoff_ms
 from tests.support.fetch_world import TOPIC_ID, A, B, C, FollowerMemory, followed
@@ -26,13 +27,13 @@ def test_a_request_says_where_each_log_ends(states: FetchStates) -> None:
     log = FollowerMemory("a,b", epoch=3)
     states.add(followed(A, log, leader_epoch=5))
     states.add(followed(B, FollowerMemory(), leader_epoch=5))
-    request = states.build_request(0, lane=1)
+    request = states.build_request(0, lane=0)
     assert request is not None
     first, second = request.partitions
     assert (first.key, first.topic_id, first.current_leader_epoch) == (A, TOPIC_ID, 5)
     assert (first.fetch_offset, first.last_fetched_epoch, first.log_start_offset) == (2, 3, 0)
     assert (second.fetch_offset, second.last_fetched_epoch) == (0, -1)
-    assert (request.lane, request.max_wait_ms, request.max_bytes) == (1, 500, 10 * 1024 * 1024)
+    assert (request.lane, request.max_wait_ms, request.max_bytes) == (0, 500, 10 * 1024 * 1024)
 
 
 def test_who_got_records_goes_to_the_end(states: FetchStates) -> None:
@@ -106,13 +107,17 @@ def test_hungry_means_ready_and_in_no_request(states: FetchStates) -> None:
     assert states.has_hungry
     second = states.build_request(0, 1)
     assert second is not None
-    assert len(second.partitions) == 2
-    states.release(first)
-    assert not states.has_hungry, "the younger request covers both"
+    assert [asked.key for asked in second.partitions] == [B], "the long poll asks for the other"
+    assert not states.has_hungry
     states.release(second)
     assert states.has_hungry
-    states.remove(A)
-    states.remove(B)
+    states.release(first)
+    third = states.build_request(0, 0)
+    assert third is not None
+    assert [asked.key for asked in third.partitions] == [A, B]
+    assert not states.has_hungry
+    states.add(followed(C, FollowerMemory()))
+    states.remove(C)
     assert not states.has_hungry
 
 

@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fetcher.fetcher_manager import FetcherManager
+from fetcher.fetcher_manager import FetcherManager, fetcher_number
 from fetcher.leader_endpoint import FetchedPartition
 from fetcher.settings import FetcherSettings
 from tests.support.fetch_world import A, B, FollowerMemory, HandEndpoint, Listened, followed, got, records
 
 
 class Managed:
-    def __init__(self) -> None:
+    def __init__(self, fetchers_per_leader: int = 1) -> None:
         self.endpoints: dict[int, list[HandEndpoint]] = {}
         self.listened = Listened()
         self.manager = FetcherManager(
             self._endpoint,
-            FetcherSettings(backoff_initial_ms=1, backoff_max_ms=4),
+            FetcherSettings(backoff_initial_ms=1, backoff_max_ms=4, fetchers_per_leader=fetchers_per_leader),
             jitter=random.Random(7).random,
             listener=self.listened,
         )
@@ -47,6 +47,28 @@ async def test_one_fetcher_per_leader(managed: Managed) -> None:
     assert managed.manager.leaders == (1, 2)
     assert (await managed.endpoint(1).next()).keys == [A]
     assert (await managed.endpoint(2).next()).keys == [B]
+
+
+async def test_a_few_fetchers_share_a_leaders_partitions() -> None:
+    managed = Managed(fetchers_per_leader=2)
+    log, moving = FollowerMemory(), FollowerMemory()
+    managed.manager.add_partitions([followed(A, log), followed(B, moving)])
+    assert managed.manager.leaders == (1,)
+    calls = [await endpoint.next() for endpoint in managed.endpoints[1]]
+    assert sorted(call.keys for call in calls) == [[A], [B]]
+    managed.manager.remove_partitions([A])
+    for call in calls:
+        call.respond(*(got(key, records(0, "x")) for key in call.keys))
+    await (managed.endpoints[1][0] if calls[0].keys == [B] else managed.endpoints[1][1]).next()
+    assert (log.text(), moving.text()) == ("", "x")
+    await managed.manager.close()
+
+
+def test_a_partition_has_its_fetcher() -> None:
+    numbers = [fetcher_number(("orders", partition), 3) for partition in range(6)]
+    assert sorted(numbers[:3]) == [0, 1, 2]
+    assert numbers[:3] == numbers[3:]
+    assert fetcher_number(("orders", 0), 1) == 0
 
 
 async def test_a_partition_moves_to_its_new_leader(managed: Managed) -> None:

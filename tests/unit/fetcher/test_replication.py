@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fetcher.fetch_state import FetchPhase, FetchState, FetchStates
+from fetcher.fetch_state import FetchPhase, FetchState
+from fetcher.fetch_states import FetchStates
 from fetcher.leader_endpoint import FetchedPartition, FetchRequest, FetchResponse, LeaderOffsets
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings

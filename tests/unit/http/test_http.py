@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.partition_health import FollowerLag
 from kraft.http.app import make_app
 from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot, NodeMetrics
+from quorum.leader_elections import ElectionKind, LeaderElections
 from quorum.metadata.image import EMPTY, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from quorum.metadata.tally import LedPartitions, PartitionCounts
 
 Client = TestClient[aiohttp.web.Request, aiohttp.web.Application]
 TOPIC = bytes(15) + b"\1"
@@ -53,11 +57,19 @@ def image() -> MetadataImage:
     )
 
 
+def led_by_broker_1() -> LedPartitions:
+    led = LedPartitions(1)
+    for number, partition in enumerate(image().topics[TOPIC].partitions):
+        led.update((TOPIC, number), partition, 2)
+    return led
+
+
 class World:
     """A node as the pages see it, in the state that a test gives it."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
+        self.lost: list[str] = []
         self.start_time_ms = 1_700_000_000_000
         self.counters = BrokerMetrics()
         self.broker: BrokerSnapshot | None = None
@@ -65,6 +77,9 @@ class World:
 
     def unready_reasons(self) -> Sequence[str]:
         return self.reasons
+
+    def warnings(self) -> Sequence[str]:
+        return self.lost
 
     def describe(self) -> Mapping[str, Any]:
         return {"cluster_id": "AAAAAAAAAAAAAAAAAAAAAA", "node_id": 1, "brokers": []}
@@ -111,6 +126,12 @@ async def test_ready_says_why_not(client: Client, world: World) -> None:
     response = await client.get("/health/ready")
     assert response.status == 200
     assert await response.json() == {"ready": True, "reasons": []}
+    world.lost = ["the data directory /more is lost: input/output error"]
+    response = await client.get("/health/ready")
+    assert (response.status, await response.json()) == (
+        200,
+        {"ready": True, "reasons": [], "warnings": world.lost},
+    )
 
 
 async def test_cluster_is_one_object(client: Client) -> None:
@@ -136,7 +157,15 @@ async def test_metrics_of_a_broker(client: Client, world: World) -> None:
     world.counters.on_produced(records=10, size_bytes=1000)
     world.counters.isr_shrinks += 2
     world.broker = BrokerSnapshot(
-        broker_id=1, counters=world.counters, state=3, partition_count=3, image=image()
+        broker_id=1,
+        counters=world.counters,
+        state=3,
+        partition_count=3,
+        image=image(),
+        led=led_by_broker_1(),
+        offline_replicas=1,
+        follower_lags={2: FollowerLag(max_records=7, sum_records=9, max_ms=math.inf, partitions=2)},
+        throttled_rates={"leader": 12.5, "follower": 0.0},
     )
     samples = await scrape(client)
     assert samples["kafka_server_brokertopicmetrics_messagesin_total"] == 10
@@ -144,6 +173,14 @@ async def test_metrics_of_a_broker(client: Client, world: World) -> None:
     assert samples["kafka_server_replicamanager_isrshrinks_total"] == 2
     assert samples["kafka_server_replicamanager_leadercount"] == 2
     assert samples["kafka_server_replicamanager_underreplicatedpartitions"] == 1
+    assert samples["kafka_server_replicamanager_underminisrpartitioncount"] == 1
+    assert samples["kafka_server_replicamanager_atminisrpartitioncount"] == 1
+    assert samples["kafka_server_replicamanager_reassigningpartitions"] == 0
+    assert samples["kafka_server_replicamanager_followermaxlag"] == 7
+    assert samples["kafka_server_replicamanager_followerlag"] == 9
+    assert samples["kafka_server_replicamanager_followermaxlagms"] == math.inf
+    assert samples["kafka_server_replicamanager_followerlaggingpartitions"] == 2
+    assert samples["kafka_server_leaderreplication_byte_rate"] == 12.5
     assert samples["kafka_server_replicamanager_offlinereplicacount"] == 1
     assert samples["kafka_server_replicamanager_partitioncount"] == 3
     assert samples["kafka_server_kafkaserver_brokerstate"] == 3
@@ -156,15 +193,31 @@ async def test_every_counter_of_the_broker_is_shown(client: Client, world: World
     for number, field in enumerate(fields, start=100):
         setattr(world.counters, field, number)
     world.broker = BrokerSnapshot(
-        broker_id=1, counters=world.counters, state=3, partition_count=0, image=EMPTY
+        broker_id=1,
+        counters=world.counters,
+        state=3,
+        partition_count=0,
+        image=EMPTY,
+        led=LedPartitions(1),
+        fetch_session_evictions=99,
     )
     shown = {value for name, value in (await scrape(client)).items() if name.endswith("_total")}
-    assert shown == set(range(100, 100 + len(fields)))
+    assert shown == set(range(99, 100 + len(fields)))
 
 
 async def test_metrics_of_a_controller(client: Client, world: World) -> None:
+    partitions, elections = PartitionCounts(), LeaderElections()
+    partitions.recount(image())
+    elections.counts[ElectionKind.UNCLEAN] = 2
+    elections.counts[ElectionKind.LAST_KNOWN_LEADER] = 1
     world.controller = ControllerSnapshot(
-        active=True, leader_id=1, epoch=3, pending_proposals=5, image=image()
+        active=True,
+        leader_id=1,
+        epoch=3,
+        pending_proposals=5,
+        image=image(),
+        partitions=partitions,
+        elections=elections,
     )
     samples = await scrape(client)
     prefix = "kafka_controller_kafkacontroller_"
@@ -172,9 +225,32 @@ async def test_metrics_of_a_controller(client: Client, world: World) -> None:
     assert samples[prefix + "globaltopiccount"] == 1
     assert samples[prefix + "globalpartitioncount"] == 4
     assert samples[prefix + "offlinepartitionscount"] == 1
+    assert samples[prefix + "preferredreplicaimbalancecount"] == 1
+    assert samples["kafka_controller_controllerstats_uncleanleaderelections_total"] == 3
     assert samples[prefix + "activebrokercount"] == 1
     assert samples[prefix + "fencedbrokercount"] == 1
     assert samples["kafka_server_raft_metrics_current_leader"] == 1
+
+
+async def test_elections_are_told_apart_by_their_kind(client: Client, world: World) -> None:
+    elections = LeaderElections()
+    for number, kind in enumerate(ElectionKind, start=1):
+        elections.counts[kind] = number
+    world.controller = ControllerSnapshot(
+        active=True,
+        leader_id=1,
+        epoch=3,
+        pending_proposals=0,
+        image=EMPTY,
+        partitions=PartitionCounts(),
+        elections=elections,
+    )
+    text = await (await client.get("/metrics")).text()
+    for number, kind in enumerate(ElectionKind, start=1):
+        assert (
+            f'kafka_controller_controllerstats_leaderelections_total{{kind="{kind.value}"}} {number}.0'
+            in text
+        )
 
 
 async def test_two_nodes_in_one_process_have_metrics_of_their_own() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fetcher.fetch_state import FetchStates, FollowedPartition
+from fetcher.fetch_state import FollowedPartition
+from fetcher.fetch_states import FetchStates
 from fetcher.follower_log import FollowerLog
 from fetcher.leader_endpoint import FetchedPartition, FetchResponse
 from fetcher.replication import Replication
@@ -51,7 +52,7 @@ def copy(leader: Partition, follower: Partition, follower_id: int, *, rounds: in
     log: FollowerLog = follower
     states.add(FollowedPartition(PARTITION, TOPIC_ID, 1, leader.leader_epoch, log))
     for _ in range(rounds):
-        request = states.build_request(0, 0)
+        request = states.build_request(0, 0) or states.build_request(0, 1)
         assert request is not None
         asked = request.partitions[0]
         answer = leader.fetch_as_follower(

@@ -58,9 +58,9 @@ class Story:
 
     def do_cluster(self, arguments: list[str], options: dict[str, str]) -> None:
         isr = tuple(map(int, options["isr"].split(","))) if "isr" in options else None
-        self.world = World(
-            brokers=tuple(map(int, arguments)), min_insync_replicas=int(options.get("min-isr", "1")), isr=isr
-        )
+        brokers = tuple(int(argument) for argument in arguments if argument != "elr")
+        min_isr = int(options.get("min-isr", "1"))
+        self.world = World(brokers=brokers, min_insync_replicas=min_isr, isr=isr, has_elr="elr" in arguments)
 
     def do_min_isr(self, arguments: list[str], options: dict[str, str]) -> None:
         self.world.config.min_insync_replicas = int(arguments[0])
@@ -108,9 +108,10 @@ class Story:
 
     def _controller_state(self) -> str:
         state = self.world.now.state
-        isr = ",".join(map(str, state.isr))
+        isr, elr = (",".join(map(str, ids)) or "-" for ids in (state.isr, state.elr))
         return (
             f"controller: leader={state.leader} epoch={state.leader_epoch}.{state.partition_epoch} isr={isr}"
+            + (f" elr={elr}" if state.elr else "")
         )
 
     # Processes and disks
@@ -219,11 +220,15 @@ class Story:
         return [f"{to}: {self._read(answer.records)}, hw={answer.high_watermark}"]
 
     def do_consume(self, arguments: list[str], options: dict[str, str]) -> list[str]:
+        """consume ID OFFSET [epoch=N] [at-follower]: `at-follower`: with a version that knows KIP-392."""
         broker, offset = int(arguments[0]), int(arguments[1])
         epoch = int(options["epoch"]) if "epoch" in options else None
         try:
             answer = self.world.partition(broker).read_for_consumer(
-                offset, max_bytes=1000, current_leader_epoch=epoch
+                offset,
+                max_bytes=1000,
+                current_leader_epoch=epoch,
+                at_follower="at-follower" in arguments,
             )
         except (PartitionError, LogError) as error:
             return [f"{broker}: {error.code}"]

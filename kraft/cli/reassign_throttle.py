@@ -1,0 +1,148 @@
+"""What `kraft reassign --throttle` sets on brokers and topics, and how it is taken away again (KIP-73).
+
+Guarantees: the rate and the throttled replicas are set before anything moves; what is taken away at the end is
+all that is set of these configs at run time, whoever set it, as with Kafka's tool. Leaders are throttled where
+a partition is now, followers where it comes newly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+from kraft.cli.admin import CONFIGS_VERSION, AdminClient, raise_for
+from kraft.protocol.schemas.configs import (
+    ConfigResourceType,
+    ConfigSource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from kraft.protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+)
+
+PartitionKey = tuple[str, int]
+
+ALTER_VERSION = 1
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+TOPICS_PER_REQUEST = 1000
+LIST_MAX_CHARACTERS = 30_000
+"""Beyond it all replicas of the topic are throttled: a longer value could not be stored."""
+
+
+class Throttled(NamedTuple):
+    """Where throttles were taken away."""
+
+    brokers: list[int]
+    topics: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.brokers or self.topics)
+
+
+async def set_throttles(
+    admin: AdminClient,
+    now: Mapping[PartitionKey, Sequence[int]],
+    targets: Mapping[PartitionKey, Sequence[int]],
+    bytes_per_s: int,
+) -> None:
+    """Limits the moves from the replicas of `now` to `targets` to so much for each broker. Raises UserError."""
+    leaders: dict[str, list[str]] = {}
+    followers: dict[str, list[str]] = {}
+    brokers: set[int] = set()
+    for (topic, number), target in targets.items():
+        current = now[topic, number]
+        brokers.update(current, target)
+        leaders.setdefault(topic, []).extend(f"{number}:{broker}" for broker in current)
+        followers.setdefault(topic, []).extend(
+            f"{number}:{broker}" for broker in target if broker not in current
+        )
+    there = {broker.node_id for broker in (await admin.metadata([])).brokers}
+    for broker in sorted(brokers & there):  # one that is away copies nothing, and could not be told
+        changes = [
+            AlterableConfig(name=key, config_operation=ConfigOperation.SET, value=str(bytes_per_s))
+            for key in RATES
+        ]
+        await _alter(admin, ConfigResourceType.BROKER, {str(broker): changes})
+    topics = {
+        topic: [_throttle(LEADERS, leaders[topic]), _throttle(FOLLOWERS, followers[topic])]
+        for topic in leaders
+    }
+    await _alter(admin, ConfigResourceType.TOPIC, topics)
+
+
+def _throttle(key: str, replicas: list[str]) -> AlterableConfig:
+    text = ",".join(replicas)
+    if len(text) > LIST_MAX_CHARACTERS:
+        return AlterableConfig(name=key, config_operation=ConfigOperation.SET, value="*")
+    # Appended, since another reassignment of the topic may be under way, with replicas of its own.
+    return AlterableConfig(name=key, config_operation=ConfigOperation.APPEND, value=text)
+
+
+async def clear_throttles(admin: AdminClient) -> Throttled:
+    """Takes all throttles away, of brokers that are there and of all topics. Raises UserError."""
+    metadata = await admin.metadata(None)
+    throttled = Throttled([], [])
+    for broker in sorted(broker.node_id for broker in metadata.brokers):
+        for name, keys in (await _set_of(admin, ConfigResourceType.BROKER, [str(broker)], RATES)).items():
+            await _alter(admin, ConfigResourceType.BROKER, {name: [_gone(key) for key in keys]})
+            throttled.brokers.append(broker)
+    names = iter(sorted(topic.name or "" for topic in metadata.topics))
+    while some := list(islice(names, TOPICS_PER_REQUEST)):
+        found = await _set_of(admin, ConfigResourceType.TOPIC, some, (LEADERS, FOLLOWERS))
+        changes = {name: [_gone(key) for key in keys] for name, keys in found.items()}
+        await _alter(admin, ConfigResourceType.TOPIC, changes)
+        throttled.topics.extend(changes)
+    return throttled
+
+
+def _gone(key: str) -> AlterableConfig:
+    return AlterableConfig(name=key, config_operation=ConfigOperation.DELETE, value=None)
+
+
+async def _set_of(
+    admin: AdminClient, kind: ConfigResourceType, names: Iterable[str], keys: Sequence[str]
+) -> dict[str, list[str]]:
+    """Which of the keys are set at run time, by resource; nothing for one that is gone meanwhile."""
+    own = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys))
+        for name in names
+    ]
+    request = DescribeConfigsRequest(resources=resources)
+    answer = cast(
+        "DescribeConfigsResponse",
+        await admin.request_for(kind, resources[0].resource_name, request, version=CONFIGS_VERSION),
+    )
+    found = {
+        result.resource_name: [config.name for config in result.configs if config.config_source in own]
+        for result in answer.results
+        if not result.error_code
+    }
+    return {name: set_keys for name, set_keys in found.items() if set_keys}
+
+
+async def _alter(
+    admin: AdminClient, kind: ConfigResourceType, changes: Mapping[str, list[AlterableConfig]]
+) -> None:
+    """Changes configs of these resources; those of a broker, which comes alone, through it. Raises UserError."""
+    if not changes:
+        return
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+            for name, configs in changes.items()
+        ]
+    )
+    answer: Any = await admin.request_for(kind, next(iter(changes)), request, version=ALTER_VERSION)
+    for result in answer.responses:
+        what = f"the throttle of {kind.name.lower()} {result.resource_name}"
+        raise_for(
+            result.error_code, result.error_message, f"{what} was not altered", change=f"{what} was altered"
+        )

@@ -1,0 +1,158 @@
+"""`kraft reassign start --throttle`: what it sets, that it holds, and who takes it away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from kraft.cli.app import run
+from tests.support.node_processes import until
+from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+UNLIMITED = str(2**63 - 1)
+
+
+class Ran(NamedTuple):
+    """What a command did."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+Reassign = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ThreadedCluster]:
+    """What a throttle has let through counts until the test is over."""
+    with threaded_cluster(properties={"replication.quota.window.size.seconds": "3600"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def reassign(running: ThreadedCluster, capsys: pytest.CaptureFixture[str]) -> Reassign:
+    """`kraft reassign …`, in this process."""
+
+    def ran(*arguments: str) -> Ran:
+        capsys.readouterr()
+        exit_code = run(["reassign", *arguments, "--bootstrap-server", running.bootstrap])
+        return Ran(exit_code, *capsys.readouterr())
+
+    return ran
+
+
+def configs(
+    running: ThreadedCluster, kind: ResourceType, name: str, keys: tuple[str, str]
+) -> tuple[str | None, str | None]:
+    resource = ConfigResource(kind, name)
+    entries: Any = running.admin.describe_configs([resource])[resource].result(20)
+    return entries[keys[0]].value, entries[keys[1]].value
+
+
+def rates(running: ThreadedCluster) -> dict[int, tuple[str | None, str | None]]:
+    """Of each broker."""
+    return {
+        node_id: configs(running, ResourceType.BROKER, str(node_id), RATES)
+        for node_id in running.cluster.ports
+    }
+
+
+def filled_topic(running: ThreadedCluster, records: int = 4) -> tuple[str, int, int, int]:
+    """A topic with one replica and more than fits one answer; its broker, and the other two."""
+    topic = running.create_topic("moves", replication_factor=1)
+    here = running.leader(topic)
+    producer = Producer({"bootstrap.servers": running.bootstrap, "linger.ms": 0})
+    for _ in range(records):
+        producer.produce(topic, b"x" * 900_000)
+        producer.flush(30)
+    there, elsewhere = (node_id for node_id in running.cluster.ports if node_id != here)
+    return topic, here, there, elsewhere
+
+
+def test_a_throttle_holds_until_the_move_is_over(running: ThreadedCluster, reassign: Reassign) -> None:
+    topic, here, there, elsewhere = filled_topic(running)
+    begun = reassign("start", topic, "--to", f"{there}", "--throttle", "1")
+    assert (begun.exit_code, begun.stdout) == (0, f"{topic}-0 begun\n")
+    limited = ("1", "1")
+    assert rates(running) == {here: limited, there: limited, elsewhere: (UNLIMITED, UNLIMITED)}
+    assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == (f"0:{here}", f"0:{there}")
+    still = reassign("verify", "--json")
+    assert still.exit_code == 1
+    assert json.loads(still.stdout) == {
+        "ongoing": [{"topic": topic, "partition": 0}],
+        "throttles_removed": {"brokers": [], "topics": []},
+    }
+    assert rates(running)[there] == limited
+    assert running.partitions(topic)[0].isrs == [here]
+    again = reassign("start", topic, "--to", f"{there}", "--throttle", str(1 << 40), "--wait")
+    assert (again.exit_code, again.stdout) == (0, f"{topic}-0 done\n")
+    assert running.partitions(topic)[0].replicas == [there]
+    assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
+    assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == ("", "")
+
+
+def test_verify_takes_it_away(running: ThreadedCluster, reassign: Reassign) -> None:
+    topic, here, there, _ = filled_topic(running, records=1)
+    assert reassign("start", topic, "--to", f"{there}", "--throttle", str(1 << 40)).exit_code == 0
+    until(lambda: running.partitions(topic)[0].replicas == [there], "it has moved")
+    kept = reassign("verify", "--preserve-throttles")
+    assert (kept.exit_code, kept.stdout) == (0, "nothing is being reassigned\n")
+    assert rates(running)[there] == (str(1 << 40), str(1 << 40))
+    gone = reassign("verify", "--json")
+    assert gone.exit_code == 0
+    assert json.loads(gone.stdout) == {
+        "ongoing": [],
+        "throttles_removed": {"brokers": sorted((here, there)), "topics": [topic]},
+    }
+    assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
+    assert json.loads(reassign("verify", "--json").stdout)["throttles_removed"] == {
+        "brokers": [],
+        "topics": [],
+    }
+
+
+def test_cancelling_takes_it_away(running: ThreadedCluster, reassign: Reassign) -> None:
+    topic, here, there, _ = filled_topic(running)
+    assert reassign("start", topic, "--to", f"{there}", "--throttle", "1").exit_code == 0
+    assert reassign("cancel", topic).exit_code == 0
+    assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
+    assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == ("", "")
+    until(lambda: running.partitions(topic)[0].replicas == [here], "it is where it was")
+
+
+def test_a_broker_that_is_away_can_be_replaced_within_a_limit(
+    running: ThreadedCluster, reassign: Reassign
+) -> None:
+    topic = running.create_topic("replaced", replication_factor=2)
+    leader = running.leader(topic)
+    away = next(node_id for node_id in running.partitions(topic)[0].replicas if node_id != leader)
+    new = next(node_id for node_id in running.cluster.ports if node_id not in (leader, away))
+    running.kill(away)
+    until(lambda: running.partitions(topic)[0].isrs == [leader], "it has left the ISR")
+    moved = reassign("start", topic, "--to", f"{leader},{new}", "--throttle", str(1 << 40), "--wait")
+    assert (moved.exit_code, moved.stdout) == (0, f"{topic}-0 done\n")
+    running.start(away)
+    assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
+
+
+def test_what_is_refused_leaves_no_throttle(running: ThreadedCluster, reassign: Reassign) -> None:
+    topic, *_ = filled_topic(running, records=1)
+    assert reassign("start", topic, "--to", "99", "--throttle", "1").exit_code == 1
+    assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
+    assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == ("", "")
+
+
+def test_a_partition_that_is_not_there_sets_nothing(running: ThreadedCluster, reassign: Reassign) -> None:
+    topic, _, there, _ = filled_topic(running, records=1)
+    refused = reassign("start", topic, "--to", f"{there}", "--partition", "7", "--throttle", "1")
+    assert refused.exit_code == 1
+    assert f"topic {topic} has no partition 7" in refused.stderr
+    assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
