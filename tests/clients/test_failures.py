@@ -46,6 +46,39 @@ def test_leaders_killed_one_after_the_other(fragile_cluster: NodeProcesses) -> N
     audit(stream, read_all(cluster.bootstrap, topic, PARTITIONS))
 
 
+def test_a_killed_follower(fragile_cluster: NodeProcesses) -> None:
+    """Two of three are enough; who comes back copies what it missed, and is in sync again."""
+    cluster = fragile_cluster
+    topic = cluster.create_topic("follower", min_insync_replicas="2")
+    with streaming(IDEMPOTENT["confluent-kafka"](cluster.bootstrap, topic, 1)) as stream:
+        stream.wait_for(BEFORE)
+        leader = cluster.leader(topic)
+        victim = next(node for node in cluster.node_ids if node != leader)
+        assert cluster.local.kill(victim)
+        stream.wait_for(DURING)
+        until(lambda: victim not in cluster.partitions(topic)[0].isrs, "the dead follower leaves the ISR")
+        stream.wait_for(DURING)
+        cluster.restore()
+        assert cluster.leader(topic) == leader
+        stream.wait_for(AFTER)
+    audit(stream, read_all(cluster.bootstrap, topic, 1))
+
+
+def test_leader_and_follower_killed_together(fragile_cluster: NodeProcesses) -> None:
+    """Below min.insync.replicas, and without a quorum, nothing is acknowledged; all that was stays."""
+    cluster = fragile_cluster
+    topic = cluster.create_topic("both", min_insync_replicas="2")
+    with streaming(IDEMPOTENT["confluent-kafka"](cluster.bootstrap, topic, 1)) as stream:
+        stream.wait_for(BEFORE)
+        leader = cluster.leader(topic)
+        follower = next(node for node in cluster.node_ids if node != leader)
+        for victim in (leader, follower):
+            assert cluster.local.kill(victim)
+        cluster.restore()
+        stream.wait_for(AFTER)
+    audit(stream, read_all(cluster.bootstrap, topic, 1))
+
+
 def test_a_paused_leader(fragile_cluster: NodeProcesses) -> None:
     """A frozen process keeps its connections: it is replaced, and changes nothing when it wakes."""
     cluster, topic = fragile_cluster, replicated_topic(fragile_cluster)
@@ -146,3 +179,31 @@ def test_too_few_replicas_refuse_acks_all_and_nothing_else(fragile_cluster: Node
         assert connection.produce(topic, batch(b"alone"), acks=1).base_offset == first + 1
         cluster.restore()
         assert connection.produce(topic, batch(b"both again")).base_offset == first + 2
+
+
+def test_an_unclean_election_is_logged_with_what_it_cost(fragile_cluster: NodeProcesses) -> None:
+    """By the controller, by the leader that lacks records, and by the replica that has to give them up."""
+    cluster = fragile_cluster
+    topic = cluster.create_topic("unclean", replication_factor=2, unclean_leader_election_enable="true")
+    first, second = cluster.partitions(topic)[0].replicas
+    with RawConnection(cluster.address(first)) as connection:
+        assert connection.produce(topic, batch(b"both")).base_offset == 0
+        cluster.local.kill(second)
+        until(lambda: cluster.partitions(topic)[0].isrs == [first], "the dead follower leaves the ISR")
+        for number in range(5):
+            assert connection.produce(topic, batch(b"only the first")).base_offset == 1 + number
+    cluster.local.kill(first)
+    cluster.local.start_node(second)
+    until(lambda: cluster.leader(topic) == second, "who lacks records leads")
+    cluster.restore()
+    assert read_all(cluster.bootstrap, topic, 1) == {0: [(0, b"both")]}
+
+    def said(event: str, node_id: int) -> list[str]:
+        lines = cluster.log_text(node_id).splitlines()
+        return [line for line in lines if event in line and f"{topic}-0" in line]
+
+    assert [line for node in cluster.node_ids for line in said("unclean leader election", node)]
+    assert said("leads after an unclean election", second)
+    [line] = said("truncated", first)
+    for told in ("ERROR", f"leader={second}", "first=1", "last=5", "offsets=5"):
+        assert told in line

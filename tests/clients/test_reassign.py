@@ -11,6 +11,9 @@ import pytest
 
 from kraft.cli.app import run
 from tests.support.node_processes import NodeProcesses, until
+from tests.support.streams import IDEMPOTENT, audit, read_all, streaming
+
+SOME = 60
 
 
 class Ran(NamedTuple):
@@ -87,6 +90,34 @@ def test_a_move_that_cannot_end_is_seen_and_cancelled(
     assert "nothing is being reassigned" in reassign("cancel", "--all", *rest).stderr
     cluster.local.resume(there)  # the test's own client may be connected to it
     assert cluster.partitions(topic)[0].replicas == [here]
+
+
+def test_a_move_under_load_is_watched_taken_back_and_made_after_all(
+    fragile_cluster: NodeProcesses, reassign: Reassign
+) -> None:
+    """No produce fails for any of it; a target that is frozen holds the move up, and nothing else."""
+    cluster = fragile_cluster
+    topic = cluster.create_topic("moves", replication_factor=2, min_insync_replicas="2")
+    stays, leaves = cluster.partitions(topic)[0].replicas
+    [there] = set(cluster.node_ids) - {stays, leaves}
+    rest, target = at(cluster, there), f"{stays},{there}"
+    with streaming(IDEMPOTENT["confluent-kafka"](cluster.bootstrap, topic, 1)) as stream:
+        stream.wait_for(SOME)
+        cluster.local.pause(there)
+        assert reassign("start", topic, "--to", target, *rest).stdout == f"{topic}-0 begun\n"
+        stream.wait_for(SOME)
+        row = reassign("list", "--json", *rest).document["reassignments"][0]
+        assert (row["adding"], row["removing"]) == ([there], [leaves])
+        assert row["leo"][str(stays)] >= SOME
+        assert reassign("cancel", topic, *rest).stdout == f"{topic}-0 cancelled\n"
+        stream.wait_for(SOME)
+        cluster.local.resume(there)
+        assert cluster.partitions(topic)[0].replicas == [stays, leaves]
+        moved = reassign("start", topic, "--to", target, "--wait", *at(cluster))
+        assert moved.stdout == f"{topic}-0 done\n", moved.stderr
+        stream.wait_for(SOME)
+    assert cluster.partitions(topic)[0].replicas == [stays, there]
+    audit(stream, read_all(cluster.bootstrap, topic, 1))
 
 
 def test_what_is_refused(cluster: NodeProcesses, reassign: Reassign) -> None:

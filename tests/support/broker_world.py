@@ -23,7 +23,9 @@ from kraft.broker.metadata_loader import MetadataLoader
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.offline_replicas import OfflineReplicas
 from kraft.broker.producer_ids import ProducerIds
+from kraft.broker.read_replicas import ReadReplicas
 from kraft.broker.replica_manager import ReplicaManager
+from kraft.broker.replication_throttles import ReplicationThrottles
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.chaos.world.disk import SimulatedDisk
@@ -123,6 +125,7 @@ class BrokerWorld:
         self.halted = asyncio.Event()
         self.executor = HeldExecutor()
         self.metadata = MetadataCache()
+        self.metrics = BrokerMetrics()
         self.image: MetadataImage = EMPTY
         self.leaders: dict[int, SilentLeader] = {}
         loop, rng = asyncio.get_running_loop(), random.Random(1)
@@ -142,6 +145,7 @@ class BrokerWorld:
             lambda: int(loop.time() * 1000),
             rng,
             self.halt,  # type: ignore[arg-type]
+            self.metrics,
         )
         self.offline_replicas = OfflineReplicas(ME, lambda: 1, self.controller, rng, self.halt)  # type: ignore[arg-type]
         self.replicas = ReplicaManager(
@@ -150,17 +154,22 @@ class BrokerWorld:
             default_config=self.config.log_defaults,
             metadata=self.metadata,
             alter_partitions=self.alter_partitions,
-            metrics=BrokerMetrics(),
+            metrics=self.metrics,
             loop=loop,
             halt=self.halt,
             replica_lag_time_max_ms=lag_max_ms,
             offline=self.offline_replicas,
         )
+        self.throttles = ReplicationThrottles(ME, windows=11, window_s=1)
         self.loader = MetadataLoader(ME, self.controller, rng, self.halt)  # type: ignore[arg-type]
         self.loader.add_publisher(self.metadata)
         self.loader.add_publisher(self.replicas)
         self.fetchers = FetcherManager(
-            self._leader, FetcherSettings(), jitter=lambda: 0.5, listener=self.replicas
+            self._leader,
+            FetcherSettings(),
+            jitter=lambda: 0.5,
+            listener=self.replicas,
+            throttle=self.throttles,
         )
         self.services = BrokerServices(
             broker_id=ME,
@@ -174,6 +183,8 @@ class BrokerWorld:
             lifecycle=None,  # type: ignore[arg-type]  # no handler looks at it
             replicas=self.replicas,
             producer_ids=ProducerIds(ME, lambda: 1, self.controller),  # type: ignore[arg-type]
+            read_replicas=ReadReplicas(self.config.get("replica.selector.class"), self.metadata),
+            throttles=self.throttles,
         )
 
     def halt(self, reason: str) -> None:
@@ -222,6 +233,7 @@ class BrokerWorld:
     def _hand_out(self, changes: MetadataChanges, image: MetadataImage) -> None:
         self.image = self.loader.image = image
         self.metadata.on_metadata(changes, image)
+        self.throttles.on_metadata(changes, image)
         self.replicas.on_metadata(changes, image)
 
     # -- looking and asking

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgpack
 
 from quorum.raft.state_machine import Applied
+from quorum.steps import Steps
+
+T = TypeVar("T")
 
 _DIRECTORIES = b"voters' directories"
 
@@ -29,6 +33,8 @@ class ChainMachine:
 
     def __init__(self, padding_bytes: int = 0) -> None:
         self.offset, self.chain, self.padding = 1, b"", bytes(padding_bytes)
+        self.pauses = 0
+        """Between the steps in which a snapshot is encoded and decoded."""
 
     @property
     def image(self) -> tuple[int, bytes]:
@@ -55,5 +61,18 @@ class ChainMachine:
     def snapshot(self) -> bytes:
         return struct.pack(">Q", self.offset) + self.chain.ljust(16, b"\0") + self.padding
 
-    def restore(self, data: bytes) -> None:
-        self.offset, self.chain = struct.unpack_from(">Q", data)[0], data[8:24]
+    def snapshot_steps(self) -> Steps[bytes]:
+        return in_steps(self.snapshot(), self.pauses)
+
+    def decode_steps(self, data: bytes) -> Steps[tuple[int, bytes]]:
+        return in_steps((struct.unpack_from(">Q", data)[0], data[8:24]), self.pauses)
+
+    def adopt(self, state: tuple[int, bytes]) -> None:
+        self.offset, self.chain = state
+
+
+def in_steps(value: T, pauses: int = 0) -> Steps[T]:
+    """A computation of so many steps and one, with this result."""
+    for _ in range(pauses):
+        yield
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from fetcher.fetch_state import FollowedPartition
 from fetcher.leader_endpoint import (
@@ -19,6 +20,17 @@ from tests.support.memory_log import MemoryBatch, MemoryLog, MemoryRead
 
 TOPIC_ID = bytes(15) + b"\x07"
 A, B, C = ("orders", 0), ("orders", 1), ("orders", 2)
+
+
+class Wanted(NamedTuple):
+    """What a reader asks of one partition in a fetch session."""
+
+    partition: int
+    fetch_offset: int = 0
+    current_leader_epoch: int = 0
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+    partition_max_bytes: int = 1 << 20
 
 
 class FollowerMemory:
@@ -55,10 +67,12 @@ class FollowerMemory:
     def truncate_to(self, offset: int, *, leader_epoch: int) -> None:
         assert leader_epoch == self.epoch
         self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int) -> None:
         assert leader_epoch == self.epoch
         self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
 
     def text(self) -> str:
         return " ".join(value for _, value in self.log.values().values())

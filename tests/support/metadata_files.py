@@ -15,6 +15,7 @@ from quorum.raft.messages import BARRIER, PROPOSAL, Entry
 from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.raft.quorum_state import QuorumState
 from quorum.raft.snapshot import Snapshot, encode_snapshot
+from quorum.steps import finished
 
 FOLDER = "__cluster_metadata-0"
 TOPIC_ID = bytes(range(16))
@@ -76,7 +77,7 @@ def write_snapshot(folder: Path, entries: list[Entry]) -> Path:
             machine.advance(index, term)
         else:
             machine.apply(command[len(PROPOSAL) :], index, term)
-    snapshot = Snapshot(entries[-2], entries[-1], (1,), machine.snapshot())
+    snapshot = Snapshot(entries[-2], entries[-1], (1,), finished(machine.snapshot_steps()))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / snapshot.name
     path.write_bytes(encode_snapshot(snapshot))

@@ -37,11 +37,15 @@ class NodeProcesses:
         self._spec = self.local.create(nodes, free_port_range(nodes), dict(settings or {}))
         self._numbers = itertools.count()
         try:
+            self._prepare()
             self.local.start_all()
         except BaseException:
             self.close()
             raise
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def _prepare(self) -> None:
+        """What a subclass does when the nodes are configured and not yet started."""
 
     def close(self) -> None:
         """Ends the processes and removes their files."""

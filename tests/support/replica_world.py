@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from fetcher.fetch_state import FetchStates, FollowedPartition
+from fetcher.fetch_state import FollowedPartition
+from fetcher.fetch_states import FetchStates
 from fetcher.leader_endpoint import FetchedPartition, FetchRequest, FetchResponse, LeaderOffsets
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings
@@ -157,8 +158,11 @@ class World:
         brokers: tuple[int, ...] = (1, 2, 3),
         min_insync_replicas: int = 1,
         isr: tuple[int, ...] | None = None,
+        has_elr: bool = False,
     ) -> None:
+        """`has_elr`: the controller keeps eligible leader replicas (KIP-966), and an ISR may become empty."""
         self.now_ms = 0
+        self.has_elr = has_elr
         self.is_clean = True
         """No election so far made an acknowledged record excusable."""
         self.said: list[str] = []
@@ -207,24 +211,44 @@ class World:
             self._check_complete(self.brokers[leader], "the elected leader")
 
     def _changed(
-        self, brokers: dict[int, Registration], isr: tuple[int, ...], *, prefer: int | None = None
+        self,
+        brokers: dict[int, Registration],
+        isr: tuple[int, ...],
+        *,
+        prefer: int | None = None,
+        gone: int | None = None,
     ) -> LeaderState:
-        """The state with this ISR, and a leader from it."""
+        """The state with this ISR, and a leader from it, or else from the ELR, in which `gone` is no longer."""
         old = self.now.state
+        elr = self._elr(isr, gone)
         candidates = ([prefer] if prefer is not None else []) + [old.leader, *old.replicas]
         leader = next((i for i in candidates if i in isr and brokers[i].is_active), -1)
-        if leader == old.leader and isr == old.isr:
+        if leader == -1:
+            leader = next((i for i in old.replicas if i in elr and brokers[i].is_active), -1)
+            if leader != -1:
+                isr, elr = (leader,), tuple(i for i in elr if i != leader)
+        if (leader, isr, elr) == (old.leader, old.isr, old.elr):
             return old
         return old._replace(
             leader=leader,
             isr=isr,
+            elr=elr,
             leader_epoch=old.leader_epoch + (leader != old.leader),
             partition_epoch=old.partition_epoch + 1,
         )
 
+    def _elr(self, isr: tuple[int, ...], gone: int | None = None) -> tuple[int, ...]:
+        """Who stays eligible beside this ISR: whoever left it while it is below the minimum."""
+        old = self.now.state
+        if not self.has_elr or len(isr) >= min(self.config.min_insync_replicas, len(old.replicas)):
+            return ()
+        eligible = {*old.isr, *old.elr} - {*isr, gone}
+        return tuple(i for i in old.replicas if i in eligible)
+
     def _without(self, broker_id: int) -> tuple[int, ...]:
         isr = self.now.state.isr
-        return tuple(i for i in isr if i != broker_id) or isr
+        remaining = tuple(i for i in isr if i != broker_id)
+        return remaining if self.has_elr else remaining or isr
 
     def fence(self, broker_id: int) -> None:
         """The broker's session ended."""
@@ -240,11 +264,20 @@ class World:
         brokers = {**self.now.brokers, broker_id: replace(self.now.brokers[broker_id], fenced=False)}
         self.commit(state=self._changed(brokers, self.now.state.isr), brokers=brokers)
 
+    @property
+    def candidates(self) -> set[int]:
+        """Who may be elected."""
+        return {*self.now.state.isr, *self.now.state.elr}
+
     def register(self, broker_id: int) -> None:
-        """A new incarnation of the broker: it leaves the ISR (its last member stays) and starts fenced."""
+        """A new incarnation of the broker: it leaves the ISR (its last member stays) and starts fenced.
+
+        It leaves the ELR, too, unless nobody else is left: then it had been stopped in good order.
+        """
         epoch = self._next_epoch()
+        gone = broker_id if self.candidates - {broker_id} else None
         brokers = {**self.now.brokers, broker_id: Registration(epoch, fenced=True)}
-        self.commit(state=self._changed(brokers, self._without(broker_id)), brokers=brokers)
+        self.commit(state=self._changed(brokers, self._without(broker_id), gone=gone), brokers=brokers)
         self.boot(self.brokers[broker_id], epoch)
 
     def prefer(self, broker_id: int) -> None:
@@ -284,9 +317,10 @@ class World:
             registration = self.now.brokers[broker_id]
             if registration.epoch != epoch or not registration.is_active:
                 return AlterPartitionFailed("INELIGIBLE_REPLICA")
-        new = state._replace(isr=proposal.new_isr, partition_epoch=state.partition_epoch + 1)
+        isr = proposal.new_isr
+        new = state._replace(isr=isr, elr=self._elr(isr), partition_epoch=state.partition_epoch + 1)
         self.commit(state=new)
-        return IsrCommitted(new.leader_epoch, new.partition_epoch, new.isr)
+        return IsrCommitted(new.leader_epoch, new.partition_epoch, new.isr, new.elr)
 
     # Brokers
 
@@ -363,7 +397,7 @@ class World:
         broker = self.brokers[broker_id]
         if broker.partition is None:
             return False
-        request = broker.states.build_request(self.now_ms, 0)
+        request = broker.states.build_request(self.now_ms, 0) or broker.states.build_request(self.now_ms, 1)
         state = broker.states.get(KEY)
         if request is None or state is None:
             return False
@@ -503,10 +537,10 @@ class World:
             assert broker.log.log_start_offset <= broker.partition.high_watermark <= broker.log.log_end_offset
         if not self.is_clean:
             return
-        for broker_id in self.now.state.isr:
+        for broker_id in (*self.now.state.isr, *self.now.state.elr):
             broker = self.brokers[broker_id]
             if self.now.brokers[broker_id].epoch == broker.broker_epoch:
-                self._check_complete(broker, "the ISR member")
+                self._check_complete(broker, "the candidate")
         for broker in running:
             assert broker.partition is not None
             below = broker.log.values(broker.partition.high_watermark)

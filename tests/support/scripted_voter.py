@@ -142,8 +142,11 @@ class ScriptedVoter:
         reset: bool = False,
         log_end: int | None = None,
         session: int = SESSION,
+        snapshot: tuple[int, int] | None = None,
     ) -> None:
-        """`log_end`: where the peer's log ends; without, just before `next_index` or, on a reset, far behind."""
+        """`log_end`: where the peer's log ends; without, just before `next_index` or, on a reset, far behind.
+        `snapshot`: how many bytes it has of the snapshot through which index, as (index, bytes).
+        """
         if log_end is None:
             log_end = 10**6 if reset else next_index - 1
         answer = self.message(
@@ -155,6 +158,7 @@ class ScriptedVoter:
             success=success,
             reset=reset,
             log_end=log_end,
+            **({} if snapshot is None else {"snapshot_index": snapshot[0], "snapshot_bytes": snapshot[1]}),
         )
         self.step(answer)
 

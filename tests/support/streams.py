@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import TopicPartition
@@ -28,12 +28,27 @@ Log = dict[int, list[tuple[int, bytes]]]
 
 
 class Stream(threading.Thread):
-    """Sends `partition:number` to all partitions in turn; what was acknowledged is in `acknowledged`."""
+    """Sends `partition:number:producer:filling` to all partitions in turn; `acknowledged` is what was acknowledged.
+
+    Streams into one topic have different numbers as `producer`. `pause_s` is between two rounds over the
+    partitions, `filling_bytes` the largest filling of a value.
+    """
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, settings: dict[str, Any] | None = None
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        settings: dict[str, Any] | None = None,
+        *,
+        producer: int = 0,
+        pause_s: float = PAUSE_S,
+        filling_bytes: int = 0,
     ) -> None:
         super().__init__(name=type(self).__name__, daemon=True)
+        self.producer = producer
+        self.pause_s = pause_s
+        self._filling = b"x" * filling_bytes
         self.bootstrap = bootstrap
         self.topic = topic
         self.partitions = partitions
@@ -49,7 +64,8 @@ class Stream(threading.Thread):
             number = self.sent // self.partitions
             for partition in range(self.partitions):
                 self.sent += 1
-                yield partition, b"%d:%d" % (partition, number)
+                filling = self._filling[: self.sent % (len(self._filling) + 1)]
+                yield partition, b"%d:%d:%d:%b" % (partition, number, self.producer, filling)
 
     def succeeded(self, value: bytes, partition: int, offset: int) -> None:
         self.acknowledged[value] = partition, offset
@@ -100,7 +116,7 @@ class ConfluentStream(Stream):
             producer.produce(self.topic, value=value, partition=partition, on_delivery=delivered)
             producer.poll(0)
             if partition == self.partitions - 1:
-                producer.poll(PAUSE_S)
+                producer.poll(self.pause_s)
         producer.flush(FINISH_S)
 
 
@@ -121,7 +137,7 @@ class KafkaPythonStream(Stream):
             for partition, value in self.values():
                 send(partition, value)
                 if partition == self.partitions - 1:
-                    time.sleep(PAUSE_S)
+                    time.sleep(self.pause_s)
             producer.flush(timeout=FINISH_S)
         finally:
             producer.close(timeout=5)
@@ -150,7 +166,7 @@ class AioKafkaStream(Stream):
                 future = await producer.send(self.topic, value=value, partition=partition)
                 future.add_done_callback(lambda done, value=value: settled(value, done))
                 if partition == self.partitions - 1:
-                    await asyncio.sleep(PAUSE_S)
+                    await asyncio.sleep(self.pause_s)
             await producer.flush()
         finally:
             await producer.stop()
@@ -206,16 +222,27 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> Log:
 
 def audit(stream: Stream, log: Log) -> None:
     """Nothing acknowledged is lost, nothing is there twice, and each partition is in order."""
+    audit_all([stream], log)
+
+
+def audit_all(streams: Sequence[Stream], log: Log) -> None:
+    """As `audit`, for all the streams into one topic; the order is each producer's."""
     found = {partition: dict(records) for partition, records in log.items()}
-    lost = [
-        value
-        for value, (partition, offset) in stream.acknowledged.items()
-        if found[partition].get(offset) != value
-    ]
-    assert not lost, f"{len(lost)} acknowledged records lost: {sorted(lost)[:5]}"
+    for stream in streams:
+        assert stream.acknowledged, "a stream without an acknowledgement shows nothing"
+        lost = [
+            value
+            for value, (partition, offset) in stream.acknowledged.items()
+            if found[partition].get(offset) != value
+        ]
+        assert not lost, f"{len(lost)} acknowledged records lost: {sorted(lost)[:5]}"
     for partition, records in log.items():
         assert [offset for offset, _ in records] == list(range(len(records))), "offsets have no holes"
-        numbers = [int(value.split(b":")[1]) for _, value in records]
-        assert len(numbers) == len(set(numbers)), f"partition {partition} has records twice"
-        assert numbers == sorted(numbers), f"partition {partition} is out of order"
-    assert stream.acknowledged, "a stream without an acknowledgement shows nothing"
+        numbers: dict[int, list[int]] = {stream.producer: [] for stream in streams}
+        for _, value in records:
+            place, number, sender, _ = value.split(b":")
+            assert int(place) == partition, f"{value!r} is in partition {partition}"
+            numbers[int(sender)].append(int(number))
+        for producer, its in numbers.items():
+            assert len(its) == len(set(its)), f"partition {partition} has records of {producer} twice"
+            assert its == sorted(its), f"partition {partition} has records of {producer} out of order"

@@ -95,13 +95,16 @@ class ThreadedCluster:
 
 @contextlib.contextmanager
 def threaded_cluster(
-    nodes: int = 3, properties: Mapping[str, str] | None = None
+    nodes: int = 3,
+    properties: Mapping[str, str] | None = None,
+    *,
+    racks: Mapping[int, str] | None = None,
 ) -> Iterator[ThreadedCluster]:
     """A running cluster; gone at the end."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="cluster", daemon=True)
     thread.start()
-    context = cluster(nodes, properties)
+    context = cluster(nodes, properties, racks=racks)
     try:
         made = asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(CALL_S)
         try:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from fetcher.fetch_state import FetchStates, FollowedPartition
+from fetcher.fetch_state import FollowedPartition
+from fetcher.fetch_states import FetchStates
 from fetcher.leader_endpoint import PartitionKey
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings

@@ -226,7 +226,8 @@ class Stage:
     def send_fetch(self, follower_id: int) -> InFlightFetch:
         """The follower sends its next fetch."""
         broker = self.brokers[follower_id]
-        request = broker.states.build_request(self.controller.now_ms, 0)
+        now_ms = self.controller.now_ms
+        request = broker.states.build_request(now_ms, 0) or broker.states.build_request(now_ms, 1)
         state = broker.states.get(PARTITION)
         if request is None or state is None:
             raise ReplayError(f"broker {follower_id} has nothing to fetch")

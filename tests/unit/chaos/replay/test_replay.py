@@ -1,10 +1,11 @@
 """The known histories come out as stated, because of the rule and of nothing else."""
 
 import json
+from copy import copy
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
-from typer.testing import CliRunner
 
 import fetcher.replication
 from kraft.chaos.replay.broker import ReplayError
@@ -12,7 +13,7 @@ from kraft.chaos.replay.histories import HISTORIES
 from kraft.chaos.replay.play import first_difference, play
 from kraft.chaos.replay.rules import Rule
 from kraft.chaos.replay.stage import Stage
-from kraft.cli.app import app
+from kraft.cli import app
 from leader_epoch.truncation import Truncation
 
 EVERY_RULE = [
@@ -29,18 +30,23 @@ def test_the_checker_says_what_the_history_states(history, rule):
     assert outcome.is_as_stated
 
 
+def renamed(rule, name):
+    """A rule that passes for another one."""
+    other = copy(rule)
+    other.name = name
+    return other
+
+
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 def test_verdicts_swap_with_the_rules(history):
-    swapped = replace(
-        history,
-        old=history.today,
-        today=history.old,
-        verdicts={**history.verdicts, history.old.name: history.verdicts[history.today.name],
-                  history.today.name: history.verdicts[history.old.name]},
-    )  # fmt: skip
-    assert history.verdicts[history.today.name] == "held" != history.verdicts[history.old.name]
-    assert not play(swapped, swapped.old).is_as_stated
-    assert not play(swapped, swapped.today).is_as_stated
+    stated = history.verdicts
+    assert stated[history.today.name] == "held" != stated[history.old.name]
+    old, today = renamed(history.today, history.old.name), renamed(history.old, history.today.name)
+    swapped = replace(history, old=old, today=today)
+    assert play(swapped, old).verdict == "held"
+    assert play(swapped, today).verdict == stated[history.old.name]
+    assert not play(swapped, old).is_as_stated
+    assert not play(swapped, today).is_as_stated
 
 
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
@@ -75,39 +81,77 @@ def test_a_script_that_asks_for_the_impossible_is_told_so():
         stage.brokers[2].crash()
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["chaos", "replay", *arguments])
+class Ran(NamedTuple):
+    exit_code: int
+    stdout: str
+    stderr: str
 
 
-def test_both_rules_side_by_side():
+@pytest.fixture
+def run(capsys):
+    """`kraft chaos replay …`, in this process."""
+
+    def ran(*arguments):
+        capsys.readouterr()
+        exit_code = app.run(["chaos", "replay", *arguments])
+        return Ran(exit_code, *capsys.readouterr())
+
+    return ran
+
+
+def test_both_rules_side_by_side(run):
     result = run("kip-101-loss")
     assert result.exit_code == 0
-    assert "rule: high-watermark" in result.stdout
-    assert "rule: leader-epoch" in result.stdout
-    assert "4 ≠" in result.stdout
-    assert "rule high-watermark: lost" in result.stdout
-    assert "rule leader-epoch: held" in result.stdout
+    lines = result.stdout.splitlines()
+    heading = next(line for line in lines if "rule: " in line)
+    assert heading.split() == ["rule:", "high-watermark", "rule:", "leader-epoch"]
+    parting = next(number for number, line in enumerate(lines) if line.startswith("4 ≠  "))
+    assert "[0:m1/0] 0@0" in lines[parting + 1]
+    assert "[0:m1/0 1:m2/0] 0@0" in lines[parting + 1]
+    assert "rule high-watermark: lost" in lines
+    assert lines[-1] == "rule leader-epoch: held"
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_no_line_is_wider_than_a_terminal_of_120_columns(run, name):
+    assert max(len(line.rstrip()) for line in run(name).stdout.splitlines()) <= 120
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_every_history_under_each_rule_as_json(run, history):
+    partings = set()
+    for option, rule in (("old", history.old.name), ("current", history.today.name)):
+        result = run(history.name, "--rule", option, "--json")
+        [line] = result.stdout.splitlines()
+        document = json.loads(line)
+        assert (result.exit_code, document["scenario"], document["rule"]) == (0, history.name, rule)
+        assert document["verdict"] == history.verdicts[rule]
+        assert [step["step"] for step in document["steps"]] == list(range(1, len(document["steps"]) + 1))
+        partings.add(document["first_difference"])
+    both = run(history.name, "--json")
+    document = json.loads(both.stdout)
+    assert both.exit_code == 0
+    assert partings == {document["first_difference"]}
+    assert [one["verdict"] for one in document["plays"]] == [
+        history.verdicts[rule.name] for rule in (history.old, history.today)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("option", "rule", "verdict"),
+    ("name", "truncation", "verdict"),
     [
-        (("--truncation", "high-watermark"), "high-watermark", "lost"),
-        (("--rule", "old"), "high-watermark", "lost"),
-        (("--truncation", "leader-epoch"), "leader-epoch", "held"),
-        (("--rule", "current"), "leader-epoch", "held"),
+        (name, truncation, HISTORIES[name].verdicts[truncation])
+        for name in ("kip-101-loss", "kip-101-fork", "kip-279")
+        for truncation in ("high-watermark", "leader-epoch")
     ],
 )
-def test_one_rule_as_json(option, rule, verdict):
-    result = run("kip-101-loss", *option, "--json")
+def test_truncation_by_name(run, name, truncation, verdict):
+    result = run(name, "--truncation", truncation, "--json")
     document = json.loads(result.stdout)
-    assert result.exit_code == 0
-    assert (document["scenario"], document["rule"], document["verdict"]) == ("kip-101-loss", rule, verdict)
-    assert document["first_difference"] == 4
-    assert [step["step"] for step in document["steps"]] == list(range(1, len(document["steps"]) + 1))
+    assert (result.exit_code, document["rule"], document["verdict"]) == (0, truncation, verdict)
 
 
-def test_an_unexpected_verdict_is_a_failure(monkeypatch):
+def test_an_unexpected_verdict_is_a_failure(run, monkeypatch):
     history = HISTORIES["kip-320"]
     wrong = replace(history, verdicts={"old": "held", "current": "held"})
     monkeypatch.setitem(HISTORIES, "kip-320", wrong)
@@ -117,21 +161,24 @@ def test_an_unexpected_verdict_is_a_failure(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "says"),
     [
-        ("kip-1",),
-        ("kip-966", "--truncation", "high-watermark"),
-        ("kip-101-loss", "--truncation", "guess"),
-        ("kip-101-loss", "--rule", "new"),
-        ("kip-101-loss", "--rule", "old", "--truncation", "leader-epoch"),
-        ("--rule", "old"),
+        (("kip-1",), "choose one of kip-101-loss"),
+        (("kip-966", "--truncation", "high-watermark"), "takes --rule old or --rule current"),
+        (("kip-101-loss", "--truncation", "guess"), "--truncation is one of"),
+        (("kip-101-loss", "--rule", "new"), "--rule is old or current"),
+        (("kip-101-loss", "--rule", "old", "--truncation", "leader-epoch"), "not both"),
+        (("--rule", "old"), "name the history"),
     ],
 )
-def test_wrong_usage(arguments):
-    assert run(*arguments).exit_code != 0
+def test_wrong_usage(run, arguments, says):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert not result.stdout
 
 
-def test_without_a_name_all_are_listed():
+def test_without_a_name_all_are_listed(run):
     result = run()
     assert result.exit_code == 0
     for name in HISTORIES:
