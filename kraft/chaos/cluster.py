@@ -27,6 +27,8 @@ from quorum.metadata.image import MetadataImage, PartitionImage
 DATA = "/var/lib/kraft"
 """The first data directory, with the quorum's files."""
 JOURNAL = f"{DATA}/__cluster_metadata-0"
+VOTER_FILES = (f"{DATA}/meta.properties", f"{DATA}/voted.marker")
+"""What a voter is known by, besides what is in its journal's folder."""
 CLIENT_PORT, CONTROLLER_PORT, HTTP_PORT = 9092, 9093, 8080
 CLUSTER_ID = "kraftChaosClusterIdAAA"
 DIRECTORY_ID_BYTES = 16

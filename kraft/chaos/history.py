@@ -94,6 +94,10 @@ class History:
     demanded. 0 if not told."""
     unavailable: set[TopicKey] = field(default_factory=set)
     """Partitions that nobody could read at the end, by right: nothing is demanded of them."""
+    compacted: set[str] = field(default_factory=set)
+    """Topics whose values are keyed (`kraft.chaos.keyed`), and of whose keys old records may go."""
+    lapsed: dict[TopicKey, dict[int, Value]] = field(default_factory=dict)
+    """Tombstones of compacted topics that were kept for as long as they must be, and may be gone: by offset."""
 
     def invoke(
         self,

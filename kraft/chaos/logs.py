@@ -23,10 +23,11 @@ from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.verdict import Verdicts
 
 ERRORS = frozenset(("error", "exception", "critical"))
-JUDGED_ELSEWHERE = frozenset(("truncated", "unclean leader election"))
-"""A replica that is cut below its high watermark says so as an error, and so does the controller of a leader
-that may lack records. Whether that leader was right is judged by the oracle of elections, whether the records
-were allowed to go, one by one and with the excuse, by those of replication."""
+LEADS_UNCLEANLY = "leads after an unclean election"
+JUDGED_ELSEWHERE = frozenset(("truncated", "unclean leader election", LEADS_UNCLEANLY))
+"""A replica that is cut below its high watermark says so as an error, and so do a leader that may lack records
+and the controller that elected it. Whether that leader was right is judged by the oracle of elections, whether
+the records were allowed to go, one by one and with the excuse, by those of replication."""
 VALUES_MAX_CHARACTERS = 2_000
 
 
@@ -43,6 +44,8 @@ class NodeLogs:
         self._timeline = timeline
         self.counts: Counter[str] = Counter()
         """How often which text was logged."""
+        self.unclean_leaders: dict[tuple[str, int], int] = {}
+        """By partition and epoch: from which offset on a leader said that records of others are lost."""
         self._last: dict[str, str] = {}
         """By lane: its last text."""
 
@@ -60,6 +63,8 @@ class NodeLogs:
         lane = simulation.scheduler.current
         who = lane.name if lane else "-"
         self.counts[text] += 1
+        if text == LEADS_UNCLEANLY:
+            self.unclean_leaders[values["partition"], values["epoch"]] = values["end"]
         simulation.note("log", who, level, text)
         shown = " ".join(f"{key}={value}" for key, value in values.items())[:VALUES_MAX_CHARACTERS]
         is_chatter = unformatted or self._last.get(who) == text

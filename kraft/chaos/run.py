@@ -74,12 +74,13 @@ class _NotWhole(Exception):
 class _Run:
     """The parts of one run, and its phases."""
 
-    def __init__(self, scenario: Scenario, simulation: Simulation) -> None:
+    def __init__(self, scenario: Scenario, simulation: Simulation, timeline: IO[str] | None) -> None:
         self.scenario = scenario
         self.simulation = simulation
         self.verdicts = Verdicts(simulation)
         self.history = History()
         self.cluster = SimulatedCluster(simulation, scenario.nodes, scenario.properties)
+        self.logs = NodeLogs(self.cluster, self.verdicts, timeline)
         self.white_box = WhiteBox(self.cluster, self.verdicts)
         self.workloads = Workloads(
             self.cluster,
@@ -108,8 +109,9 @@ class _Run:
             self.verdicts.violated("liveness", str(error))
             judge_processes(self.cluster, self.verdicts)
             return
-        self.white_box.finish()
+        self.white_box.finish(self.logs.unclean_leaders)
         judge_processes(self.cluster, self.verdicts)
+        self.history.lapsed = self.white_box.lapsed_tombstones
         report = check_history(self.history, is_excused=self.white_box.explains)
         for anomaly in report.anomalies:
             self.verdicts.violated(anomaly.oracle, anomaly.text)
@@ -172,8 +174,8 @@ def run(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
     began_wall_s, began_cpu_s = time.perf_counter(), time.process_time()
     with ExitStack() as stack:
         simulation = stack.enter_context(Simulation(scenario.seed, timeline=timeline))
-        parts = _Run(scenario, simulation)
-        stack.enter_context(NodeLogs(parts.cluster, parts.verdicts, timeline).installed())
+        parts = _Run(scenario, simulation, timeline)
+        stack.enter_context(parts.logs.installed())
         stack.enter_context(parts.white_box.installed())
         try:
             parts.play(outcome)

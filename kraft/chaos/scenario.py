@@ -38,6 +38,11 @@ class TopicSpec:
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether its records have keys, of which old ones may go."""
+        return "compact" in self.configs.get("cleanup.policy", "")
+
 
 @dataclass(frozen=True)
 class WorkloadSpec:

@@ -19,6 +19,13 @@ DEFAULT_SECONDS = 60.0
 FAULTS_MAX = 200
 FIRST_FAULT_S = 0.5
 
+UNCLEAN_ODDS = 0.06
+"""Of topics that would rather lose records than be without a leader."""
+COMPACTED_ODDS = 0.18
+"""Of clusters that have a compacted topic."""
+FACTORS = (3, 2, 1, 4, 5)
+FACTOR_ODDS = {1: (0, 0, 1, 0, 0), 3: (82, 14, 4, 0, 0), 5: (35, 10, 5, 25, 25)}
+"""Of replication factors, by the number of brokers."""
 CLUSTER_SHAPES = (
     ("three combined", 68),
     ("three controllers, three brokers", 8),
@@ -36,7 +43,7 @@ def scenario_of(
     rng = Random(f"{seed}/swarm")
     nodes = _nodes(rng)
     brokers = sum("broker" in node.roles for node in nodes)
-    topics = _topics(rng, brokers)
+    topics = _some_compacted(rng, _topics(rng, brokers))
     enabled = _subset(rng) if faults is None else list(faults)
     return Scenario(
         seed=seed,
@@ -45,7 +52,7 @@ def scenario_of(
         topics=topics,
         workloads=_workloads(rng, topics),
         faults=_faults(rng, enabled, seconds),
-        properties=_properties(rng),
+        properties=_properties(rng, topics),
     )
 
 
@@ -73,14 +80,35 @@ def _topics(rng: Random, brokers: int) -> tuple[TopicSpec, ...]:
     topics = []
     for name in ("orders", "events")[: rng.choice((1, 1, 2))]:
         # Most topics are replicated as people who care about their records replicate them.
-        factor = min(brokers, rng.choice((3, 3, 3, 3, 3, 2)))
+        [factor] = rng.choices(FACTORS, FACTOR_ODDS[brokers])
         configs = {
             "min.insync.replicas": str(rng.choice((1, 2, 2, 2, 2)) if factor > 1 else 1),
             "segment.bytes": str(rng.choice((16_384, 65_536, 65_536, 1_048_576))),
         }
         configs.update(_retention(rng))
-        topics.append(TopicSpec(name, rng.choice((1, 2, 3, 4, 6)), factor, configs))
+        if rng.random() < UNCLEAN_ODDS:
+            configs["unclean.leader.election.enable"] = "true"
+        # Many copies of many partitions would cost a run more than they are worth.
+        partitions = rng.choice((1, 2, 3, 4, 6) if factor <= 3 else (1, 2))
+        topics.append(TopicSpec(name, partitions, factor, configs))
     return tuple(topics)
+
+
+def _some_compacted(rng: Random, topics: Sequence[TopicSpec]) -> tuple[TopicSpec, ...]:
+    """In some clusters the last topic is compacted, some of these with retention besides."""
+    *others, last = topics
+    if rng.random() >= COMPACTED_ODDS:
+        return (*others, last)
+    has_retention = any(name.startswith("retention.") for name in last.configs)
+    configs = {
+        **last.configs,
+        "cleanup.policy": "compact,delete" if has_retention else "compact",
+        "segment.bytes": "16384",
+        "min.cleanable.dirty.ratio": str(rng.choice((0.1, 0.3, 0.5))),
+        "delete.retention.ms": str(rng.choice((500, 2_000, 10_000))),
+        "min.compaction.lag.ms": str(rng.choice((0, 0, 0, 2_000))),
+    }
+    return (*others, replace(last, configs=configs))
 
 
 def _retention(rng: Random) -> dict[str, str]:
@@ -141,8 +169,9 @@ def _faults(rng: Random, enabled: Sequence[str], seconds: float) -> tuple[FaultS
     return tuple(faults)
 
 
-def _properties(rng: Random) -> dict[str, str]:
+def _properties(rng: Random, topics: Sequence[TopicSpec]) -> dict[str, str]:
     properties = {
+        "num.replica.fetchers": str(rng.choice((1, 1, 1, 1, 1, 2, 3))),
         "replica.lag.time.max.ms": str(rng.choice((1_000, 1_500, 3_000))),
         "replica.fetch.wait.max.ms": str(rng.choice((100, 500))),
         "metadata.log.max.record.bytes.between.snapshots": str(rng.choice((2_000, 10_000, 20_971_520))),
@@ -150,4 +179,6 @@ def _properties(rng: Random) -> dict[str, str]:
     }
     if rng.random() < 0.3:
         properties["replica.fetch.max.bytes"] = str(rng.choice((1_000, 20_000)))
+    if any(topic.is_compacted for topic in topics):
+        properties["log.cleaner.backoff.ms"] = str(rng.choice((500, 1_500)))
     return properties

@@ -99,7 +99,7 @@ class ContentsJudge:
         is_looked_at = offset >= partition.log_start and partition.was_looked_at(
             offset, send, self.is_excused
         )
-        if not batch.is_idempotent and not is_looked_at:
+        if not batch.is_idempotent and (not is_looked_at or partition.may_be_compacted(offset, value)):
             return
 
         def describe() -> tuple[str, list[Operation]]:
@@ -187,7 +187,9 @@ class ContentsJudge:
         missing = [
             (offset, value)
             for offset, value in enumerate(batch.values, base)
-            if value not in partition.values_at(offset) and (offset < 0 or partition.covered(offset))
+            if value not in partition.values_at(offset)
+            and (offset < 0 or partition.covered(offset))
+            and not (offset >= 0 and partition.may_be_compacted(offset, value))
         ]
         if not missing:
             return

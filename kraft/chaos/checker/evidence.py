@@ -10,6 +10,10 @@ Produce names topics, not topic ids. As soon as somebody asks to delete a topic,
 the same name that was made anew, or one that a broker did not yet know to be gone. So from then on
 acknowledgements of that name claim nothing, its records are not demanded, and a value that was sent to
 one of the name's topics may be read in another.
+
+Of a compacted topic's key every record may be gone of which a later one is known, read or acknowledged; so
+the last one that was acknowledged, or one behind it, has to be there. A tombstone may go by itself only when
+it was kept for its time (`History.lapsed`).
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from functools import cached_property
 
 from kraft.chaos.checker.report import IsExcused
 from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey, Value
+from kraft.chaos.keyed import key_of
 
 
 class MalformedHistoryError(ValueError):
@@ -62,6 +67,9 @@ class Partition:
         self.label = f"{key[0].hex()[:8]}-{key[1]}"
         self.may_be_deleted = False
         self.is_unavailable = False
+        self.is_compacted = False
+        self.lapsed: dict[int, Value] = {}
+        """Tombstones that may be gone, by offset."""
         self.batches: list[Batch] = []
         self.writer: dict[Value, Batch] = {}
         self.polls: list[Operation] = []
@@ -98,6 +106,34 @@ class Partition:
         if copies is not None:
             return list(copies)
         return [self.offset_of[value]] if value in self.offset_of else []
+
+    def may_be_compacted(self, offset: int, value: Value) -> bool:
+        """Whether compaction may have taken this value away from this offset (-1: nobody was told where)."""
+        if not self.is_compacted:
+            return False
+        return offset < self._newest.get(key_of(value), -1) or self.lapsed.get(offset) == value
+
+    @cached_property
+    def _newest(self) -> dict[bytes, int]:
+        """The highest offset of each key at which a record was read or acknowledged, or a tombstone lapsed."""
+        newest: dict[bytes, int] = {}
+        known = [*((value, at) for at, value in self.seen.items()), *self.offset_of.items(), *self.claimed]
+        known += [(value, at) for at, value in self.lapsed.items()]
+        for value, offset in known:
+            key = key_of(value)
+            newest[key] = max(offset, newest.get(key, -1))
+        return newest
+
+    @cached_property
+    def claimed(self) -> list[tuple[Value, int]]:
+        """What was acknowledged, and at which offset."""
+        return [
+            (value, send.base_offset + n)
+            for batch in self.batches
+            for send in batch.claims
+            if send.base_offset >= 0
+            for n, value in enumerate(batch.values)
+        ]
 
     def demands(self, operation: Operation) -> bool:
         """Whether the final phase had to read what this send or poll completed with."""
@@ -191,8 +227,10 @@ def gather(history: History) -> Evidence:
         if partition is None:
             partition = partitions[key] = Partition(key, history.log_starts.get(key, 0))
             partition.is_unavailable = key in history.unavailable
+            partition.lapsed = history.lapsed.get(key, {})
         if operation.topic and not partition.topic:
             partition.topic = operation.topic
+            partition.is_compacted = operation.topic in history.compacted
         if kind is OperationKind.SEND:
             partition.take_send(operation)
         else:

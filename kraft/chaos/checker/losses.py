@@ -57,7 +57,7 @@ class LossJudge:
             if value in partition.offset_of:
                 continue
             offset = send.base_offset + n if send.base_offset >= 0 else -1
-            if 0 <= offset < partition.log_start:
+            if 0 <= offset < partition.log_start or partition.may_be_compacted(offset, value):
                 continue
             if 0 <= offset <= partition.highest_read:
                 if partition.was_looked_at(offset, send, self.is_excused):
@@ -87,7 +87,9 @@ class LossJudge:
         absent = {
             offset
             for offset in partition.seen
-            if offset not in partition.final_offsets and offset >= partition.log_start
+            if offset not in partition.final_offsets
+            and offset >= partition.log_start
+            and not all(partition.may_be_compacted(offset, one) for one in partition.values_at(offset))
         }
         if not absent:
             return

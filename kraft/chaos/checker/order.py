@@ -7,11 +7,11 @@ compaction leave holes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kraft.chaos.checker.evidence import Partition, is_ok, span
 from kraft.chaos.checker.report import Findings, IsExcused, shown
-from kraft.chaos.history import Operation
+from kraft.chaos.history import Operation, Value
 
 
 @dataclass
@@ -21,6 +21,8 @@ class OrderJudge:
     partition: Partition
     findings: Findings
     is_excused: IsExcused
+    _unread: dict[int, Value] = field(default_factory=dict)
+    """What was acknowledged and read nowhere, by offset."""
 
     def judge(self) -> None:
         """All oracles."""
@@ -53,6 +55,7 @@ class OrderJudge:
                     is_unread = offset not in offsets and value not in partition.offset_of
                     if is_unread and not self.is_excused(partition.key, offset, value):
                         offsets[offset] = None
+                        self._unread[offset] = value
         return sorted(offsets)
 
     # -- polls
@@ -60,7 +63,7 @@ class OrderJudge:
     def _judge_polls(self, polls: list[Operation], index: list[int]) -> None:
         """poll-skip, non-monotonic-poll: from where it began, or deliberately went, a process reads one offset
         of the index after the other, within a poll and from poll to poll; and what a poll says it has read
-        up to `next_offset` it has read. What retention has passed may be skipped.
+        up to `next_offset` it has read. What retention has passed, or compaction taken, may be skipped.
         """
         place = -1
         has_sought = True
@@ -91,7 +94,11 @@ class OrderJudge:
 
     def _add_skip(self, poll: Operation, before: Operation | None, skipped: list[int]) -> None:
         partition = self.partition
-        kept = [offset for offset in skipped if offset >= partition.log_start]
+        kept = [
+            offset
+            for offset in skipped
+            if offset >= partition.log_start and not self._may_be_compacted(offset)
+        ]
         if not kept:
             return
         missed = [offset for offset in kept if not self._is_gone(offset)]
@@ -104,6 +111,13 @@ class OrderJudge:
             return text, [poll] if before is None else [before, poll]
 
         self.findings.add("poll-skip", partition.label, describe, excused=not missed)
+
+    def _may_be_compacted(self, offset: int) -> bool:
+        """Whether compaction may have taken all that was ever told to be there."""
+        if not self.partition.is_compacted:
+            return False
+        values = self.partition.values_at(offset) or [self._unread[offset]]
+        return all(self.partition.may_be_compacted(offset, value) for value in values)
 
     def _is_gone(self, offset: int) -> bool:
         """Whether faults explain that all that was read at an offset is there no more."""

@@ -22,8 +22,8 @@ LEADER_ODDS, CONTROLLER_ODDS = 0.35, 0.15
 """How often the target is a leader, or the active controller, rather than any running node."""
 
 OnDamage = Callable[[int, str], None]
-"""Told node id and kind ("power loss", "wipe", "bit rot", "voter rot", "disk error") right after data was
-destroyed."""
+"""Told node id and kind ("power loss", "wipe", "data wipe", "bit rot", "voter rot", "disk error") right
+after data was destroyed."""
 
 
 class FaultContext:

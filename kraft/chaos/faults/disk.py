@@ -28,7 +28,7 @@ HALT_WITHIN_S = 4.0
 SYNCS_MAX = 20
 FREE_BYTES = (1, 1024, 8 * 1024, 64 * 1024)
 HOOK_MAX_S = 60.0
-QUORUM_FILES = (f"{DATA}/quorum-state", f"{DATA}/meta.properties")
+QUORUM_FILES = (f"{DATA}/voted.marker", f"{DATA}/meta.properties")
 DIRECTORY_FAILED = "data directory failed, the node goes on"
 
 

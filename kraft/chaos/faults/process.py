@@ -10,8 +10,9 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kraft.chaos.cluster import JOURNAL, VOTER_FILES
 from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
-from kraft.chaos.world.storage import TornOperation
+from kraft.chaos.world.storage import TornOperation, is_below
 
 if TYPE_CHECKING:
     from kraft.chaos.faults.context import FaultContext
@@ -138,6 +139,26 @@ def wipe(context: FaultContext, rng: random.Random) -> None:
         context.keep_down(node_id, down_s)
 
 
+@fault(
+    "wipe-data",
+    "a machine loses its power and comes back without its partitions; what it has as a voter is spared",
+    by_default=DISK_FAULTS_BY_DEFAULT,
+)
+def wipe_data(context: FaultContext, rng: random.Random) -> None:
+    """A broker's; what it keeps says who it is, so that only its epochs tell it from the one it was (KIP-903,
+    966). Not while `DamageGuard` spares the node."""
+    node_id, down_s = context.node(rng), _down_s(rng)
+    if node_id in context.cluster.broker_ids and context.guard.allows(node_id):
+        context.happened("wipe-data", f"node {node_id}, for {down_s:.3f} s")
+        context.host(node_id).wipe(_is_spared)
+        context.damaged(node_id, "data wipe")
+        context.keep_down(node_id, down_s)
+
+
+def _is_spared(path: str) -> bool:
+    return is_below(path, JOURNAL) or path in VOTER_FILES
+
+
 # -- in the middle of a disk operation
 
 
@@ -237,4 +258,5 @@ KINDS = (
     power_loss_mid_operation,
     power_loss_all,
     wipe,
+    wipe_data,
 )

@@ -1,8 +1,9 @@
-"""Bit rot: in the files of partitions, which the cluster has to repair by itself, and in those of voters.
+"""Bit rot: in the files of partitions, which the cluster has to repair by itself, and in those that say what
+voters have promised and what brokers have seen of the metadata.
 
 A byte rots where the rules of `kraft.chaos.world.disk` let it be seen: while the node runs, where it has
 neither read nor written since it started; while it is down, wherever an fsync covers it. Nobody restores a
-partition's byte: the replica goes offline and is copied anew. A voter's byte is restored from a copy by an
+partition's byte: the replica goes offline and is copied anew. The other bytes are restored from a copy by an
 operator, who starts the node again; until then it may refuse to run.
 """
 
@@ -12,7 +13,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraft.chaos.cluster import DATA, JOURNAL
+from kraft.chaos.cluster import JOURNAL
 from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
 from kraft.chaos.world.storage import is_below
 
@@ -26,7 +27,8 @@ DATA_SUFFIX = ".log"
 SIDE_SUFFIXES = (".index", ".timeindex", ".snapshot", "/leader-epoch-checkpoint")
 DATA_ODDS = 0.7
 VOTER_SUFFIXES = (DATA_SUFFIX, ".checkpoint")
-QUORUM_STATE = f"{DATA}/quorum-state"
+QUORUM_STATE = f"{JOURNAL}/quorum-state"
+METADATA_POSITION = "/metadata-position-checkpoint"
 
 MayRot = Callable[[str], bool]
 
@@ -103,25 +105,58 @@ def bit_rot_voter(context: FaultContext, rng: random.Random) -> None:
     node_id, duration_s = context.node(rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
     if node_id is None or not context.guard.allows_voter(node_id):
         return
-    target, storage = node_id, context.host(node_id).storage
-    where = storage.rot(rng, _is_of_voter)
+    if _rot_until_restored(context, rng, "bit-rot-voter", node_id, _is_of_voter, duration_s):
+        context.damaged(node_id, "voter rot")
+
+
+@fault(
+    "bit-rot-broker",
+    "a bit flips in what a broker remembers of the metadata that it has followed",
+    by_default=DISK_FAULTS_BY_DEFAULT,
+)
+def bit_rot_broker(context: FaultContext, rng: random.Random) -> None:
+    """A broker that starts meanwhile may refuse to, rather than take another quorum's metadata for its own."""
+    node_id, duration_s = context.node(rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
+    if node_id is not None and not context.guard.holds_back(rng, context.topics):
+        _rot_until_restored(
+            context,
+            rng,
+            "bit-rot-broker",
+            node_id,
+            lambda path: path.endswith(METADATA_POSITION),
+            duration_s,
+        )
+
+
+def _rot_until_restored(
+    context: FaultContext,
+    rng: random.Random,
+    name: str,
+    node_id: int,
+    may_rot: MayRot,
+    duration_s: float,
+) -> bool:
+    """Flips a bit; after a while the byte is restored, if it was not written over, and the node started anew.
+    False if there is no such file."""
+    storage = context.host(node_id).storage
+    where = storage.rot(rng, may_rot)
     if where is None:
-        return
-    context.happened("bit-rot-voter", f"node {target}: {where[0]} at {where[1]} for {duration_s:.3f} s")
-    context.damaged(target, "voter rot")
-    heal = context.sicken(target)
+        return False
+    context.happened(name, f"node {node_id}: {where[0]} at {where[1]} for {duration_s:.3f} s")
+    heal = context.sicken(node_id)
 
     def restore() -> None:
-        storage.repair(_is_of_voter)
+        storage.repair(may_rot)
         heal()
-        context.kill(target)
-        context.keep_down(target, START_AFTER_S)
+        context.kill(node_id)
+        context.keep_down(node_id, START_AFTER_S)
 
     context.until(duration_s, restore)
+    return True
 
 
 def _is_of_voter(path: str) -> bool:
     return path == QUORUM_STATE or (is_below(path, JOURNAL) and path.endswith(VOTER_SUFFIXES))
 
 
-KINDS = (bit_rot, bit_rot_voter)
+KINDS = (bit_rot, bit_rot_voter, bit_rot_broker)

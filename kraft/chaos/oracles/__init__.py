@@ -2,9 +2,10 @@
 
 A run installs one `WhiteBox`, which wraps methods of product classes from outside and feeds pure models:
 `shadow_log` and `committed` (what each replica holds, what is committed), `replication` and `replica_events`
-(the oracles of data), `metadata`, `eligible_leaders` and `raft` (those of the quorum), `durability` (what
-must be on the platter), `listed_offsets` (what clients are told of a log's ends), `excuse` (what injected
-faults explain), `convergence` (the end). All of it is incremental: work is done when something changes.
+(the oracles of data), `compaction` (what cleaners may do to it), `metadata`, `eligible_leaders` and `raft`
+(those of the quorum), `durability` (what must be on the platter), `listed_offsets` (what clients are told of a
+log's ends), `excuse` (what injected faults explain), `convergence` (the end). All of it is incremental: work is
+done when something changes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kraft.chaos.oracles.events import COUNTERS
 from kraft.chaos.oracles.listed_offsets import Judge, ListedOffsets
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
+from kraft.chaos.oracles.probes_cleaner import CleanerProbes
 from kraft.chaos.oracles.probes_quorum import QuorumProbes
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_events import ReplicaEvents
@@ -34,8 +36,9 @@ from quorum.metadata.image import MetadataImage
 
 __all__ = ["COUNTERS", "WhiteBox"]
 
-POWER_LOSS, WIPE = "power loss", "wipe"
-_LOG_SUFFIX = ".log"
+POWER_LOSS, WIPE, DATA_WIPE = "power loss", "wipe", "data wipe"
+_LOG_SUFFIXES = (".log", ".log.swap")
+"""A cleaned segment is one of the log as soon as its name says that it takes the place of others."""
 
 
 class WhiteBox:
@@ -58,6 +61,13 @@ class WhiteBox:
         self._replicas = ReplicaEvents(verdicts, self.replication)
         self._log_probes = LogProbes(verdicts, whose, self._replicas, self._segments_in)
         self._partition_probes = PartitionProbes(verdicts, whose, self.replication)
+        self._cleaner_probes = CleanerProbes(
+            whose,
+            self._replicas,
+            self._segments_in,
+            self._content_of,
+            lambda node_id: cluster.hosts[node_id].clock.now_ms(),
+        )
         self._durability = Durability(
             verdicts, lambda node_id: cluster.hosts[node_id].storage, cluster.controller_ids
         )
@@ -67,7 +77,12 @@ class WhiteBox:
     def installed(self) -> Iterator[None]:
         """Puts the probes on the product's classes, for the length of the run."""
         with ExitStack() as stack:
-            for probes in (self._log_probes, self._partition_probes, self._quorum_probes):
+            for probes in (
+                self._log_probes,
+                self._partition_probes,
+                self._cleaner_probes,
+                self._quorum_probes,
+            ):
                 stack.enter_context(probes.installed())
             yield
 
@@ -76,8 +91,8 @@ class WhiteBox:
     def storage_damaged(self, node_id: int, kind: str) -> None:
         """Called right after a fault destroyed durable or cached data of a node, or may have.
 
-        `kind` is "power loss", "wipe", "bit rot", "voter rot" or "disk error"; what is really gone is read from
-        the disk.
+        `kind` is "power loss", "wipe", "data wipe", "bit rot", "voter rot" or "disk error"; what is really gone
+        is read from the disk.
         """
         self._replicas.damaged(
             node_id,
@@ -85,7 +100,7 @@ class WhiteBox:
             lambda directory: self._segments_in(node_id, directory),
             is_running=self._cluster.hosts[node_id].alive,
         )
-        if kind not in (POWER_LOSS, BIT_ROT):
+        if kind not in (POWER_LOSS, DATA_WIPE, BIT_ROT):
             self._durability.damaged(node_id)
         if kind == WIPE:
             self.quorum.forget(node_id)
@@ -120,8 +135,23 @@ class WhiteBox:
             if model.committed.retained_from
         }
 
-    def finish(self) -> None:
-        """The last judgement, after the faults are over and the cluster has come to rest."""
+    @property
+    def lapsed_tombstones(self) -> dict[TopicKey, dict[int, Value]]:
+        """The tombstones that a cleaner was allowed to drop, by offset."""
+        return {
+            key: model.compaction.lapsed
+            for key, model in self.replication.partitions.items()
+            if model.compaction.lapsed
+        }
+
+    def finish(self, unclean_leaders: Mapping[tuple[str, int], int] | None = None) -> None:
+        """The last judgement, after the faults are over and the cluster has come to rest.
+
+        `unclean_leaders`: what leaders said of their unclean election, by partition and epoch; None: nobody
+        listened.
+        """
+        if unclean_leaders is not None:
+            self.replication.judge_reports(unclean_leaders)
         images: dict[str, MetadataImage] = {}
         for node_id in self._cluster.running:
             node = self._cluster.nodes.get(node_id)
@@ -145,6 +175,11 @@ class WhiteBox:
         topic = self.metadata.image.topics.get(key[0])
         return topic is not None and self._cluster.is_beyond_repair(topic.name, key[1])
 
+    def _content_of(self, node_id: int, path: str) -> bytes:
+        """What a file holds for those who read it; nothing if it is not there."""
+        node = self._cluster.hosts[node_id].storage.find(path)
+        return bytes(node.data) if isinstance(node, Inode) else b""
+
     def _segments_in(self, node_id: int, directory: str) -> list[bytes]:
         """The data files of one log as the disk has them now, in order; none if the folder is gone."""
         try:
@@ -154,7 +189,7 @@ class WhiteBox:
         found = []
         for name in sorted(folder.names):
             node = folder.names[name]
-            if name.endswith(_LOG_SUFFIX) and isinstance(node, Inode):
+            if name.endswith(_LOG_SUFFIXES) and isinstance(node, Inode):
                 found.append(bytes(node.data))
         return found
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.metadata import CommittedMetadata
-from kraft.chaos.oracles.replication import PartitionModel, Replication
-from kraft.chaos.oracles.scan import sound_batches
-from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
+from kraft.chaos.oracles.partition_model import PartitionModel
+from kraft.chaos.oracles.replica_events import logical_batches
+from kraft.chaos.oracles.replication import Replication
+from kraft.chaos.oracles.shadow_log import ShadowLog
 from kraft.chaos.verdict import Verdicts
 from quorum.metadata.image import MetadataImage, PartitionImage
 
@@ -83,11 +84,7 @@ class Convergence:
 
     def _judge_disk(self, name: str, node: int, model: PartitionModel, log: ShadowLog, start: int) -> None:
         """What a replica must hold is really on its disk."""
-        sound: set[Batch] = set(
-            sound_batches(
-                self._segments_in(node, log.directory), log.batches if BIT_ROT in log.lost.values() else ()
-            )
-        )
+        sound = set(logical_batches(model, log, self._segments_in(node, log.directory)))
         gone = [
             batch
             for batch in log.batches

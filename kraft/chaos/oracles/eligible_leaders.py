@@ -66,6 +66,10 @@ class EligibleLeaders:
         """Whether the leader of this epoch was elected although it was neither in the ISR nor in the ELR."""
         return (key, leader_epoch) in self._unclean
 
+    def was_unclean_after(self, key: TopicKey, leader_epoch: int) -> bool:
+        """Whether that is so of the leader of some later epoch."""
+        return any(known == key and epoch > leader_epoch for known, epoch in self._unclean)
+
     def allows_unclean(self, image: MetadataImage, key: TopicKey) -> bool:
         """Whether the topic asks for an unclean election rather than no leader."""
         value = _config(image, key, "unclean.leader.election.enable")

@@ -80,6 +80,10 @@ class CommittedMetadata:
         """Whether the leader of this epoch was elected although it may lack committed records."""
         return self._elections.is_unclean(key, leader_epoch)
 
+    def was_unclean_after(self, key: TopicKey, leader_epoch: int) -> bool:
+        """Whether the leader of some later epoch was elected so."""
+        return self._elections.was_unclean_after(key, leader_epoch)
+
     def allows_unclean(self, key: TopicKey) -> bool:
         """Whether the topic asks for an unclean election rather than no leader."""
         return self._elections.allows_unclean(self.image, key)
@@ -123,10 +127,10 @@ class CommittedMetadata:
             if skipped:
                 touched.update(dict.fromkeys(_keys(image)))
                 brokers.update(dict.fromkeys(image.brokers))
-            before = self.image
-            self._adopt(image, touched, brokers)
+            before, self.image = self.image, image
             if not skipped:
                 self._elections.follow(before, fresh, image)
+            self._adopt(before, image, touched, brokers)
 
     def applied(self, broker: int, entries: Sequence[Entry], image: MetadataImage) -> None:
         """A broker took `entries` (none: a whole image) from a controller and published `image`."""
@@ -194,8 +198,13 @@ class CommittedMetadata:
         elif isinstance(record, RemoveTopic):
             happened(events.TOPIC_DELETED)
 
-    def _adopt(self, image: MetadataImage, touched: dict[TopicKey, None], brokers: dict[int, None]) -> None:
-        before, self.image = self.image, image
+    def _adopt(
+        self,
+        before: MetadataImage,
+        image: MetadataImage,
+        touched: dict[TopicKey, None],
+        brokers: dict[int, None],
+    ) -> None:
         if before.topics is not image.topics:
             for topic_id in before.topics:
                 if topic_id not in image.topics:

@@ -13,8 +13,9 @@ from typing import Any
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
+from kraft.chaos.oracles.partition_model import LeaderView
 from kraft.chaos.oracles.replica_events import ReplicaEvents
-from kraft.chaos.oracles.replication import LeaderView, Replication
+from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.scan import batches_of_append, first_unsound
 from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
 from kraft.chaos.verdict import Verdicts
@@ -349,13 +350,18 @@ class PartitionProbes:
 
     def _read(self, original: Method) -> Method:
         saw, who = self._replication.consumer_saw, self._whose.node
+        saw_at_follower = self._replication.consumer_saw_at_follower
 
         def probe(partition: Partition, *arguments: Any, **options: Any) -> Any:
             answer = original(partition, *arguments, **options)
             node = who()
             if node is not None and answer.diverging_epoch is None:
                 key = (partition.topic_id, partition.topic_partition.partition)
-                saw(key, node, partition.leader_epoch, answer.high_watermark)
+                if partition._leading is None:
+                    self._verdicts.coverage[events.READ_AT_FOLLOWER] += 1
+                    saw_at_follower(key, node, answer.high_watermark)
+                else:
+                    saw(key, node, partition.leader_epoch, answer.high_watermark)
             return answer
 
         return probe

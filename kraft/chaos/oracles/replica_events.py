@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
+from kraft.chaos.oracles.compaction import Cleaning, CleaningJudge
 from kraft.chaos.oracles.excuse import damage, reopen
+from kraft.chaos.oracles.partition_model import PartitionModel
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.scan import sound_batches
 from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
@@ -51,9 +53,8 @@ class ReplicaEvents:
         if known:
             return
         lost = len(log.lost)
-        given_up = reopen(
-            log, sound_batches(segments(), _sought(log, log.damaged_kind)), start, end, recovery_point
-        )
+        on_disk = logical_batches(model, log, segments(), log.damaged_kind)
+        given_up = reopen(log, on_disk, start, end, recovery_point)
         if len(log.lost) > lost:
             self._verdicts.happened(
                 events.BATCH_DAMAGED, f"node {node} {directory}, when opened", len(log.lost) - lost
@@ -69,17 +70,41 @@ class ReplicaEvents:
 
     def appended(self, key: TopicKey, node: int, batches: Sequence[Batch], directory: str) -> None:
         """Batches were written at the end of a log."""
-        log = self._replication.replica(key, node)
+        model = self._replication.model(key)
+        if model is None:
+            return
+        log = model.replicas.get(node)
         if log is None:
-            model = self._replication.model(key)
-            if model is None:
-                return
             start = batches[0].base if batches else 0
             log = model.replicas[node] = ShadowLog(directory, start, start)
         log.directory = directory
+        compaction = model.compaction
         for batch in batches:
+            if compaction.is_known:
+                batch = compaction.original(batch)
+                self._fill(model, log, batch.base)
             if log.append(batch):
                 self._verdicts.coverage[events.BATCH_BACK] += 1
+
+    def _fill(self, model: PartitionModel, log: ShadowLog, end: int) -> None:
+        """A follower goes on behind a hole: it stands for what was compacted there, and has none of it."""
+        if end > log.end:
+            for batch in model.committed.between(log.end, end):
+                if batch in model.compaction.removed:
+                    log.append(batch)
+                    log.absent[batch] = None
+                    self._verdicts.coverage[events.HOLE_FOLLOWED] += 1
+
+    def cleaned(self, cleaning: Cleaning) -> None:
+        """A cleaner decided to put a segment into the place of others."""
+        model = self._replication.partitions.get(cleaning.key)
+        log = None if model is None else model.replicas.get(cleaning.node)
+        if model is None or log is None:
+            return
+        name, committed = self._replication.name(cleaning.key), model.committed
+        high_watermark = None if committed.excused else committed.high_watermark
+        judge = CleaningJudge(self._verdicts, name, cleaning, model.compaction, high_watermark)
+        log.absent.update(dict.fromkeys(judge.judge()))
 
     def truncated(self, key: TopicKey, node: int, offset: int, end: int, *, done: bool) -> None:
         """A log was cut at `offset` and ends at `end`; not `done`: it began to, and failed or was killed."""
@@ -90,6 +115,7 @@ class ReplicaEvents:
         removed = log.cut(offset)
         log.start = min(log.start, log.end)
         if done:
+            log.cut(end)  # further than asked for, if compaction left a hole there
             log.end = end
         else:
             log.uncertain = True
@@ -150,12 +176,8 @@ class ReplicaEvents:
             log = model.replicas.get(node)
             if log is None:
                 continue
-            count = damage(
-                log,
-                sound_batches(segments_in(log.directory), _sought(log, kind)),
-                kind,
-                is_running=is_running,
-            )
+            on_disk = logical_batches(model, log, segments_in(log.directory), kind)
+            count = damage(log, on_disk, kind, is_running=is_running)
             if count:
                 self._verdicts.happened(
                     events.BATCH_DAMAGED,
@@ -164,6 +186,13 @@ class ReplicaEvents:
                 )
 
 
-def _sought(log: ShadowLog, kind: str) -> Sequence[Batch]:
-    """What is looked for behind a header that cannot be: a bit that rotted there took nothing else."""
-    return log.batches if kind == BIT_ROT or BIT_ROT in log.lost.values() else ()
+def logical_batches(
+    model: PartitionModel, log: ShadowLog, segments: Sequence[bytes], kind: str = ""
+) -> Sequence[Batch]:
+    """The sound batches in a log's files, and what they stand for; `kind` of damage was done to them.
+
+    A bit that rotted in a header took nothing else: what the log should hold is looked for behind it.
+    """
+    is_rotten = kind == BIT_ROT or BIT_ROT in log.lost.values()
+    sought = model.compaction.sought(log.batches) if is_rotten else ()
+    return model.compaction.logical(sound_batches(segments, sought), log.absent)

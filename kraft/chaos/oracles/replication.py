@@ -9,48 +9,19 @@ with what was done to logs and partitions, and by `metadata` with the newest com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from kraft.chaos.history import TopicKey
-from kraft.chaos.oracles.committed import CommittedPrefix
 from kraft.chaos.oracles.excuse import is_excused
 from kraft.chaos.oracles.metadata import CommittedMetadata
-from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
+from kraft.chaos.oracles.partition_model import LeaderView, PartitionModel
+from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog, shown
+from kraft.chaos.oracles.unclean import UncleanElections
 from kraft.chaos.verdict import Verdicts
 from quorum.metadata.image import PartitionImage
 
 RunningEpoch = Callable[[int], int | None]
 """The broker epoch under which a node's process runs now; None if none does, or it did not register yet."""
-
-
-class LeaderView(NamedTuple):
-    """What a leader goes by when it moves its high watermark."""
-
-    epoch: int
-    isr: tuple[int, ...]
-    """The committed ISR as it knows it."""
-    maximal_isr: tuple[int, ...]
-    """Every broker that may be in the ISR by now."""
-    min_isr: int
-    """min.insync.replicas, bounded by the replication factor."""
-
-
-class PartitionModel:
-    """One partition: its replicas, what is committed, and who led it when."""
-
-    __slots__ = ("committed", "key", "leaders", "leading", "replicas", "seen")
-
-    def __init__(self, key: TopicKey) -> None:
-        self.key = key
-        self.committed = CommittedPrefix()
-        self.replicas: dict[int, ShadowLog] = {}
-        self.leaders: dict[int, int] = {}
-        """Who really led, by leader epoch."""
-        self.leading: dict[int, int] = {}
-        """The epoch that each node's process leads in now."""
-        self.seen: dict[int, int] = {}
-        """The highest high watermark of each leader epoch."""
 
 
 class Replication:
@@ -72,6 +43,7 @@ class Replication:
         self._names: dict[TopicKey, str] = {}
         self._names_of_gone: set[str] = set()
         self._past: dict[TopicKey, PartitionModel] = {}
+        self._unclean = UncleanElections(verdicts, metadata)
         self.partitions: dict[TopicKey, PartitionModel] = {}
         metadata.on_partition = self.isr_changed
         metadata.on_topic_gone = self.topic_gone
@@ -116,6 +88,10 @@ class Replication:
                 model,
                 f"node {node} moves it to {offset}, behind its log end {log.end}",
             )
+        if view is not None and self._unclean.is_overruled(model, view.epoch):
+            model.seen[view.epoch] = max(offset, model.seen.get(view.epoch, 0))
+            self._unclean.doom(model, node, log.between(before, offset))
+            return
         committed = model.committed
         known = committed.high_watermark
         self._compare(model, node, log, before, min(offset, known), is_leader=view is not None)
@@ -125,7 +101,7 @@ class Replication:
             model.seen[view.epoch] = max(offset, model.seen.get(view.epoch, 0))
             if offset > known:
                 self._commit(model, node, log, offset, view)
-        elif offset > known:
+        elif offset > known and not self._unclean.has_overruled(model):
             self._violated(
                 "high-watermark-bounded",
                 model,
@@ -142,6 +118,19 @@ class Replication:
             self._went_back(model, node, leader_epoch, high_watermark)
         elif high_watermark > seen:
             model.seen[leader_epoch] = high_watermark
+
+    def consumer_saw_at_follower(self, key: TopicKey, node: int, high_watermark: int) -> None:
+        """A follower answered a consumer (KIP-392): it may know less than its leader, and never more."""
+        model = self.partitions.get(key)
+        if model is None or model.committed.excused:
+            return
+        if high_watermark > model.committed.high_watermark:
+            self._violated(
+                "high-watermark-bounded",
+                model,
+                f"follower {node} shows a consumer {high_watermark}; no leader had it above"
+                f" {model.committed.high_watermark}",
+            )
 
     def _went_back(self, model: PartitionModel, node: int, leader_epoch: int, offset: int) -> None:
         self._violated(
@@ -164,7 +153,7 @@ class Replication:
         wrong = [batch for batch in mine if batch not in theirs and batch not in excused]
         wrong = wrong or [batch for batch in theirs if batch not in mine and batch not in log.lost]
         if wrong:
-            text = f"node {node} shows offsets {low} to {high - 1}; {_text(wrong)} is not what was committed there"
+            text = f"node {node} shows offsets {low} to {high - 1}; {shown(wrong)} is not what was committed there"
             self._violated("log-matching", model, text)
             if is_leader:
                 self._violated("consistent-read", model, text)
@@ -181,7 +170,7 @@ class Replication:
             self._violated(
                 "strong-isr",
                 model,
-                f"leader {node} commits {_text(new)} with an ISR of {view.isr};"
+                f"leader {node} commits {shown(new)} with an ISR of {view.isr};"
                 f" min.insync.replicas asks for {view.min_isr}",
             )
         candidates = isr if state is None else _candidates(state)
@@ -193,20 +182,20 @@ class Replication:
                 self._violated(
                     "strong-isr",
                     model,
-                    f"leader {node} commits {_text(missing)}, which ISR member {member} lacks",
+                    f"leader {node} commits {shown(missing)}, which ISR member {member} lacks",
                 )
             # Who was moved away may have removed its log before the leader hears that it counts no longer.
             if member in view.maximal_isr and (state is None or member in state.replicas):
                 self._violated(
                     "high-watermark-bounded",
                     model,
-                    f"leader {node} moves it to {offset}; {member} of the maximal ISR lacks {_text(missing)}",
+                    f"leader {node} moves it to {offset}; {member} of the maximal ISR lacks {shown(missing)}",
                 )
             if member in candidates and self._counts(member):
                 self._violated(
                     "leader-candidate-completeness",
                     model,
-                    f"{member} of ISR and ELR {candidates} lacks {_text(missing)}, and the high watermark is"
+                    f"{member} of ISR and ELR {candidates} lacks {shown(missing)}, and the high watermark is"
                     f" {offset}",
                 )
         committed.commit(new, offset, view.epoch)
@@ -242,6 +231,12 @@ class Replication:
         if high_watermark < model.seen.get(leader_epoch, 0):
             self._went_back(model, node, leader_epoch, high_watermark)
         log = model.replicas.get(node)
+        self._unclean.leads(model, leader_epoch, 0 if log is None else log.end)
+        self._judge_leader(model, node, leader_epoch)
+
+    def _judge_leader(self, model: PartitionModel, node: int, leader_epoch: int) -> None:
+        """Who leads has all that was committed before its epoch."""
+        log = model.replicas.get(node)
         wanted = model.committed.before_epoch(leader_epoch)
         # A leader that knows nothing of a bit that flipped leads until somebody reads it.
         missing = wanted if log is None else [b for b in log.missing(wanted) if not log.is_rotten(b)]
@@ -255,26 +250,24 @@ class Replication:
         where = f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} lacks"
         state = self._metadata.partition(model.key)
         candidates = _candidates(state)
-        allowed = self._metadata.is_unclean(model.key, leader_epoch) and self._metadata.allows_unclean(
-            model.key
-        )
+        allowed = self._unclean.is_allowed(model, leader_epoch)
         damaged = [batch for batch in missing if is_excused(batch, candidates, model.replicas)]
         bare = [batch for batch in missing if batch not in damaged]
         if damaged:
             kinds = sorted({model.replicas[member].lost[batch] for member in candidates for batch in damaged})
             self._verdicts.excused(
-                f"{where} {_text(damaged)}, lost by all of ISR and ELR {candidates}: {', '.join(kinds)}"
+                f"{where} {shown(damaged)}, lost by all of ISR and ELR {candidates}: {', '.join(kinds)}"
             )
         if bare and allowed:
-            self._verdicts.excused(f"{where} {_text(bare)}; the topic allows unclean elections")
+            self._verdicts.excused(f"{where} {shown(bare)}; the topic allows unclean elections")
             bare = []
         if bare:
             self._verdicts.violated(
-                "leader-completeness", f"{where} {_text(bare)}; ISR and ELR are {candidates}"
+                "leader-completeness", f"{where} {shown(bare)}; ISR and ELR are {candidates}"
             )
             told = [batch for batch in bare if model.committed.was_acknowledged(batch)]
             if told:
-                self._verdicts.violated("no-committed-record-lost", f"{where} {_text(told)}, acknowledged")
+                self._verdicts.violated("no-committed-record-lost", f"{where} {shown(told)}, acknowledged")
         model.committed.give_up(missing)
         log = model.replicas.get(node)
         if not bare:
@@ -285,6 +278,8 @@ class Replication:
         model = self.model(key)
         if model is None or (before is not None and _members(before) == _members(after)):
             return
+        if after.leader >= 0 and self._unclean.is_allowed(model, after.leader_epoch):
+            self._judge_leader(model, after.leader, after.leader_epoch)  # it is the whole ISR from now on
         if before is not None and after.offline_replicas != before.offline_replicas:
             self._judge_damaged(model, before, after)
         high_watermark = model.committed.high_watermark
@@ -309,7 +304,7 @@ class Replication:
                 self._violated(
                     "leader-candidate-completeness",
                     model,
-                    f"{member} is offline for damage to {_text(rotten)}, and stays in the ISR {after.isr} or the"
+                    f"{member} is offline for damage to {shown(rotten)}, and stays in the ISR {after.isr} or the"
                     f" ELR {after.elr}",
                 )
 
@@ -325,7 +320,7 @@ class Replication:
             self._violated(
                 "leader-candidate-completeness",
                 model,
-                f"{member} of the ISR {state.isr} or ELR {state.elr} lacks {_text(bare)}, and the high watermark"
+                f"{member} of the ISR {state.isr} or ELR {state.elr} lacks {shown(bare)}, and the high watermark"
                 f" is {committed.high_watermark}",
             )
 
@@ -344,7 +339,7 @@ class Replication:
             self._violated(
                 "leader-candidate-completeness",
                 model,
-                f"{node} of ISR and ELR {candidates} {why}, and gave up the committed {_text(gone)}",
+                f"{node} of ISR and ELR {candidates} {why}, and gave up the committed {shown(gone)}",
             )
         kept_by_none = [
             batch
@@ -357,7 +352,7 @@ class Replication:
                 "no-committed-record-lost",
                 model,
                 f"node {node} {why}, and none of ISR and ELR {candidates} has the committed"
-                f" {_text(kept_by_none)}",
+                f" {shown(kept_by_none)}",
             )
 
     # -- clients
@@ -384,6 +379,10 @@ class Replication:
         model = None if topic_id is None else self.partitions.get((topic_id, partition))
         return model is not None and bool(model.committed.excused)
 
+    def judge_reports(self, reported: Mapping[tuple[str, int], int]) -> None:
+        """At the end: every unclean election was told of; see `UncleanElections.judge`."""
+        self._unclean.judge(reported, self._names_of_gone)
+
     def name(self, key: TopicKey) -> str:
         """A partition's name for people."""
         return self._metadata.name(key)
@@ -399,12 +398,3 @@ def _members(state: PartitionImage) -> tuple[tuple[int, ...], ...]:
 def _candidates(state: PartitionImage | None) -> tuple[int, ...]:
     """Who may be elected: the members of ISR and ELR, all of whom have everything that is committed."""
     return () if state is None else (*state.isr, *state.elr)
-
-
-def _text(batches: Sequence[Batch]) -> str:
-    """Some batches, for people."""
-    if not batches:
-        return "nothing"
-    first = batches[0]
-    more = f" and {len(batches) - 1} more up to {batches[-1].next - 1}" if len(batches) > 1 else ""
-    return f"batch {first.base}-{first.next - 1} of epoch {first.epoch}{more}"

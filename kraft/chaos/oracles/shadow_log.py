@@ -2,13 +2,14 @@
 
 A shadow is changed by the same appends, truncations and deletions as the log, and by injected damage;
 it is never read from the log, except where damage or a crash in mid-operation left open what is there.
-A batch is told apart by its offsets, leader epoch and CRC (which covers neither of the others). Pure.
+A batch is told apart by its offsets, leader epoch and CRC (which covers neither of the others). What compaction
+makes of a batch counts as the batch: see `compaction`. Pure.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 BIT_ROT = "bit rot"
@@ -30,7 +31,7 @@ class Batch(NamedTuple):
 class ShadowLog:
     """One replica's log. `end` is its log end offset, `start` its log start offset."""
 
-    __slots__ = ("bases", "batches", "damaged_from", "damaged_kind", "directory", "end", "lost", "start",
+    __slots__ = ("absent", "bases", "batches", "damaged_from", "damaged_kind", "directory", "end", "lost", "start",
                  "uncertain")  # fmt: skip
 
     def __init__(self, directory: str, start: int = 0, end: int = 0) -> None:
@@ -41,6 +42,9 @@ class ShadowLog:
         self.bases: list[int] = []
         self.lost: dict[Batch, str] = {}
         """Batches that injected damage took from this replica and that it has not got back: by what."""
+        self.absent: dict[Batch, None] = {}
+        """Batches that the log stands for and need not have: compaction took all their records, here or at
+        the leader that they would have come from."""
         self.damaged_from: int | None = None
         """The offset from which on injected damage may make the next opening cut the log; None: nowhere."""
         self.damaged_kind = ""
@@ -62,12 +66,17 @@ class ShadowLog:
         removed = self.batches[first:]
         del self.batches[first:], self.bases[first:]
         self.end = min(self.end, offset)
+        if self.absent:
+            self._stand_for_what_is_there()
         return removed
+
+    def _stand_for_what_is_there(self) -> None:
+        self.absent = {batch: None for batch in self.absent if self.contains(batch)}
 
     def restart_at(self, offset: int) -> list[Batch]:
         """Gives up everything; the log starts and ends at `offset`. Returns what was in it."""
         removed = self.batches
-        self.batches, self.bases = [], []
+        self.batches, self.bases, self.absent = [], [], {}
         self.start = self.end = offset
         return removed
 
@@ -84,6 +93,7 @@ class ShadowLog:
         self.batches = list(batches)
         self.bases = [batch.base for batch in self.batches]
         self.start, self.end = start, end
+        self._stand_for_what_is_there()
 
     def between(self, low: int, high: int) -> list[Batch]:
         """The batches that begin at `low` or later and below `high`."""
@@ -114,3 +124,12 @@ class ShadowLog:
             if self.batches[first : first + len(wanted)] == wanted:
                 return []
         return [batch for batch in wanted if not self.holds(batch)]
+
+
+def shown(batches: Sequence[Batch]) -> str:
+    """Some batches, for people."""
+    if not batches:
+        return "nothing"
+    first = batches[0]
+    more = f" and {len(batches) - 1} more up to {batches[-1].next - 1}" if len(batches) > 1 else ""
+    return f"batch {first.base}-{first.next - 1} of epoch {first.epoch}{more}"

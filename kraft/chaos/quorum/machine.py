@@ -14,10 +14,15 @@ from typing import Any, NamedTuple
 
 from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.raft.state_machine import Applied, StateMachine
+from quorum.steps import Steps
 
 _HEADER = struct.Struct(">Q16s")
 FIRST_OFFSET = 1
 """The entry that every log begins with; it is never applied."""
+MORE_STEPS = 7
+"""Snapshots are encoded and decoded in up to so many steps, with whatever happens in between."""
+STEP_S = 0.005
+"""What one of them takes."""
 
 
 class Application(NamedTuple):
@@ -41,6 +46,7 @@ class WatchedMachine:
         """What was applied out of order; the run ends with it."""
         self.snapshots_taken = 0
         self._applications: list[Application] = []
+        self._more_steps_taken = 0
 
     @property
     def image(self) -> tuple[int, bytes, Any]:
@@ -58,13 +64,33 @@ class WatchedMachine:
         self._inner.advance(offset, epoch)
         self._note(Application(offset, epoch, None, None, self._inner.image))
 
-    def snapshot(self) -> bytes:
+    def snapshot_steps(self) -> Steps[bytes]:
         self.snapshots_taken += 1
-        return _HEADER.pack(self.offset, self.chain) + self._inner.snapshot()
+        return self._behind(self.offset, self.chain, self._inner.snapshot_steps())
 
-    def restore(self, data: bytes) -> None:
-        self.offset, self.chain = _HEADER.unpack_from(data)
-        self._inner.restore(data[_HEADER.size :])
+    def _behind(self, offset: int, chain: bytes, inner: Steps[bytes]) -> Steps[bytes]:
+        yield from self._more_steps(offset)
+        return _HEADER.pack(offset, chain) + (yield from inner)
+
+    def decode_steps(self, data: bytes) -> Steps[Any]:
+        offset, chain = _HEADER.unpack_from(data)
+        yield from self._more_steps(offset)
+        return offset, chain, (yield from self._inner.decode_steps(data[_HEADER.size :]))
+
+    def _more_steps(self, offset: int) -> Steps[None]:
+        """As if the state were large, and of another size each time."""
+        for _ in range(offset % MORE_STEPS):
+            self._more_steps_taken += 1
+            yield
+
+    def take_step_seconds(self) -> float:
+        """What the steps since the last call have cost the lane."""
+        taken, self._more_steps_taken = self._more_steps_taken, 0
+        return taken * STEP_S
+
+    def adopt(self, state: Any) -> None:
+        self.offset, self.chain, inner = state
+        self._inner.adopt(inner)
 
     def take_applications(self) -> list[Application]:
         """What was applied since the last call."""
@@ -96,10 +122,14 @@ class BareBytes:
     def advance(self, offset: int, epoch: int) -> None:
         """Nothing is kept."""
 
-    def snapshot(self) -> bytes:
+    def snapshot_steps(self) -> Steps[bytes]:
+        yield from ()
         return self.PADDING
 
-    def restore(self, data: bytes) -> None:
+    def decode_steps(self, data: bytes) -> Steps[None]:
+        yield from ()
+
+    def adopt(self, state: None) -> None:
         """Nothing is kept."""
 
 

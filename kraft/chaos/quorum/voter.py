@@ -298,7 +298,8 @@ class Voter:
         if account.seconds >= SLOW_S[0]:
             self.world.happened(counters.SLOW_FSYNC)
         self._busy = True
-        self._at(account.seconds + 0.000_05, self._leave, effects, self._machine.take_applications())
+        step_s = account.seconds + self._machine.take_step_seconds() + 0.000_05
+        self._at(step_s, self._leave, effects, self._machine.take_applications())
 
     def _has_ended(self) -> bool:
         """Whether this step was this life's last: injured, it may; of itself, it must not."""

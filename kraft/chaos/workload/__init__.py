@@ -63,6 +63,7 @@ class Workloads:
         before it is sent, and returns who judges the answer.
         """
         topics = {topic.name: topic for topic in scenario.topics}
+        history.compacted.update(topic.name for topic in scenario.topics if topic.is_compacted)
         self._around = Surroundings(
             cluster, topics, history, verdicts, Decoder(), on_acknowledged, explains, on_list_offsets
         )

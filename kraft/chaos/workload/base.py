@@ -16,7 +16,7 @@ from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey, Value
 from kraft.chaos.scenario import TopicSpec, WorkloadSpec
 from kraft.chaos.verdict import Verdicts
-from kraft.chaos.workload.batches import Decoder
+from kraft.chaos.workload.batches import Decoder, draw_keyed_values, draw_values
 from kraft.chaos.workload.client import Client, PartitionName
 from kraft.chaos.world.host import Host, Process
 
@@ -187,6 +187,11 @@ class Workload(ABC):
     def partitions(self) -> list[tuple[str, int]]:
         """All partitions of the workload's topics."""
         return [(topic, n) for topic in self.topics for n in range(self.around.topics[topic].partitions)]
+
+    def draw_values(self, topic: str, partition: int, first: int) -> tuple[Value, ...]:
+        """What this life sends there next, numbered from `first` on; keyed if the topic is compacted."""
+        draw = draw_keyed_values if self.around.topics[topic].is_compacted else draw_values
+        return draw(self.rng, f"{topic}-{partition}/{self.process_name}", first)
 
     def invoke_send(
         self, key: TopicKey, topic: str, values: Sequence[Value], *, acks: int = -1, idempotent: bool = False

@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 
 from kraft.chaos.history import Value
+from kraft.chaos.keyed import keyed_value, record_of, value_of
 from partitions.records.batch import BatchHeader, decode_records, iter_batches, verify_crc
 from partitions.records.builder import build_batch
 from partitions.records.header import CRC_POSITION
@@ -18,6 +19,10 @@ DECOMPRESSED_MAX_BYTES = 1 << 20
 REMEMBERED_MAX = 20_000
 PADDING_BYTES = (0, 0, 0, 10, 50, 100, 400, 2_000)
 RECORDS_MAX = 5
+KEYS, KEY_SKEW = 60, 4
+"""Of each partition of a compacted topic: most records are of the first few, and of the last ones hardly any,
+so that a tombstone may stay the last one of its key for a while."""
+TOMBSTONE_ODDS = 0.15
 
 Decoded = tuple[tuple[int, ...], tuple[Value, ...]]
 """Offset deltas and values of a batch's records."""
@@ -29,12 +34,27 @@ def draw_values(rng: random.Random, prefix: str, first: int) -> tuple[Value, ...
     return tuple(f"{prefix}:{first + n}".encode() + padding for n in range(rng.randint(1, RECORDS_MAX)))
 
 
+def draw_keyed_values(rng: random.Random, prefix: str, first: int) -> tuple[Value, ...]:
+    """As `draw_values`, each with one of a few keys; some delete their key."""
+    found = []
+    for name in draw_values(rng, prefix, first):
+        tombstone = rng.random() < TOMBSTONE_ODDS
+        key = b"k%d" % int(KEYS * rng.random() ** KEY_SKEW)
+        found.append(keyed_value(key, name.rstrip(b".") if tombstone else name, tombstone=tombstone))
+    return tuple(found)
+
+
 def encode_values(
-    values: Sequence[Value], now_ms: int, *, producer_id: int = -1, base_sequence: int = -1
+    values: Sequence[Value],
+    now_ms: int,
+    *,
+    keyed: bool = False,
+    producer_id: int = -1,
+    base_sequence: int = -1,
 ) -> bytes:
     """A batch of these values; with a producer id it is an idempotent one, of producer epoch 0."""
     return build_batch(
-        [(now_ms, None, value, ()) for value in values],
+        [(now_ms, *(record_of(value) if keyed else (None, value, ()))) for value in values],
         producer_id=producer_id,
         producer_epoch=-1 if producer_id < 0 else 0,
         base_sequence=base_sequence,
@@ -72,7 +92,7 @@ class Decoder:
             opened = decode_records(records, start, header, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
             decoded = (
                 tuple(record.offset - header.base_offset for record in opened),
-                tuple(record.value or b"" for record in opened),
+                tuple(value_of(record.key, record.value, record.headers) for record in opened),
             )
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()

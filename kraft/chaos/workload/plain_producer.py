@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kraft.chaos.history import Operation, OperationStatus, TopicKey
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings, Workload
-from kraft.chaos.workload.batches import draw_values, encode_values
+from kraft.chaos.workload.batches import encode_values
 from kraft.chaos.workload.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client, PartitionName
 from kraft.chaos.workload.produce import NEVER, PRODUCE_VERSION, produce_answers, produce_request
 from kraft.chaos.workload.producer import DRAIN_TICK_S
@@ -103,11 +103,13 @@ class PlainProducer(Workload):
     def _new_send(self, state: PartitionState) -> Send:
         topic, partition = state.name
         rng = self.rng
-        values = draw_values(rng, f"{topic}-{partition}/{self.process_name}", self._sequence)
+        values = self.draw_values(topic, partition, self._sequence)
         self._sequence += len(values)
         return Send(
             operation=self.invoke_send(state.key, topic, values, acks=self.spec.acks),
-            records=encode_values(values, self._process.now_ms()),
+            records=encode_values(
+                values, self._process.now_ms(), keyed=self.around.topics[topic].is_compacted
+            ),
             attempts_left=rng.randint(1, ATTEMPTS_MAX),
             retries_in_doubt=rng.random() < RETRIES_IN_DOUBT_SHARE,
             deadline_s=self._client.loop.time() + DELIVERY_TIMEOUT_S,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from kraft.chaos.history import Operation, OperationStatus, TopicKey
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings, Workload
-from kraft.chaos.workload.batches import draw_values, encode_values
+from kraft.chaos.workload.batches import encode_values
 from kraft.chaos.workload.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client, PartitionName
 from kraft.chaos.workload.produce import NEVER, PRODUCE_VERSION, produce_answers, produce_request
 from kraft.chaos.world.host import Process
@@ -137,10 +137,14 @@ class IdempotentProducer(Workload):
     def _begin_batch(self, state: PartitionState) -> None:
         topic, partition = state.name
         first = state.next_sequence
-        values = draw_values(self.rng, f"{topic}-{partition}/{self.process_name}", first)
+        values = self.draw_values(topic, partition, first)
         state.next_sequence += len(values)
         records = encode_values(
-            values, self._process.now_ms(), producer_id=self._producer_id, base_sequence=first
+            values,
+            self._process.now_ms(),
+            keyed=self.around.topics[topic].is_compacted,
+            producer_id=self._producer_id,
+            base_sequence=first,
         )
         batch = Batch(self.invoke_send(state.key, topic, values, idempotent=True), records)
         state.window.append(batch)

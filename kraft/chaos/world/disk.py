@@ -22,7 +22,7 @@
    written stays readable. Nobody can win by trying again.
 10. A full disk takes the part of an append or a write that still fits, and fails with ENOSPC; so does
    whatever creates a name. Overwriting, cutting, renaming, removing and fsync need no room, and what is
-   cut or removed is free at once.
+   cut or removed is free at once. Room that a file has reserved is its own until the file is cut.
 11. Bits rot only on the platter: a byte that an fsync covers (or a power loss left) and that nothing has
    been written over since. Reads return the wrong byte, without an error, until it is overwritten or
    repaired. A fault may leave out what the page cache hides: what the process that runs has read or
@@ -236,7 +236,9 @@ class SimulatedFile:
         storage, inode = self._disk._storage, self._inode
         if storage.free_bytes is not None:
             growth = max(0, position + len(data) - len(inode.data))
-            taken = storage.grow(self._path, growth)
+            reserved = min(growth, inode.reserved)
+            inode.reserved -= reserved
+            taken = reserved + storage.grow(self._path, growth - reserved)
             if taken < growth:
                 fits = data[: max(0, len(inode.data) + taken - position)]
                 if fits:
@@ -276,6 +278,11 @@ class SimulatedFile:
         if size != len(self._inode.data):
             self._disk._storage.grow(self._path, min(0, size - len(self._inode.data)))
             self._inode.truncate(self._disk._storage.next_sequence(), size)
+        self._disk._storage.give_back(self._path, self._inode)
+
+    def reserve(self, size: int) -> None:
+        self._enter("reserve")
+        self._disk._storage.reserve(self._path, self._inode, size)
 
     def sync(self) -> None:
         self._enter("sync")

@@ -157,11 +157,11 @@ class Host:
         self.kernel.power_lost()
         self.storage.lose_power()
 
-    def wipe(self) -> None:
-        """The machine loses its power and comes back with an empty disk."""
+    def wipe(self, spares: Callable[[str], bool] = lambda path: False) -> None:
+        """The machine loses its power and comes back with a disk that is empty but for the files that were spared."""
         self.power_loss()
         self.note("wipe")
-        self.storage.wipe()
+        self.storage.wipe(spares)
 
     def pause(self, duration_s: float | None = None) -> None:
         """SIGSTOP, and SIGCONT after `duration_s` if given. The kernel goes on accepting and receiving."""

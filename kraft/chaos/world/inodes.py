@@ -8,6 +8,7 @@ beyond the bytes written; only a power loss walks over the unsynced writes.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ class Truncation(NamedTuple):
 class Inode:
     """A file's content, apart from its names."""
 
-    __slots__ = ("cached", "data", "pending", "rotten", "serial", "sync_failed")
+    __slots__ = ("cached", "data", "pending", "reserved", "rotten", "serial", "sync_failed")
 
     def __init__(self, serial: int) -> None:
         self.serial = serial
@@ -56,6 +57,8 @@ class Inode:
         """An fsync failed: none makes anything durable any more, until the machine boots again."""
         self.rotten: dict[int, int] = {}
         """The right byte at each position where a bit has flipped."""
+        self.reserved = 0
+        """Bytes of room that the file has beyond its end."""
         self.cached = (-1, 0, 0)
         """(life, start, end): what this life of the host has read or written lies in that range."""
 
@@ -223,6 +226,35 @@ class Folder:
     """As of a file."""
     is_gone: bool = False
     """Its removal is durable: nothing brings it back."""
+
+    def files(self, path: str = "") -> Iterator[tuple[str, Inode]]:
+        """All files in it and below, as processes see them, by path, in order."""
+        for name in sorted(self.names):
+            node = self.names[name]
+            if isinstance(node, Folder):
+                yield from node.files(f"{path}/{name}")
+            else:
+                yield f"{path}/{name}", node
+
+    def restore(self) -> None:
+        """Forgets the names that are not on the platter, here and below."""
+        self.names = dict(self.durable)
+        self.sync_failed = False
+        for name in sorted(self.names):
+            node = self.names[name]
+            if isinstance(node, Folder):
+                node.restore()
+
+    def empty(self, spares: Callable[[str], bool], path: str = "") -> None:
+        """Everything in it is gone, from the platter too, but the files whose path is spared. Nothing may be
+        under way."""
+        for name, node in list(self.names.items()):
+            below = f"{path}/{name}"
+            if isinstance(node, Folder):
+                node.empty(spares, below)
+            if not (node.names if isinstance(node, Folder) else spares(below)):
+                del self.names[name]
+        self.durable = dict(self.names)
 
     def vanish(self) -> None:
         """Its last name is gone from the platter."""

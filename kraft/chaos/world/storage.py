@@ -170,6 +170,7 @@ class Storage:
         """Takes the name away; open files and slices stay readable."""
         node = self.inode(path)
         self.grow(path, -len(node.data))
+        self.give_back(path, node)
         self._unlink(self.place(path), node)
 
     def remove_tree(self, path: str, *, fraction: float = 1.0) -> None:
@@ -214,6 +215,18 @@ class Storage:
         self.free_bytes -= taken
         return taken
 
+    def reserve(self, path: str, inode: Inode, size_bytes: int) -> None:
+        """Takes room for a file of that size, all or nothing. Raises OSError ENOSPC."""
+        needed = max(0, size_bytes - len(inode.data) - inode.reserved)
+        if self.free_bytes is not None and self._is_full(path) and self.free_bytes < needed:
+            self.refuse(path)
+        inode.reserved += self.grow(path, needed)
+
+    def give_back(self, path: str, inode: Inode) -> None:
+        """Frees what a file has reserved beyond its end."""
+        self.grow(path, -inode.reserved)
+        inode.reserved = 0
+
     def refuse(self, path: str) -> NoReturn:
         """There is no room. Raises OSError ENOSPC."""
         if self.on_refused is not None:
@@ -255,7 +268,7 @@ class Storage:
 
     def sync_everything(self) -> None:
         """As a clean shutdown of the host does; for setting up tests."""
-        for _, inode in self._files(self.root):
+        for _, inode in self.root.files():
             inode.sync(Covered(self.sequence, self.sequence))
         self._settle(lambda change: True)
 
@@ -263,15 +276,16 @@ class Storage:
         """Forgets the page cache: names and contents become what a file system may have kept."""
         self._settle(self._choose_names())
         self._changes.clear()
-        self._restore(self.root)
-        for _, inode in self._files(self.root):
+        self.root.restore()
+        for _, inode in self.root.files():
             inode.lose_power(self._rng)
         self.locks.clear()
 
-    def wipe(self) -> None:
-        """A new, empty disk is in the machine. Its processes must have ended before."""
+    def wipe(self, spares: Callable[[str], bool] = lambda path: False) -> None:
+        """A new disk is in the machine, with nothing on it but the files that were spared. Its processes must
+        have ended before, as by a power loss."""
         self._changes.clear()
-        self.root = self._new_folder()
+        self.root.empty(spares)
         self.locks.clear()
 
     def _choose_names(self) -> Callable[[NameChange], bool]:
@@ -301,22 +315,6 @@ class Storage:
                 remaining.append(change)
         # What happened in a folder that is gone for good needs no fsync any more, and would pile up.
         self._changes = [change for change in remaining if not change.is_void]
-
-    def _restore(self, folder: Folder) -> None:
-        folder.names = dict(folder.durable)
-        folder.sync_failed = False
-        for name in sorted(folder.names):
-            node = folder.names[name]
-            if isinstance(node, Folder):
-                self._restore(node)
-
-    def _files(self, folder: Folder, path: str = "") -> Iterator[tuple[str, Inode]]:
-        for name in sorted(folder.names):
-            node = folder.names[name]
-            if isinstance(node, Folder):
-                yield from self._files(node, f"{path}/{name}")
-            else:
-                yield f"{path}/{name}", node
 
     # -- for faults
 
@@ -352,7 +350,7 @@ class Storage:
     ) -> tuple[str, int] | None:
         """Flips a bit on the platter, in a file whose path may rot. Returns path and position; None if there
         is none. `uncached`: only where the page cache does not hide it from the process that runs."""
-        inodes = [(path, inode) for path, inode in self._files(self.root) if inode.data and may_rot(path)]
+        inodes = [(path, inode) for path, inode in self.root.files() if inode.data and may_rot(path)]
         rng.shuffle(inodes)
         for path, inode in inodes:
             position = inode.rot(rng, self.life if uncached else None)
@@ -367,18 +365,18 @@ class Storage:
             return False
         if isinstance(node, Inode):
             return bool(node.rotten)
-        return any(inode.rotten for _, inode in self._files(node))
+        return any(inode.rotten for _, inode in node.files())
 
     def repair(self, may_repair: Callable[[str], bool] = lambda path: True) -> bool:
         """Puts right whatever has rotted and was not overwritten. False if there was nothing."""
-        repaired = [inode.repair() for path, inode in self._files(self.root) if may_repair(path)]
+        repaired = [inode.repair() for path, inode in self.root.files() if may_repair(path)]
         return any(repaired)
 
     # -- for judges and tests
 
     def files(self) -> dict[str, bytes]:
         """Every file's content as processes see it, by path, in order."""
-        return {path: bytes(inode.data) for path, inode in self._files(self.root)}
+        return {path: bytes(inode.data) for path, inode in self.root.files()}
 
     def unsynced_names(self) -> int:
         """How many changes of names a power loss could still undo."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kraft.broker import replica_manager
 from kraft.broker.lifecycle import BrokerLifecycle, BrokerState
 from kraft.broker.metadata_cache import MetadataCache
 from partitions.isr import IsrState
@@ -122,10 +123,11 @@ def _isr_in_any_order(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_configs(original: Any) -> Any:
-    def decode(data: Any) -> Any:
-        return replace(original.__func__(data), configs={})
+    def decode_steps(*arguments: Any) -> Any:
+        image = yield from original.__func__(*arguments)
+        return replace(image, configs={})
 
-    return staticmethod(decode)
+    return staticmethod(decode_steps)
 
 
 def _any_sequence(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +142,7 @@ def _any_sequence(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _position_without_state(node: Any, clearJournal: bool) -> None:
-    snapshot = node._transfer.newest()
+    snapshot, _ = node._transfer.take_arrival()
     node._SyncObj__raftLog.join(snapshot.prev, snapshot.last)
     node._SyncObj__raftLastApplied = snapshot.last[1]
 
@@ -192,6 +194,13 @@ MUTATIONS = (
         ("leader-completeness",),
         scenarios.ELECTIONS,
         (Patch(partition_change_builder, "elect", _anybody_leads),),
+    ),
+    Mutation(
+        "unclean-leader-is-silent",
+        "who leads after an unclean election does not say from which offset on records are lost",
+        ("unclean-election-reported",),
+        scenarios.UNCLEAN,
+        (Patch(replica_manager, "_log_leads", replaced_by(lambda partition, state: None)),),
     ),
     Mutation(
         "unclean-restart-stays-eligible",
@@ -256,7 +265,7 @@ MUTATIONS = (
         "what is read back from an image lacks the configs (KIP-630)",
         ("metadata-agreement",),
         scenarios.CONTROLLERS,
-        (Patch(MetadataImage, "decode", _without_configs),),
+        (Patch(MetadataImage, "decode_steps", _without_configs),),
     ),
     Mutation(
         "snapshot-installed-half",

@@ -25,7 +25,7 @@ from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.raft.node import RaftNode
 from quorum.raft.pre_vote import PreVote
 from quorum.raft.transport import QuorumTransport
-from tests.chaos.mutations.raft_journal import DEPOSED_LEADERS, QUORUM
+from tests.chaos.mutations.raft_journal import DEPOSED_LEADERS, QUORUM, SNAPSHOTS_IN_ONE_PIECE
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 from tests.chaos.mutations.stages import RaftStage
 from tests.chaos.mutations.stale_ack import StaleAckStage
@@ -121,25 +121,22 @@ def _commits_what_it_is_told(original: Callable[..., None]) -> Callable[..., Non
     return on_append_entries
 
 
-def _chunk_commits(original: Callable[..., None]) -> Callable[..., None]:
-    def on_snapshot_chunk(transport: Any, peer: Any, message: dict[str, Any]) -> None:
-        chunk = message["serialized"]
-        final = chunk is not None and chunk.is_last
-        original(transport, peer, message if final else _KeepsCommitIndex(message))
-
-    return on_snapshot_chunk
+def _chunk_commits(transport: Any, peer: Any, message: dict[str, Any]) -> None:
+    transport.node.deliver(
+        peer, {name: message[name] for name in ("type", "term", "commit_index")} | {"serialized": None}
+    )
 
 
 def _any_snapshot_is_news(transport: Any, peer: Any, message: dict[str, Any]) -> None:
-    chunk = message["serialized"]
-    message["serialized"] = None
-    message["commit_index"] = min(message["commit_index"], transport.node.commit_index())
-    if chunk is not None and transport._transfer.receive(int(peer.id), chunk):
-        transport._install(peer, message, chunk.last_index)
+    chunk, incoming = message["serialized"], transport._transfer.incoming
+    if chunk is not None and incoming.receive(int(peer.id), chunk):
+        while not incoming.read_on():
+            pass
+        transport._install(peer, message["term"], chunk.last_index)
         return
-    transport.node.deliver(peer, message)
+    transport._beat(peer, message)
     if chunk is not None:
-        transport._answer(peer, reset=False)
+        transport._answer(peer, reset=False, chunk=chunk)
 
 
 def _counts_entries_of_any_term(original: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -214,11 +211,7 @@ def _raises_on_refusal(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_fence(original: Callable[..., None]) -> Callable[..., None]:
-    def restore(machine: Any, data: bytes) -> None:
-        original(machine, data)
-        machine._fence = ProposalFence()
-
-    return restore
+    return lambda machine, state: original(machine, state._replace(fence=ProposalFence()))
 
 
 def _record_by_record(units: Iterable[Unit]) -> Iterator[list[Unit]]:
@@ -326,14 +319,14 @@ MUTATIONS = (
         "a piece of a snapshot moves the commit index over a log that was not compared",
         ("applied-prefix", "leader-completeness"),
         DEPOSED_LEADERS,
-        (Patch(QuorumTransport, "_on_snapshot_chunk", _chunk_commits),),
+        (Patch(QuorumTransport, "_beat", replaced_by(_chunk_commits)),),
         faces="as above",
     ),
     Mutation(
         "older-snapshot-installed",
         "a snapshot that covers less than what is applied is installed all the same",
         ("applied-prefix", "no-needless-truncation"),
-        DEPOSED_LEADERS,
+        SNAPSHOTS_IN_ONE_PIECE,
         (Patch(QuorumTransport, "_on_snapshot_chunk", replaced_by(_any_snapshot_is_news)),),
         faces="the state goes back, and so does the log if it begins behind the snapshot",
     ),
@@ -384,7 +377,7 @@ MUTATIONS = (
         "who starts from a snapshot has forgotten which proposal is the next",
         ("proposals-in-sequence", "applied-prefix", "equal-images"),
         QUORUM,
-        (Patch(MetadataStateMachine, "restore", _without_fence),),
+        (Patch(MetadataStateMachine, "adopt", _without_fence),),
         faces="what one voter accepts another refuses; which of them is judged first is chance",
     ),
     Mutation(

@@ -99,8 +99,9 @@ def _read_to_the_end(
     last_fetched_epoch: int | None = None,
     min_one_batch: bool = True,
     read_committed: bool = False,
+    at_follower: bool = False,
 ) -> Any:
-    partition.check_epoch(current_leader_epoch)
+    partition._check_readable(current_leader_epoch, at_follower=at_follower)
     end = partition.log.log_end_offset
     epoch = None if last_fetched_epoch == -1 else last_fetched_epoch
     return read(

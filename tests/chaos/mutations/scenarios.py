@@ -222,6 +222,44 @@ ROT_ALL_IN_SYNC = ClusterStage(
     ),
 )
 """Whoever leaves the ISR would be an eligible leader replica."""
+UNCLEAN = ClusterStage(
+    "leaders that may be unclean",
+    Storm(
+        ("kill", "kill-leader", "isolate-leader", "pause-leader"),
+        mean_s=0.6,
+        topics=topic(unclean_leader_election_enable="true", min_insync_replicas="1"),
+        properties={"broker.session.timeout.ms": "600", "replica.lag.time.max.ms": "600"},
+    ),
+)
+COMPACTED = topic(
+    cleanup_policy="compact",
+    segment_bytes="16384",
+    min_cleanable_dirty_ratio="0.1",
+    delete_retention_ms="2000",
+    min_insync_replicas="1",
+)
+COMPACTION = ClusterStage(
+    "compaction",
+    Storm(
+        ("kill", "kill-leader", "kill-mid-operation", "kill-mid-operation"),
+        mean_s=1.5,
+        topics=COMPACTED,
+        workloads=(IDEMPOTENT, ACKS_1, CONSUMER),
+        properties={"log.cleaner.backoff.ms": "300"},
+    ),
+)
+COMPACTION_BEHIND_FOLLOWERS = ClusterStage(
+    "compaction far ahead of the followers",
+    Storm(
+        ("partition-one-way", "pause", "clogged-link", "partition"),
+        mean_s=0.8,
+        topics=COMPACTED,
+        workloads=(IDEMPOTENT, ACKS_1, CONSUMER),
+        properties={"log.cleaner.backoff.ms": "300", "replica.lag.time.max.ms": "3000"},
+    ),
+)
+"""A leader writes on with acks=1 while nobody fetches, and its segments are full before anything is committed.
+"""
 FULL = ClusterStage("full disks", Storm(("disk-full", "disk-full", "kill-leader"), mean_s=0.7, log_dirs=2))
 FAILING_DISKS = ClusterStage(
     "failing disks", Storm(("fsync-error", "fsync-error", "reset"), seconds=25.0, mean_s=0.8, log_dirs=2)

@@ -33,6 +33,8 @@ from quorum.raft.events import (
     SendToPeer,
 )
 from quorum.raft.state_machine import Applied
+from quorum.steps import Steps
+from tests.support.chain_machine import in_steps
 
 PORT = 9093
 VOTERS = (1, 2, 3)
@@ -53,11 +55,14 @@ class ChainMachine:
         chain = hashlib.blake2b(self.image[1] + struct.pack(">QQ", offset, epoch) + data, digest_size=16)
         self.image = (offset, chain.digest())
 
-    def snapshot(self) -> bytes:
-        return struct.pack(">Q", self.image[0]) + self.image[1]
+    def snapshot_steps(self) -> Steps[bytes]:
+        return in_steps(struct.pack(">Q", self.image[0]) + self.image[1])
 
-    def restore(self, data: bytes) -> None:
-        self.image = (struct.unpack_from(">Q", data)[0], data[8:])
+    def decode_steps(self, data: bytes) -> Steps[tuple[int, bytes]]:
+        return in_steps((struct.unpack_from(">Q", data)[0], data[8:]))
+
+    def adopt(self, state: tuple[int, bytes]) -> None:
+        self.image = state
 
 
 class Judge:

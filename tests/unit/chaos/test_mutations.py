@@ -53,6 +53,10 @@ ORACLES = frozenset(
         "corrupt-batch-served",
         "durable-records-cut",
         "offline-not-in-isr",
+        "newest-of-key-kept",
+        "tombstone-kept",
+        "cleaned-below-high-watermark",
+        "unclean-election-reported",
         *QUORUM_ORACLES,
     }
 )

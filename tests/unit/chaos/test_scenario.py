@@ -82,6 +82,24 @@ def test_the_swarm_varies():
     assert {w.acks for s in scenarios for w in s.workloads if w.kind == "producer"} == {-1, 0, 1}
 
 
+def test_topics_have_one_to_five_replicas_and_any_rule_for_what_counts_as_safe():
+    topics = [topic for seed in range(1, 1000) for topic in scenario_of(seed).topics]
+    configs = [topic.configs for topic in topics]
+    assert {topic.replication_factor for topic in topics} == {1, 2, 3, 4, 5}
+    assert {config["min.insync.replicas"] for config in configs} == {"1", "2"}
+    assert {config.get("unclean.leader.election.enable") for config in configs} == {None, "true"}
+    policies = [config.get("cleanup.policy") for config in configs]
+    assert set(policies) == {None, "compact", "compact,delete"}
+    assert all(topic.is_compacted == bool(policy) for topic, policy in zip(topics, policies, strict=True))
+
+
+def test_compacted_topics_are_cleaned_soon():
+    for seed in SEEDS:
+        scenario = scenario_of(seed)
+        is_compacted = any(topic.is_compacted for topic in scenario.topics)
+        assert is_compacted == ("log.cleaner.backoff.ms" in scenario.properties)
+
+
 def test_faults_that_were_asked_for_all_strike():
     for seed in SEEDS:
         scenario = scenario_of(seed, seconds=60, faults=["kill", "wipe"])

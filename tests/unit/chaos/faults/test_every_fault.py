@@ -17,7 +17,15 @@ def test_names_and_lines_for_people():
         assert kind.name == name == name.lower().replace("_", "-")
         assert kind.doc
         assert "\n" not in kind.doc
-    disk_faults = {"wipe", "bit-rot", "bit-rot-voter", "disk-full", "fsync-error"}
+    disk_faults = {
+        "wipe",
+        "wipe-data",
+        "bit-rot",
+        "bit-rot-voter",
+        "bit-rot-broker",
+        "disk-full",
+        "fsync-error",
+    }
     left_out = {"power-loss-all"} if DISK_FAULTS_BY_DEFAULT else {"power-loss-all", *disk_faults}
     assert set(DEFAULT_FAULTS) == set(FAULTS) - left_out
 

@@ -8,7 +8,7 @@ import pytest
 
 from kraft.chaos.faults.damage import SPACING_S, DamageGuard
 from kraft.chaos.world.simulation import Simulation
-from tests.unit.chaos.faults.toy_world import LOG
+from tests.unit.chaos.faults.toy_world import JOURNAL_LOG, LOG
 
 
 def dead(world):
@@ -127,6 +127,21 @@ def test_a_wiped_disk_is_empty(world):
     assert world.damage == [(world.simulation.now, victim, "wipe")]
 
 
+def test_a_wipe_of_data_spares_what_a_voter_has(world):
+    assert world.strike("wipe-data")
+    [victim] = dead(world)
+    storage = world.cluster.hosts[victim].storage
+    assert storage.files() == {JOURNAL_LOG: b"y"}
+    storage.lose_power()
+    assert storage.files() == {JOURNAL_LOG: b"y"}, "and durably so"
+    assert world.damage == [(world.simulation.now, victim, "data wipe")]
+
+
+def test_who_has_no_partitions_loses_none(world):
+    world.cluster.dedicated = set(world.cluster.hosts)
+    assert not any(world.strike("wipe-data") for _ in range(20))
+
+
 def test_only_a_whole_cluster_gets_an_empty_disk(world):
     world.context.guard.reckless = True
     world.context.kill(2)
@@ -135,7 +150,15 @@ def test_only_a_whole_cluster_gets_an_empty_disk(world):
     assert world.strike("wipe")
 
 
-DAMAGING = ["power-loss", "power-loss-mid-operation", "wipe", "bit-rot", "bit-rot-voter", "fsync-error"]
+DAMAGING = [
+    "power-loss",
+    "power-loss-mid-operation",
+    "wipe",
+    "wipe-data",
+    "bit-rot",
+    "bit-rot-voter",
+    "fsync-error",
+]
 OF_VOTERS = {"wipe", "bit-rot-voter"}
 
 

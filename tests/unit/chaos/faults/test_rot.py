@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.chaos.faults.toy_world import JOURNAL_LOG, LOG
+from tests.unit.chaos.faults.toy_world import JOURNAL_LOG, LOG, METADATA_POSITION
 
 
 def rotten(world):
@@ -85,3 +85,16 @@ def test_a_voter_rots_and_is_wiped_only_while_the_others_are_a_majority(world):
             world.simulation.run_for(2.0)
     victims = {node_id for _, node_id, _ in world.damage}
     assert victims == {2, 3}, "the lone voter is spared"
+
+
+def test_what_a_broker_remembers_of_the_metadata_rots_and_is_restored(world):
+    world.strike_until_it_happens("bit-rot-broker")
+    [victim] = rotten(world)
+    host = world.cluster.hosts[victim]
+    assert host.storage.is_rotten(METADATA_POSITION)
+    assert world.damage == [], "no record is gone"
+    assert world.cluster.excused == [f"{host.address}#1"]
+    world.simulation.run_for(10.0)
+    assert rotten(world) == []
+    assert host.alive
+    assert world.lives()[victim] == 2

@@ -14,6 +14,7 @@ from kraft.chaos.world.simulation import Simulation
 
 LOG = "/var/lib/kraft/t-0/00000000000000000000.log"
 JOURNAL_LOG = "/var/lib/kraft/__cluster_metadata-0/00000000000000000000.log"
+METADATA_POSITION = "/var/lib/kraft/metadata-position-checkpoint"
 PORT = 9
 
 
@@ -117,6 +118,9 @@ class ToyCluster:
         journal = disk.open(JOURNAL_LOG, create=True)
         journal.append([b"y"])
         journal.sync()
+        position = disk.open(METADATA_POSITION, create=True)
+        position.append([b"z"])
+        position.sync()
         for folder in ("/", "/var", "/var/lib", "/var/lib/kraft", "/var/lib/kraft/__cluster_metadata-0"):
             disk.sync_dir(folder)
         log = disk.open(LOG, create=True)

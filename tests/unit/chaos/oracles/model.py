@@ -7,9 +7,10 @@ from typing import Any
 
 from kraft.chaos.oracles.eligible_leaders import Defaults
 from kraft.chaos.oracles.metadata import CommittedMetadata, Entry
+from kraft.chaos.oracles.partition_model import LeaderView
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_events import ReplicaEvents
-from kraft.chaos.oracles.replication import LeaderView, Replication
+from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.shadow_log import Batch
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.simulation import Simulation

@@ -1,0 +1,244 @@
+"""What compaction made of a partition's batches, and whether it was allowed to.
+
+A cleaned batch has other bytes, or is not there at all; for all other oracles it is the batch that it was: a
+shadow keeps the original, and `CompactedBatches` knows every form that a cleaner gave it. So holes are
+allowed where a cleaning left them, and nowhere else. `CleaningJudge` judges each cleaned segment when it takes
+the place of others: newest-of-key-kept (of a key, only what a later committed record replaces goes, and what
+stays is as it was), tombstone-kept (a tombstone gets a horizon of delete.retention.ms and stays until then,
+KIP-534), cleaned-below-high-watermark (what is not committed is not touched, nor anything for its sake).
+Pure: fed by `probes_cleaner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from kraft.chaos.history import TopicKey, Value
+from kraft.chaos.keyed import value_of
+from kraft.chaos.oracles import events
+from kraft.chaos.oracles.shadow_log import Batch
+from kraft.chaos.verdict import Verdicts
+from partitions.records.batch import BatchHeader, CorruptBatchError, decode_records, iter_batches
+from partitions.records.record import Record
+
+DECOMPRESSED_MAX_BYTES = 1 << 20
+
+
+class Content(NamedTuple):
+    """One batch with all that is in it."""
+
+    batch: Batch
+    header: BatchHeader
+    records: tuple[Record, ...]
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What a cleaning leaves as it is."""
+        header = self.header
+        return (
+            self.batch.next,
+            self.batch.epoch,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+        )
+
+
+class CompactedBatches:
+    """All forms of the batches of one partition, whichever replica's cleaner made them."""
+
+    __slots__ = ("_forms", "_opened", "lapsed", "removed")
+
+    def __init__(self) -> None:
+        self._forms: dict[tuple[int, int, int], int] = {}
+        """By base offset, next offset and CRC of a cleaned batch: the CRC of the original."""
+        self._opened: dict[Batch, Content] = {}
+        self.removed: dict[Batch, None] = {}
+        """Batches of which some replica has nothing left."""
+        self.lapsed: dict[int, Value] = {}
+        """Tombstones that some replica has dropped, by offset."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was ever cleaned."""
+        return bool(self._forms or self.removed)
+
+    def original(self, batch: Batch) -> Batch:
+        """The batch that this one was before any cleaning."""
+        crc = self._forms.get((batch.base, batch.next, batch.crc))
+        return batch if crc is None else batch._replace(crc=crc)
+
+    def became(self, batch: Batch, crc: int) -> None:
+        """A cleaning gave the original `batch` another content."""
+        self._forms[batch.base, batch.next, crc] = batch.crc
+
+    def logical(self, found: Sequence[Batch], absent: Collection[Batch]) -> Sequence[Batch]:
+        """What a log stands for that has the batches `found` in its files, in order."""
+        if not self._forms and not absent:
+            return found
+        return sorted({*map(self.original, found), *absent})
+
+    def sought(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """These originals, in every form that they may have in a file, in order."""
+        if not self._forms:
+            return batches
+        known = set(batches)
+        forms = {
+            batch._replace(crc=crc)
+            for (base, end, crc), original in self._forms.items()
+            for batch in batches
+            if (batch.base, batch.next, batch.crc) == (base, end, original)
+        }
+        return sorted(known | forms)
+
+    def contents(self, segments: Iterable[bytes]) -> Iterator[Content]:
+        """What is in the batches of some segments; a segment is left where it cannot be read on."""
+        for data in segments:
+            try:
+                for position, header in iter_batches(data):
+                    yield self._content(data, position, header)
+            except CorruptBatchError:
+                continue
+
+    def _content(self, data: bytes, position: int, header: BatchHeader) -> Content:
+        batch = Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
+        content = self._opened.get(batch)
+        if content is None:
+            records = decode_records(data, position, header, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
+            content = self._opened[batch] = Content(batch, header, tuple(records))
+        return content
+
+
+class Cleaning(NamedTuple):
+    """One cleaned segment that takes the place of others in a log."""
+
+    key: TopicKey
+    node: int
+    old: Sequence[bytes]
+    """The segments that go."""
+    new: bytes
+    whole_log: Sequence[bytes]
+    """All segments, among them those that go."""
+    began_ms: int
+    """When the cleaning began, by the node's wall clock."""
+    delete_retention_ms: int
+
+
+class CleaningJudge:
+    """Judges one cleaning, and enters into `batches` what it made of each batch."""
+
+    def __init__(
+        self,
+        verdicts: Verdicts,
+        where: str,
+        cleaning: Cleaning,
+        batches: CompactedBatches,
+        high_watermark: int | None,
+    ) -> None:
+        """`high_watermark`: the highest that a leader reached; None if committed records were lost since, so that
+        a log may hold what is not committed any more."""
+        self._verdicts = verdicts
+        self._where = f"{where}: the cleaner of node {cleaning.node}"
+        self._cleaning = cleaning
+        self._batches = batches
+        self._high_watermark = high_watermark
+        self._newest: dict[bytes, int] = {}
+        """By key: its last committed record in this log."""
+        self._newest_of_all: dict[bytes, int] = {}
+
+    def judge(self) -> list[Batch]:
+        """All oracles. Returns the originals of which nothing is left."""
+        self._learn()
+        contents = self._batches.contents
+        new = {content.batch.base: content for content in contents([self._cleaning.new])}
+        gone: list[Batch] = []
+        removed = end = 0
+        for content in contents(self._cleaning.old):
+            kept = new.pop(content.batch.base, None)
+            removed += self._judge_batch(content, kept)
+            original, end = self._batches.original(content.batch), content.batch.next
+            if kept is None:
+                gone.append(original)
+            elif kept.batch.crc != content.batch.crc:
+                self._batches.became(original, kept.batch.crc)
+        for content in new.values():
+            self._violated("newest-of-key-kept", f"made {_shown(content)}, where there was nothing")
+        self._batches.removed.update(dict.fromkeys(gone))
+        if removed:
+            self._verdicts.happened(events.COMPACTED, f"{self._where}, up to {end}", removed)
+        return gone
+
+    def _learn(self) -> None:
+        for content in self._batches.contents(self._cleaning.whole_log):
+            is_committed = self._high_watermark is None or content.batch.next <= self._high_watermark
+            for record in content.records:
+                if record.key is not None:
+                    self._newest_of_all[record.key] = record.offset
+                    if is_committed:
+                        self._newest[record.key] = record.offset
+
+    def _judge_batch(self, content: Content, kept: Content | None) -> int:
+        """How many records went."""
+        if self._high_watermark is not None and content.batch.next > self._high_watermark:
+            self._violated(
+                "cleaned-below-high-watermark",
+                f"took up {_shown(content)}; committed is what lies below {self._high_watermark}",
+            )
+        left = {record.offset: record for record in kept.records} if kept else {}
+        went = 0
+        for record in content.records:
+            found = left.pop(record.offset, None)
+            if found is None:
+                went += 1
+                self._judge_removed(content, record)
+            elif found != record:
+                self._violated("newest-of-key-kept", f"changed the record at offset {record.offset}")
+        if left or (kept is not None and kept.identity != content.identity):
+            self._violated("newest-of-key-kept", f"made something else of {_shown(content)}")
+        if kept is not None and kept.records:
+            self._judge_horizon(content, kept)
+        return went
+
+    def _judge_removed(self, content: Content, record: Record) -> None:
+        if record.key is None or self._newest.get(record.key, -1) > record.offset:
+            return
+        horizon_ms, later = content.header.delete_horizon_ms, self._newest_of_all.get(record.key, -1)
+        if record.value is None and horizon_ms is not None and horizon_ms <= self._cleaning.began_ms:
+            self._verdicts.happened(events.TOMBSTONE_LAPSED, f"{self._where}, offset {record.offset}")
+            self._batches.lapsed[record.offset] = value_of(record.key, record.value, record.headers)
+        elif later > record.offset:
+            self._violated(
+                "cleaned-below-high-watermark",
+                f"dropped offset {record.offset} for the sake of {later}; committed is what lies below"
+                f" {self._high_watermark}",
+            )
+        elif record.value is None:
+            self._violated(
+                "tombstone-kept",
+                f"dropped the tombstone at offset {record.offset} at {self._cleaning.began_ms} ms; its horizon"
+                f" is {horizon_ms} ms",
+            )
+        else:
+            self._violated(
+                "newest-of-key-kept", f"dropped offset {record.offset}, the last one of key {record.key!r}"
+            )
+
+    def _judge_horizon(self, content: Content, kept: Content) -> None:
+        """A batch gets its horizon once, of delete.retention.ms from then on."""
+        before, after = content.header.delete_horizon_ms, kept.header.delete_horizon_ms
+        due_ms = self._cleaning.began_ms + self._cleaning.delete_retention_ms
+        if after != before and (before is not None or after != due_ms):
+            self._violated(
+                "tombstone-kept",
+                f"gave batch {content.batch.base} the delete horizon {after} ms in the place of {before} ms; a new"
+                f" one is {due_ms} ms",
+            )
+
+    def _violated(self, oracle: str, text: str) -> None:
+        self._verdicts.violated(oracle, f"{self._where} {text}")
+
+
+def _shown(content: Content) -> str:
+    """A batch, for people."""
+    return f"batch {content.batch.base}-{content.batch.next - 1} of epoch {content.batch.epoch}"

@@ -1,0 +1,81 @@
+"""Probes on the cleaner: every cleaned segment is looked at when it is about to take the place of others.
+
+That is the one moment at which the old bytes and the new ones are on the disk. What follows, renames and a
+start after a crash in between, is judged as everything is that happens to logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from kraft.chaos.oracles.compaction import Cleaning
+from kraft.chaos.oracles.probes import SegmentsIn, key_of
+from kraft.chaos.oracles.replica_events import ReplicaEvents
+from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
+from partitions.log.cleanable import CleanableLog, Section
+from partitions.log.cleaner.sources import Group
+from partitions.log.cleaner.swap import CLEANED_SUFFIX, SegmentSwap
+from partitions.log.segment import Segment
+
+
+class CleanerProbes:
+    """On what begins a cleaning and on what puts its work into a log."""
+
+    def __init__(
+        self,
+        whose: Whose,
+        replicas: ReplicaEvents,
+        segments_in: SegmentsIn,
+        content_of: Callable[[int, str], bytes],
+        now_ms: Callable[[int], int],
+    ) -> None:
+        """`content_of`: a file of a node's disk, by path; `now_ms`: a node's wall clock."""
+        self._whose = whose
+        self._replicas = replicas
+        self._segments_in = segments_in
+        self._content_of = content_of
+        self._now_ms = now_ms
+        self._began_ms: dict[tuple[int, str], int] = {}
+
+    def installed(self) -> AbstractContextManager[None]:
+        """The probes, for as long as the context lasts."""
+        return wrapped(
+            {
+                (CleanableLog, "cleanable_section"): self._section,
+                (CleanableLog, "begin_swap"): self._begin_swap,
+            }
+        )
+
+    def _section(self, original: Method) -> Method:
+        """Asked for when a cleaning begins, and of this log not again before it ends."""
+
+        def probe(log: CleanableLog, now_ms: int, high_watermark: int) -> Section:
+            node = self._whose.node()
+            if node is not None:
+                self._began_ms[node, log.directory] = self._now_ms(node)
+            section: Section = original(log, now_ms, high_watermark)
+            return section
+
+        return probe
+
+    def _begin_swap(self, original: Method) -> Method:
+        def probe(log: CleanableLog, group: Group, new: Segment) -> SegmentSwap:
+            key, node = key_of(log), self._whose.node()
+            cleaning = None
+            if key is not None and node is not None:
+                cleaning = Cleaning(
+                    key,
+                    node,
+                    [self._content_of(node, source.path) for source in group],
+                    self._content_of(node, new.log_path + CLEANED_SUFFIX),
+                    self._segments_in(node, log.directory),
+                    self._began_ms[node, log.directory],
+                    log.config.delete_retention_ms,
+                )
+            swap: SegmentSwap = original(log, group, new)
+            if cleaning is not None:
+                self._replicas.cleaned(cleaning)
+            return swap
+
+        return probe

@@ -1,0 +1,42 @@
+"""Mutations of reading from followers (KIP-392)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from partitions.local_replica import LocalReplica
+from partitions.reads import read
+from tests.chaos.mutations import scenarios
+from tests.chaos.mutations.registry import Mutation, Patch
+
+
+def _to_the_end_of_a_followers_log(original: Callable[..., Any]) -> Callable[..., Any]:
+    def read_for_consumer(replica: Any, fetch_offset: int, *, max_bytes: int, **rest: Any) -> Any:
+        answer = original(replica, fetch_offset, max_bytes=max_bytes, **rest)
+        if replica.is_leader:
+            return answer
+        end = replica.log.log_end_offset
+        return read(
+            replica.log,
+            fetch_offset=fetch_offset,
+            last_fetched_epoch=None,
+            up_to_offset=end,
+            high_watermark=end,
+            last_stable_offset=end,
+            max_bytes=max_bytes,
+            min_one_batch=True,
+        )
+
+    return read_for_consumer
+
+
+MUTATIONS = (
+    Mutation(
+        "follower-serves-its-whole-log",
+        "a follower gives consumers what it does not know to be committed (KIP-392)",
+        ("high-watermark-bounded",),
+        scenarios.ELECTIONS,
+        (Patch(LocalReplica, "read_for_consumer", _to_the_end_of_a_followers_log),),
+    ),
+)

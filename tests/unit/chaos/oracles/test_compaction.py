@@ -1,0 +1,195 @@
+"""What cleaners may do: records of a partition of three replicas, cleaned on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kraft.chaos.keyed import keyed_value
+from kraft.chaos.oracles.compaction import Cleaning
+from kraft.chaos.oracles.shadow_log import Batch
+from partitions.log.cleaner.raw_records import RawRecord, raw_records
+from partitions.log.cleaner.rewrite import batch_with
+from partitions.records.batch import records_body
+from partitions.records.builder import build_batch
+from partitions.records.header import DELETE_HORIZON_BIT, parse_header
+from tests.unit.chaos.oracles.model import KEY, NODES, Model
+
+NOW_MS, RETENTION_MS = 10_000, 1_000
+Records = Sequence[tuple[bytes, bytes | None]]
+
+
+def segment(base: int, records: Records, *, kept: Sequence[int] | None = None) -> bytes:
+    """A batch; of a cleaned one only the records at `kept` are there, and it still covers its offsets."""
+    batch = bytearray(
+        build_batch([(0, key, value, ()) for key, value in records], base_offset=base, leader_epoch=0)
+    )
+    if kept is None:
+        return bytes(batch)
+    body, records = opened(batch)
+    chosen = [record for record in records if record.offset_delta in kept]
+    return batch_with(parse_header(batch), body, chosen, new_horizon_ms=None)
+
+
+def opened(batch: bytes | bytearray) -> tuple[bytes, list[RawRecord]]:
+    """A batch's records, and where each is in them."""
+    header = parse_header(batch)
+    body = records_body(batch, 0, header, max_decompressed_bytes=1 << 20)
+    return body, list(raw_records(body, header.record_count))
+
+
+def with_horizon(data: bytes, horizon_ms: int) -> bytes:
+    """The batch with a delete horizon."""
+    body, records = opened(data)
+    found = batch_with(parse_header(data), body, records, new_horizon_ms=horizon_ms)
+    assert parse_header(found).attributes & DELETE_HORIZON_BIT
+    return found
+
+
+class CompactedModel(Model):
+    def write(self, data: bytes, *nodes: int) -> Batch:
+        header = parse_header(data)
+        batch = Batch(header.base_offset, header.next_offset, 0, header.crc)
+        for node in nodes:
+            self.disks[node].append(data)
+            self.replicas.appended(KEY, node, [batch], f"/data/{node}")
+        return batch
+
+    def clean(self, new: bytes, *, node: int = 1, began_ms: int = NOW_MS, old: int | None = None) -> None:
+        """Puts `new` in the place of the first `old` batches of a replica, by default of all but the last."""
+        count = len(self.disks[node]) - 1 if old is None else old
+        before = self.disks[node]
+        cleaning = Cleaning(KEY, node, before[:count], new, [b"".join(before)], began_ms, RETENTION_MS)
+        self.replicas.cleaned(cleaning)
+        self.disks[node] = [*([new] if new else []), *before[count:]]
+
+    def reopen(self, node: int, end: int) -> None:
+        """A process starts after one that ended in the middle of something."""
+        self.replication.partitions[KEY].replicas[node].uncertain = True
+        self.replicas.opened(KEY, node, f"/data/{node}", 0, end, lambda: [b"".join(self.disks[node])], end)
+
+
+@pytest.fixture
+def model() -> CompactedModel:
+    """Offsets 0 and 1 have keys a and b, 2 has a again, 3 is of another key."""
+    model = CompactedModel()
+    for data in (FIRST, SECOND, THIRD):
+        model.write(data, *NODES)
+    model.raise_leader(4)
+    return model
+
+
+FIRST = segment(0, [(b"a", b"1"), (b"b", b"2")])
+SECOND = segment(2, [(b"a", b"3")])
+THIRD = segment(3, [(b"c", b"4")])
+WITHOUT_OLD_A = segment(0, [(b"a", b"1"), (b"b", b"2")], kept=[1])
+
+
+def test_what_a_later_record_replaces_may_go(model: CompactedModel) -> None:
+    model.clean(WITHOUT_OLD_A + SECOND)
+    model.reopen(1, 4)
+    assert model.oracles == []
+    assert model.verdicts.coverage["record compacted away"] == 1
+    assert model.replication.partitions[KEY].replicas[1].batches[0].crc == parse_header(FIRST).crc
+
+
+def test_the_last_record_of_a_key_stays(model: CompactedModel) -> None:
+    model.clean(FIRST)
+    assert model.oracles == ["newest-of-key-kept"]
+
+
+def test_what_stays_is_as_it_was(model: CompactedModel) -> None:
+    model.clean(FIRST + segment(2, [(b"a", b"forged")]))
+    assert model.oracles == ["newest-of-key-kept"]
+
+
+def test_nothing_comes_from_nowhere(model: CompactedModel) -> None:
+    model.clean(segment(0, [(b"a", b"1"), (b"b", b"2")]) + SECOND + segment(3, [(b"d", b"5")]))
+    assert model.oracles == ["newest-of-key-kept"]
+
+
+def test_nothing_goes_for_the_sake_of_what_is_not_committed(model: CompactedModel) -> None:
+    model.write(segment(4, [(b"b", b"5")]), 1)
+    model.clean(segment(0, [(b"a", b"1"), (b"b", b"2")], kept=[0]) + SECOND, old=2)
+    assert model.oracles == ["cleaned-below-high-watermark"]
+
+
+def test_what_is_not_committed_is_not_touched(model: CompactedModel) -> None:
+    model.write(segment(4, [(b"d", b"5")]), 1)
+    model.write(segment(5, [(b"d", b"6")]), 1)
+    model.clean(b"".join(model.disks[1][:4]), old=4)
+    assert model.oracles == ["cleaned-below-high-watermark"]
+
+
+def tombstone(model: CompactedModel, horizon_ms: int | None) -> bytes:
+    data = segment(4, [(b"c", None)])
+    data = data if horizon_ms is None else with_horizon(data, horizon_ms)
+    model.write(data, *NODES)
+    model.write(segment(5, [(b"d", b"6")]), *NODES)
+    model.raise_leader(6, before=4)
+    return b"".join(model.disks[1][:3])
+
+
+@pytest.mark.parametrize("horizon_ms", [None, NOW_MS + 1])
+def test_a_tombstone_stays_until_its_horizon(model: CompactedModel, horizon_ms: int | None) -> None:
+    model.clean(tombstone(model, horizon_ms))
+    assert model.oracles == ["tombstone-kept"]
+
+
+def test_and_goes_then(model: CompactedModel) -> None:
+    model.clean(tombstone(model, NOW_MS))
+    assert model.oracles == []
+    [(offset, value)] = model.replication.partitions[KEY].compaction.lapsed.items()
+    assert (offset, value) == (4, keyed_value(b"c", b"", tombstone=True))
+
+
+@pytest.mark.parametrize(
+    ("given_ms", "oracles"), [(RETENTION_MS, []), (RETENTION_MS - 1, ["tombstone-kept"])]
+)
+def test_it_is_given_the_time_that_the_topic_says(
+    model: CompactedModel, given_ms: int, oracles: list[str]
+) -> None:
+    kept = tombstone(model, None)
+    model.clean(kept + with_horizon(segment(4, [(b"c", None)]), NOW_MS + given_ms))
+    assert model.oracles == oracles
+
+
+# -- what other oracles make of it
+
+
+def test_a_follower_has_a_hole_where_its_leader_has_one(model: CompactedModel) -> None:
+    model.clean(FIRST[:0] + segment(0, [(b"a", b"1"), (b"b", b"2")], kept=[1]) + SECOND)
+    second, third = parse_header(SECOND), parse_header(THIRD)
+    model.append(4, 1, value=b"x")
+    log = model.replication.partitions[KEY].replicas[3]
+    model.replicas.restarted(KEY, 3, 0, done=True)
+    model.verdicts.violations.clear()
+    cleaned = parse_header(WITHOUT_OLD_A)
+    for header in (cleaned, second, third):
+        batch = Batch(header.base_offset, header.next_offset, 0, header.crc)
+        model.replicas.appended(KEY, 3, [batch], "/data/3")
+    model.raise_follower(3, 4)
+    assert model.oracles == []
+    assert log.batches[0].crc == parse_header(FIRST).crc, "it stands for what it was"
+
+
+def test_a_batch_that_was_cleaned_away_is_not_missed_and_one_that_was_not_is(model: CompactedModel) -> None:
+    model.write(segment(4, [(b"b", b"5")]), *NODES)
+    model.raise_leader(5, before=4)
+    model.clean(SECOND, old=2)
+    model.reopen(1, 5)
+    model.replication.became_leader(KEY, 1, 1, 5)
+    assert model.oracles == []
+    third = model.replication.partitions[KEY].committed.batches[2]
+    assert third.base == 3
+    for node, gone in ((2, [FIRST]), (3, [FIRST, THIRD])):
+        left = [data for data in model.disks[node] if data not in gone]
+        model.replicas.restarted(KEY, node, 0, done=True)
+        model.verdicts.violations.clear()
+        for data in left:
+            header = parse_header(data)
+            batch = Batch(header.base_offset, header.next_offset, 0, header.crc)
+            model.replicas.appended(KEY, node, [batch], f"/data/{node}")
+        model.raise_follower(node, 5)
+        assert model.oracles == ([] if node == 2 else ["log-matching"])
