@@ -19,9 +19,12 @@ from typing import Any
 _PRODUCER, _CONSUMER = 0, 1
 _OFFSET_BEGINNING = -2
 _CONF_OK = 0
+_EVENT_DELIVERY_REPORTS = 1
 _ERROR_BYTES = 512
 METADATA_TIMEOUT_MS = 5_000
 POLL_MS = 1
+REPORTS_AT_ONCE = 1_024
+"""Delivery reports taken over at a time."""
 
 
 class LibraryError(RuntimeError):
@@ -92,6 +95,12 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "topic_partition_list_destroy": (None, [POINTER(_TopicPartitionList)]),
     "position": (c_int, [c_void_p, POINTER(_TopicPartitionList)]),
     "last_error": (c_int, []),
+    "conf_set_events": (None, [c_void_p, c_int]),
+    "queue_get_main": (c_void_p, [c_void_p]),
+    "queue_poll": (c_void_p, [c_void_p, c_int]),
+    "event_message_array": (c_size_t, [c_void_p, POINTER(POINTER(_Message)), c_size_t]),
+    "event_destroy": (None, [c_void_p]),
+    "message_latency": (c_int64, [POINTER(_Message)]),
 }
 
 
@@ -160,6 +169,15 @@ class _Client:
         self._lib.destroy_flags(self._handle, 0)
 
 
+def _messages_of(value: ctypes.Array[ctypes.c_char], count: int) -> ctypes.Array[_Message]:
+    """Messages that all point to this value, which has to outlive them."""
+    messages = (_Message * count)()
+    for message in messages:
+        message.payload = ctypes.addressof(value)
+        message.len = len(value)
+    return messages
+
+
 class BatchProducer(_Client):
     """Sends the same record again and again. Partitions take turns, a batch each."""
 
@@ -184,10 +202,7 @@ class BatchProducer(_Client):
         self._partitions = partitions
         self._batch_records = batch_records
         self._value = ctypes.create_string_buffer(value, len(value))
-        self._messages = (_Message * batch_records)()
-        for message in self._messages:
-            message.payload = ctypes.addressof(self._value)
-            message.len = len(value)
+        self._messages = _messages_of(self._value, batch_records)
 
     def _on_failure(self, _handle: int, message: Any, _opaque: int) -> None:
         self.failures.append(self._lib.text(message.contents.err))
@@ -215,6 +230,65 @@ class BatchProducer(_Client):
             raise LibraryError(
                 f"{unanswered} records unanswered, {len(self.failures)} failed: {self.failures[:1]}"
             )
+
+
+class PacedProducer(_Client):
+    """Sends the same record at an even rate, every millisecond's records to the next partition.
+
+    Latencies are the library's own: from the call that hands a record over to its delivery report.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        topic: str,
+        *,
+        partitions: int,
+        value: bytes,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS,
+    ) -> None:
+        conf = library().conf_new()
+        library().conf_set_events(conf, _EVENT_DELIVERY_REPORTS)
+        super().__init__(_PRODUCER, settings, topic, conf, metadata_timeout_ms)
+        self._queue = self._lib.queue_get_main(self._handle)
+        self._partitions = partitions
+        self._value = ctypes.create_string_buffer(value, len(value))
+        self._messages = _messages_of(self._value, REPORTS_AT_ONCE)
+        self._reports = (POINTER(_Message) * REPORTS_AT_ONCE)()
+        self.latencies_us: list[int] = []
+
+    def send(self, records: int, records_per_s: float, deadline_s: float) -> None:
+        """Sends `records` records and waits for their answers. Raises LibraryError past `deadline_s`
+        (monotonic), or if one failed.
+        """
+        started_s, sent, turn = time.monotonic(), 0, 0
+        while len(self.latencies_us) < records:
+            due = min(records, int((time.monotonic() - started_s) * records_per_s))
+            wanted = min(due - sent, REPORTS_AT_ONCE)
+            if wanted > 0:
+                sent += self._lib.produce_batch(
+                    self._topic, turn % self._partitions, 0, self._messages, wanted
+                )
+                turn += 1
+            self._take_reports()
+            if time.monotonic() > deadline_s:
+                raise LibraryError(f"{len(self.latencies_us)} of {records} records were acknowledged in time")
+
+    def _take_reports(self) -> None:
+        """Waits a millisecond for reports, and takes all there are."""
+        lib, wait_ms = self._lib, POLL_MS
+        while event := lib.queue_poll(self._queue, wait_ms):
+            wait_ms = 0
+            while taken := lib.event_message_array(event, self._reports, REPORTS_AT_ONCE):
+                for report in self._reports[:taken]:
+                    if report.contents.err:
+                        raise LibraryError(f"a record failed: {lib.text(report.contents.err)}")
+                    self.latencies_us.append(lib.message_latency(report))
+            lib.event_destroy(event)
+
+    def close(self) -> None:
+        self._lib.queue_destroy(self._queue)
+        super().close()
 
 
 class BatchConsumer(_Client):

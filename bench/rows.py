@@ -125,7 +125,7 @@ def run_row(row: Row, base_records: int, brokers: Cluster) -> RowResult:
         # The bare file stays while the broker writes: both then take memory in the same state.
         size_bytes = records * STORED_RECORD_BYTES if row.stores_one_copy else 0
         with bare_file(size_bytes, brokers.local.directory) as file_cpu_s:
-            runs.append((null, _run_real(row, records, brokers)))
+            runs.append((null, run_real(row, records, brokers)))
         file_costs.append(file_cpu_s / (records * RECORD_BYTES / 1e9))
     null = median([run[0] for run in runs])
     real = median([run[1] for run in runs])
@@ -157,7 +157,8 @@ def _run_null(row: Row, records: int) -> Sample:
         return _measure(null, _loads(row, null.bootstrap, TOPIC, records))
 
 
-def _run_real(row: Row, records: int, brokers: Cluster) -> Sample:
+def run_real(row: Row, records: int, brokers: Cluster) -> Sample:
+    """Runs a row once, on a new topic of the cluster. Raises BenchError."""
     with brokers.topic(1 if row.is_latency else PARTITIONS, row.replicas) as topic:
         if row.consumers:
             _measure(brokers, [_producer(brokers.bootstrap, topic, records, "1")])

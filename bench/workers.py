@@ -3,6 +3,7 @@
     python -m bench.workers produce BOOTSTRAP TOPIC PARTITIONS RECORDS ACKS
     python -m bench.workers consume BOOTSTRAP TOPIC FIRST_PARTITION PARTITIONS RECORDS
     python -m bench.workers latency BOOTSTRAP TOPIC RECORDS
+    python -m bench.workers paced BOOTSTRAP TOPIC PARTITIONS RECORDS_PER_S RECORDS
 
 A worker prints `ready` when it has the topic's metadata and starts when it reads a line, so that
 several start together and start-up is not measured. One that cannot reach its broker, or sees a
@@ -16,7 +17,7 @@ import math
 import sys
 import time
 
-from bench.librdkafka import BatchConsumer, BatchProducer, LibraryError
+from bench.librdkafka import BatchConsumer, BatchProducer, LibraryError, PacedProducer
 
 RECORD_BYTES = 100
 TIMEOUT_S = 90.0
@@ -34,6 +35,7 @@ PRODUCER_SETTINGS = {
     "max.in.flight.requests.per.connection": "16",
     "log_level": "0",
 }
+PACED_SETTINGS = {"acks": "-1", "linger.ms": "0", "log_level": "0"}
 CONSUMER_SETTINGS = {
     "fetch.message.max.bytes": "1048576",
     "fetch.queue.backoff.ms": "0",
@@ -118,6 +120,29 @@ def latency(bootstrap: str, topic: str, records: int) -> None:
     consumer.close()
 
 
+def paced(bootstrap: str, topic: str, partitions: int, records_per_s: int, records: int) -> None:
+    """Sends records with acks=all at an even rate; latencies are those of the acknowledgements."""
+    producer = PacedProducer(
+        {**PACED_SETTINGS, "bootstrap.servers": bootstrap},
+        topic,
+        partitions=partitions,
+        value=b"x" * RECORD_BYTES,
+    )
+    _wait_for_start()
+    started = time.monotonic()
+    producer.send(records, records_per_s, started + TIMEOUT_S)
+    elapsed_s = time.monotonic() - started
+    latencies_ms = sorted(latency_us / 1000 for latency_us in producer.latencies_us)
+    _report(
+        records=records,
+        elapsed_s=elapsed_s,
+        p50_ms=quantile(latencies_ms, 0.5),
+        p99_ms=quantile(latencies_ms, 0.99),
+        p999_ms=quantile(latencies_ms, 0.999),
+    )
+    producer.close()
+
+
 def quantile(values: list[float], share: float) -> float:
     """The smallest value that at least `share` of the values do not exceed."""
     ordered = sorted(values)
@@ -132,6 +157,8 @@ def main(arguments: list[str]) -> None:
             consume(bootstrap, topic, int(first), int(partitions), int(records))
         case ["latency", bootstrap, topic, records]:
             latency(bootstrap, topic, int(records))
+        case ["paced", bootstrap, topic, partitions, records_per_s, records]:
+            paced(bootstrap, topic, int(partitions), int(records_per_s), int(records))
         case _:
             sys.exit(__doc__)
 

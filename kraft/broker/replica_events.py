@@ -133,8 +133,9 @@ class ReplicaEvents(LocalReplicas):
     def on_partition_failed(
         self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None
     ) -> None:
-        # A fenced epoch only means that the leader knows of an election before this broker does.
-        level = log.info if code == "FENCED_LEADER_EPOCH" else log.error
+        # A fenced epoch only means that the leader knows of an election before this broker does. When a broker
+        # goes, that may be thousands of partitions at once.
+        level = log.debug if code == "FENCED_LEADER_EPOCH" else log.error
         level(
             "replication stopped", partition=f"{key[0]}-{key[1]}", epoch=leader_epoch, code=code, error=error
         )
