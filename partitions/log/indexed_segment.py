@@ -176,7 +176,10 @@ class IndexedSegment:
     def _load_indexes(self) -> None:
         indexes = self._indexes
         if not (indexes.map_files() and self._is_plausible()):
-            self.remake_indexes()
+            if indexes.offsets or indexes.times:
+                self.remake_indexes()
+            else:  # missing or empty: given up on purpose, or cut off by a crash
+                self._make_indexes()
         if self.sealed:
             self._storage.index_used(self.log_path, self)
 
@@ -218,8 +221,11 @@ class IndexedSegment:
         self._append_final_time_entry()
 
     def remake_indexes(self) -> None:
-        """Rebuilds the indexes and their files, because they are missing or wrong. Raises LogCorruptError, OSError."""
-        logger.warning("the indexes of a segment are made anew", segment=self.log_path)
+        """Rebuilds the indexes and their files, because they are wrong. Raises LogCorruptError, OSError."""
+        logger.warning("the indexes of a segment are wrong: they are made anew", segment=self.log_path)
+        self._make_indexes()
+
+    def _make_indexes(self) -> None:
         self.rebuild()
         self._indexes.rewrite()
 
