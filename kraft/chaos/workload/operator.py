@@ -41,7 +41,10 @@ EXPECTED = {
         (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
     ),
     REASSIGNMENT: frozenset((ErrorCode.NONE, ErrorCode.INVALID_REPLICA_ASSIGNMENT)),
-    CANCELLATION: frozenset((ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)),
+    # Refused while only a replica that was being added has all committed records.
+    CANCELLATION: frozenset(
+        (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+    ),
 }
 """Answers that a correct operator may get, besides those that pass."""
 

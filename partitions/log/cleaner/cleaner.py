@@ -24,9 +24,10 @@ from partitions.log.cleaner.sources import Group, SourceSegment, group_segments
 from partitions.log.cleaner.swap import CLEANED_SUFFIX, SwapState
 from partitions.log.cleaner.throttle import Throttle
 from partitions.log.cleaner.transactions import CleanedTransactions, ProducerScan
-from partitions.log.errors import LogCorruptError, LogStorageError
+from partitions.log.errors import LogCorruptError, LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.segment import Segment
+from partitions.log.storage import is_disk_full
 from partitions.log.transaction_index import encode_entries, transaction_index_path
 from partitions.ports import Executor, NowMs
 
@@ -215,7 +216,7 @@ class CleaningRound:
         if aborted:
             path = transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX
             index_files += ((path, encode_entries(aborted)),)
-        await self._durably(jobs.make_durable, ports.disk, target, index_files)
+        await self._durably(jobs.make_durable, ports.disk, target, index_files, is_needed=False)
         if aborted:
             # What decides the swap must not be on disk without it: it cannot be told to be missing.
             await self._durably(ports.disk.sync_dir, log.directory)
@@ -257,13 +258,19 @@ class CleaningRound:
         except OSError as error:
             raise LogStorageError(f"removing {', '.join(paths)} failed: {error}") from error
 
-    async def _durably(self, job: Callable[..., None], *args: object) -> None:
-        """An fsync; one that fails is its directory's end."""
+    async def _durably(self, job: Callable[..., None], *args: object, is_needed: bool = True) -> None:
+        """An fsync; one that fails is its directory's end.
+
+        But a full disk only ends the round while nothing `is_needed` of what the job writes: it is removed, and
+        written from the start another time.
+        """
         try:
             await self._ports.executor.run(job, *args)
         except OSError as error:
             if self._log.is_closed:
                 raise CleaningAborted(f"the log {self._log.directory} was closed") from error
+            if is_disk_full(error) and not is_needed:
+                raise NoSpaceLeft(f"no space left to clean the log {self._log.directory}") from error
             self._log.storage.fail(
                 f"fsync of what was cleaned in {self._log.directory} failed: {error}", error
             )

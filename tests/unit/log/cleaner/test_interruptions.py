@@ -133,17 +133,20 @@ async def test_the_end_of_the_node_ends_the_cleaning() -> None:
         assert bench.contents().table() == {b"a": b"%032d" % 23}
 
 
-async def test_a_full_disk_ends_the_round_and_the_next_one_goes_on() -> None:
+@pytest.mark.parametrize("refused", ["append .log", "append .timeindex", "sync .log", "sync .index"])
+async def test_a_full_disk_ends_the_round_and_the_next_one_goes_on(refused: str) -> None:
     bench = filled(Bench())
     await bench.manager.flush()
+    refused_operation, suffix = refused.split()
 
     def full(operation: str, path: str) -> None:
-        if operation in ("append", "create") and path.endswith(".cleaned"):
+        if operation == refused_operation and path.endswith(f"{suffix}.cleaned"):
             raise OSError(errno.ENOSPC, "full", path)
 
     bench.storage.before_operation = full
-    with pytest.raises(LogStorageError, match="cleaning the log /data/table-0 failed"):
+    with pytest.raises(LogStorageError, match="clean(ing)? the log /data/table-0"):
         await bench.clean()
+    assert bench.log.storage.failure is None
     bench.storage.before_operation = None
     assert not [name for name in bench.names() if name.endswith(".cleaned")]
     assert await bench.clean() == 1
