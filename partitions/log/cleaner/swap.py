@@ -24,9 +24,9 @@ from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX, transacti
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 DELETED_SUFFIX: Final = ".deleted"
-_OPTIONAL_SUFFIXES: Final = (SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-"""Of files that not every segment has."""
-_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, *_OPTIONAL_SUFFIXES)
+_OPTIONAL_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+"""Of files that not every segment has: after a crash an index is made when it is needed."""
+_SUFFIXES: Final = (LOG_SUFFIX, *_OPTIONAL_SUFFIXES)
 
 
 _DELETED_TRANSACTION_INDEX: Final = TRANSACTION_INDEX_SUFFIX + DELETED_SUFFIX

@@ -201,6 +201,23 @@ async def test_a_log_whose_files_were_removed_is_dirty_from_its_start() -> None:
     assert disk.read_bytes("/data/cleaner-offset-checkpoint") == b"0\n1\ntable 0 0\n"
 
 
+async def test_segments_without_index_files_are_cleaned() -> None:
+    """As a crash may leave them: their names were never durable, and nobody has looked anything up since."""
+    bench = filled(Bench())
+    await bench.clean()
+    filled(bench)
+    await bench.stop()
+    disk = simulated_disk(bench.storage)
+    for name in disk.list_dir(FOLDER):
+        if name.endswith((".index", ".timeindex")):
+            disk.remove(f"{FOLDER}/{name}")
+    bench.start()
+    before = len(bench.log.segment_base_offsets)
+    assert await bench.clean() == 1
+    assert len(bench.log.segment_base_offsets) < before
+    assert bench.contents().table() == {b"a": b"%032d" % 23}
+
+
 async def test_threads_clean_logs_side_by_side() -> None:
     bench = Bench(cleaner=dataclasses.replace(CLEANER, threads=2))
     other = get_or_create(bench.manager, TABLE._replace(partition=1), TOPIC_ID, COMPACTED)
