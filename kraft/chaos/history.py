@@ -93,7 +93,8 @@ class History:
     """Where logs start at the end of the run, after the final phase (retention): below it nothing is
     demanded. 0 if not told."""
     unavailable: set[TopicKey] = field(default_factory=set)
-    """Partitions that nobody could read at the end, by right: nothing is demanded of them."""
+    """Partitions that nobody could read to the end, by right: of what the final phase did not come to, nothing
+    is demanded."""
     compacted: set[str] = field(default_factory=set)
     """Topics whose values are keyed (`kraft.chaos.keyed`), and of whose keys old records may go."""
     lapsed: dict[TopicKey, dict[int, Value]] = field(default_factory=dict)

@@ -199,7 +199,7 @@ def list_(
         found = await _ongoing(admin, topic)
         return [one._replace(log_ends=await _log_ends(admin, one)) for one in found]
 
-    ongoing = run_admin(bootstrap_server, work)
+    ongoing = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
     if as_json:
         print_json({"reassignments": [one.document() for one in ongoing]})
         return

@@ -9,6 +9,7 @@ import typer
 from kraft.cli.admin import AdminClient, raise_for, run_admin
 from kraft.cli.delete_records import delete_records
 from kraft.cli.elections import elect_leaders
+from kraft.cli.errors import EXIT_UNDECIDED
 from kraft.cli.ids import uuid_text
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
 from kraft.cli.output import print_json, print_line
@@ -79,7 +80,9 @@ def list_(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False
     async def work(admin: AdminClient) -> list[MetadataResponseTopic]:
         return (await admin.metadata(None)).topics
 
-    topics = sorted(run_admin(bootstrap_server, work), key=lambda topic: topic.name or "")
+    topics = sorted(
+        run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED), key=lambda topic: topic.name or ""
+    )
     if as_json:
         print_json({"topics": [_listed(topic) for topic in topics]})
         return

@@ -140,6 +140,8 @@ def test_a_broker_that_is_away_can_be_replaced_within_a_limit(
     moved = reassign("start", topic, "--to", f"{leader},{new}", "--throttle", str(1 << 40), "--wait")
     assert (moved.exit_code, moved.stdout) == (0, f"{topic}-0 done\n")
     running.start(away)
+    # Until its next look at the metadata, the client does not know where to send what is meant for it.
+    until(lambda: away in running.admin.list_topics(timeout=10).brokers, "the client knows it again")
     assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
 
 

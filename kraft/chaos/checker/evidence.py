@@ -67,6 +67,7 @@ class Partition:
         self.label = f"{key[0].hex()[:8]}-{key[1]}"
         self.may_be_deleted = False
         self.is_unavailable = False
+        """Whether the final phase had to stop here, by right: what it had read before, it had to find."""
         self.is_compacted = False
         self.lapsed: dict[int, Value] = {}
         """Tombstones that may be gone, by offset."""
@@ -86,7 +87,7 @@ class Partition:
         """Offsets that the final phase read."""
         self.final_began_s = -1.0
         self.is_read_finally = False
-        """Whether the final phase came to its end here."""
+        """Whether the final phase came to its end here, unless `is_unavailable`."""
 
     @cached_property
     def highest_read(self) -> int:
@@ -135,27 +136,36 @@ class Partition:
             for n, value in enumerate(batch.values)
         ]
 
-    def demands(self, operation: Operation) -> bool:
-        """Whether the final phase had to read what this send or poll completed with."""
+    def demands(self, send: Operation, offset: int) -> bool:
+        """Whether the final phase had to read what this send wrote at this offset (-1: nobody was told where)."""
         return (
-            self.is_read_finally and not self.may_be_deleted and operation.completed_s <= self.final_began_s
+            not self.may_be_deleted
+            and send.completed_s <= self.final_began_s
+            and self.was_read_finally(offset)
         )
+
+    def was_read_finally(self, offset: int) -> bool:
+        """Whether the final phase looked at this offset: it came to its end, or this far before it had to stop."""
+        return _holds(self._covered_finally, offset) if self.is_unavailable else self.is_read_finally
 
     def covered(self, offset: int) -> bool:
         """Whether some poll read past this offset: what lies there was looked at."""
-        found = bisect_right(self._covered, offset, key=lambda span: span[0]) - 1
-        return found >= 0 and offset < self._covered[found][1]
+        return _holds(self._covered, offset)
 
     @cached_property
     def _covered(self) -> list[tuple[int, int]]:
         return _merged(span(poll) for poll in self.polls if is_ok(poll))
+
+    @cached_property
+    def _covered_finally(self) -> list[tuple[int, int]]:
+        return _merged(span(poll) for poll in self.polls if is_ok(poll) and poll.final)
 
     def was_looked_at(self, offset: int, send: Operation, is_excused: IsExcused) -> bool:
         """Whether somebody must have read what this send wrote at this offset, if it is there.
 
         Who read past the offset while something else was there, which was lost then, has not.
         """
-        if self.demands(send):
+        if self.demands(send, offset):
             return True
         rivals = self.values_at(offset)
         return self.covered(offset) and not any(is_excused(self.key, offset, one) for one in rivals)
@@ -286,3 +296,9 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         elif start < end:
             merged.append((start, end))
     return merged
+
+
+def _holds(spans: list[tuple[int, int]], offset: int) -> bool:
+    """Whether one of these spans, which are merged, has the offset in it."""
+    found = bisect_right(spans, offset, key=lambda span: span[0]) - 1
+    return found >= 0 and offset < spans[found][1]

@@ -2,11 +2,13 @@
 
 Only sends with acks=-1 promise anything. The final phase, a fresh client that reads everything from the
 start to the end, is what must find it; in a topic that may be deleted, only offsets that some poll read
-past prove anything.
+past prove anything. Where the final phase had to stop, because every copy was damaged and offline by then,
+it must have found what lies before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kraft.chaos.checker.evidence import Batch, Partition, is_ok
@@ -35,16 +37,16 @@ class LossJudge:
                 continue
             send = batch.claims[0]
             kept = _kept(send, partition.log_start)
-            if partition.demands(send):
-                self.demanded += kept
-            elif not (partition.may_be_deleted or partition.is_unavailable):
-                unread_finally += kept
+            demanded = sum(partition.demands(send, offset) for offset in kept)
+            self.demanded += demanded
+            if not (partition.may_be_deleted or partition.is_unavailable):
+                unread_finally += len(kept) - demanded
             self._judge_batch(batch, send)
         if unread_finally:
             self.undecided = (
                 f"{partition.label}: {unread_finally} acknowledged records, and no final phase that read them"
             )
-        if partition.is_read_finally and not partition.may_be_deleted:
+        if not partition.may_be_deleted:
             self._judge_vanished()
 
     def _judge_batch(self, batch: Batch, send: Operation) -> None:
@@ -52,7 +54,6 @@ class LossJudge:
         same above it, or at an offset that nobody was told.
         """
         partition = self.partition
-        is_demanded = partition.demands(send)
         for n, value in enumerate(batch.values):
             if value in partition.offset_of:
                 continue
@@ -62,7 +63,7 @@ class LossJudge:
             if 0 <= offset <= partition.highest_read:
                 if partition.was_looked_at(offset, send, self.is_excused):
                     self._add_unread("lost-write", send, offset, value)
-            elif is_demanded:
+            elif partition.demands(send, offset):
                 self._add_unread("unseen", send, offset, value)
 
     def _add_unread(self, oracle: str, send: Operation, offset: int, value: Value) -> None:
@@ -89,6 +90,7 @@ class LossJudge:
             for offset in partition.seen
             if offset not in partition.final_offsets
             and offset >= partition.log_start
+            and partition.was_read_finally(offset)
             and not all(partition.may_be_compacted(offset, one) for one in partition.values_at(offset))
         }
         if not absent:
@@ -120,8 +122,8 @@ class LossJudge:
         self.findings.add(oracle, partition.label, describe, excused=excused)
 
 
-def _kept(send: Operation, log_start: int) -> int:
-    """How many records of an acknowledged send retention has not passed."""
+def _kept(send: Operation, log_start: int) -> Sequence[int]:
+    """The offsets of an acknowledged send that retention has not passed; -1 each if nobody was told."""
     if send.base_offset < 0:
-        return len(send.values)
-    return max(0, min(len(send.values), send.base_offset + len(send.values) - log_start))
+        return [-1] * len(send.values)
+    return range(max(send.base_offset, log_start), send.base_offset + len(send.values))

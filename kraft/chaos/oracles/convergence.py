@@ -1,7 +1,9 @@
 """What must be so at the end, when faults are over and everything has come to rest.
 
 Every replica of a partition holds the same batches, on its disk too, and all that is committed; images at
-one offset are equal byte for byte. Called by `WhiteBox.finish`; pure.
+one offset are equal byte for byte. A partition that is beyond repair need not converge, and no client can
+read it to its end: what rotted there is excused, the rest is still on the disks. Called by
+`WhiteBox.finish`; pure.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.partition_model import PartitionModel
 from kraft.chaos.oracles.replica_events import logical_batches
 from kraft.chaos.oracles.replication import Replication
-from kraft.chaos.oracles.shadow_log import ShadowLog
+from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
 from kraft.chaos.verdict import Verdicts
 from quorum.metadata.image import MetadataImage, PartitionImage
 
@@ -57,6 +59,12 @@ class Convergence:
         logs = {node: model.replicas.get(node) for node in state.replicas}
         leader = logs.get(state.leader)
         if leader is None and self._is_beyond_repair(key):
+            for node, log in logs.items():
+                if log is not None:
+                    gone = self._gone_from_disk(node, model, log, log.start)
+                    self._judge_gone(
+                        name, node, model, [one for one in gone if model.committed.contains(one)]
+                    )
             return
         if leader is None:
             self._verdicts.violated(
@@ -80,16 +88,18 @@ class Convergence:
                     "log-matching", f"{name}: the logs of {node} and of leader {state.leader} differ"
                 )
             if log is not None:
-                self._judge_disk(name, node, model, log, start)
+                self._judge_gone(name, node, model, self._gone_from_disk(node, model, log, start))
 
-    def _judge_disk(self, name: str, node: int, model: PartitionModel, log: ShadowLog, start: int) -> None:
-        """What a replica must hold is really on its disk."""
+    def _gone_from_disk(self, node: int, model: PartitionModel, log: ShadowLog, start: int) -> list[Batch]:
+        """What a replica must hold, no fault took, and is not on its disk."""
         sound = set(logical_batches(model, log, self._segments_in(node, log.directory)))
-        gone = [
+        return [
             batch
             for batch in log.batches
             if batch not in sound and batch not in log.lost and batch.next > start
         ]
+
+    def _judge_gone(self, name: str, node: int, model: PartitionModel, gone: Sequence[Batch]) -> None:
         if gone:
             oracle = (
                 "no-committed-record-lost" if any(map(model.committed.contains, gone)) else "log-matching"

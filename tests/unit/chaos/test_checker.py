@@ -482,6 +482,77 @@ class TestLostWrite:
         assert anomaly.text.endswith("; and 3 more")
 
 
+class TestUnavailable:
+    """The final phase had to stop: every copy was found to be damaged, and is offline."""
+
+    @pytest.fixture
+    def story(self) -> Story:
+        story = Story()
+        story.history.unavailable.add(KEY)
+        return story
+
+    def test_what_it_had_not_come_to_is_not_demanded(self, story: Story) -> None:
+        story.send("ab", 0)
+        story.send("c", 2)
+        story.send("d", acks=1)
+        story.poll("abcd")
+        story.send("e", 4)
+        story.send("f")
+        story.read_finally("ab")
+        report = story.report()
+        assert (report.verdict, report.anomalies, report.excused) == ("valid", [], [])
+        assert report.counts["records demanded"] == 2
+
+    def test_what_lies_before_is(self, story: Story) -> None:
+        for offset, letter in enumerate("abcd"):
+            story.send(letter, offset)
+        story.poll("ab")
+        story.read_finally([(0, "a"), (2, "c")])
+        assert story.oracles() == {"lost-write", "poll-skip"}
+        report = story.report(gone=[(1, "b")])
+        assert excused_oracles(report) >= {"lost-write"}
+        assert report.counts["records demanded"] == 3
+
+    def test_even_if_nobody_promised_to_keep_it(self, story: Story) -> None:
+        story.send("a", 0)
+        story.send("b", 1, acks=1)
+        story.poll("ab")
+        story.read_finally("a", start=0)
+        story.poll("", by="final", start=1, to=2, final=True)
+        assert "inconsistent-offsets" in story.oracles()
+
+    def test_as_is_what_somebody_else_read_past(self, story: Story) -> None:
+        for offset, letter in enumerate("abc"):
+            story.send(letter, offset)
+        story.poll([(0, "a"), (2, "c")])
+        story.read_finally("a")
+        assert story.oracles() == {"lost-write", "poll-skip"}
+
+    def test_another_value_in_its_place_is_none_of_that(self, story: Story) -> None:
+        story.send("a", 0)
+        story.send("b", 1)
+        story.poll("ab")
+        story.send("x", status=INFO)
+        story.poll("x", start=1, by="other")
+        story.read_finally("a")
+        assert story.oracles() == {"inconsistent-offsets"}
+
+    def test_what_retention_had_deleted_before_is_not(self, story: Story) -> None:
+        for offset, letter in enumerate("abc"):
+            story.send(letter, offset)
+        story.poll("abc")
+        story.read_finally("b", start=1)
+        report = story.report()
+        assert (report.verdict, report.counts["records demanded"]) == ("valid", 1)
+
+    def test_if_it_could_not_begin_that_says_nothing(self, story: Story) -> None:
+        story.send("a", 0)
+        story.poll("a")
+        report = story.report()
+        assert report.verdict == "unknown"
+        assert report.undecided == "of all that was acknowledged nothing had to be there at the end"
+
+
 class TestUnseen:
     def test_it_is_not_there_at_the_end(self, story: Story) -> None:
         story.send("a", 0)

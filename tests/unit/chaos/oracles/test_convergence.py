@@ -17,12 +17,16 @@ def model() -> Model:
     return model
 
 
-def judge(model: Model, images: dict[str, MetadataImage] | None = None) -> list[str]:
+def judge(
+    model: Model, images: dict[str, MetadataImage] | None = None, *, beyond_repair: bool = False
+) -> list[str]:
     def segments_in(node: int, directory: str) -> Sequence[bytes]:
         assert directory == f"/data/{node}"
         return [b"".join(model.disks[node])]
 
-    convergence = Convergence(model.verdicts, model.metadata, model.replication, segments_in)
+    convergence = Convergence(
+        model.verdicts, model.metadata, model.replication, segments_in, lambda key: beyond_repair
+    )
     convergence.judge({"controller 1": model.image()} if images is None else images)
     return model.oracles
 
@@ -78,12 +82,26 @@ def test_what_rotted_and_nobody_read_is_no_difference(model: Model) -> None:
     assert judge(model) == []
 
 
+def rot_everywhere(model: Model) -> None:
+    """One copy after the other is found to be damaged; the last one stays eligible."""
+    for node in NODES:
+        model.rot(node, 1)
+    model.change(isr=(1, 2), elr=(), offline_replicas=(3,))
+    model.change(isr=(1,), elr=(), offline_replicas=(2, 3))
+    model.change(isr=(), leader=-1, elr=(1,), offline_replicas=NODES)
+    assert model.oracles == []
+
+
 def test_a_partition_without_a_sound_copy_need_not_converge(model: Model) -> None:
-    model.change(isr=(), leader=-1, elr=(1, 2, 3), offline_replicas=NODES)
+    model.append(3, 1)
+    rot_everywhere(model)
     assert judge(model) == ["liveness"]
     model.verdicts.violations.clear()
-    convergence = Convergence(
-        model.verdicts, model.metadata, model.replication, lambda node, directory: (), lambda key: True
-    )
-    convergence.judge({})
-    assert model.oracles == []
+    assert judge(model, {}, beyond_repair=True) == []
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_of_such_a_copy_only_what_rotted_is_excused(model: Model, number: int) -> None:
+    rot_everywhere(model)
+    del model.disks[2][number]
+    assert judge(model, {}, beyond_repair=True) == ["no-committed-record-lost"]
