@@ -334,24 +334,27 @@ class Replication:
         ]
         if not gone:
             return
-        candidates = _candidates(self._metadata.partition(model.key))
+        state = self._metadata.partition(model.key)
+        candidates = _candidates(state)
         if node in candidates and self._counts(node):
             self._violated(
                 "leader-candidate-completeness",
                 model,
                 f"{node} of ISR and ELR {candidates} {why}, and gave up the committed {shown(gone)}",
             )
+        # Nobody is left in either after unclean starts of all: then the last known leader is waited for.
+        heirs = candidates or (() if state is None else state.last_known_elr)
         kept_by_none = [
             batch
             for batch in gone
-            if not any(m in model.replicas and model.replicas[m].holds(batch) for m in candidates)
-            and not is_excused(batch, candidates, model.replicas)
+            if not any(m in model.replicas and model.replicas[m].holds(batch) for m in heirs)
+            and not is_excused(batch, heirs, model.replicas)
         ]
         if kept_by_none:
             self._violated(
                 "no-committed-record-lost",
                 model,
-                f"node {node} {why}, and none of ISR and ELR {candidates} has the committed"
+                f"node {node} {why}, and none of ISR and ELR {candidates}, or the last known leader, has the committed"
                 f" {shown(kept_by_none)}",
             )
 

@@ -299,3 +299,15 @@ def test_a_leader_that_begins_where_retention_does_starts_nothing_over() -> None
     committed.start_over(2)
     assert (committed.retained_from, committed.high_watermark) == (2, 2)
     assert not committed.explains(0, b"a")
+
+
+@pytest.mark.parametrize("last_known", [(1,), ()])
+def test_with_nobody_in_isr_and_elr_the_last_known_leader_is_waited_for(
+    model: Model, last_known: tuple[int, ...]
+) -> None:
+    """All came back unclean; one that has nothing any more opens its log before anybody is elected."""
+    model.committed(2)
+    model.change(leader=-1, isr=(), elr=(), last_known_elr=last_known)
+    model.verdicts.violations.clear()
+    model.cut(2, 0)
+    assert model.oracles == ([] if last_known else ["no-committed-record-lost"])
