@@ -81,8 +81,8 @@ class MetadataLog:
         """Entries that follow `offset`, about `max_bytes` of them but at least one, or the image.
 
         An `epoch` that is not the one committed at `offset` means that the asker's history is not
-        ours (another quorum's data): it gets the image too. The image may be a little older than the log's
-        end, never older than what the asker has; what follows it is in the log.
+        ours (another quorum's data): it gets the image too. That is of the log's end, or of a little earlier if
+        it was being encoded already; what follows it is in the log.
         """
         committed = self.image.offset
         if offset >= committed:
@@ -112,14 +112,17 @@ class MetadataLog:
 
     async def _encoded_image(self, after: int) -> bytes:
         """The bytes of an image that is newer than `after` and that the log goes on from, encoded once for all
-        who ask meanwhile."""
+        who ask meanwhile, and until the next commit."""
         while True:
             encoded = self._encoded
-            if encoded is None or encoded.is_given_up or encoded.offset <= after:
+            if encoded is None or encoded.offset <= after or not self._is_of_use(encoded):
                 encoded = self._encoded = _EncodedImage(self.image)
             data = await encoded.wait()
             if data is not None:
                 return data
+
+    def _is_of_use(self, encoded: _EncodedImage) -> bool:
+        return not encoded.is_given_up and (encoded.is_under_way or encoded.offset == self.image.offset)
 
 
 class _EncodedImage:
@@ -135,6 +138,11 @@ class _EncodedImage:
         self._waiting = 0
         self._task: asyncio.Task[bytes | None] | None = None
         self._data: bytes | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is being encoded."""
+        return self._data is None
 
     async def wait(self) -> bytes | None:
         """The bytes; None if they were given up."""
