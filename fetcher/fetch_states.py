@@ -87,6 +87,11 @@ class FetchStates:
         return bool(self._hungry or self._behind)
 
     @property
+    def has_delayed(self) -> bool:
+        """Whether a partition waits for the end of a back-off, or of a pause."""
+        return bool(self._delayed)
+
+    @property
     def has_truncating(self) -> bool:
         """Whether a partition is out of its leader's range."""
         return bool(self._truncating)
@@ -124,13 +129,17 @@ class FetchStates:
 
     # Requests
 
-    def build_request(self, now_ms: int, lane: int) -> FetchRequest | None:
-        """The lane's next request; None if it has nothing to ask for."""
-        self._sequence += 1
+    def end_delays(self, now_ms: int) -> None:
+        """Who has waited long enough is to be fetched again."""
         for state in [state for state in self._delayed.values() if state.is_due(now_ms)]:
             if state.phase is FetchPhase.FETCHING:
                 self._end_delay(state)
                 self._queue_up(state)
+
+    def build_request(self, now_ms: int, lane: int) -> FetchRequest | None:
+        """The lane's next request; None if it has nothing to ask for."""
+        self._sequence += 1
+        self.end_delays(now_ms)
         return self._session_request(now_ms) if lane == SESSION_LANE else self._catch_up_request(now_ms)
 
     def _session_request(self, now_ms: int) -> FetchRequest | None:

@@ -1,9 +1,10 @@
 """Copies partitions from one leader broker: one task, one long poll when nothing happens.
 
 Guarantees: a partition that is added while a long poll is pending is asked for at once, on the other
-lane; so are those that are behind, which hold up none that is in sync (`fetch_states.py` says who goes by
-which lane); a leader that cannot be reached is tried with growing back-off; whatever is under way ends with
-`run`. `FetcherManager` owns one per leader, or `num.replica.fetchers` of them, and their tasks.
+lane; so are those whose back-off ends, and those that are behind, which hold up none that is in sync
+(`fetch_states.py` says who goes by which lane); a leader that cannot be reached is tried with growing
+back-off; whatever is under way ends with `run`. `FetcherManager` owns one per leader, or
+`num.replica.fetchers` of them, and their tasks.
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ class Fetcher:
             return None
         if lane == CATCH_UP_LANE:
             states = self._states
+            states.end_delays(now_ms)
             if not states.wants_catch_up or (states.has_hungry and not states.is_polling):
                 return None  # what is hungry is for the session's next request
         return self._states.build_request(now_ms, lane)
@@ -144,8 +146,8 @@ class Fetcher:
         if now_ms < self._unreachable_until_ms:
             return self._unreachable_until_ms
         phases: list[FetchPhase] = []
-        # A partition whose back-off ends while a long poll is pending goes into the next request.
-        if self._lanes[SESSION_LANE] is None:
+        # Who waits for the end of a back-off does not wait for the long poll, if the other lane is free.
+        if None in self._lanes:
             phases.append(FetchPhase.FETCHING)
         if self._asking is None:
             phases.append(FetchPhase.TRUNCATING)
@@ -170,8 +172,8 @@ class Fetcher:
                 if self._states.has_truncating:
                     return  # the leader's offsets are asked for first
                 request = self._next_request(lane, self._now_ms())
-                if self._lanes[CATCH_UP_LANE] is None and self._states.wants_catch_up:
-                    self._wake.set()
+                if None in self._lanes and (self._states.wants_catch_up or self._states.has_delayed):
+                    self._wake.set()  # the free lane is for them, now or when their time comes
         finally:
             self._wake.set()
 

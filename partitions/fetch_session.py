@@ -4,8 +4,9 @@ Guarantees: together, the incremental answers of a session tell its reader what 
 partition would tell; and a partition that stands still costs a request nothing. For that a session keeps
 the partitions that may have news (`pending`, oldest first). Whoever changes a partition marks it
 (`FetchSession.mark`); it is taken out when a request's look finds neither news nor anything left to read.
-One that was given records goes to the end, so that limits starve nobody. Owned by `fetch_session_cache`,
-filled by the broker's fetch handler. Pure; times are monotonic milliseconds.
+One that was given records goes to the end, so that limits starve nobody. An error is told at each request
+until it is over; of very many (`failing`), some at each, in turn. Owned by `fetch_session_cache`, filled by
+the broker's fetch handler. Pure; times are monotonic milliseconds.
 
 A follower's request is a fetch of every partition of its session, at the offset that was named last. A
 leader learns from a partition's own look what needs learning; that the follower was still there at a later
@@ -15,6 +16,7 @@ request it asks of `SessionPartition.last_fetch_ms`, when it comes to matter (`p
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from partitions.topic_partition import TopicPartition
@@ -27,6 +29,8 @@ NO_SESSION: Final = 0
 """The session id of a request or an answer without one."""
 EPOCH_MAX: Final = 0x7FFFFFFF
 UNKNOWN_OFFSET: Final = -1
+RETRIED_MAX: Final = 1_000
+"""Partitions in error that a request looks at again. It may be tiny and they, perhaps, do not even exist."""
 
 Topic: TypeAlias = str | bytes
 """A topic's name, or its id in sessions that use ids."""
@@ -127,6 +131,11 @@ class SessionPartition:
         """When a request fetched it last, named or not; -1 if none did with success."""
         return self.session.last_fetch_ms if self._counts else self._counted_until_ms
 
+    def look_again(self) -> None:
+        """The session's next request looks at it, named or not, if it is in the session still."""
+        if self.session.get(self.topic, self.wanted.partition) is self:
+            self.session.mark(self)
+
     def count(self, succeeded: bool) -> None:
         """Whether this request and those that follow count as fetches of it; before `FetchSession.fetched`."""
         if self._counts and not succeeded:
@@ -146,9 +155,7 @@ class SessionPartition:
         """The answer names it. After an error it will be named again when all is well."""
         self.high_watermark = UNKNOWN_OFFSET if found.is_error else found.high_watermark
         self.log_start_offset = found.log_start_offset
-        if found.size_bytes > 0 and self in self.session.pending:
-            del self.session.pending[self]
-            self.session.pending[self] = None
+        self.session.told(self, found)
 
     def __repr__(self) -> str:
         return f"SessionPartition({self.topic!r}, {self.wanted.partition}, {self.wanted.fetch_offset})"
@@ -163,8 +170,10 @@ class FetchSession:
         "cached_size",
         "created_ms",
         "epoch",
+        "failing",
         "gives_way_to_all",
         "gives_way_to_privileged",
+        "has_ended",
         "id",
         "is_privileged",
         "last_fetch_ms",
@@ -186,10 +195,14 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.last_fetch_ms = -1
         self.pending: dict[SessionPartition, None] = {}
+        self.failing: dict[SessionPartition, None] = {}
+        """Those whose reader was told an error, the one that was told longest ago first; not pending meanwhile."""
         self._partitions: dict[SessionKey, SessionPartition] = {}
         self.cached_size = 0
         self.gives_way_to_all = False
         self.gives_way_to_privileged = False
+        self.has_ended = False
+        """Whether the cache has let it go."""
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -212,26 +225,41 @@ class FetchSession:
                 known = self._partitions[key] = SessionPartition(self, topic, partition)
             else:
                 known.wanted = partition
-            self.pending[known] = None
+            self.mark(known)
         dropped: list[SessionPartition] = []
         for key in forgotten:
             gone = self._partitions.pop(key, None)
             if gone is not None:
                 gone.count(succeeded=False)
                 self.pending.pop(gone, None)
+                self.failing.pop(gone, None)
                 dropped.append(gone)
         return dropped
 
     def read_by(self, reader: Reader) -> None:
-        """Who asks this time; what was true for another reader is found out anew."""
+        """Who asks this time; what was true for another reader is found out anew, errors in their turn."""
         if reader != self.reader:
             self.reader = reader
             for partition in self._partitions.values():
-                self.pending[partition] = None
+                if partition not in self.failing:
+                    self.pending[partition] = None
 
     def mark(self, partition: SessionPartition) -> None:
         """Something about it changed. It keeps its place if it waits already."""
+        self.failing.pop(partition, None)
         self.pending[partition] = None
+
+    def retry_failing(self) -> None:
+        """A request begins: it is the turn of some of those in error."""
+        for partition in list(islice(self.failing, RETRIED_MAX)):
+            self.mark(partition)
+
+    def told(self, partition: SessionPartition, found: Found) -> None:
+        """An answer names it: it goes to the end of those that were read, or of those in error."""
+        if partition not in self.pending or not (found.is_error or found.size_bytes > 0):
+            return
+        del self.pending[partition]
+        (self.failing if found.is_error else self.pending)[partition] = None
 
     def settle(self, partition: SessionPartition, found: Found) -> None:
         """After a request's first look and its answer, if there was one: nothing is left to say or to read."""
@@ -244,5 +272,6 @@ class FetchSession:
 
     def end(self) -> None:
         """It is no longer in the cache: nothing counts any more."""
+        self.has_ended = True
         for partition in self._partitions.values():
             partition.count(succeeded=False)

@@ -1,17 +1,18 @@
 """The fetch sessions of a broker: which one a request belongs to, and who gives way when there is no room.
 
 Guarantees (KIP-227): there are never more sessions than slots, nor more partitions in them than
-`PARTITIONS_MAX`; a reader that gets none goes on without; an incremental request is taken only by its own
-session, in the order of the session's epochs, from the reader that opened it. Called by the broker's fetch
-handler. Pure: time and random ids come in.
+`PARTITIONS_MAX`, nor in one of a consumer than `CONSUMER_PARTITIONS_MAX`; a reader that gets none goes on
+without; an incremental request is taken only by its own session, in the order of the session's epochs, from the
+reader that opened it. Called by the broker's fetch handler. Pure: time and random ids come in.
 
-A session gives way when it was not used for two minutes; else one older than that gives way to a larger one;
-and consumers' sessions always give way to those of followers, which cost far more to do without.
+A session gives way when it was not used for two minutes; else, where slots are short, one older than that gives
+way to a larger one; and consumers' sessions always give way to those of followers, which cost far more to do
+without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from partitions.fetch_session import (
@@ -27,6 +28,8 @@ from partitions.fetch_session import (
 MIN_EVICTION_MS: Final = 120_000
 PARTITIONS_MAX: Final = 1_000_000
 """Of all sessions together; a few hundred bytes each."""
+CONSUMER_PARTITIONS_MAX: Final = 100_000
+"""Of one session that is no follower's, so that a single client never takes the room of all others."""
 
 Wanted: TypeAlias = Iterable[tuple[Topic, WantedPartition]]
 
@@ -42,12 +45,25 @@ class FetchSessionError(Exception):
 class FetchSessionCache:
     """Sessions by id, the one that was not used for longest first."""
 
-    __slots__ = ("_on_left", "_sessions", "evictions", "incremental_requests", "opened", "partition_count")
+    __slots__ = (
+        "_on_closed",
+        "_on_left",
+        "_sessions",
+        "evictions",
+        "incremental_requests",
+        "opened",
+        "partition_count",
+    )  # fmt: skip
 
-    def __init__(self, on_left: Callable[[Iterable[SessionPartition]], None]) -> None:
-        """`on_left` is told of all partitions that leave a session, also by its end."""
+    def __init__(
+        self,
+        on_left: Callable[[Iterable[SessionPartition]], None],
+        on_closed: Callable[[FetchSession], None],
+    ) -> None:
+        """`on_left` is told of all partitions that leave a session, also by its end; then `on_closed` of that."""
         self._sessions: dict[int, FetchSession] = {}
         self._on_left = on_left
+        self._on_closed = on_closed
         self.partition_count = 0
         """Of all sessions."""
         self.opened = 0
@@ -120,7 +136,7 @@ class FetchSessionCache:
                 f"fetch session {session_id} names topics {'by id' if session.by_id else 'by name'}",
             )
         self._on_left(session.update(wanted, forgotten))
-        if self.partition_count - session.cached_size + len(session) > PARTITIONS_MAX:
+        if not self._make_space(session, now_ms):
             self.close(session_id)
             raise FetchSessionError("FETCH_SESSION_ID_NOT_FOUND", "there is no room for so many partitions")
         if len(session) == 0:
@@ -139,6 +155,7 @@ class FetchSessionCache:
             self.partition_count -= session.cached_size
             session.end()
             self._on_left(session.partitions)
+            self._on_closed(session)
 
     def _close_former(self, reader: Reader) -> None:
         """Ends the sessions of a follower's earlier registrations, which nobody can use any more."""
@@ -161,15 +178,50 @@ class FetchSessionCache:
 
     def _make_room(self, session: FetchSession, slots: int, now_ms: int) -> bool:
         """Whether there is a slot for it, and room for its partitions; somebody may have to go."""
-        if self.partition_count + len(session) > PARTITIONS_MAX:
+        if slots <= 0 or not self._make_space(session, now_ms):
             return False
         while len(self._sessions) >= slots:
             loser = self._least_worth(session, now_ms)
             if loser is None:
                 return False
-            self.evictions += 1
-            self.close(loser.id)
+            self._evict(loser)
         return True
+
+    def _make_space(self, session: FetchSession, now_ms: int) -> bool:
+        """Whether there is room for its partitions, new ones or more of them; nobody goes in vain."""
+        if len(session) > (PARTITIONS_MAX if session.is_privileged else CONSUMER_PARTITIONS_MAX):
+            return False
+        missing = self.partition_count - session.cached_size + len(session) - PARTITIONS_MAX
+        losers: list[FetchSession] = []
+        if missing > 0:
+            for loser in self._giving_up_space(session, now_ms):
+                losers.append(loser)
+                missing -= loser.cached_size
+                if missing <= 0:
+                    break
+            else:
+                return False
+        for loser in losers:
+            self._evict(loser)
+        return True
+
+    def _giving_up_space(self, session: FetchSession, now_ms: int) -> Iterator[FetchSession]:
+        """Those that were not used for long; then, for a follower, consumers', the largest first: they are few."""
+        in_use: list[FetchSession] = []
+        for known in self._sessions.values():
+            if known is session:
+                continue
+            if now_ms - known.last_used_ms > MIN_EVICTION_MS:
+                yield known
+            elif not session.is_privileged:
+                return  # all that follow were used later still
+            elif not known.is_privileged:
+                in_use.append(known)
+        yield from sorted(in_use, key=_worth, reverse=True)
+
+    def _evict(self, loser: FetchSession) -> None:
+        self.evictions += 1
+        self.close(loser.id)
 
     def _least_worth(self, session: FetchSession, now_ms: int) -> FetchSession | None:
         """Who gives way to `session`. Looks at all sessions, which happens only while no slot is free."""

@@ -77,17 +77,20 @@ class Leadership:
     def update_assignment(self, state: MetadataState, now_ms: int) -> None:
         """Takes over the assigned replicas; followers that stay keep what is known of them.
 
-        Nobody waits for those that are offline: their brokers live, but cannot serve their logs.
+        Nobody waits for those that are offline: their brokers live, but cannot serve their logs. What is
+        known of one is forgotten, since it may come back with a log that was made anew.
         """
         self.replicas = state.replicas
         self._offline = state.offline_replicas
-        known = self._followers
         self._followers = {
-            broker_id: known.get(broker_id)
+            broker_id: self._still_known(broker_id)
             or Replica(broker_id, in_sync=broker_id in self.isr.committed, now_ms=now_ms)
             for broker_id in state.replicas
             if broker_id != self._local_id
         }
+
+    def _still_known(self, broker_id: int) -> Replica | None:
+        return None if broker_id in self._offline else self._followers.get(broker_id)
 
     def follower(self, broker_id: int) -> Replica | None:
         """What is known of a follower; None for a broker that is not assigned."""

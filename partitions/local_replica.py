@@ -290,6 +290,7 @@ class LocalReplica:
     def _recheck_if_repeated(self, fetch: FollowerFetch) -> Replica | None:
         """The follower; if it asks again for what it was sent and could not use, the log checks that first."""
         follower = None if self._leading is None else self._leading.follower(fetch.replica_id)
-        if follower is not None and follower.was_handed(fetch.fetch_offset):
+        in_session = fetch.session is not None
+        if follower is not None and follower.was_handed(fetch.fetch_offset, in_session=in_session):
             self.log.distrust()
         return follower

@@ -23,14 +23,14 @@ from partitions.log.cleaner.schedule import LogCleaner
 from partitions.log.closing import flush_before_closing
 from partitions.log.config import LogConfig
 from partitions.log.creation import LogCreator
-from partitions.log.damage_note import write_damage_note
+from partitions.log.damage_note import LogExtent, write_damage_note
 from partitions.log.data_directory import (
     HIGH_WATERMARKS,
     UNKNOWN_BROKER_EPOCH,
     DataDirectory,
 )
 from partitions.log.deletion import LogDeleter
-from partitions.log.directories import LogDirectories
+from partitions.log.directories import LogDirectories, PostponedErrors
 from partitions.log.epoch_checkpointing import EpochWriter
 from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
 from partitions.log.flush import run_flush
@@ -165,10 +165,11 @@ class LogManager:
         log = self._logs.get(partition)
         if log is None:
             return
+        extent = LogExtent(log.segment_base_offsets, log.log_end_offset)
         self._give_up({partition: error})
         if isinstance(error, LogCorruptError):
             try:
-                write_damage_note(self._parts.disk, log.directory, error)
+                write_damage_note(self._parts.disk, log.directory, error, extent)
             except OSError as failure:
                 # The next start may take the log for sound, until the place is read again.
                 logger.error("damage was not noted", partition=str(partition), reason=str(failure))
@@ -256,15 +257,20 @@ class LogManager:
     # ---- flushing and checkpoints
 
     async def flush(self) -> None:
-        """Makes every log durable up to where it is now. A failed fsync is its directory's end."""
+        """Makes every log durable up to where it is now. A failed fsync is its directory's end.
+
+        Raises NoSpaceLeft when all have had their turn: a full disk may keep epochs from being written.
+        """
         # Many at once; what fails here is met again by the flush of that log.
         await self.epoch_writer.write(
             [partition for partition, log in self._logs.items() if not log.epochs_are_durable]
         )
+        postponed = PostponedErrors()
         for log in list(self._logs.values()):
             if not log.is_closed and log.needs_flush:
-                with self._directories.unless_last():
+                with postponed.passed_over(), self._directories.unless_last():
                     await self._flush(log)
+        postponed.report()
 
     async def flush_log(self, partition: TopicPartition) -> None:
         """As `flush`, one log; nothing if there is none. Raises LogStorageError."""
@@ -283,16 +289,24 @@ class LogManager:
         try:
             await self._parts.executor.run(run_flush, self._parts.disk, job)
         except OSError as error:
-            if log.is_closed:
-                return  # given up, or deleted, while the job ran
+            if log.is_closed and isinstance(error, FileNotFoundError):
+                return  # deleted while the job ran
+            # Also if the log was given up meanwhile: the pages are lost, and the next fsync would not say so.
             log.storage.fail(f"fsync of the log {log.directory} failed: {error}", error)
         log.complete_flush(job)
 
     async def checkpoint_recovery_points(self) -> None:
-        """Flushes all logs, then writes `recovery-point-offset-checkpoint`, and what else had no room."""
-        await self.flush()
+        """Flushes all logs, then writes `recovery-point-offset-checkpoint`, and what else had no room.
+
+        Raises NoSpaceLeft when everything has had its turn.
+        """
+        postponed = PostponedErrors()
+        with postponed.passed_over():
+            await self.flush()
         await self._parts.placements.catch_up()
-        await self._checkpoints.write_recovery_points()
+        with postponed.passed_over():
+            await self._checkpoints.write_recovery_points()
+        postponed.report()
 
     async def checkpoint_log_start_offsets(self) -> None:
         """Writes `log-start-offset-checkpoint`."""
@@ -342,10 +356,11 @@ class LogManager:
             self._directories.release()
 
     async def _close_logs(self) -> set[DataDirectory]:
-        """Flushes and closes all logs; the directories with one that could not be, or was given up before:
-        the next start would take it for one that was flushed and closed."""
+        """Flushes and closes all logs; the directories with one that could not be, was given up before, or
+        lacks records of which the controller does not know: the next start would take it for a whole one."""
         await flush_before_closing(self._parts.disk, self._parts.executor, self.epoch_writer, self._logs)
-        unclean = {self._home[partition] for partition in self._failed}
+        doubtful = self._home.keys() & {*self._failed, *self.reopener.shortened}
+        unclean = {self._home[partition] for partition in doubtful}
         for partition, log in list(self._logs.items()):
             try:
                 if not log.is_closed and log.needs_flush:

@@ -229,9 +229,9 @@ class Partition(LocalReplica):
         if answer.diverging_epoch is not None:
             return answer
         if follower is not None:
-            follower.clock = fetch.session or follower.clock
+            follower.fetched_by(fetch.session)
             if answer.size_bytes:
-                follower.handed_offset = fetch.fetch_offset
+                follower.handed(fetch.fetch_offset, in_session=fetch.session is not None)
         self.update_follower(
             fetch.replica_id,
             fetch.broker_epoch,

@@ -18,6 +18,9 @@ NEVER_MS: Final = -(1 << 62)
 class FetchClock(Protocol):
     """The fetch session in which a follower fetches a partition without naming it."""
 
+    def look_again(self) -> None:
+        """Has the session's next request repeat its fetch of the partition, named or not."""
+
     @property
     def fetch_offset(self) -> int:
         """Where it fetches: what it named last."""
@@ -31,10 +34,10 @@ class Replica:
     """A follower's progress as its leader sees it."""
 
     __slots__ = (
+        "_handed_offsets",
         "broker_epoch",
         "broker_id",
         "clock",
-        "handed_offset",
         "last_caught_up_ms",
         "last_fetch_leader_end_offset",
         "last_fetch_ms",
@@ -52,8 +55,8 @@ class Replica:
         self.broker_id = broker_id
         self.broker_epoch: int | None = None
         self.clock: FetchClock | None = None
-        self.handed_offset = UNKNOWN_OFFSET
-        """Where the records began that it was sent last and has not asked for again."""
+        self._handed_offsets = [UNKNOWN_OFFSET, UNKNOWN_OFFSET]
+        """Where the records began that it was sent last and has not asked for again: beside sessions, in one."""
         self.log_start_offset = UNKNOWN_OFFSET
         self.log_end_offset = UNKNOWN_OFFSET
         self.last_fetch_leader_end_offset = UNKNOWN_OFFSET
@@ -70,10 +73,28 @@ class Replica:
         """Whether it ever was in this leader epoch."""
         return self.last_caught_up_ms != NEVER_MS
 
-    def was_handed(self, fetch_offset: int) -> bool:
-        """Whether it asks for the records that it was sent last; says so once."""
-        is_same, self.handed_offset = self.handed_offset == fetch_offset, UNKNOWN_OFFSET
+    def fetched_by(self, session: FetchClock | None) -> None:
+        """A fetch came in the session, or without one.
+
+        One that came another way than the session's may be an old one that arrived late. The session,
+        which names the partition only when something changes, would never correct what was learnt from it.
+        """
+        if self.clock is not None and self.clock is not session:
+            self.clock.look_again()
+        self.clock = session or self.clock
+
+    def was_handed(self, fetch_offset: int, *, in_session: bool) -> bool:
+        """Whether it asks for the records that it was sent last in the same way; says so once.
+
+        One that asks in a session and beside it at a time asks for the same twice and means nothing by it.
+        """
+        is_same = self._handed_offsets[in_session] == fetch_offset
+        self._handed_offsets[in_session] = UNKNOWN_OFFSET
         return is_same
+
+    def handed(self, fetch_offset: int, *, in_session: bool) -> None:
+        """It is sent records from there on."""
+        self._handed_offsets[in_session] = fetch_offset
 
     def record_fetch(
         self,

@@ -19,10 +19,10 @@ from partitions.topic_partition import TopicPartition
 class Waiting(Protocol):
     """A fetch that waits in purgatory."""
 
-    def on_append(self, partition: TopicPartition) -> None:
-        """Records were appended, and the reader is a follower."""
+    def on_append(self, key: TopicPartition, partition: SessionPartition) -> None:
+        """Records were appended, and the reader is a follower. `partition` is its session's."""
 
-    def on_progress(self, partition: TopicPartition) -> None:
+    def on_progress(self, key: TopicPartition, partition: SessionPartition) -> None:
         """The partition may have more bytes for it, or an error."""
 
     def finish(self) -> None:
@@ -33,7 +33,7 @@ class FetchSessions:
     """Sessions by id, their partitions by name, and the request of each that waits. On the event loop."""
 
     def __init__(self) -> None:
-        self.cache = FetchSessionCache(self._forget)
+        self.cache = FetchSessionCache(self._forget, self.overtake)
         self._watching: dict[TopicPartition, dict[SessionPartition, None]] = {}
         self._waits: dict[FetchSession, Waiting] = {}
 
@@ -42,11 +42,13 @@ class FetchSessions:
         session = self.cache.get(session_id)
         if session is not None and session.reader.is_same_as(reader):
             self.cache.close(session_id)
-            self.overtake(session)
 
     def watch(self, partition: SessionPartition, key: TopicPartition) -> None:
-        """From now on the session hears of what happens to `key`, which is this partition's name."""
-        if partition.topic_partition is None:
+        """From now on the session hears of what happens to `key`, which is this partition's name.
+
+        One that has ended does not: the last request of such a session may still be looking.
+        """
+        if partition.topic_partition is None and not partition.session.has_ended:
             partition.topic_partition = key
             self._watching.setdefault(key, {})[partition] = None
 
@@ -58,10 +60,6 @@ class FetchSessions:
                 watching.pop(partition, None)
                 if not watching:
                     del self._watching[key]
-
-    def find(self, session: FetchSession, key: TopicPartition) -> SessionPartition | None:
-        """The session's partition of that name."""
-        return next((one for one in self._watching.get(key, ()) if one.session is session), None)
 
     def watched_by(self, key: TopicPartition) -> int:
         """How many sessions hold the partition."""
@@ -78,7 +76,7 @@ class FetchSessions:
             del self._waits[session]
 
     def overtake(self, session: FetchSession) -> None:
-        """A younger request of the session is here: the one that waits gets its answer."""
+        """A younger request of the session is here, or the session has ended: the one that waits is answered."""
         waiting = self._waits.get(session)
         if waiting is not None:
             waiting.finish()
@@ -93,7 +91,7 @@ class FetchSessions:
                 session.mark(partition)
                 waiting = self._waits.get(session)
                 if waiting is not None:
-                    waiting.on_append(key)
+                    waiting.on_append(key, partition)
 
     def on_high_watermark(self, key: TopicPartition) -> None:
         """It rose: consumers may read on; followers hear of it with their next answer."""
@@ -101,13 +99,13 @@ class FetchSessions:
             session = partition.session
             session.mark(partition)
             if not session.reader.is_follower:
-                self._wake(session, key)
+                self._wake(partition, key)
 
     def on_progress(self, key: TopicPartition) -> None:
         """Its leadership or its state changed."""
         for partition in self._watchers(key):
             partition.session.mark(partition)
-            self._wake(partition.session, key)
+            self._wake(partition, key)
 
     def on_log_start(self, key: TopicPartition) -> None:
         """Its log starts later: readers hear of it with their next answer."""
@@ -119,7 +117,7 @@ class FetchSessions:
         watching = self._watching.get(key)
         return tuple(watching) if watching else ()
 
-    def _wake(self, session: FetchSession, key: TopicPartition) -> None:
-        waiting = self._waits.get(session)
+    def _wake(self, partition: SessionPartition, key: TopicPartition) -> None:
+        waiting = self._waits.get(partition.session)
         if waiting is not None:
-            waiting.on_progress(key)
+            waiting.on_progress(key, partition)

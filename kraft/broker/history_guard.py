@@ -87,10 +87,12 @@ class HistoryGuard:
 
     async def checkpoint(self) -> None:
         """Makes the position durable if it has moved. Raises LogStorageError; the next call tries again where
-        the disk was full. What else fails there is not tried twice: the directory is given up."""
+        the disk was full. What else fails there is not tried twice: the directory is given up. Neither keeps
+        the other directories from the position."""
         position = self._now
         if position is None or position == self._written:
             return
+        first: LogStorageError | None = None
         for directory in self._directories():
             path = _path_in(directory)
             try:
@@ -99,7 +101,9 @@ class HistoryGuard:
                 reason = f"writing {path} failed: {error}"
                 if not is_disk_full(error):
                     self._on_failure(directory, reason)
-                raise LogStorageError(reason) from error
+                first = first or LogStorageError(reason)
+        if first is not None:
+            raise first
         self._written = position
 
     async def close(self) -> None:

@@ -1,10 +1,10 @@
 """What is done to logs beside the event loop: made, opened again, deleted, given a leader's new epoch.
 
 Guarantees: nothing of this holds up the loop, however many partitions one step of metadata creates or moves;
-while a log is being made, opened or deleted it is `is_pending`, and its replica is left alone; when a job is done the
-owner is told and goes by the metadata of that moment, not of the moment when the job was asked for. One job of
-each kind is under way at a time, bounded in size, but deletions, of which there is one a step of metadata. A
-job that ends by a defect halts the node. Used by `ReplicaManager`, the owner.
+while a log is being made, opened, held back or deleted it is `is_pending`, and its replica is left alone; when
+a job is done the owner is told and goes by the metadata of that moment, not of the moment when the job was
+asked for. One job of each kind is under way at a time, bounded in size, but deletions, of which there is one a
+step of metadata. A job that ends by a defect halts the node. Used by `ReplicaManager`, the owner.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class LogJobs:
         self._making: dict[TopicPartition, None] = {}
         self._to_reopen: dict[TopicPartition, None] = {}
         self._reopening: TopicPartition | None = None
+        self._held: dict[TopicPartition, None] = {}
         self._deleting: dict[TopicPartition, None] = {}
         self._epochs_due: dict[TopicPartition, None] = {}
         self._without_room: dict[TopicPartition, None] = {}
@@ -83,6 +84,7 @@ class LogJobs:
             or key in self._deleting
             or key in self._to_reopen
             or key == self._reopening
+            or key in self._held
         )
 
     def make(self, key: TopicPartition) -> None:
@@ -110,6 +112,19 @@ class LogJobs:
         """Has the epochs of a log made durable, as it knows them when its turn comes."""
         self._epochs_due[key] = None
         self._run("write-epochs", self._write_all_epochs)
+
+    def hold(self, key: TopicPartition) -> None:
+        """Leaves a log alone that was opened again, until the owner releases it; it is to look after a while."""
+        self._held[key] = None
+        self.wait_for_room(key)
+
+    def is_held(self, key: TopicPartition) -> bool:
+        """Whether the log waits for its owner alone."""
+        return key in self._held
+
+    def release(self, key: TopicPartition) -> None:
+        """Ends what `hold` began."""
+        del self._held[key]
 
     def wait_for_room(self, key: TopicPartition) -> None:
         """The disk is full: the owner is to try again after a while."""
@@ -161,9 +176,11 @@ class LogJobs:
             if not self._owner.owns_stored(key):
                 self.delete([key])  # nobody could, while it was pending
                 continue
-            self._reopening = key
-            error = await self._logs.reopener.reopen(key)
-            self._reopening = None
+            error = self._logs.failed.get(key)
+            if self._logs.reopener.may_reopen(key):  # its directory may have failed while others were opened
+                self._reopening = key
+                error = await self._logs.reopener.reopen(key)
+                self._reopening = None
             if not self._closing:
                 self._owner.on_log_reopened(key, error)
 

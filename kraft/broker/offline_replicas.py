@@ -74,6 +74,10 @@ class OfflineReplicas:
         """Whether the controller has answered for everything that is offline."""
         return not any(key in self._kinds for key in (*self._due, *self._asked))
 
+    def is_told(self, key: PartitionKey) -> bool:
+        """Whether the controller has answered for a marked replica, by what it is marked as now."""
+        return key in self._kinds and key not in self._due and key not in self._asked
+
     # -- what changes
 
     def mark(self, key: PartitionKey, kind: str) -> None:

@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kraft.broker.fetch_sessions import FetchSessions
-from partitions.fetch_session import FetchSession
+from partitions.fetch_session import FetchSession, SessionPartition
 from partitions.topic_partition import TopicPartition
 
 WAITING_MAX = 100_000
@@ -194,6 +194,10 @@ class DeleteRecordsPurgatory(ProducePurgatory):
         self.on_high_watermark(partition, low_watermark)
 
 
+Measure: TypeAlias = Callable[[TopicPartition, SessionPartition | None], int | None]
+"""How many bytes a partition has for a request, None to end its wait; with the session's, if it has one."""
+
+
 class FetchWait:
     """One fetch request that has not found its minimum of bytes yet."""
 
@@ -214,7 +218,7 @@ class FetchWait:
         done: asyncio.Future[None],
         available: dict[TopicPartition, int],
         min_bytes: int,
-        measure: Callable[[TopicPartition], int | None],
+        measure: Measure,
         is_follower: bool,
         held_back: Container[TopicPartition],
     ) -> None:
@@ -228,23 +232,23 @@ class FetchWait:
         self.timer: asyncio.TimerHandle | None = None
         self.on_done: OnDone | None = None
 
-    def on_append(self, partition: TopicPartition) -> None:
+    def on_append(self, key: TopicPartition, partition: SessionPartition | None = None) -> None:
         """Records were appended: that is a byte at least for a follower, unless it is throttled."""
-        if self.min_bytes <= 1 and partition not in self.held_back:
+        if self.min_bytes <= 1 and key not in self.held_back:
             self.finish()
         else:
-            self.on_progress(partition)
+            self.on_progress(key, partition)
 
-    def on_progress(self, partition: TopicPartition) -> None:
+    def on_progress(self, key: TopicPartition, partition: SessionPartition | None = None) -> None:
         """Looks again at the one partition that moved; an error there ends the wait."""
         if self.done.done():
             return
-        now = self.measure(partition)
+        now = self.measure(key, partition)
         if now is None:
             self.finish()
             return
-        self.total += now - self.available.get(partition, 0)
-        self.available[partition] = now
+        self.total += now - self.available.get(key, 0)
+        self.available[key] = now
         if self.total >= self.min_bytes:
             self.finish()
 
@@ -271,7 +275,7 @@ class FetchPurgatory:
         available: dict[TopicPartition, int],
         min_bytes: int,
         timeout_s: float,
-        measure: Callable[[TopicPartition], int | None],
+        measure: Measure,
         *,
         is_follower: bool = False,
         held_back: Container[TopicPartition] = (),

@@ -84,6 +84,8 @@ def _to_fetch(services: BrokerServices, body: FetchRequest) -> Iterator[TopicPar
 
 
 def _to_list(services: BrokerServices, body: ListOffsetsRequest) -> Iterator[TopicPartition]:
+    if body.replica_id >= 0:
+        return
     for topic in body.topics:
         for wanted in topic.partitions:
             yield TopicPartition(topic.name, wanted.partition_index)

@@ -106,12 +106,17 @@ class ReplicaLogs(ReplicaEvents, ABC):
         return partition
 
     def _cannot_use(self, key: TopicPartition, topic_id: bytes, error: LogError) -> None:
-        """A replica without a log, which leaves the other partitions alone; a full disk is tried again."""
+        """A replica without a log, which leaves the other partitions alone. A full disk is tried again, and so
+        is a log that could not be made: nothing on a disk is wrong, and the metadata may not change again."""
         known = self._offline.get(key)
-        if known is None or not (known.needs_room and error.needs_room):  # said once while it waits for room
+        is_unmade = key not in self._logs.logs and key not in self._logs.failed
+        is_known = known is not None and (
+            known.needs_room if error.needs_room else is_unmade and type(known) is type(error)
+        )
+        if not is_known:  # said once while it is tried again and again
             log.error("a replica is offline", partition=str(key), reason=str(error))
         self._offline[key] = error
-        if error.needs_room:
+        if error.needs_room or is_unmade:
             self._jobs.wait_for_room(key)
         # Also without room: another broker can lead meanwhile. `_open` takes the mark away.
         self._reported.mark((topic_id, key.partition), kind_of(error))
@@ -221,6 +226,12 @@ class ReplicaLogs(ReplicaEvents, ABC):
         found = assigned(image, self._broker_id, key)
         if found is None or not self.owns_stored(key):
             self._jobs.delete([key])
+        elif error is None and key in self._logs.reopener.shortened:
+            log.warning(
+                "a log lacks records that it had: it waits until nobody counts on them", partition=str(key)
+            )
+            self._reported.mark((found[0], key.partition), DAMAGED)
+            self._jobs.hold(key)
         elif error is None:
             self._apply_all(image, partition_ids(image, self._broker_id, [key]))
         else:
@@ -229,7 +240,26 @@ class ReplicaLogs(ReplicaEvents, ABC):
             if self._is_repairable((topic_id, key.partition), state):
                 self._jobs.delete([key])  # the metadata may not change again
 
+    def _consider_held(self, key: TopicPartition) -> None:
+        """Goes on with a log that lacks records, once the replica leads nothing and is in no ISR: until the
+        controller has said so, this broker may be the leader that would have to answer with them."""
+        found = assigned(self._metadata.image, self._broker_id, key)
+        if found is not None and self.owns_stored(key) and key in self._logs.logs:
+            replica = (found[0], key.partition)
+            is_told = self._reported.is_told(replica)
+            if not is_told or self._broker_id not in found[1].offline_replicas:
+                self._reported.mark(replica, DAMAGED)  # it may have been moved away and back meanwhile
+                if is_told:
+                    self._reported.report_again(replica)
+                self._jobs.hold(key)
+                return
+            self._logs.reopener.forget_shortened(key)
+        self._jobs.release(key)
+        self.on_log_reopened(key, self._logs.failed.get(key))
+
     def on_logs_deleted(self, keys: Sequence[TopicPartition]) -> None:
+        for key in keys:
+            self._logs.reopener.forget_shortened(key)
         image = self._metadata.image
         self._apply_all(image, partition_ids(image, self._broker_id, keys))
         self.pending.settle(keys)
@@ -255,6 +285,9 @@ class ReplicaLogs(ReplicaEvents, ABC):
     def on_room(self, keys: Sequence[TopicPartition]) -> None:
         closed = [key for key in keys if self._logs.reopener.may_reopen(key)]
         self._jobs.reopen(closed)
+        held = [key for key in keys if self._jobs.is_held(key)]
+        for key in held:
+            self._consider_held(key)
         image = self._metadata.image
-        others = set(keys).difference(closed)
+        others = set(keys).difference(closed, held)
         self._apply_all(image, partition_ids(image, self._broker_id, (key for key in keys if key in others)))

@@ -368,8 +368,10 @@ class BrokerServer:
             raise
 
     async def _checkpoint_recovery_points(self) -> None:
-        await self.logs.checkpoint_recovery_points()
-        await self.logs.checkpoint_log_start_offsets()
+        try:
+            await self.logs.checkpoint_recovery_points()
+        finally:  # a full directory keeps the others from neither
+            await self.logs.checkpoint_log_start_offsets()
 
     async def _apply_retention(self) -> None:
         """A round over all logs, in steps with other events between them."""

@@ -20,8 +20,7 @@ from partitions.log.data_directory import (
     RECOVERY_POINTS,
     DataDirectory,
 )
-from partitions.log.directories import LogDirectories
-from partitions.log.errors import NoSpaceLeft
+from partitions.log.directories import LogDirectories, PostponedErrors
 from partitions.log.log import PartitionLog
 from partitions.log.offset_checkpoint import encode_offset_checkpoint
 from partitions.log.partition_files import TruncationCheckpoint
@@ -91,15 +90,11 @@ class CheckpointWriter:
 
     async def _everywhere(self, write: Callable[[DataDirectory], Coroutine[Any, Any, None]]) -> None:
         """A full directory keeps none of the others waiting."""
-        full: NoSpaceLeft | None = None
+        postponed = PostponedErrors()
         for directory in self._directories.usable:
-            try:
-                with self._directories.unless_last():
-                    await write(directory)
-            except NoSpaceLeft as error:
-                full = full or error
-        if full is not None:
-            raise full
+            with postponed.passed_over(), self._directories.unless_last():
+                await write(directory)
+        postponed.report()
 
     def _begin(
         self, directory: DataDirectory
@@ -138,6 +133,11 @@ class CheckpointWriter:
         for partition, offset in values.items():
             if self._logs.get(partition) is logs[partition]:
                 logs[partition].complete_checkpoint(clean_offset=offset)
+
+    async def settled(self) -> None:
+        """Waits for what is being written, or about to be: from then on the files say what is known of them."""
+        async with self._lock:
+            return
 
     async def write(self, directory: DataDirectory, name: str, changed: Mapping[TopicPartition, int]) -> None:
         """Replaces a checkpoint file if it changes: these values, and for other logs those it holds.

@@ -54,6 +54,6 @@ async def _flush(disk: Disk, executor: Executor, prepared: list[tuple[PartitionL
     for (log, job), error in zip(prepared, errors, strict=True):
         if error is None:
             log.complete_flush(job)
-        elif not log.is_closed:
+        elif not (log.is_closed and isinstance(error, FileNotFoundError)):  # else it was deleted meanwhile
             with contextlib.suppress(LogStorageError):
                 log.storage.fail(f"fsync of the log {log.directory} failed: {error}", error)

@@ -8,10 +8,11 @@ place. Owned by the log manager, on its loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from partitions.log.cleaner.schedule import LogCleaner
 from partitions.log.data_directory import CHECKPOINTS, DataDirectory
+from partitions.log.directories import PostponedErrors
 from partitions.log.parts import LogParts
 from partitions.topic_partition import TopicPartition
 
@@ -40,8 +41,9 @@ class LogDeleter:
             for partition in gone:
                 self._set_aside(partition)
             for directory in touched:
-                await self._forget(directory)
-            await self._parts.placements.record({}, gone)
+                with self._parts.directories.unless_last():
+                    await directory.storage.sync_dir_beside(self._parts.executor, directory.path)
+            await self._forget(gone, touched)
         finally:
             self._under_way.difference_update(gone)
             for partition in gone:
@@ -72,9 +74,17 @@ class LogDeleter:
             directory.storage.fail(f"renaming the folder of {partition} for deletion failed: {error}", error)
         return True
 
-    async def _forget(self, directory: DataDirectory) -> None:
-        """Makes the renames durable, and has the checkpoints say nothing of the names."""
-        with self._parts.directories.unless_last():
-            await directory.storage.sync_dir_beside(self._parts.executor, directory.path)
-            for name in CHECKPOINTS:
-                await self._parts.checkpoints.write(directory, name, {})
+    async def _forget(self, gone: Sequence[TopicPartition], directories: Iterable[DataDirectory]) -> None:
+        """Has the checkpoints and the list of partitions say nothing of the names. The renames are durable.
+
+        A full directory keeps none of the others from it. Raises NoSpaceLeft; whoever makes a log of such a
+        name tries again.
+        """
+        postponed = PostponedErrors()
+        for directory in directories:
+            with postponed.passed_over(), self._parts.directories.unless_last():
+                for name in CHECKPOINTS:
+                    await self._parts.checkpoints.write(directory, name, {})
+        with postponed.passed_over():
+            await self._parts.placements.record({}, gone)
+        postponed.report()

@@ -16,12 +16,42 @@ import structlog
 
 from partitions.disk import Disk
 from partitions.log.data_directory import DataDirectory
-from partitions.log.errors import DataDirectoryError, DirectoryFailed, DirectoryUnusable, LogError
+from partitions.log.errors import (
+    DataDirectoryError,
+    DirectoryFailed,
+    DirectoryUnusable,
+    LogError,
+    LogStorageError,
+)
 from partitions.log.storage import LogStorage
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 
 logger = structlog.get_logger(__name__)
+
+
+class PostponedErrors:
+    """What was met on the way through logs in several directories, want of room above all: it keeps none of
+    the others waiting, and is raised at the end. The end of the last directory is not postponed."""
+
+    def __init__(self) -> None:
+        self._first: LogStorageError | None = None
+
+    @contextlib.contextmanager
+    def passed_over(self) -> Iterator[None]:
+        """An error ends what is done inside, and nothing else."""
+        try:
+            yield
+        except DirectoryFailed:
+            raise
+        except LogStorageError as error:
+            self._first = self._first or error
+
+    def report(self) -> None:
+        """Raises the first error that was passed over, if there was any; it is forgotten then."""
+        first, self._first = self._first, None
+        if first is not None:
+            raise first
 
 
 class LogDirectories:

@@ -19,7 +19,7 @@ from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, encode_checkpoint
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Disk, File
 from partitions.log.errors import LogStorageError
-from partitions.log.storage import LogStorage
+from partitions.log.storage import LogStorage, is_disk_full
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
 
@@ -118,10 +118,12 @@ class CheckpointedEpochs:
             self._epochs_dirty = write.content != encode_checkpoint(self.epochs.entries)
 
     def epoch_write_failed(self, write: EpochWrite, error: OSError) -> LogStorageError | None:
-        """What the failure means: NoSpaceLeft, or the end of the data directory; None for a closed log,
-        whose folder may be gone, or another log's.
+        """What the failure means: NoSpaceLeft, or the end of the data directory; None for a closed log whose
+        folder is gone, or that needs no room any more.
+
+        What an fsync loses is lost for whoever has the folder next: that the log is closed excuses nothing.
         """
-        if self._closed:
+        if self._closed and (isinstance(error, FileNotFoundError) or is_disk_full(error)):
             return None
         try:
             self._storage.replace_failed(write.path, error)

@@ -230,7 +230,10 @@ class IndexedSegment:
         self._indexes.rewrite()
 
     def seek(self, position: int, *, stop_offset: int, stop_position: int | None = None) -> Stop:
-        """`scan.seek` in this segment's file, from a known batch boundary."""
+        """`scan.seek` in this segment's file, from a known batch boundary. Raises LogCorruptError, also for a
+        position that no batch can have: an index has named it."""
+        if not 0 <= position <= self.size_bytes:
+            raise LogCorruptError(self.log_path, position, "the file has no such place")
         return seek(
             self._storage.file(self.log_path),
             position,
@@ -243,15 +246,21 @@ class IndexedSegment:
     def locate(self, offset: int) -> Stop:
         """The first batch whose last offset is >= `offset`; at the segment's end, 0 bytes.
 
-        Starts at a batch that lies wholly below, so that `passed_offset` is always right.
+        Starts at a batch that lies wholly below, so that `passed_offset` is always right. Raises LogCorruptError
+        where the data are what is wrong, not the index.
         """
         start = self.offset_index.floor(offset - 1 - self.base_offset)
-        found = self.seek(start, stop_offset=offset)
-        if start and found.position == start:
-            # The entry's batch lies below, by the entry's own offset: so the entry is wrong.
-            self.remake_indexes()
-            found = self.seek(0, stop_offset=offset)
-        return found
+        try:
+            found = self.seek(start, stop_offset=offset)
+        except LogCorruptError:
+            if not start:
+                raise
+        else:
+            if not start or found.position != start:
+                return found
+        # The entry leads to no batch; or to one that, by the entry's own offset, lies below: so it is wrong.
+        self.remake_indexes()
+        return self.seek(self.offset_index.floor(offset - 1 - self.base_offset), stop_offset=offset)
 
     def locate_time(self, timestamp: int) -> int:
         """Position of a batch before which every record is older than `timestamp` (ms)."""

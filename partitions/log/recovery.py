@@ -2,7 +2,8 @@
 
 Guarantees: after a clean shutdown nothing but names, index tails and a few headers is read. After
 any other end every batch from the segment of the recovery point on is read and its CRC compared; a
-torn tail is cut, durably, at the first batch that is not sound, or that another one contradicts; indexes,
+torn tail is cut, durably, at the first batch that is not sound, or goes back behind the ones before it; where
+one of those stands alone, and may be what is wrong, it goes as well. Indexes,
 leader epochs and producer state are rebuilt from what is left. Damage below the recovery point was on disk once and
 is no torn write: it is a LogCorruptError, and nothing is cut. Called by `PartitionLog.open`.
 """
@@ -76,14 +77,22 @@ def find_segments(
 
 
 def log_end_after_clean_shutdown(segments: SegmentList) -> int:
-    """The log end offset, from the active segment's last index entry on. Raises LogCorruptError."""
-    active = segments.active
+    """The log end offset, from the active segment's last index entry on; an index that leads to no batch is made
+    anew. Raises LogCorruptError, OSError."""
+    try:
+        return _end_of(segments.active)
+    except LogCorruptError:
+        segments.active.remake_indexes()
+        return _end_of(segments.active)
+
+
+def _end_of(active: Segment) -> int:
     active.unseal()
     return active.seek(active.offset_index.last_position, stop_offset=_FOREVER).offset
 
 
 class Suspect(NamedTuple):
-    """The first batch that contradicts a later one."""
+    """A batch that contradicts a later one, and that no other batch confirms."""
 
     number: int
     """Of its segment."""
@@ -109,6 +118,8 @@ class Recovery:
         self._expected = segments[self._first].base_offset
         """The offset that comes next, or a later one."""
         self._checked_bytes = 0
+        self._epoch_before: int | None = None
+        """The latest epoch below the segments that are checked."""
         self.first_offset = self._expected
         """Where the segments begin that are checked."""
         self.has_markers = False
@@ -117,6 +128,7 @@ class Recovery:
     def run(self) -> tuple[int, RecoveryReport]:
         """Checks, cuts and rebuilds. Returns the log end offset. Raises LogCorruptError, OSError."""
         self._epochs.truncate_from_end(self._expected)
+        self._epoch_before = self._epochs.latest_epoch
         number = self._first
         while number < len(self._segments):
             segment = self._segments[number]
@@ -178,17 +190,19 @@ class Recovery:
         return None
 
     def _cut_contradiction(self, number: int, header: BatchHeader) -> tuple[int, RecoveryReport]:
-        """Of two batches that cannot both be right none is kept: the earlier one may claim an offset, or an
-        epoch, that no leader gave it. What was flushed is not cut for that: it is damaged, or right."""
+        """Cuts at a batch that goes back, or before an earlier one that may be what is wrong: it claims an offset,
+        or an epoch, that nothing confirms. What was flushed is not cut for that: it is damaged, or right."""
         segment, reason = self._segments[number], self._out_of_order(header)
         assert reason is not None
         damage = Damage(segment.size_bytes, reason)
-        suspect = self._first_suspect(number, header)
+        goes_back = header.base_offset < self._expected
+        suspect = self._displaced(number, header) if goes_back else self._epoch_alone(number, header)
         if suspect is None or (suspect.offset < self._recovery_point and not suspect.is_wrong_itself):
             return self._cut_tail(number, segment, damage)
         if suspect.offset < self._recovery_point:
             path = self._segments[suspect.number].log_path
             raise LogCorruptError(path, suspect.position, f"a later batch contradicts this one: {reason}")
+        self._storage.has_cut_records = True
         cut_bytes = self._storage.file(segment.log_path).size() - segment.size_bytes
         removed, removed_bytes = self._remove_from(suspect.number + 1)
         segment = self._segments[suspect.number]
@@ -199,20 +213,41 @@ class Recovery:
         segment.rewrite_indexes()
         return self._finish(RecoveryReport(False, self._checked_bytes, cut_bytes, removed, reason))
 
-    def _first_suspect(self, last_number: int, header: BatchHeader) -> Suspect | None:
-        """The first of the batches checked that reaches the offset of `header`, or is of a later epoch of
-        which the checkpoint file says nothing; None if there is none."""
+    def _displaced(self, number: int, header: BatchHeader) -> Suspect | None:
+        """The batch before `header`, if a gap before it would hold both: then its offset may be too high.
+
+        Without such a gap the batches before confirm it, and at a segment's start the segment's name does.
+        """
+        segment = self._segments[number]
+        offset = gap_offset = segment.base_offset
+        last: tuple[int, BatchHeader] | None = None
+        for last in walk(self._storage.file(segment.log_path), 0, segment.size_bytes):
+            gap_offset, offset = offset, last[1].next_offset
+        if last is None:
+            return None
+        position, before = last
+        count = before.next_offset - before.base_offset
+        if before.base_offset == gap_offset or gap_offset + count > header.base_offset:
+            return None
+        return Suspect(number, position, gap_offset, before.next_offset > self._recovery_point)
+
+    def _epoch_alone(self, last_number: int, header: BatchHeader) -> Suspect | None:
+        """The one batch before `header` whose epoch is later, if the epochs on both its sides say that it is
+        wrong: two batches confirm each other, and what the checkpoint file knows was an epoch."""
+        epoch = header.partition_leader_epoch
+        if self._epoch_before is not None and self._epoch_before > epoch:
+            return None
+        found: Suspect | None = None
         offset = self.first_offset
         for number in range(self._first, last_number + 1):
             segment = self._segments[number]
             for position, earlier in walk(self._storage.file(segment.log_path), 0, segment.size_bytes):
-                epoch = earlier.partition_leader_epoch
-                is_unknown = epoch > header.partition_leader_epoch >= 0 and epoch not in self._stored_epochs
-                if earlier.last_offset >= header.base_offset or is_unknown:
-                    is_wrong = is_unknown or earlier.next_offset > self._recovery_point
-                    return Suspect(number, position, offset, is_wrong)
+                if earlier.partition_leader_epoch > epoch:
+                    if found is not None or earlier.partition_leader_epoch in self._stored_epochs:
+                        return None
+                    found = Suspect(number, position, offset, is_wrong_itself=True)
                 offset = earlier.next_offset
-        return None
+        return found
 
     def _gap_reason(self, segment: Segment) -> str:
         return (
@@ -226,6 +261,7 @@ class Recovery:
                 damage.position,
                 f"{damage.reason}; it was flushed, up to offset {self._recovery_point}",
             )
+        self._storage.has_cut_records = True
         torn_bytes = self._storage.file(segment.log_path).size() - damage.position
         removed, removed_bytes = self._remove_from(number + 1)
         self._storage.truncate_durably(segment.log_path, damage.position)
@@ -238,6 +274,7 @@ class Recovery:
         segment = self._segments[number]
         if self._expected < self._recovery_point:
             raise LogCorruptError(segment.log_path, 0, reason)
+        self._storage.has_cut_records = True
         removed, removed_bytes = self._remove_from(number)
         return self._finish(RecoveryReport(False, self._checked_bytes, removed_bytes, removed, reason))
 

@@ -1,13 +1,16 @@
 """Opening a log again that a full disk has kept from being opened, or from going on, once there is room.
 
 Guarantees: the recovery runs beside the event loop and shares no open file with the logs in use; it ends with
-a log that is closed and durable, so that the event loop has no more to do than at a clean start. Whatever
+a log that is closed and durable, so that the event loop has no more to do than at a clean start. What it cuts
+on the way, in this attempt or in an earlier one that found no room, is remembered until the owner has told
+the controller. Whatever
 became of the log's directory meanwhile wins. While the disk is full no byte of the log is read. Owned by the
 log manager; a partition is not deleted while its log is opened again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from contextlib import suppress
 from typing import Final
 
@@ -37,11 +40,21 @@ class LogReopener:
     def __init__(self, parts: LogParts, cleaner: LogCleaner) -> None:
         self._parts = parts
         self._cleaner = cleaner
+        self._shortened: set[TopicPartition] = set()
 
     def may_reopen(self, partition: TopicPartition) -> bool:
         """Whether the partition's log cannot be used for want of room alone."""
         error = self._parts.found.failed.get(partition)
         return error is not None and error.needs_room
+
+    @property
+    def shortened(self) -> Set[TopicPartition]:
+        """Logs of which opening them again has cut records that the cluster may think are here."""
+        return self._shortened
+
+    def forget_shortened(self, partition: TopicPartition) -> None:
+        """Nobody counts on those records any more, or the log is gone."""
+        self._shortened.discard(partition)
 
     async def reopen(self, partition: TopicPartition) -> LogError | None:
         """Opens the log, for which `may_reopen` is true; returns why it cannot be used, None if it can."""
@@ -62,9 +75,12 @@ class LogReopener:
     async def _open(self, partition: TopicPartition, directory: DataDirectory) -> LogError | None:
         """Recovers the log beside the loop, then takes it up; returns the error."""
         parts, storage = self._parts, directory.storage
+        # What was measured before the log was given up may say more than is left, and only now reach the file.
+        await parts.checkpoints.settled()
         stored = StoredLog.of(directory, partition, parts.default_config)
         apart = storage.apart()
         try:
+            storage.ensure_usable()
             report = await parts.executor.run(recover, stored, apart, parts.now_ms(), parts.halt)
             parts.found.logs[partition] = stored.open(storage, parts.now_ms, parts.halt, clean_shutdown=True)
         except LogError as error:
@@ -72,6 +88,9 @@ class LogReopener:
                 with suppress(DirectoryFailed):
                     storage.fail(apart.failure, error)
             return error
+        finally:
+            if apart.has_cut_records:
+                self._shortened.add(partition)
         if report.is_notable:
             logger.warning("a log was recovered", partition=str(partition), recovery=str(report))
         return None

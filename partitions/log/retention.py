@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from partitions.log.directories import PostponedErrors
 from partitions.log.errors import LogCorruptError
 from partitions.log.log import PartitionLog
 from partitions.log.parts import LogParts
@@ -32,6 +33,7 @@ class Retention:
         self._flush = flush
         self._producer_expiration_ms = producer_expiration_ms
         self._queue: list[TopicPartition] = []
+        self._postponed = PostponedErrors()
 
     @property
     def is_pending(self) -> bool:
@@ -42,8 +44,8 @@ class Retention:
         """Applies retention to up to `max_logs` logs, going on where the last call stopped.
 
         Also takes out what DeleteRecords or a leader made obsolete, and forgets producers that have been
-        idle too long. Returns the number of segments that went. Raises LogStorageError; the next call
-        goes on with the next log.
+        idle too long. Returns the number of segments that went. Raises LogStorageError at the end of the
+        round: a log that fails, in a full directory for example, keeps none of the others waiting.
         """
         if not self._queue:
             self._queue = list(self._logs)[::-1]
@@ -54,14 +56,21 @@ class Retention:
             log = self._logs.get(partition)
             if log is None or log.is_closed:
                 continue
-            try:
-                log.expire_segments(now_ms, high_watermark_of(partition))
-            except (OSError, LogCorruptError) as error:
-                log.note_failure(error)
-                continue
-            log.producer_state.expire(now_ms, self._producer_expiration_ms)
-            deleted += await self._take_out(log)
+            with self._postponed.passed_over(), self._parts.directories.unless_last():
+                deleted += await self._apply(log, now_ms, high_watermark_of(partition))
+        if not self._queue:
+            self._postponed.report()
         return deleted
+
+    async def _apply(self, log: PartitionLog, now_ms: int, high_watermark: int) -> int:
+        """What `step` does to one log. Raises LogStorageError."""
+        try:
+            log.expire_segments(now_ms, high_watermark)
+        except (OSError, LogCorruptError) as error:
+            log.note_failure(error)
+            return 0
+        log.producer_state.expire(now_ms, self._producer_expiration_ms)
+        return await self._take_out(log)
 
     async def _take_out(self, log: PartitionLog) -> int:
         """Takes the obsolete segments out of a log, one by one; returns how many."""

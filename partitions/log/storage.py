@@ -84,11 +84,15 @@ class LogStorage:
         self._loaded: OrderedDict[str, IndexOwner] = OrderedDict()
         self._open: OrderedDict[str, File] = OrderedDict()
         self._failure: str | None = None
+        self.has_cut_records = False
+        """Whether a recovery has cut anything, for whoever opens a single log through this (`apart`)."""
 
     def apart(self) -> LogStorage:
         """The same disk for a job beside the loop: it shares no file and no state with this one. A failure
-        is noted in the new one alone, for whoever waits for the job."""
-        return LogStorage(self.disk, _note_only, fails_on_io_errors=self._fails_on_io_errors)
+        is noted in the new one alone, for whoever waits for the job; where this one has failed, so has that."""
+        storage = LogStorage(self.disk, _note_only, fails_on_io_errors=self._fails_on_io_errors)
+        storage._failure = self._failure
+        return storage
 
     @property
     def open_files(self) -> int:

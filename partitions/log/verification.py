@@ -93,7 +93,8 @@ class Verification:
         if position >= stop:
             return Checked(end, None)
         if known is None or not known.start <= position <= known.end:
-            begin = segment.offset_index.floor_position(position - 1) if position else 0
+            # An entry that has rotted may name any number.
+            begin = max(segment.offset_index.floor_position(position - 1), 0) if position else 0
             known = _Interval(begin, begin, base_offset)
         found = _Walk(file, segment.size_bytes, wanted, known).up_to(stop)
         self._intervals[base_offset] = found

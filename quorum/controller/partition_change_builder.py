@@ -4,10 +4,11 @@ Guarantees (KIP-966): whoever leaves the ISR while it is smaller than min.insync
 for leadership, since the high watermark stands still from then on; the ELR is given up once the ISR is
 large enough, and loses whoever stopped uncleanly; who led last is remembered while nobody is in the ISR.
 An offline replica is in no ISR and leads nothing; a damaged one is not eligible, either, unless it is the
-last that was. An unclean leader is the whole ISR and its record says RECOVERING (KIP-704). A reassignment
-ends when its whole target is in the ISR (KIP-455). At level 0 of `eligible.leader.replicas.version` there
-is no ELR, and the last member stays in the ISR instead, offline or not. Every part of the controller that
-changes partitions builds its records here; the model is Kafka's class of this name.
+last that was; one that returns may be empty, and begins a leader epoch. An unclean leader is the whole ISR
+and its record says RECOVERING (KIP-704). A reassignment ends when its whole target is in the ISR (KIP-455).
+At level 0 of `eligible.leader.replicas.version` there is no ELR, and the last member stays in the ISR
+instead, offline or not. Every part of the controller that changes partitions builds its records here; the
+model is Kafka's class of this name.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class PartitionChangeBuilder:
 
     __slots__ = (
         "_acceptable",
+        "_is_renewed",
         "_key",
         "_partition",
         "damaged_replicas",
@@ -74,6 +76,7 @@ class PartitionChangeBuilder:
         self._key = key
         self._partition = partition
         self._acceptable = acceptable
+        self._is_renewed = False
         self.min_insync_replicas, self.elr_enabled, self.election = settings
         self.target_isr: Replicas = partition.isr
         self.target_elr: Replicas = partition.elr
@@ -115,9 +118,14 @@ class PartitionChangeBuilder:
         return self
 
     def online(self, broker_id: int) -> PartitionChangeBuilder:
-        """Takes that mark away."""
+        """Takes that mark away, for a new registration of the broker."""
         self.target_offline = _without(self.target_offline, broker_id)
         return self
+
+    def renewed(self, broker_id: int) -> PartitionChangeBuilder:
+        """Takes that mark away in the registration that set it: the log may be another one, and empty."""
+        self._is_renewed = self._is_renewed or broker_id in self.target_offline
+        return self.online(broker_id)
 
     def build(self) -> PartitionChange | None:
         """The record; None if nothing changes."""
@@ -205,11 +213,14 @@ class PartitionChangeBuilder:
         return self.target_replicas[0]
 
     def _new_leader(self, leader: int) -> int | None:
-        """The leader as the record gives it: also the same one, if replicas are taken away (a new epoch
-        makes those stop).
+        """The leader as the record gives it: also the same one, where a new epoch is needed.
+
+        If replicas are taken away, the epoch makes those stop. If one was renewed, the epoch ends what the
+        leader knows of the log before, and fences the fetches of that which are still under way.
         """
         is_shrunk = not set(self._partition.replicas) <= set(self.target_replicas)
-        return leader if is_shrunk or leader != self._partition.leader else None
+        is_outdated = self._is_renewed and self._partition.leader != NO_LEADER
+        return leader if is_shrunk or is_outdated or leader != self._partition.leader else None
 
     def _new_leader_recovery_state(self, elected: Elected) -> int | None:
         """An unclean election always says RECOVERING in its record, which is how it is told from others."""

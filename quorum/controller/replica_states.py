@@ -5,6 +5,7 @@ one, and is elected for nothing until its broker reports it online again or regi
 directory failed stays eligible for leadership as any other that leaves below min.insync.replicas
 (KIP-966); a damaged one is not, since its records cannot be trusted, unless it is the last that ever had
 them: then the partition waits, without a leader, for a repair or for an operator's unclean election.
+A report that a replica is back begins a leader epoch: whatever a leader knew of it may be of another log.
 New leaders are in the same records as the marks. Reports are idempotent and fenced by the broker's
 epoch. Called by `requests`; Kafka's nearest relative is the offline directories of KIP-112 and KIP-858.
 """
@@ -80,7 +81,7 @@ def _damaged(broker_id: int, builder: PartitionChangeBuilder) -> None:
 
 
 def _online(broker_id: int, builder: PartitionChangeBuilder) -> None:
-    builder.online(broker_id)
+    builder.renewed(broker_id)
 
 
 _MARK: Mapping[str | None, Callable[[int, PartitionChangeBuilder], None]] = {

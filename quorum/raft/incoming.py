@@ -118,6 +118,13 @@ class IncomingSnapshot:
         """It is installed, or has become pointless."""
         self.arrival = None
 
+    def put_back(self) -> None:
+        """Whoever sent it leads no more. It is kept as it came: elected again, it goes on from there."""
+        assert self.arrival is not None
+        if self._incoming is None:
+            self._incoming = _Incoming(self.arrival.name, self._clock(), bytearray(self.arrival.data))
+        self.arrival = None
+
     def forget_abandoned(self) -> None:
         """Gives up the beginning of a snapshot whose sender has not come back for it."""
         if self._incoming is not None and self._clock() - self._incoming.heard_s > RESUME_WITHIN_S:

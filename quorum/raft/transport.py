@@ -317,15 +317,18 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
 
     def install_on(self) -> None:
         """One step of reading the snapshot that has arrived, if there is one; it is installed after the last.
-        Pointless once another leads, which sends what it has itself, or once the log has got as far."""
+        Pointless once another leads, which sends what it has itself, or once the log has got as far; in the same
+        leader's next term it begins anew, of what is here."""
         node, incoming = self.node, self._transfer.incoming
         incoming.forget_abandoned()
         arrival = incoming.arrival
         if arrival is None:
             return
         peer = self._peers[arrival.peer_id]
-        if not self._is_installing_of(peer, node.term()) or arrival.last_index <= node.last_applied():
+        if arrival.last_index <= node.last_applied():
             incoming.forget_arrival()
+        elif not self._is_installing_of(peer, node.term()):
+            incoming.put_back()
         elif incoming.read_on():
             self._install(peer, node.term(), arrival.last_index)
 

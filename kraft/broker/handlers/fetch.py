@@ -184,7 +184,10 @@ class _Fetch:
         if looks.is_follower:
             sizes = ((seen.key, seen.found.size_bytes) for seen in all_seen if seen.key is not None)
             self._services.throttles.sent(sizes, self._services.replicas.monotonic_ms())
-        response = FetchResponse(session_id=NO_SESSION if self._session is None else self._session.id)
+        session = self._session
+        if session is not None and session.has_ended:
+            session = None  # it has given way to another while this request waited
+        response = FetchResponse(session_id=NO_SESSION if session is None else session.id)
         endpoints = dict[int, NodeEndpoint]()
         topic: Topic | None = None
         for seen in all_seen:

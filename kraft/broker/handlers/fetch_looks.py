@@ -76,6 +76,9 @@ class Looks:
         """Reads all partitions, in order, up to the request's limit."""
         left_bytes = min(self._body.max_bytes, RESPONSE_MAX_BYTES)
         self.size_bytes, self.failed = 0, False
+        if first and self._session is not None:
+            self._session.retry_failing()
+            self.failed = bool(self._session.failing)  # those whose turn it is not yet
         all_seen: list[Seen] = []
         for topic, key, wanted, partition in self._wanted():
             seen = self._look_at(topic, key, wanted, partition, left_bytes, first)
@@ -85,20 +88,17 @@ class Looks:
             all_seen.append(seen)
         return all_seen
 
-    def available_bytes(self, key: TopicPartition) -> int | None:
-        """What one partition has for this request now, after its first look; None: an error or a divergence."""
-        wanted = self._named.get(key)
-        if wanted is None:  # it had nothing to give when the request came
-            assert self._session is not None, "without a session, what is waited for has been looked at"
-            partition = self._replicas.fetch_purgatory.sessions.find(self._session, key)
-            if partition is None:
-                return 0
-            wanted = self._named[key] = partition.wanted
+    def available_bytes(self, key: TopicPartition, partition: SessionPartition | None) -> int | None:
+        """What one partition has for this request now, after its first look; None: news that no byte waits for.
+
+        `partition`: the session's; without a session, what is waited for has been looked at.
+        """
+        wanted = self._named[key] if partition is None else partition.wanted
         try:
             answer = self._read(key, wanted, wanted.partition_max_bytes, None, min_one_batch=True)
         except (PartitionError, LogError):
             return None
-        return None if answer.diverging_epoch is not None else answer.size_bytes
+        return None if answer.has_answer_without_records else answer.size_bytes
 
     def _wanted(
         self,
@@ -132,7 +132,8 @@ class Looks:
     ) -> Seen:
         if key is None:
             return _failed(topic, key, wanted, ErrorCode.UNKNOWN_TOPIC_ID, partition)
-        self._named[key] = wanted
+        if partition is None:
+            self._named[key] = wanted
         max_bytes = max(0, min(wanted.partition_max_bytes, left_bytes))
         try:
             answer = self._read(

@@ -267,9 +267,10 @@ class CleaningRound:
         try:
             await self._ports.executor.run(job, *args)
         except OSError as error:
-            if self._log.is_closed:
+            has_no_room = is_disk_full(error) and not is_needed
+            if self._log.is_closed and (has_no_room or isinstance(error, FileNotFoundError)):
                 raise CleaningAborted(f"the log {self._log.directory} was closed") from error
-            if is_disk_full(error) and not is_needed:
+            if has_no_room:
                 raise NoSpaceLeft(f"no space left to clean the log {self._log.directory}") from error
             self._log.storage.fail(
                 f"fsync of what was cleaned in {self._log.directory} failed: {error}", error

@@ -19,6 +19,7 @@ from partitions.log.cleaner.cleaner import CleanerPorts, CleaningRound
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.errors import CleaningAborted, CleaningFailed
 from partitions.log.cleaner.throttle import Throttle
+from partitions.log.directories import PostponedErrors
 from partitions.log.errors import LogCorruptError, LogStorageError
 from partitions.log.log import PartitionLog
 from partitions.topic_partition import TopicPartition
@@ -101,17 +102,20 @@ class LogCleaner:
     async def _work(
         self, dirty: list[TopicPartition], high_watermark_of: Callable[[TopicPartition], int]
     ) -> int:
-        """One thread's share of the logs."""
-        rounds = 0
+        """One thread's share of the logs; one that fails, in a full directory for example, stays the dirtiest,
+        and keeps none of the others waiting. Raises LogStorageError at the end."""
+        rounds, postponed = 0, PostponedErrors()
         while dirty and not self._closing:
             partition = dirty.pop()
-            # Again and again where the map does not take all keys of the section at once.
-            while (log := self._logs.get(partition)) is not None and log.config.is_compacted:
-                if self._due_section(partition, log, high_watermark_of) is None:
-                    break
-                if not await self._clean(partition, log, high_watermark_of):
-                    break
-                rounds += 1
+            with postponed.passed_over():
+                # Again and again where the map does not take all keys of the section at once.
+                while (log := self._logs.get(partition)) is not None and log.config.is_compacted:
+                    if self._due_section(partition, log, high_watermark_of) is None:
+                        break
+                    if not await self._clean(partition, log, high_watermark_of):
+                        break
+                    rounds += 1
+        postponed.report()
         return rounds
 
     async def _clean(

@@ -16,8 +16,11 @@ from kraft.protocol.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from partitions import fetch_session
+from partitions.fetch_session import SessionPartition
 from partitions.topic_partition import TopicPartition
-from tests.support.broker_world import BrokerWorld, batch, gone, led_by, topic, topic_id
+from quorum.metadata.records import PartitionChange
+from tests.support.broker_world import BrokerWorld, batch, broker, gone, led_by, topic, topic_id
 
 VERSION = 16
 BY_NAME = 12
@@ -431,3 +434,163 @@ async def test_a_fetch_beside_the_session_takes_nothing_from_it(
     leading = world.replicas.partition(T0).leadership
     assert leading is not None
     assert leading.next_lag_deadline_ms(1, now_ms) == now_ms + 30_001
+
+
+@pytest.mark.parametrize("late_epoch", [-1, 0], ids=["other lane", "lost session"])
+async def test_a_fetch_that_comes_late_is_put_right_by_the_session(
+    world: BrokerWorld, late_epoch: int
+) -> None:
+    """It was sent before the session went on, which has no reason to name the partition ever again."""
+    await world.start(*topic("t", 1, (1, 2, 3)))
+    two, three = Reader(world, follower=True), Reader(world, follower=True)
+    three.replica_id = three.replica_epoch = 3
+    append(world, T0)
+    two.fetch(at(0, 0, 0))
+    two.fetch(at(1, 0, 0, last_fetched_epoch=0))
+    world.handle(two.request(at(0, 0, 0), session_id=0, session_epoch=late_epoch), VERSION)
+    three.fetch(at(1, 0, 0, last_fetched_epoch=0))
+    partition = world.replicas.partition(T0)
+    assert partition.high_watermark == 0
+    two.fetch()
+    assert partition.high_watermark == 1
+
+
+async def test_a_replica_that_was_offline_joins_by_what_it_fetches_from_then_on(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (1, 2, 3)))
+    append(world, T0)
+    two, three = Reader(world, follower=True), Reader(world, follower=True)
+    three.replica_id = three.replica_epoch = 3
+    for reader in (two, three):
+        reader.fetch(at(0, 0, 0))
+        reader.fetch(at(1, 0, 0, last_fetched_epoch=0))
+    partition = world.replicas.partition(T0)
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(1, 3), offline_replicas=(2,)))
+    await world.publish(PartitionChange(topic_id(1), 0, offline_replicas=()))
+    await world.publish(*broker(4))
+    assert partition.pending_proposal is None, "its log may have been made anew"
+    two.fetch(at(0, 0, 0))
+    assert partition.pending_proposal is None
+    two.fetch(at(1, 0, 0, last_fetched_epoch=0))
+    assert partition.maximal_isr == (1, 3, 2)
+
+
+async def test_back_in_one_step_of_the_leaders_metadata_is_a_new_leader_epoch(world: BrokerWorld) -> None:
+    """The leader never saw the replica offline: the controller's record says that all begins anew."""
+    await world.start(*topic("t", 1, (1, 2)))
+    append(world, T0)
+    two = Reader(world, follower=True)
+    two.fetch(at(0, 0, 0))
+    two.fetch(at(1, 0, 0, last_fetched_epoch=0))
+    partition = world.replicas.partition(T0)
+    await world.publish(
+        PartitionChange(topic_id(1), 0, isr=(1,), offline_replicas=(2,)),
+        PartitionChange(topic_id(1), 0, leader=1, offline_replicas=()),
+    )
+    await world.publish(*broker(4))
+    (refused,) = data(two.fetch())
+    assert refused.error_code == ErrorCode.FENCED_LEADER_EPOCH, (
+        "a fetch of the log before, under way till now"
+    )
+    assert partition.pending_proposal is None
+
+
+def numbered_follower(world: BrokerWorld, number: int) -> Reader:
+    reader = Reader(world, follower=True)
+    reader.replica_id = reader.replica_epoch = number
+    return reader
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_session_that_gives_way_has_its_waiting_request_answered(is_full: bool) -> None:
+    world = BrokerWorld(properties="max.incremental.fetch.session.cache.slots=1\n")
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)))
+    consumer = Reader(world)
+    if not is_full:
+        consumer.fetch(at(0))
+    poll = consumer.long_poll(*([at(0)] if is_full else []))
+    await asyncio.sleep(0)
+    numbered_follower(world, 2).fetch(at(0, 0, 0))
+    async with asyncio.timeout(5):
+        response = await poll
+    assert (response.error_code, response.session_id) == (0, 0), "the next request is a full one"
+    assert named(response) == ([0] if is_full else [])
+    sessions = world.replicas.fetch_purgatory.sessions
+    assert (world.replicas.fetch_purgatory.count, sessions.watched_by(T0)) == (0, 1)
+    await world.close()
+
+
+async def test_a_session_that_has_ended_watches_nothing(world: BrokerWorld) -> None:
+    """Its last request looks once more, at a topic whose name was not known before."""
+    await world.start(*topic("u", 2, (1,)))
+    reader = Reader(world)
+    reader.fetch(at(0))
+    sessions = world.replicas.fetch_purgatory.sessions
+    session = sessions.cache.get(reader.session_id)
+    assert session is not None
+    sessions.cache.close(reader.session_id)
+    sessions.watch(next(iter(session.partitions)), T0)
+    assert sessions.watched_by(T0) == 0
+
+
+async def test_an_append_costs_each_session_that_waits_the_same(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many others wait for the partition, too."""
+    await world.start(*topic("t", 1, (1,)))
+    looked_at = 0
+    slot: Any = vars(SessionPartition)["session"]
+
+    def session(partition: SessionPartition) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return slot.__get__(partition)
+
+    monkeypatch.setattr(SessionPartition, "session", property(session, slot.__set__))
+    costs = []
+    for count in (10, 30):
+        readers = [Reader(world) for _ in range(count)]
+        for reader in readers:
+            reader.fetch(at(world.replicas.partition(T0).high_watermark))
+            reader.fetch()
+        polls = [reader.long_poll(min_bytes=1 << 20) for reader in readers]
+        await asyncio.sleep(0)
+        looked_at = 0
+        append(world, T0)
+        costs.append(looked_at / count)
+        for poll, reader in zip(polls, readers, strict=True):
+            poll.cancel()
+            world.replicas.fetch_purgatory.sessions.cache.close(reader.session_id)
+    assert costs[0] == costs[1] > 0
+
+
+async def test_of_very_many_errors_a_request_looks_at_some_in_turn(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tiny request must not cost what its session's invented partitions would."""
+    monkeypatch.setattr(fetch_session, "RETRIED_MAX", 2)
+    await world.start(*topic("t", 1, (1,)))
+    reader = Reader(world)
+    assert named(reader.fetch(at(0), *(at(0, number) for number in range(1, 6)))) == [0, 1, 2, 3, 4, 5]
+    asked = count_reads(world, monkeypatch)
+    told = [named(reader.fetch(max_wait_ms=LONG_MS)) for _ in range(5)]
+    assert told == [[1, 2], [3, 4], [5, 1], [2, 3], [4, 5]]
+    assert len(asked) == 10, "the healthy one has no news, and of the others only those are looked at"
+    assert named(reader.fetch(rack_id="b")) == [1, 2], "another rack does not ask for all of them"
+    append(world, T0)
+    assert named(reader.fetch(at(0, 5), forget=(3, 4))) == [0, 5, 1, 2]
+
+
+async def test_an_error_that_ends_in_its_turn_is_told(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_session, "RETRIED_MAX", 1)
+    await world.start()
+    reader = Reader(world)
+    assert named(reader.fetch(at(0), at(0, 1), at(0, 2))) == [0, 1, 2]
+    await world.publish(*topic("t", 1, (1,), (1,), (1,)))
+    for number, max_wait_ms in ((0, LONG_MS), (1, LONG_MS), (2, 0)):
+        answer, *others = data(reader.fetch(max_wait_ms=max_wait_ms))  # nobody waits while some are left
+        assert (answer.partition_index, answer.error_code, answer.high_watermark) == (number, 0, 0)
+        assert others == []
+    append(world, T1)
+    assert named(reader.fetch()) == [1]

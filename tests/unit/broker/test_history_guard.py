@@ -19,7 +19,7 @@ from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
 from quorum.metadata.changes import ImageDiff
 from quorum.metadata.image import EMPTY, MetadataImage
 from tests.support.broker_world import CLUSTER_ID, HeldExecutor
-from tests.support.logs import memory_disk
+from tests.support.logs import FailingDisk, memory_disk
 from tests.unit.broker.test_server import node_of, told
 
 PATH = f"/data/{METADATA_POSITION}"
@@ -180,3 +180,28 @@ async def test_only_a_full_disk_is_tried_again(number: int, failed: list[str]) -
     with pytest.raises(LogStorageError, match="writing /data"):
         await guard.checkpoint()
     assert world.failed == failed
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+async def test_a_directory_that_takes_no_position_keeps_no_other_from_it(number: int) -> None:
+    disk = FailingDisk(memory_disk())
+    disk.inner.make_dirs("/more")
+    failed: list[str] = []
+    guard = HistoryGuard(
+        disk,  # type: ignore[arg-type]
+        lambda: ["/data", "/more"],
+        HeldExecutor(),
+        lambda reason: None,
+        lambda path, reason: failed.append(path),
+    )
+    publish(guard, FOLLOWED)
+    disk.fail = lambda operation, path: number if path.startswith("/data/") else None
+    with pytest.raises(LogStorageError, match="/data"):
+        await guard.checkpoint()
+    assert failed == ([] if number == errno.ENOSPC else ["/data"])
+    assert MetadataPosition.decode(disk.inner.read_bytes(f"/more/{METADATA_POSITION}")) == position_of(
+        FOLLOWED
+    )
+    disk.fail = lambda operation, path: None
+    await guard.checkpoint()
+    assert MetadataPosition.decode(disk.inner.read_bytes(PATH)) == position_of(FOLLOWED)

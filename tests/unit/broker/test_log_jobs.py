@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
+from structlog.testing import capture_logs
 
+from kraft.broker import log_jobs
 from kraft.broker.handlers import forwarding
 from kraft.broker.handlers.forwarding import catch_up
 from partitions.errors import NotLeaderOrFollower
@@ -13,7 +16,9 @@ from partitions.log.creation import CREATE_BATCH
 from partitions.log.partition_files import decode_partition_metadata
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config, PartitionChange, Record
+from quorum.rpc.replica_messages import DIRECTORY, ReplicaStatesRequest, ReplicaStatesResponse
 from tests.support.broker_world import BrokerWorld, batch, gone, led_by, topic, topic_id
+from tests.support.logs import FailingDisk, memory_disk
 
 T0 = TopicPartition("t", 0)
 MANY = 2 * CREATE_BATCH + 7
@@ -230,3 +235,29 @@ async def test_the_answer_does_not_wait_for_long(world: BrokerWorld, monkeypatch
     await catch_up(world.services, lambda: True)
     assert not accepts(world, T0)
     await let_go(world)
+
+
+async def test_a_log_that_could_not_be_made_is_made_later_though_the_metadata_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_jobs, "ROOM_CHECK_S", 0.01)
+    failing = FailingDisk(memory_disk())
+    world = BrokerWorld(failing)  # type: ignore[arg-type]
+    world.controller.always(ReplicaStatesRequest, lambda _: ReplicaStatesResponse(()))
+    failing.fail = lambda operation, path: errno.EMFILE if "t-0" in path else None
+    with capture_logs() as lines:
+        await world.start(*topic("t", 1, (1, 2)))
+        await world.replicas.settled()
+        assert world.offline_replicas.kinds == {(topic_id(1), 0): DIRECTORY}
+        await asyncio.sleep(0.1)
+    assert [line["event"] for line in lines].count("a replica is offline") == 1
+    assert T0 not in world.logs.logs
+    assert not world.replicas.pending
+    failing.fail = lambda operation, path: None
+    await asyncio.sleep(0.1)
+    await world.replicas.settled()
+    assert accepts(world, T0)
+    assert world.replicas.offline_partitions == {}
+    assert world.offline_replicas.kinds == {}
+    await world.close()
+    assert world.halts == []

@@ -62,11 +62,12 @@ def fetch(replica_id: int = -1, max_wait_ms: int = 500) -> FetchRequest:
     )
 
 
-LIST = ListOffsetsRequest(
-    topics=[
-        ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=LATEST)])
-    ]
-)
+def list_offsets(replica_id: int = -1) -> ListOffsetsRequest:
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+    return ListOffsetsRequest(replica_id=replica_id, topics=[ListOffsetsTopic(name="t", partitions=[wanted])])
+
+
+LIST = list_offsets()
 END_OF_EPOCH = OffsetForLeaderEpochRequest(
     topics=[
         OffsetForLeaderTopic(topic="t", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)])
@@ -147,6 +148,7 @@ async def test_who_asks_for_what_is_elsewhere_or_nowhere_or_follows_is_answered_
     assert codes(ask(world, produce(("elsewhere", 0)))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert codes(ask(world, produce(("nowhere", 0)))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert codes(ask(world, fetch(replica_id=2), 12)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert codes(ask(world, list_offsets(replica_id=2), 7)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert codes(ask(world, fetch(max_wait_ms=0), 12)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 

@@ -61,7 +61,7 @@ async def test_a_produce_times_out(produce: ProducePurgatory) -> None:
 
 async def test_a_fetch_waits_from_the_call_on(fetch: FetchPurgatory) -> None:
     sizes = {A: 0}
-    waited = fetch.wait(dict(sizes), 10, LONG_S, sizes.get)
+    waited = fetch.wait(dict(sizes), 10, LONG_S, lambda key, _: sizes.get(key))
     sizes[A] = 10
     fetch.on_progress(A)
     await waited
@@ -71,7 +71,7 @@ async def test_a_fetch_waits_from_the_call_on(fetch: FetchPurgatory) -> None:
 
 async def test_a_fetch_adds_up_what_it_had_and_what_came(fetch: FetchPurgatory) -> None:
     sizes: dict[TopicPartition, int | None] = {A: 6, B: 0}
-    waited = fetch.wait({A: 6, B: 0}, 10, LONG_S, sizes.get)
+    waited = fetch.wait({A: 6, B: 0}, 10, LONG_S, lambda key, _: sizes.get(key))
     sizes[B] = 3
     fetch.on_progress(B)
     assert not waited.done()
@@ -81,14 +81,14 @@ async def test_a_fetch_adds_up_what_it_had_and_what_came(fetch: FetchPurgatory) 
 
 
 async def test_an_error_ends_a_fetch(fetch: FetchPurgatory) -> None:
-    waited = fetch.wait({A: 0, B: 0}, 10, LONG_S, lambda _: None)
+    waited = fetch.wait({A: 0, B: 0}, 10, LONG_S, lambda *_: None)
     fetch.on_progress(B)
     await waited
 
 
 async def test_time_and_cancellation_end_a_fetch(fetch: FetchPurgatory) -> None:
-    await fetch.wait({A: 0}, 10, 0.0, lambda _: 0)
-    cancelled = fetch.wait({A: 0, B: 0}, 10, LONG_S, lambda _: 0)
+    await fetch.wait({A: 0}, 10, 0.0, lambda *_: 0)
+    cancelled = fetch.wait({A: 0, B: 0}, 10, LONG_S, lambda *_: 0)
     assert fetch.count == 1
     cancelled.cancel()
     await asyncio.sleep(0)
@@ -97,7 +97,7 @@ async def test_time_and_cancellation_end_a_fetch(fetch: FetchPurgatory) -> None:
 
 
 async def test_progress_after_the_end_measures_nothing(fetch: FetchPurgatory) -> None:
-    def measure(_: TopicPartition) -> int:
+    def measure(*_: object) -> int:
         measured.append(None)
         return 10
 
@@ -112,10 +112,10 @@ async def test_progress_after_the_end_measures_nothing(fetch: FetchPurgatory) ->
 async def test_each_kind_of_reader_waits_for_what_it_can_read(fetch: FetchPurgatory) -> None:
     """A follower reads what was appended, a consumer what was committed; min_bytes 1 needs no look."""
 
-    def never(_: TopicPartition) -> int:
+    def never(*_: object) -> int:
         raise AssertionError("nothing has to be measured")
 
-    consumer = fetch.wait({A: 0}, 1, LONG_S, lambda _: 1)
+    consumer = fetch.wait({A: 0}, 1, LONG_S, lambda *_: 1)
     follower = fetch.wait({A: 0}, 1, LONG_S, never, is_follower=True)
     fetch.on_high_watermark(B)
     fetch.on_append(B)
@@ -131,7 +131,7 @@ async def test_each_kind_of_reader_waits_for_what_it_can_read(fetch: FetchPurgat
 
 async def test_a_follower_that_wants_more_is_measured(fetch: FetchPurgatory) -> None:
     sizes: dict[TopicPartition, int | None] = {A: 0}
-    follower = fetch.wait({A: 0}, 10, LONG_S, sizes.get, is_follower=True)
+    follower = fetch.wait({A: 0}, 10, LONG_S, lambda key, _: sizes.get(key), is_follower=True)
     sizes[A] = 9
     fetch.on_append(A)
     fetch.on_high_watermark(A)
@@ -184,5 +184,5 @@ async def test_too_many_waiting_are_answered_at_once(
     monkeypatch.setattr(purgatory, "WAITING_MAX", 1)
     produce.wait({A: 5}, LONG_S)
     assert await produce.wait({A: 6}, LONG_S) == {A: "REQUEST_TIMED_OUT"}
-    fetch.wait({A: 0}, 1, LONG_S, lambda _: 0)
-    await fetch.wait({A: 0}, 1, LONG_S, lambda _: 0)
+    fetch.wait({A: 0}, 1, LONG_S, lambda *_: 0)
+    await fetch.wait({A: 0}, 1, LONG_S, lambda *_: 0)

@@ -156,6 +156,22 @@ async def test_with_kafkas_default_everybody_reads_from_the_leader() -> None:
     await world.close()
 
 
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+async def test_who_waits_is_sent_as_soon_as_the_follower_qualifies(
+    world: BrokerWorld, session_epoch: int
+) -> None:
+    """It has not fetched in this leader epoch yet when the consumer comes."""
+    await world.publish(*topic("t", 1, (1, 2)))
+    body = request(0, rack="b", max_wait_ms=60_000, session_epoch=session_epoch)
+    answer = world.handle(body, VERSION)
+    fetched_by(world, 2, 0)
+    world.replicas.partition(T0).append_records(batch(b"a"), acks=1, now_ms=0)
+    fetched_by(world, 2, 1)
+    async with asyncio.timeout(5):
+        found = data(await answer)
+    assert (found.preferred_read_replica, found.high_watermark, size(found)) == (2, 1, 0)
+
+
 # At a follower
 
 

@@ -10,7 +10,7 @@ import pytest
 from kraft.broker import log_jobs
 from kraft.chaos.world.storage import Storage
 from partitions.errors import ReplicaOffline
-from partitions.log.errors import InterruptedByFullDisk, NoSpaceLeft
+from partitions.log.errors import DirectoryFailed, InterruptedByFullDisk, NoSpaceLeft
 from partitions.log.partition_files import decode_partition_metadata
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import PartitionChange
@@ -181,6 +181,120 @@ async def test_damage_of_a_replica_that_others_count_on_stays(world: BrokerWorld
     await eventually(lambda: world.offline_replicas.kinds == {REPLICA: DAMAGED})
     assert T0 in world.logs.failed
     assert world.disk.exists(LOG)
+
+
+async def test_nothing_is_opened_again_in_a_directory_that_failed_meanwhile(room: Room) -> None:
+    room.storage.make_dirs("/more")
+    world = BrokerWorld(simulated_disk(room.storage), directories=("/data", "/more"))
+    world.controller.always(ReplicaStatesRequest, lambda _: ReplicaStatesResponse(()))
+    await world.start(*topic("t", 1, *(((1, 2),) * 4)))
+    there = [key for key, stored in world.logs.logs.items() if stored.directory.startswith("/more/")]
+    assert len(there) == 2
+    world.executor.holding = True
+    for key in there:
+        world.logs.give_up(key, InterruptedByFullDisk("the disk was full"))
+    await eventually(lambda: all(world.replicas._jobs.is_pending(key) for key in there))
+    world.logs.fail_directory("/more", "an fsync failed")
+    touched: list[str] = []
+    room.storage.before_operation = lambda operation, path: touched.append(path)
+    world.executor.release()
+    await world.replicas.settled()
+    room.storage.before_operation = None
+    assert [path for path in touched if path.startswith(f"/more/{there[1]}/")] == []
+    assert all(isinstance(world.replicas.offline_partitions[key], DirectoryFailed) for key in there)
+    await world.close()
+    assert world.halts == []
+
+
+async def cut_while_closed(room: Room, *replicas: int) -> BrokerWorld:
+    """A broker that leads; its log is closed by a full disk, and the last batch rots before it is opened again."""
+    world = room.broker()
+    await world.start(*topic("t", 1, replicas))
+    for number in range(RECORDS):
+        world.replicas.partition(T0).append_records(batch(b"%d" % number), acks=1, now_ms=0)
+    world.logs.give_up(T0, InterruptedByFullDisk("the disk was full"))
+    room.storage.inode(LOG).data[-1] ^= 1
+    await eventually(lambda: world.replicas._jobs.is_held(T0))
+    assert world.logs.logs[T0].log_end_offset == RECORDS - 1
+    return world
+
+
+async def test_a_reopened_log_that_lost_records_waits_until_nobody_counts_on_them(room: Room) -> None:
+    world = await cut_while_closed(room, 1, 2)
+    reports = [kind for call in world.controller.calls_of(ReplicaStatesRequest) for *_, kind in call.offline]
+    assert reports[-1] == DAMAGED
+    await asyncio.sleep(0.05)
+    assert T0 in world.replicas.offline_partitions, "by what it knows, this broker leads still"
+    with pytest.raises(ReplicaOffline):
+        world.replicas.partition(T0)
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(2,), leader=2, offline_replicas=(1,)))
+    await eventually(lambda: opened(world))
+    assert world.followed(T0) is not None
+    assert world.replicas.partition(T0).log_end_offset == RECORDS - 1, "it is not copied from the start"
+    assert world.offline_replicas.kinds == {}
+    assert world.logs.reopener.shortened == set()
+    await world.close()
+    assert world.disk.exists("/data/.kafka_cleanshutdown")
+    assert world.halts == []
+
+
+async def test_records_are_missing_as_well_if_an_earlier_attempt_has_cut_them(room: Room) -> None:
+    world = room.broker()
+    await world.start(*topic("t", 1, (1, 2)))
+    for number in range(RECORDS):
+        world.replicas.partition(T0).append_records(batch(b"%d" % number), acks=1, now_ms=0)
+    world.logs.give_up(T0, InterruptedByFullDisk("the disk was full"))
+    room.storage.inode(LOG).data[-1] ^= 1
+    was_full = []
+
+    def fill(operation: str, path: str) -> None:
+        """The index needs room that another log has taken meanwhile."""
+        if operation == "truncate" and path == LOG:
+            was_full.append(path)
+            room.full()
+
+    world.disk.remove("/data/t-0/00000000000000000000.index")
+    room.storage.before_operation = fill
+    await eventually(lambda: bool(was_full) and not world.replicas._jobs.is_pending(T0))
+    room.storage.before_operation = None
+    assert T0 in world.logs.failed
+    room.full(False)
+    await eventually(lambda: world.replicas._jobs.is_held(T0))
+    await eventually(lambda: world.offline_replicas.kinds == {REPLICA: DAMAGED})
+    await world.close()
+
+
+async def test_a_broker_that_ends_before_it_could_tell_of_lost_records_did_not_end_cleanly(
+    room: Room,
+) -> None:
+    world = await cut_while_closed(room, 1, 2)
+    await world.close()
+    assert not world.disk.exists("/data/.kafka_cleanshutdown")
+
+
+async def test_a_replica_that_is_moved_away_and_back_while_its_log_is_held_is_reported_again(
+    room: Room,
+) -> None:
+    world = await cut_while_closed(room, 1, 2)
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(2,), leader=2, replicas=(2,)))
+    await world.publish(PartitionChange(topic_id(1), 0, replicas=(2, 1)))
+    await eventually(lambda: world.offline_replicas.kinds == {REPLICA: DAMAGED})
+    await world.publish(PartitionChange(topic_id(1), 0, offline_replicas=(1,)))
+    await eventually(lambda: opened(world))
+    assert world.followed(T0) is not None
+    await world.close()
+    assert world.halts == []
+
+
+async def test_a_topic_that_is_deleted_while_its_log_is_held_loses_it(room: Room) -> None:
+    world = await cut_while_closed(room, 1, 2)
+    await world.publish(gone(1))
+    await eventually(lambda: T0 not in world.logs.logs and not world.replicas._jobs.is_pending(T0))
+    await world.logs.remove_deleted()
+    assert "t-0" not in world.disk.list_dir("/data")
+    assert world.logs.reopener.shortened == set()
+    await world.close()
+    assert world.halts == []
 
 
 async def test_a_truncation_that_a_full_disk_interrupts_takes_one_replica_for_a_while(room: Room) -> None:

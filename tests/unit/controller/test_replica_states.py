@@ -168,6 +168,23 @@ def test_an_operator_learns_why_nobody_can_lead() -> None:
     assert reason() == "None of the replicas [1, 2] is alive; start one of these brokers."
 
 
+def test_a_replica_that_is_back_begins_a_leader_epoch() -> None:
+    """Its log may be a new and empty one, in the same registration: what leaders know is of the one before."""
+    world, topic = world_of(2)
+
+    def leaders() -> list[tuple[int, int]]:
+        return [(p.leader, p.leader_epoch) for p in world.image.topics[topic].partitions]
+
+    report(world, 2, ((topic, 0, DAMAGED),))
+    assert leaders() == [(1, 0), (1, 0)], "the leader knows from the mark that it is not there"
+    report(world, 2, online=((topic, 0), (topic, 1)))
+    report(world, 2, online=((topic, 0),))
+    assert leaders() == [(1, 1), (1, 0)], "once, and only where it had been away"
+    report(world, 2, ((topic, 1, DAMAGED),))
+    world.register(2, incarnation=2)
+    assert leaders() == [(1, 1), (1, 0)], "a new registration says it by itself"
+
+
 def test_the_index_knows_where_replicas_are_offline() -> None:
     world, topic = world_of(3)
     report(world, 1, ((topic, 2, DAMAGED), (topic, 0, DIRECTORY)))

@@ -170,13 +170,28 @@ async def test_a_failing_partition_does_not_keep_the_fetcher_busy(
     assert call.keys == [B]
     assert await running.endpoint.quiet()
 
-    # Its back-off ends meanwhile: that alone is no reason for a second request.
+    # Its back-off ends meanwhile: it does not wait for the long poll, and goes on failing less and less often.
     loop = asyncio.get_running_loop()
     later = loop.time() + 1
     monkeypatch.setattr(loop, "time", lambda: later)
+    again = await running.endpoint.next()
+    assert (again.request.lane, again.keys) == (1, [A])
+    again.respond(FetchedPartition(A, "UNKNOWN_LEADER_EPOCH"))
     assert await running.endpoint.quiet()
     call.respond()
-    assert sorted((await running.endpoint.next()).keys) == [A, B]
+    assert (await running.endpoint.next()).keys == [B]
+
+
+async def test_a_back_off_does_not_wait_for_the_long_poll(running: Running) -> None:
+    """As at every failover where the new leader hears of its election a moment later than its followers."""
+    running.fetcher.add(followed(A, FollowerMemory()))
+    await running.endpoint.next()
+    running.fetcher.add(followed(B, FollowerMemory()))
+    for _ in range(3):
+        call = await running.endpoint.next()
+        assert (call.request.lane, call.keys) == (1, [B])
+        call.respond(FetchedPartition(B, "UNKNOWN_LEADER_EPOCH"))
+    assert running.listened.retried == [(B, "UNKNOWN_LEADER_EPOCH")] * 2
 
 
 async def test_a_failing_partition_that_is_alone_is_tried_again_after_its_back_off(running: Running) -> None:

@@ -170,6 +170,32 @@ async def test_a_torn_tail_behind_the_place_is_not_the_damage_that_was_noted() -
     assert P in {*node.manager.logs, *node.manager.failed}
 
 
+@pytest.mark.parametrize("is_active", [False, True])
+async def test_damage_that_only_the_segments_limit_shows_is_found_again(is_active: bool) -> None:
+    """A last batch that claims later offsets is sound by itself; and no batch behind it says otherwise."""
+    storage = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P)
+    append(node.manager.logs[P], 40)
+    base = node.manager.logs[P].segment_base_offsets[-1 if is_active else 0]
+    data = storage.inode(f"/data/{P}/{base:020d}.log").data
+    last = [position for position, _ in iter_batches(bytes(data))][-1]
+    if not is_active:
+        await node.close()
+        node = Node(storage, ("/data",))
+    data[last + 6] ^= 1
+    node.manager.logs[P].distrust()
+    with pytest.raises(LogCorruptError):
+        read_records(node.manager.logs[P])
+    await node.close()
+    for _ in range(2):
+        node = Node(storage, ("/data",))
+        assert list(node.report.failed) == [P]
+        await node.close()
+    data[last + 6] ^= 1
+    assert len(Node(storage, ("/data",)).values(P)) == 40
+
+
 async def test_a_note_that_cannot_be_read_counts() -> None:
     storage, rotten = await noted(loses_power=False)
     storage.inode(FIRST).data[rotten] ^= 1

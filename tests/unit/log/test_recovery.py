@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.chaos.world.disk import SimulatedDisk
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.log.errors import InconsistentTopicId, LogCorruptError
 from partitions.log.log import PartitionLog
@@ -468,3 +469,52 @@ def test_what_was_flushed_and_is_right_outlives_a_later_contradiction() -> None:
     overwrite(disk, active_file(log), position + 7, b"\x02")
     recovered = open_log(disk, recovery_point=8)
     assert recovered.log_end_offset == 8
+
+
+def unflushed(epochs: tuple[int, ...]) -> tuple[SimulatedDisk, int]:
+    """A log of one segment, a record a batch, of which nothing was flushed; and where its last batch begins."""
+    disk = memory_disk()
+    log = open_log(disk)
+    for number, epoch in enumerate(epochs):
+        log.append_as_leader(batch_of(b"v%04d" % number), leader_epoch=epoch)
+    assert len(log.segment_base_offsets) == 1
+    return disk, log.size_bytes - len(batch_of(b"v0000"))
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 4])
+def test_a_batch_that_goes_back_takes_no_sound_ones_along(offset: int) -> None:
+    disk, last = unflushed((1,) * 6)
+    overwrite(disk, f"{0:020d}.log", last + 7, bytes([offset]))
+    recovered = open_log(disk)
+    assert recovered.log_end_offset == 5
+    assert f"goes back to offset {offset}" in str(recovered.recovery.reason)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_an_epoch_that_goes_back_takes_no_sound_batches_along(epoch: int) -> None:
+    """The later epoch is in no file yet; two batches that have it confirm each other."""
+    disk, last = unflushed((1, 1, 3, 3, 3, 3))
+    overwrite(disk, f"{0:020d}.log", last + EPOCH_AT + 3, bytes([epoch]))
+    recovered = open_log(disk)
+    assert recovered.log_end_offset == 5
+    assert recovered.epochs.entries == ((1, 0), (3, 2))
+
+
+def test_where_a_gap_leaves_two_batches_in_doubt_neither_is_kept() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    for base_offset in (0, 1, 5, 6):
+        log.append_as_follower(batch_of(b"v", base_offset=base_offset, leader_epoch=1))
+    last = log.size_bytes - len(batch_of(b"v"))
+    overwrite(disk, active_file(log), last + 7, b"\x04")
+    assert open_log(disk).log_end_offset == 2, "4 may be right, and 5 have been 2 or 3"
+
+
+def test_a_batch_that_goes_back_behind_a_gap_says_nothing_of_the_gap() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    for base_offset in (0, 1, 5, 6):
+        log.append_as_follower(batch_of(b"v", base_offset=base_offset, leader_epoch=1))
+    last = log.size_bytes - len(batch_of(b"v"))
+    overwrite(disk, active_file(log), last + 7, b"\x02")
+    assert open_log(disk).log_end_offset == 6, "5 would not fit between 1 and 2"

@@ -188,7 +188,7 @@ def answers(log: PartitionLog) -> tuple[list[int], list[int | None], int | None]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("bit", [0, 3, 6])
+@pytest.mark.parametrize("bit", [0, 3, 6, 7])
 def test_a_rotten_entry_costs_time_and_no_wrong_answer(
     sealed: dict[str, bytes], suffix: str, bit: int
 ) -> None:
@@ -206,6 +206,50 @@ def test_a_rotten_entry_costs_time_and_no_wrong_answer(
         found = answers(open_log(disk, ROTTEN, clean=True))
         right = right or found
         assert found == right, at
+
+
+def with_rot(files: dict[str, bytes], name: str, at: int, bit: int) -> Disk:
+    disk = memory_disk()
+    disk.make_dirs(FOLDER)
+    for file, content in files.items():
+        rotten = bytearray(content)
+        if file == name:
+            rotten[at] ^= 1 << bit
+        disk.open(f"{FOLDER}/{file}", create=True).append([bytes(rotten)])
+    return disk
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("bit", [0, 1, 4, 7])
+def test_a_rotten_entry_of_the_active_segment_keeps_no_log_from_being_opened(suffix: str, bit: int) -> None:
+    disk = memory_disk()
+    log = open_log(disk, ROTTEN)
+    for number in range(12):
+        log.append_as_leader(batch_of(b"%03d" % number, timestamp=1000 + number), leader_epoch=0)
+    assert len(log.segment_base_offsets) == 1
+    log.close()
+    files = {name: disk.read_bytes(f"{FOLDER}/{name}") for name in disk.list_dir(FOLDER)}
+    name = f"{0:020d}.{suffix}"
+    for at in range(len(files[name])):
+        again = open_log(with_rot(files, name, at, bit), ROTTEN, clean=True)
+        assert again.log_end_offset == 12, at
+        again.append_as_leader(batch_of(b"next", timestamp=2000), leader_epoch=0)
+        assert [record.offset for record in read_records(again)] == list(range(13)), at
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("bit", [0, 4, 7])
+def test_a_log_is_truncated_over_a_rotten_entry(sealed: dict[str, bytes], suffix: str, bit: int) -> None:
+    name = f"{0:020d}.{suffix}"
+    for at in range(len(sealed[name])):
+        for offset in (3, 8, 13):
+            log = open_log(with_rot(sealed, name, at, bit), ROTTEN, clean=True)
+            assert offset < log.segment_base_offsets[1]
+            log.truncate_to(offset)
+            assert log.log_end_offset == offset, at
+            log.append_as_leader(batch_of(b"next", timestamp=2000), leader_epoch=1)
+            assert [record.offset for record in read_records(log)] == list(range(offset + 1)), at
+            assert log.offset_for_timestamp(1500) == (2000, offset, 1), at
 
 
 def test_what_is_made_anew_is_said(sealed: dict[str, bytes]) -> None:

@@ -40,6 +40,20 @@ def test_all_that_is_named_is_looked_at_and_what_stands_still_is_not() -> None:
     assert next(iter(session.pending)).wanted.fetch_offset == 5
 
 
+def test_what_is_looked_at_again_is_what_the_session_holds() -> None:
+    session = session_of(0, 1)
+    left, stays = session.partitions
+    for partition in (left, stays):
+        partition.told(QUIET)
+        session.settle(partition, QUIET)
+    session.update((), [("t", 0)])
+    session.update([("t", Wanted(0))], ())
+    session.pending.clear()
+    left.look_again()
+    stays.look_again()
+    assert list(session.pending) == [stays], "another of that name is there now"
+
+
 @pytest.mark.parametrize(
     ("found", "is_news"),
     [

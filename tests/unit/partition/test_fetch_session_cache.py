@@ -20,14 +20,17 @@ class World:
 
     def __init__(self) -> None:
         self.left: list[SessionPartition] = []
-        self.cache = FetchSessionCache(self.left.extend)
+        self.closed: list[FetchSession] = []
+        self.cache = FetchSessionCache(self.left.extend, self.closed.append)
         self.ids: Callable[[], int] = iter(range(1, 100)).__next__
         self.now_ms = 0
 
-    def open(self, size: int = 1, *, reader: Reader = CONSUMER, by_id: bool = False) -> FetchSession | None:
+    def open(
+        self, size: int = 1, *, reader: Reader = CONSUMER, by_id: bool = False, slots: int = 2
+    ) -> FetchSession | None:
         return self.cache.open(
             [("t", Wanted(number)) for number in range(size)],
-            reader=reader, by_id=by_id, slots=2, draw_id=self.ids, now_ms=self.now_ms,
+            reader=reader, by_id=by_id, slots=slots, draw_id=self.ids, now_ms=self.now_ms,
         )  # fmt: skip
 
     def go_on(
@@ -128,6 +131,7 @@ def test_a_session_that_was_not_used_gives_way(world: World) -> None:
     new = world.open(1)
     assert (world.has(silent), world.has(used), world.has(new)) == (False, True, True)
     assert (world.cache.evictions, world.cache.partition_count, len(world.left)) == (1, 2, 50)
+    assert (world.closed, silent.has_ended, used.has_ended) == ([silent], True, False)
 
 
 def test_an_old_session_gives_way_to_a_larger_one(world: World) -> None:
@@ -175,3 +179,57 @@ def test_sessions_together_are_bounded(world: World, monkeypatch: pytest.MonkeyP
         world.go_on(session, wanted=[Wanted(number) for number in range(6, 11)])
     assert error.value.code == "FETCH_SESSION_ID_NOT_FOUND"
     assert (len(world.cache), world.cache.partition_count) == (0, 0)
+
+
+@pytest.fixture
+def narrow(world: World, monkeypatch: pytest.MonkeyPatch) -> list[FetchSession]:
+    """Room for ten partitions, which consumers' sessions of 2, 5 and 3 hold; slots are free."""
+    monkeypatch.setattr(fetch_session_cache, "PARTITIONS_MAX", 10)
+    return [opened(world.open(size, slots=9)) for size in (2, 5, 3)]
+
+
+@pytest.mark.parametrize("reader", [CONSUMER, FOLLOWER])
+def test_sessions_of_the_dead_leave_room_for_the_living(
+    world: World, narrow: list[FetchSession], reader: Reader
+) -> None:
+    world.now_ms = OLD_MS
+    world.go_on(narrow[0])
+    assert opened(world.open(4, reader=reader, slots=9))
+    assert [world.has(session) for session in narrow] == [True, False, True], "no more go than have to"
+    assert (world.cache.evictions, world.cache.partition_count) == (1, 9)
+
+
+def test_consumers_in_use_make_room_for_followers_alone(world: World, narrow: list[FetchSession]) -> None:
+    world.now_ms = MIN_EVICTION_MS
+    assert world.open(1, slots=9) is None
+    assert opened(world.open(6, reader=FOLLOWER, slots=9))
+    assert [world.has(session) for session in narrow] == [True, False, False], "the largest first"
+    assert opened(world.open(4, reader=Reader(3, 3, True), slots=9))
+    assert world.open(1, reader=Reader(4, 4, True), slots=9) is None, "followers' stay"
+
+
+def test_nobody_gives_way_in_vain(world: World, narrow: list[FetchSession]) -> None:
+    assert world.open(11, reader=FOLLOWER, slots=9) is None
+    world.now_ms = OLD_MS
+    world.go_on(narrow[0])
+    assert world.open(9, slots=9) is None
+    assert world.open(1, slots=0) is None
+    assert [world.has(session) for session in narrow] == [True] * 3
+
+
+def test_a_session_that_grows_finds_room_as_a_new_one_does(world: World, narrow: list[FetchSession]) -> None:
+    world.now_ms = OLD_MS
+    small = narrow[0]
+    assert len(world.go_on(small, wanted=[Wanted(number) for number in range(2, 6)])) == 6
+    assert [world.has(session) for session in narrow] == [True, False, True], "itself it does not give way"
+    assert world.cache.partition_count == 9
+
+
+def test_one_consumer_alone_is_bounded_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_session_cache, "CONSUMER_PARTITIONS_MAX", 3)
+    assert world.open(4) is None
+    assert world.open(4, reader=FOLLOWER) is not None
+    session = opened(world.open(3))
+    with pytest.raises(FetchSessionError) as error:
+        world.go_on(session, wanted=[Wanted(3)])
+    assert (error.value.code, world.has(session)) == ("FETCH_SESSION_ID_NOT_FOUND", False)

@@ -41,6 +41,17 @@ def test_caught_up_when_it_reads_to_the_leaders_end_of_now_or_of_its_fetch_befor
     assert replica.last_caught_up_ms == 400
 
 
+def test_who_asks_again_in_the_same_way_could_not_use_what_it_was_sent() -> None:
+    replica = Replica(2, in_sync=True, now_ms=0)
+    replica.handed(5, in_session=False)
+    assert not replica.was_handed(5, in_session=True), "both ways at a time: the answer is on its way"
+    replica.handed(5, in_session=True)
+    assert replica.was_handed(5, in_session=False)
+    assert not replica.was_handed(5, in_session=False), "said once"
+    assert not replica.was_handed(6, in_session=True)
+    assert not replica.was_handed(5, in_session=True), "it has gone on"
+
+
 @pytest.fixture
 def schedule() -> LagSchedule[str]:
     return LagSchedule()
@@ -178,6 +189,21 @@ def test_nobody_waits_for_a_follower_that_is_offline() -> None:
     assert leader.pending_proposal is None, "the controller would refuse it"
     leader.apply_state(LeaderState(1, 0, 3, (1, 2), (1,)), 0)
     leader.reconsider(0)
+    assert leader.maximal_isr == (1, 2)
+
+
+def test_a_follower_that_was_offline_may_have_lost_what_it_had() -> None:
+    world = World(brokers=(1, 2))
+    leader = world.partition(1)
+    leader.append_records(b"a", acks=1, now_ms=0)
+    for _ in range(2):
+        world.fetch(2)
+    assert leader.high_watermark == 1
+    leader.apply_state(LeaderState(1, 0, 1, (1, 2), (1,), offline_replicas=(2,)), 0)
+    leader.apply_state(LeaderState(1, 0, 2, (1, 2), (1,)), 0)
+    leader.reconsider(0)
+    assert leader.pending_proposal is None, "its log may be a new one, of which it has not fetched a record"
+    world.fetch(2)
     assert leader.maximal_isr == (1, 2)
 
 

@@ -570,6 +570,35 @@ def test_a_snapshot_is_not_installed_for_a_leader_that_leads_no_more():
     assert not [path for path in voter.storage.files() if path.endswith(".checkpoint")]
 
 
+def test_a_snapshot_that_is_read_is_not_sent_again_in_its_leaders_next_term():
+    voter = follower()
+    arriving(voter, pauses=4)
+    voter.says(2, "request_vote", term=2, last_log_index=20, last_log_term=1)
+    assert voter.driver.tick_interval_s > 0.0, "there is nothing to be read for nobody"
+    data = encode_snapshot(snapshot_of(20))
+    chunk = SnapshotChunk(data[:50], True, False, 20, 1, 0, len(data))
+    voter.says(2, "append_entries", term=2, commit_index=1, serialized=chunk)
+    answer = voter.last_heard(2, "next_node_idx")
+    assert (answer["reset"], answer["snapshot_bytes"]) == (False, len(data))
+    while voter.machine.offset < 20 and voter.driver.tick_interval_s == 0.0:
+        voter.step()
+    answer = voter.last_heard(2, "next_node_idx")
+    assert (answer["success"], answer["next_node_idx"]) == (True, 21)
+    assert (voter.machine.offset, voter.entries()) == (20, [(19, 1), (20, 1)])
+
+
+def test_a_snapshot_that_was_read_for_another_is_kept_for_a_while():
+    voter = follower()
+    arriving(voter, pauses=4)
+    voter.appends(3, 2, (1, 0), 2, commit=2)
+    voter.step()
+    incoming = voter.driver._transfer.incoming
+    assert incoming.arrival is None
+    assert incoming._incoming is not None
+    voter.advance(RESUME_WITHIN_S + 1)
+    assert incoming._incoming is None
+
+
 def test_a_newer_snapshot_takes_the_place_of_the_one_that_is_read():
     voter = follower()
     arriving(voter, pauses=4)
