@@ -144,7 +144,7 @@ async def test_a_full_disk_ends_the_round_and_the_next_one_goes_on(refused: str)
             raise OSError(errno.ENOSPC, "full", path)
 
     bench.storage.before_operation = full
-    with pytest.raises(LogStorageError, match="clean(ing)? the log /data/table-0"):
+    with pytest.raises(LogStorageError, match=r"clean(ing)? the log /data/table-0"):
         await bench.clean()
     assert bench.log.storage.failure is None
     bench.storage.before_operation = None
