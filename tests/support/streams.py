@@ -225,6 +225,19 @@ def audit(stream: Stream, log: Log) -> None:
     audit_all([stream], log)
 
 
+def _told(lost: Sequence[bytes], stream: Stream, log: Log) -> str:
+    """Where each of these was acknowledged, what is there, and where else it is, if anywhere."""
+    told = []
+    for value in lost:
+        partition, offset = stream.acknowledged[value]
+        there = dict(log[partition]).get(offset)
+        elsewhere = [(at, number) for at in log for number, other in log[at] if other == value]
+        told.append(
+            f"{value[:20]!r} at {partition}/{offset}, where {(there or b'nothing')[:20]!r} is; it is at {elsewhere}"
+        )
+    return "; ".join(told)
+
+
 def audit_all(streams: Sequence[Stream], log: Log) -> None:
     """As `audit`, for all the streams into one topic; the order is each producer's."""
     found = {partition: dict(records) for partition, records in log.items()}
@@ -235,7 +248,7 @@ def audit_all(streams: Sequence[Stream], log: Log) -> None:
             for value, (partition, offset) in stream.acknowledged.items()
             if found[partition].get(offset) != value
         ]
-        assert not lost, f"{len(lost)} acknowledged records lost: {sorted(lost)[:5]}"
+        assert not lost, f"{len(lost)} acknowledged records lost: {_told(lost[:5], stream, log)}"
     for partition, records in log.items():
         assert [offset for offset, _ in records] == list(range(len(records))), "offsets have no holes"
         numbers: dict[int, list[int]] = {stream.producer: [] for stream in streams}
