@@ -31,6 +31,7 @@ from kraft.broker.offline_replicas import OfflineReplicas, offline_document
 from kraft.broker.partition_health import PartitionHealth
 from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.read_replicas import ReadReplicas
+from kraft.broker.recently_fenced import RecentlyFenced
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.replication_throttles import ReplicationThrottles
 from kraft.broker.services import BrokerServices
@@ -87,6 +88,7 @@ class BrokerServer:
         )
         self.controller = ControllerClient(ControllerChannel(self._rpc, config.voters, rng))
         self.metadata = MetadataCache()
+        self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
         self.metrics = BrokerMetrics()
         self.loader = MetadataLoader(config.node_id, self.controller, rng, halt)
         self.logs = LogManager(
@@ -135,6 +137,7 @@ class BrokerServer:
         )
         self.loader.add_publisher(self._history)
         self.loader.add_publisher(self.metadata)
+        self.loader.add_publisher(self.recently_fenced)
         self.loader.add_publisher(self.throttles)
         self.loader.add_publisher(self.health)
         self.loader.add_publisher(self.replicas)
@@ -276,6 +279,7 @@ class BrokerServer:
             loop=self._loop,
             rng=self._environment.rng,
             metadata=self.metadata,
+            recently_fenced=self.recently_fenced,
             loader=self.loader,
             controller=self.controller,
             lifecycle=lifecycle,

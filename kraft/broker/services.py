@@ -12,6 +12,7 @@ from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metadata_loader import MetadataLoader
 from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.read_replicas import ReadReplicas
+from kraft.broker.recently_fenced import RecentlyFenced
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.replication_throttles import ReplicationThrottles
 from kraft.config import ServerConfig
@@ -27,6 +28,7 @@ class BrokerServices:
     loop: asyncio.AbstractEventLoop
     rng: random.Random
     metadata: MetadataCache
+    recently_fenced: RecentlyFenced
     loader: MetadataLoader
     controller: ControllerClient
     lifecycle: BrokerLifecycle

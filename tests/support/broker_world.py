@@ -24,6 +24,7 @@ from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.offline_replicas import OfflineReplicas
 from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.read_replicas import ReadReplicas
+from kraft.broker.recently_fenced import RecentlyFenced
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.replication_throttles import ReplicationThrottles
 from kraft.broker.request import Request
@@ -162,7 +163,9 @@ class BrokerWorld:
         )
         self.throttles = ReplicationThrottles(ME, windows=11, window_s=1)
         self.loader = MetadataLoader(ME, self.controller, rng, self.halt)  # type: ignore[arg-type]
+        self.recently_fenced = RecentlyFenced(self.replicas.monotonic_ms)
         self.loader.add_publisher(self.metadata)
+        self.loader.add_publisher(self.recently_fenced)
         self.loader.add_publisher(self.replicas)
         self.fetchers = FetcherManager(
             self._leader,
@@ -178,6 +181,7 @@ class BrokerWorld:
             loop=loop,
             rng=rng,
             metadata=self.metadata,
+            recently_fenced=self.recently_fenced,
             loader=self.loader,
             controller=self.controller,  # type: ignore[arg-type]
             lifecycle=None,  # type: ignore[arg-type]  # no handler looks at it
@@ -233,6 +237,7 @@ class BrokerWorld:
     def _hand_out(self, changes: MetadataChanges, image: MetadataImage) -> None:
         self.image = self.loader.image = image
         self.metadata.on_metadata(changes, image)
+        self.recently_fenced.on_metadata(changes, image)
         self.throttles.on_metadata(changes, image)
         self.replicas.on_metadata(changes, image)
 

@@ -1,15 +1,15 @@
 """Metadata (3) and DescribeTopicPartitions (75): the cluster as clients see it.
 
-Brokers are the unfenced ones that have the listener the client came through; no Metadata answer is
-without one. Asking for an unknown topic by name creates it where the client and
-`auto.create.topics.enable` allow that, and waits a moment for it, so that the first answer is already
-useful.
+Brokers are the unfenced ones that have the listener the client came through, and for a moment those
+whose sessions have just ended (`recently_fenced`); no Metadata answer is without an unfenced one.
+Asking for an unknown topic by name creates it where the client and `auto.create.topics.enable` allow
+that, and waits a moment for it, so that the first answer is already useful.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kraft.broker.handlers.topics import create_topics, wait_for_topics
@@ -106,23 +106,24 @@ def _brokers(services: BrokerServices, listener_name: str) -> list[MetadataRespo
     the brokers that an answer does not name, and librdkafka (since 2.13) may find none again, ever. Who is
     cut off keeps those that it knows, and asks them.
     """
-    brokers = _reachable_brokers(services, listener_name)
+    brokers = _reachable(services, listener_name, (b.broker_id for b in services.metadata.live_brokers()))
     if not brokers:
         raise CloseConnectionError("this broker knows of none that is unfenced")
-    return [
-        MetadataResponseBroker(node_id=broker_id, host=host, port=port, rack=rack)
-        for broker_id, host, port, rack in brokers
-    ]
+    return brokers + _reachable(services, listener_name, services.recently_fenced.ids())
 
 
-def _reachable_brokers(
-    services: BrokerServices, listener_name: str
-) -> list[tuple[int, str, int, str | None]]:
+def _reachable(
+    services: BrokerServices, listener_name: str, broker_ids: Iterable[int]
+) -> list[MetadataResponseBroker]:
+    """Those of the brokers that have such a listener."""
     reachable = []
-    for broker in services.metadata.live_brokers():
-        endpoint = services.metadata.endpoint(broker.broker_id, listener_name)
+    for broker_id in broker_ids:
+        endpoint = services.metadata.endpoint(broker_id, listener_name)
         if endpoint is not None:
-            reachable.append((broker.broker_id, endpoint.host, endpoint.port, broker.rack))
+            rack = services.metadata.image.brokers[broker_id].rack
+            reachable.append(
+                MetadataResponseBroker(node_id=broker_id, host=endpoint.host, port=endpoint.port, rack=rack)
+            )
     return reachable
 
 

@@ -78,6 +78,16 @@ async def test_no_answer_is_without_a_broker(world: BrokerWorld, create: bool) -
     assert [broker.node_id for broker in response.brokers] == [2]
 
 
+async def test_the_answer_with_a_new_leader_still_names_the_dead_one(world: BrokerWorld) -> None:
+    """librdkafka loses the partitions of a broker that vanishes as they move (`recently_fenced`)."""
+    await world.start(*topic("t", 1, (2, 1)))
+    await world.publish(BrokerChange(2, 2, fenced=True), led_by(1, 0, leader=1, isr=(1,)))
+    response: MetadataResponse = world.handle(metadata(named("t")), VERSION)
+    assert [broker.node_id for broker in response.brokers] == [1, 3, 2]
+    (partition,) = response.topics[0].partitions
+    assert (partition.leader_id, partition.offline_replicas) == (1, [2])
+
+
 async def test_no_topics_is_none_but_in_the_first_version(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1,)))
     assert world.handle(MetadataRequest(topics=[]), VERSION).topics == []
