@@ -9,6 +9,7 @@ from pathlib import Path
 from kraft.config import ConfigError, ServerConfig, load_config
 from kraft.logs import configure_logs
 from kraft.node import STARTUP_ERRORS, Node
+from kraft.runtime.collector import collect_seldom, keep_for_good
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.loop import run
 from kraft.runtime.real import real_environment
@@ -21,6 +22,7 @@ STARTED = "Kafka Server started"
 def run_server(path: str) -> int:
     """Runs the node that `path` configures. Returns the exit code."""
     configure_logs()
+    collect_seldom()
     try:
         config = load_config(Path(path).read_text())
     except OSError as error:
@@ -59,6 +61,7 @@ async def _start(node: Node) -> str | None:
         await node.wait_ready()
     except STARTUP_ERRORS as error:
         return str(error) or type(error).__name__
+    keep_for_good()
     print(STARTED, flush=True)
     return None
 

@@ -1,0 +1,31 @@
+"""A node's use of the cyclic garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from kraft.runtime.collector import THRESHOLDS, collect_seldom, keep_for_good
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+def test_cycles_are_looked_for_seldom_and_still_found() -> None:
+    collect_seldom()
+    assert gc.get_threshold() == THRESHOLDS
+    assert gc.isenabled()
+
+
+def test_what_is_kept_is_not_walked_through() -> None:
+    kept = [[] for _ in range(100)]  # type: list[list[object]]
+    keep_for_good()
+    assert gc.get_freeze_count() > len(kept)
+    assert not any(one is kept for one in gc.get_objects())
