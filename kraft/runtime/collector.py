@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-THRESHOLDS: Final = (50_000, 20, 50)
+THRESHOLDS: Final = (10_000, 20, 50)
 """New containers, and collections of a generation, before the next one is looked at (`gc.set_threshold`)."""
 
 
