@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -109,11 +109,13 @@ class Cluster:
 
 
 @contextmanager
-def cluster(directory: Path, nodes: int) -> Iterator[Cluster]:
+def cluster(directory: Path, nodes: int, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """A fresh cluster in `directory`, started by the command that users start it with."""
     local = LocalCluster(directory)
     command = [sys.executable, "-m", "kraft.cli.entry", "cluster", "start", "--dir", str(directory)]
     command += ["--nodes", str(nodes), "--port", str(free_port_range(nodes))]
+    for key, value in (settings or {}).items():
+        command += ["--set", f"{key}={value}"]
     try:
         started_s = time.monotonic()
         try:

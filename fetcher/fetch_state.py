@@ -14,7 +14,7 @@ its own: the log is cut, and the next fetch asks from its new end whether the lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -66,6 +66,8 @@ class FetchState:
 
     followed: FollowedPartition
     generation: int
+    key: PartitionKey = field(init=False)
+    log: FollowerLog = field(init=False)
     phase: FetchPhase = FetchPhase.FETCHING
     delayed_until_ms: int | None = None
     failures: int = 0
@@ -76,13 +78,8 @@ class FetchState:
     is_behind: bool = False
     """Below the leader's high watermark when it got records last: no member of the ISR is."""
 
-    @property
-    def key(self) -> PartitionKey:
-        return self.followed.key
-
-    @property
-    def log(self) -> FollowerLog:
-        return self.followed.log
+    def __post_init__(self) -> None:
+        self.key, self.log = self.followed.key, self.followed.log
 
     @property
     def is_ready(self) -> bool:
@@ -117,19 +114,27 @@ class Reset(NamedTuple):
 
 
 def reset_for_range(
-    *, log_start_offset: int, log_end_offset: int, leader_start_offset: int, leader_end_offset: int
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    leader_start_offset: int,
+    leader_end_offset: int,
+    stray_from: int | None = None,
 ) -> Reset:
     """What to do with a log whose end is out of the leader's range.
 
     The leader has deleted what should follow (it starts above our end): start anew where it starts.
     The leader ends below our end (an unclean election): cut there, or start anew where it starts if
-    that leaves nothing. Otherwise our end came into range meanwhile: keep everything; the next fetch
-    compares the epochs and cuts what diverges.
+    that leaves nothing. So too at `stray_from`, where batches begin that claim a later leader epoch than
+    the one in which the leader answers: an epoch lies outside the checksum, and this one has rotted.
+    Otherwise our end came into range meanwhile: keep everything; the next fetch compares the epochs and
+    cuts what diverges.
     """
     if leader_start_offset > log_end_offset:
         return Reset(restart_at=leader_start_offset)
-    if leader_end_offset < log_end_offset:
-        if leader_end_offset < log_start_offset:
-            return Reset(restart_at=leader_start_offset)
-        return Reset(truncate_to=leader_end_offset)
-    return Reset()
+    end_offset = leader_end_offset if stray_from is None else min(leader_end_offset, stray_from)
+    if end_offset >= log_end_offset and stray_from is None:
+        return Reset()
+    if end_offset < log_start_offset:
+        return Reset(restart_at=leader_start_offset)
+    return Reset(truncate_to=min(end_offset, log_end_offset))

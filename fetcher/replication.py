@@ -12,6 +12,7 @@ from typing import Protocol
 
 from fetcher.fetch_state import FetchPhase, FetchState, Step, judge, reset_for_range
 from fetcher.fetch_states import UNKNOWN_ERROR, FetchStates
+from fetcher.follower_log import FollowerLog
 from fetcher.leader_endpoint import (
     FetchedPartition,
     FetchRequest,
@@ -148,12 +149,13 @@ class Replication:
             log_end_offset=before,
             leader_start_offset=bounds.log_start_offset,
             leader_end_offset=bounds.log_end_offset,
+            stray_from=_stray_from(log, leader_epoch),
         )
         if reset.restart_at is not None:
             log.truncate_fully_and_start_at(reset.restart_at, leader_epoch=leader_epoch)
         elif reset.truncate_to is not None:
             log.truncate_to(reset.truncate_to, leader_epoch=leader_epoch)
-        if reset != (None, None):
+        if reset.restart_at is not None or log.log_end_offset != before:
             self._listener.on_truncated(state.key, before, log.log_end_offset, high_watermark)
         self._states.fetches_again(state)
 
@@ -180,3 +182,11 @@ class Replication:
     def _stop(self, state: FetchState, code: str, error: Exception | None) -> None:
         self._states.stop(state, code)
         self._listener.on_partition_failed(state.key, state.followed.leader_epoch, code, error)
+
+
+def _stray_from(log: FollowerLog, leader_epoch: int) -> int | None:
+    """Where the log goes beyond this epoch; None if it does not."""
+    latest = log.epochs.latest_epoch
+    if latest is None or latest <= leader_epoch:
+        return None
+    return log.epochs.end_offset_for(leader_epoch, log.log_end_offset)[1]

@@ -15,6 +15,7 @@ from partitions.disk import Disk
 from partitions.ports import Executor, Halt, NowMs
 from quorum.raft.lane import RaftLane
 from quorum.rpc.client import ConnectorFactory, default_connector
+from quorum.rpc.link_lane import LinkLane, NodeLoopLane
 
 RaftLaneFactory = Callable[[], RaftLane]
 """Makes the lane beside the event loop in which a controller's Raft driver is stepped."""
@@ -40,3 +41,5 @@ class Environment:
     """How responses with file slices leave a connection."""
     connector_factory: ConnectorFactory = default_connector
     """How HTTP clients connect."""
+    link_lane_factory: Callable[[], LinkLane] = NodeLoopLane
+    """Makes the lane in which a controller's listener and Raft links run."""

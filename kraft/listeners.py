@@ -47,6 +47,12 @@ def split_host_port(text: str) -> tuple[str, int]:
         raise ValueError(f"{text!r} has an IPv6 address without brackets; write [address]:port")
     if any(character.isspace() or character in "/@,[]" for character in host):
         raise ValueError(f"{host!r} is no name of a host")
+    try:
+        host.encode("idna")  # as whoever looks it up does
+    except UnicodeError:
+        raise ValueError(
+            f"{host!r} is no name of a host: what stands between its dots must have 1 to 63 characters"
+        ) from None
     return host, int(port)
 
 

@@ -312,6 +312,7 @@ class Node:
             topic_configs=LogTopicConfigs(config.log_defaults),
             broker_configs=DynamicBrokerConfigs(config.log_defaults),
             connector=environment.connector_factory,
+            link_lane=environment.link_lane_factory(),
         )
 
 

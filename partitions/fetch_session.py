@@ -246,7 +246,8 @@ class FetchSession:
 
     def mark(self, partition: SessionPartition) -> None:
         """Something about it changed. It keeps its place if it waits already."""
-        self.failing.pop(partition, None)
+        if self.failing:
+            self.failing.pop(partition, None)
         self.pending[partition] = None
 
     def retry_failing(self) -> None:

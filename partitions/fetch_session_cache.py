@@ -169,8 +169,9 @@ class FetchSessionCache:
         """It is the one used last. What may give way to whom is decided here, as of its age and size now."""
         self._sessions.pop(session.id, None)
         self._sessions[session.id] = session
-        self.partition_count += len(session) - session.cached_size
-        session.cached_size = len(session)
+        size = len(session)
+        self.partition_count += size - session.cached_size
+        session.cached_size = size
         session.last_used_ms = now_ms
         is_old = now_ms - session.created_ms > MIN_EVICTION_MS
         session.gives_way_to_all = is_old
@@ -189,9 +190,10 @@ class FetchSessionCache:
 
     def _make_space(self, session: FetchSession, now_ms: int) -> bool:
         """Whether there is room for its partitions, new ones or more of them; nobody goes in vain."""
-        if len(session) > (PARTITIONS_MAX if session.is_privileged else CONSUMER_PARTITIONS_MAX):
+        size = len(session)
+        if size > (PARTITIONS_MAX if session.is_privileged else CONSUMER_PARTITIONS_MAX):
             return False
-        missing = self.partition_count - session.cached_size + len(session) - PARTITIONS_MAX
+        missing = self.partition_count - session.cached_size + size - PARTITIONS_MAX
         losers: list[FetchSession] = []
         if missing > 0:
             for loser in self._giving_up_space(session, now_ms):

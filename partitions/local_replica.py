@@ -9,10 +9,16 @@ follower's own (KIP-392); followers see all.
 from __future__ import annotations
 
 from leader_epoch.epoch_cache import EpochCache
-from partitions.errors import FencedLeaderEpoch, NotLeaderOrFollower, ReplicaOffline, UnknownLeaderEpoch
+from partitions.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    ReplicaOffline,
+    UnknownLeaderEpoch,
+)
 from partitions.isr import AlterPartitionProposal
 from partitions.leadership import Leadership
-from partitions.partition_types import NO_EPOCH, NO_LEADER, AckStatus, FollowerFetch, ReplicaContext
+from partitions.partition_types import ACKS_ALL, NO_EPOCH, NO_LEADER, AckStatus, FollowerFetch, ReplicaContext
 from partitions.reads import FetchRead, ListedOffset, list_offset, read
 from partitions.replica import Replica
 from partitions.replica_log import ReplicaLog
@@ -156,6 +162,27 @@ class LocalReplica:
 
     # Answers
 
+    def check_append(self, acks: int, leader_epoch_expected: int | None = None) -> Leadership:
+        """Whether an append by a client would be refused now, whatever it holds. Raises PartitionError if so."""
+        leading = self.check_epoch(leader_epoch_expected)
+        if not leading.is_epoch_durable:
+            raise NotLeaderOrFollower(
+                f"broker {self._context.broker_id} is still writing where epoch {leading.epoch} of"
+                f" {self.topic_partition} starts"
+            )
+        min_isr = self.log.config.min_insync_replicas
+        if acks == ACKS_ALL and leading.is_under_min_isr(min_isr):
+            raise NotEnoughReplicas(self._too_small(leading, min_isr))
+        return leading
+
+    def _too_small(self, leading: Leadership, min_isr: int) -> str:
+        isr = leading.isr
+        if len(isr.committed) < leading.effective_min_isr(min_isr):
+            problem = f"smaller than min.insync.replicas={min_isr}"
+        else:
+            problem = f"too small for the controller: {list(isr.elr)} may be elected in its place"
+        return f"the ISR {list(isr.committed)} of {self.topic_partition} is {problem}"
+
     def ack_status(self, required_offset: int, leader_epoch: int | None = None) -> AckStatus:
         """Whether everything below `required_offset` is committed on enough replicas.
 
@@ -182,13 +209,14 @@ class LocalReplica:
         NotLeaderOrFollower, ReplicaOffline, OffsetOutOfRange.
         """
         self._assigned_follower(fetch.replica_id, fetch.broker_epoch, fetch.current_leader_epoch)
+        log, high_watermark = self.log, self.high_watermark
         return read(
-            self.log,
+            log,
             fetch_offset=fetch.fetch_offset,
             last_fetched_epoch=None if fetch.last_fetched_epoch == NO_EPOCH else fetch.last_fetched_epoch,
-            up_to_offset=self.log.log_end_offset,
-            high_watermark=self.high_watermark,
-            last_stable_offset=self.last_stable_offset,
+            up_to_offset=log.log_end_offset,
+            high_watermark=high_watermark,
+            last_stable_offset=log.last_stable_offset(high_watermark),
             max_bytes=max_bytes,
             min_one_batch=min_one_batch,
         )
@@ -274,9 +302,11 @@ class LocalReplica:
         self, replica_id: int, broker_epoch: int, current_leader_epoch: int
     ) -> tuple[Leadership, Replica]:
         """The follower that a fetch comes from, if it may fetch (KIP-320, KIP-903)."""
-        if self._end is None:
-            self._check_same_epoch(current_leader_epoch)
-        leading = self.check_epoch(current_leader_epoch)
+        leading = self._leading
+        if leading is None or self._end is not None or current_leader_epoch != self.leader_epoch:
+            if self._end is None:
+                self._check_same_epoch(current_leader_epoch)
+            leading = self.check_epoch(current_leader_epoch)
         follower = leading.follower(replica_id)
         if follower is None:
             # The metadata that assigns it may not have arrived here: the follower shall ask again.

@@ -23,7 +23,7 @@ from partitions.log.cleaner.schedule import LogCleaner
 from partitions.log.closing import flush_before_closing
 from partitions.log.config import LogConfig
 from partitions.log.creation import LogCreator
-from partitions.log.damage_note import LogExtent, write_damage_note
+from partitions.log.damage_note import DamageNotes, LogExtent
 from partitions.log.data_directory import (
     HIGH_WATERMARKS,
     UNKNOWN_BROKER_EPOCH,
@@ -88,6 +88,7 @@ class LogManager:
         self._logs, self._home, self._failed = parts.found.logs, parts.found.home, parts.found.failed
         self._checkpoints, self._removals = parts.checkpoints, parts.removals
         self._failure_listener: FailureListener | None = None
+        self._damage_notes = DamageNotes(disk, executor)
         self.epoch_writer = EpochWriter(disk, executor, self._logs)
         """Makes leader epochs durable, for leaders that are to begin."""
         self.creator = LogCreator(parts)
@@ -168,11 +169,11 @@ class LogManager:
         extent = LogExtent(log.segment_base_offsets, log.log_end_offset)
         self._give_up({partition: error})
         if isinstance(error, LogCorruptError):
-            try:
-                write_damage_note(self._parts.disk, log.directory, error, extent)
-            except OSError as failure:
-                # The next start may take the log for sound, until the place is read again.
-                logger.error("damage was not noted", partition=str(partition), reason=str(failure))
+            self._damage_notes.add(log.directory, error, extent)
+
+    async def damage_noted(self) -> None:
+        """Waits until what `give_up` has begun to note of damage is durable, or could not be written."""
+        await self._damage_notes.settled()
 
     def _directory_failed(self, directory: DataDirectory, reason: str) -> None:
         """Lets go of all logs in a directory while the others go on."""
@@ -247,6 +248,7 @@ class LogManager:
         The folders are renamed at once, and removed by `remove_deleted` after `file.delete.delay.ms`.
         Raises LogStorageError.
         """
+        await self.damage_noted()  # else a note might come to lie in the folder of another log
         await self._deleter.delete(partitions)
 
     async def remove_deleted(self) -> None:
@@ -346,6 +348,7 @@ class LogManager:
             return
         self._closed = True
         try:
+            await self.damage_noted()
             await self.cleaner.close()
             unclean = await self._close_logs()
             unclean.update(await self._parts.placements.catch_up())

@@ -13,14 +13,13 @@ goes out through the one `PartitionListener`, after the state has changed.
 from __future__ import annotations
 
 from partitions.disk import Buffer
-from partitions.errors import NotEnoughReplicas, NotLeaderOrFollower, PolicyViolation
+from partitions.errors import NotLeaderOrFollower, PolicyViolation
 from partitions.isr import AlterPartitionProposal, AlterPartitionResult, Outcome
 from partitions.leadership import Leadership
 from partitions.local_replica import LocalReplica
 from partitions.log.errors import OffsetOutOfRange, UnexpectedAppendOffset
 from partitions.log.validation import CheckedBatches
 from partitions.partition_types import (
-    ACKS_ALL,
     NO_EPOCH,
     NO_LEADER,
     AckStatus,
@@ -173,15 +172,7 @@ class Partition(LocalReplica):
 
         With acks=-1 the answer has to wait for `ack_status(info.last_offset + 1, leader_epoch)`.
         """
-        leading = self.check_epoch(leader_epoch_expected)
-        if not leading.is_epoch_durable:
-            raise NotLeaderOrFollower(
-                f"broker {self._context.broker_id} is still writing where epoch {leading.epoch} of"
-                f" {self.topic_partition} starts"
-            )
-        min_isr = self.log.config.min_insync_replicas
-        if acks == ACKS_ALL and leading.is_under_min_isr(min_isr):
-            raise NotEnoughReplicas(self._too_small(leading, min_isr))
+        leading = self.check_append(acks, leader_epoch_expected)
         leading.before_append(self.log.log_end_offset)
         info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin)
         if not info.duplicate:
@@ -189,14 +180,6 @@ class Partition(LocalReplica):
             self._watch_lag(leading, now_ms)
             self._context.listener.on_append(self, self.log.log_end_offset)
         return info
-
-    def _too_small(self, leading: Leadership, min_isr: int) -> str:
-        isr = leading.isr
-        if len(isr.committed) < leading.effective_min_isr(min_isr):
-            problem = f"smaller than min.insync.replicas={min_isr}"
-        else:
-            problem = f"too small for the controller: {list(isr.elr)} may be elected in its place"
-        return f"the ISR {list(isr.committed)} of {self.topic_partition} is {problem}"
 
     def delete_records(self, offset: int | None) -> int:
         """Gives up, as leader, the records below `offset`, or below the high watermark if it is None.
@@ -240,6 +223,8 @@ class Partition(LocalReplica):
             answer.log_end_offset,
             now_ms,
         )
+        if self.high_watermark == answer.high_watermark:
+            return answer
         # The follower may as well hear of the records that its own fetch has committed.
         return answer._replace(high_watermark=self.high_watermark, last_stable_offset=self.last_stable_offset)
 

@@ -65,12 +65,6 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-def check_range(log: ReplicaLog, offset: int) -> None:
-    """Raises OffsetOutOfRange unless the offset is in the log or at its end."""
-    if not log.log_start_offset <= offset <= log.log_end_offset:
-        raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
-
-
 def diverging_epoch(log: ReplicaLog, fetch_offset: int, last_fetched_epoch: int) -> DivergingEpoch | None:
     """Where this log parts from a follower's that ends at `fetch_offset` in `last_fetched_epoch`.
 
@@ -107,7 +101,8 @@ def read(
     records: ReadResult | None = None
     log_start_offset, log_end_offset = log.log_start_offset, log.log_end_offset
     if diverging is None:
-        check_range(log, fetch_offset)
+        if not log_start_offset <= fetch_offset <= log_end_offset:
+            raise OffsetOutOfRange(fetch_offset, log_start_offset, log_end_offset)
         if fetch_offset < up_to_offset and (max_bytes > 0 or min_one_batch):
             records = log.read(
                 fetch_offset, max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch
@@ -118,11 +113,11 @@ def read(
     return FetchRead(
         records,
         diverging,
-        high_watermark=high_watermark,
-        last_stable_offset=last_stable_offset,
-        log_start_offset=log_start_offset,
-        log_end_offset=log_end_offset,
-        aborted_transactions=aborted,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        log_end_offset,
+        aborted,
     )
 
 

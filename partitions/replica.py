@@ -81,7 +81,8 @@ class Replica:
         """
         if self.clock is not None and self.clock is not session:
             self.clock.look_again()
-        self.clock = session or self.clock
+        if session is not None:
+            self.clock = session
 
     def was_handed(self, fetch_offset: int, *, in_session: bool) -> bool:
         """Whether it asks for the records that it was sent last in the same way; says so once.

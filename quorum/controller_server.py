@@ -27,14 +27,10 @@ from quorum.errors import ControllerError, MalformedMessageError
 from quorum.metadata.image import MetadataImage
 from quorum.metadata_log import MetadataLog
 from quorum.quorum_status import QuorumStatus
-from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import (
     Committed,
     LeaderChanged,
-    PeerConnected,
-    PeerDisconnected,
-    PeerMessage,
     ProposalOutcome,
     Propose,
     QuorumReport,
@@ -48,9 +44,9 @@ from quorum.rpc import message_codec
 from quorum.rpc.admin_messages import DescribeQuorumRequest
 from quorum.rpc.client import ConnectorFactory, default_connector
 from quorum.rpc.envelope import Body, RpcError
+from quorum.rpc.link_lane import LinkLane, NodeLoopLane
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
-from quorum.rpc.raft_links import LinkListener, RaftLinks
-from quorum.rpc.server import ControllerListener
+from quorum.rpc.voter_network import VoterNetwork, VoterTls
 from quorum.voter_status import VoterStatus
 
 log = structlog.get_logger(__name__)
@@ -59,6 +55,8 @@ REQUEST_TIMEOUT_S = 30.0
 FETCH_METADATA_MAX_WAIT_MS = 10_000
 FETCH_METADATA_MAX_BYTES = 8 * 1024 * 1024
 HANDOVER_TIMEOUT_S = 1.0
+WATCHES_PER_SESSION = 8
+"""How often the controller looks whether it stood still itself."""
 
 
 class ControllerServer:
@@ -77,7 +75,9 @@ class ControllerServer:
         topic_configs: TopicConfigSchema,
         broker_configs: BrokerConfigSchema | None = None,
         connector: ConnectorFactory = default_connector,
+        link_lane: LinkLane | None = None,
     ) -> None:
+        """`link_lane` is where listener and Raft links run, the loop that this is made on by default."""
         self._config = config
         self._lane = lane
         self._disk = disk
@@ -86,27 +86,18 @@ class ControllerServer:
         self._rng = rng
         self._halt = halt
         self._state = ControllerState(config.controller, topic_configs, rng, broker_configs)
-        raft = config.raft
-        self._links = RaftLinks(
-            raft.node_id,
-            raft.voters,
-            raft.cluster_id,
-            raft.directory_id or bytes(DIRECTORY_ID_BYTES),
+        self._network = VoterNetwork(
+            config.raft,
             config.secret,
-            rng,
-            LinkListener(
-                connected=lambda peer, session, directory: lane.post(PeerConnected(peer, session, directory)),
-                disconnected=lambda peer, session: lane.post(PeerDisconnected(peer, session)),
-                received=lambda peer, session, data: lane.post(PeerMessage(peer, session, data)),
-            ),
-            connector,
-            config.client_tls,
-        )
-        self._listener = ControllerListener(
-            self._serve, config.secret, self._links.accept, rng=rng, tls=config.server_tls
+            self._serve,
+            raft_lane=lane,
+            link_lane=NodeLoopLane() if link_lane is None else link_lane,
+            rng=rng,
+            connector=connector,
+            tls=VoterTls(config.server_tls, config.client_tls),
         )
         self._log = MetadataLog()
-        self._quorum = QuorumStatus(raft.node_id, raft.voters, lane.post, now_ms)
+        self._quorum = QuorumStatus(config.raft.node_id, config.raft.voters, lane.post, now_ms)
         self._voters = VoterStatus()
         self.metrics = ControllerMetrics()
         self._leadership = LeaderChanged(None, -1, False)
@@ -116,6 +107,7 @@ class ControllerServer:
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._next_id = 1
         self._ticker: asyncio.TimerHandle | None = None
+        self._watch_ms = max(1, config.controller.session_timeout_ms // WATCHES_PER_SESSION)
         self._closed = False
 
     # -- life
@@ -124,13 +116,12 @@ class ControllerServer:
         """Opens the journal, listens, begins to take part. Raises OSError or RaftStorageError."""
         raft = self._config.raft
         self._loop = asyncio.get_running_loop()
-        self._lane.start(self._open_driver, self._deliver)
+        self._lane.start(self._open_driver, self._deliver, self._network.send)
         try:
-            await self._listener.start(self._config.host, self._config.port)
+            await self._network.start(self._config.host, self._config.port)
         except OSError:
             self._lane.stop()
             raise
-        self._links.start()
         log.info("voter started", node_id=raft.node_id, voters=sorted(raft.voters), offset=self.image.offset)
 
     def _open_driver(self) -> RaftDriver:
@@ -157,8 +148,7 @@ class ControllerServer:
         self._closed = True
         async with contextlib.AsyncExitStack() as last_to_first:
             last_to_first.callback(self._lane.stop)
-            last_to_first.push_async_callback(self._links.close)
-            last_to_first.push_async_callback(self._listener.close)
+            last_to_first.push_async_callback(self._network.close)
             self._run(self._state.renounce("the node is stopping"))
 
     # -- what is so
@@ -212,7 +202,7 @@ class ControllerServer:
     def _take(self, effects: list[RaftEffect]) -> None:
         for effect in effects:
             if isinstance(effect, SendToPeer):
-                self._links.send(effect.peer_id, effect.session, effect.data)
+                self._network.send(effect)
             elif isinstance(effect, Committed):
                 self._on_committed(effect)
             elif isinstance(effect, ProposalOutcome):
@@ -310,12 +300,16 @@ class ControllerServer:
             self._ticker.cancel()
         deadline_ms = self._state.next_tick_ms()
         if deadline_ms is not None:
-            delay_s = max(0.0, (deadline_ms - self._monotonic_ms()) / 1000)
-            self._ticker = self._loop.call_later(delay_s, self._tick)
+            now_ms = self._monotonic_ms()
+            due_ms = min(max(deadline_ms, now_ms), now_ms + self._watch_ms)
+            self._ticker = self._loop.call_later((due_ms - now_ms) / 1000, self._tick, due_ms)
 
-    def _tick(self) -> None:
+    def _tick(self, due_ms: int) -> None:
         try:
             now_ms = self._monotonic_ms()
+            if now_ms > due_ms:
+                # This loop was busy, or the process did not run: heartbeats are still to be read.
+                self._state.stood_still(now_ms - due_ms)
             for broker_id in self._state.expired_sessions(now_ms):
                 log.warning("a broker's session has ended", broker_id=broker_id)
             self._run(self._state.tick(now_ms))

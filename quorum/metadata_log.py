@@ -21,6 +21,8 @@ KEEP_BYTES = 16 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES = 64
 UNKNOWN_EPOCH = -2
 """Nobody's: who asks from there gets the image."""
+ANY_EPOCH = -3
+"""Of who looks at single entries and has no history of its own to continue: it gets those, never an image."""
 
 
 class MetadataLog:
@@ -82,13 +84,15 @@ class MetadataLog:
 
         An `epoch` that is not the one committed at `offset` means that the asker's history is not
         ours (another quorum's data): it gets the image too. That is of the log's end, or of a little earlier if
-        it was being encoded already; what follows it is in the log.
+        it was being encoded already; what follows it is in the log. Whoever says ANY_EPOCH gets entries only,
+        from where the log begins if that is later.
         """
-        committed = self.image.offset
+        committed, first = self.image.offset, self._first_offset()
+        if epoch == ANY_EPOCH:
+            offset = max(offset, first - 1)
         if offset >= committed:
             return FetchMetadataResponse(committed, leader_id=leader_id)
-        first = self._first_offset()
-        if offset + 1 < first or not self._same_history(offset, epoch, first):
+        if epoch != ANY_EPOCH and (offset + 1 < first or not self._same_history(offset, epoch, first)):
             encoded = await self._encoded_image(offset)
             return FetchMetadataResponse(self.image.offset, snapshot=encoded, leader_id=leader_id)
         chosen: list[MetadataEntry] = []

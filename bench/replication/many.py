@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.brokers import Cluster
@@ -34,8 +34,11 @@ def create(brokers: Cluster, partitions: int, replicas: int, timeout_s: float) -
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
     wanted = [NewTopic(name, count, replicas) for name, count in topics.items()]
     answers = admin.create_topics(wanted, operation_timeout=timeout_s, request_timeout=timeout_s)
-    for answer in answers.values():
-        answer.result(timeout_s)
+    for name, answer in answers.items():
+        try:
+            answer.result(timeout_s)
+        except (KafkaException, TimeoutError) as error:
+            raise BenchError(f"topic {name} was not created: {error}") from error
     return topics
 
 
@@ -60,7 +63,10 @@ def await_in_sync(brokers: Cluster, topics: Topics, timeout_s: float) -> None:
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
     lacking = sum(topics.values())
     for _ in deadline(timeout_s):
-        known = admin.list_topics(timeout=METADATA_TIMEOUT_S).topics
+        try:
+            known = admin.list_topics(timeout=METADATA_TIMEOUT_S).topics
+        except KafkaException:  # no broker answers now; how many lack stays as it was
+            continue
         lacking = sum(
             _lacking(known[name], count) if name in known else count for name, count in topics.items()
         )

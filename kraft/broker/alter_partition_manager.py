@@ -40,7 +40,8 @@ log = structlog.get_logger(__name__)
 
 CALL_TIMEOUT_S = 2.0
 BACKOFF_S = 0.05
-PARTITIONS_PER_REQUEST_MAX = 5_000
+PARTITIONS_PER_REQUEST_MAX = 500
+"""Judged by the controller in one step, and then taken over by every broker in one."""
 
 _Proposed = tuple[Partition, AlterPartitionProposal]
 

@@ -9,7 +9,7 @@ Produce and Fetch have handlers of their own that work on batches, not on messag
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import cast
+from typing import Any
 
 import structlog
 
@@ -35,7 +35,7 @@ from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
 from kraft.network.request import RequestContext
-from kraft.network.response import Answer, Deferred, Response, Segment
+from kraft.network.response import Answer, Deferred, Response
 from kraft.protocol.api import SUPPORTED, ApiKey, api_name, is_supported
 from kraft.protocol.headers import encode_response_header
 from kraft.protocol.messages import decode_request, encode_response
@@ -119,4 +119,5 @@ def _frame(message: Message, version: int, correlation_id: int) -> Response:
     """Header and body; the connection puts the frame's length before them."""
     segments, size_bytes = encode_response(message, version)
     header = encode_response_header(message.API_KEY, version, correlation_id)
-    return Response(cast("list[Segment]", [header, *segments]), len(header) + size_bytes)
+    whole: list[Any] = [header, *segments]  # the slices are those of files that a handler put there
+    return Response(whole, len(header) + size_bytes)

@@ -230,9 +230,7 @@ def _forgotten(request: FetchRequest) -> list[wire.ForgottenTopic]:
 def _fetched(key: PartitionKey, data: wire.PartitionData) -> FetchedPartition:
     diverging = data.diverging_epoch
     records = data.records
-    assert records is None or isinstance(records, bytes | bytearray | memoryview), (
-        "decoded records are a view"
-    )
+    assert records is None or isinstance(records, memoryview), "decoded records are a view"
     return FetchedPartition(
         key,
         _error_name(data.error_code) if data.error_code else None,

@@ -52,6 +52,8 @@ class LogFlusher:
         self._interval_s = None if scheduler_interval_ms == LONG_MAX else scheduler_interval_ms / 1000
         self._since_s: dict[TopicPartition, float] = {}
         self._timers: dict[TopicPartition, asyncio.TimerHandle] = {}
+        self._due_s: dict[TopicPartition, float] = {}
+        """When each timer goes off; what uvloop returns for a time that is over has no `when()`."""
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(FLUSHES_AT_ONCE)
         self._closed = False
@@ -84,17 +86,19 @@ class LogFlusher:
         at_s = min(due_s, self._loop.time() + _MAX_WAIT_S)
         timer = self._timers.get(partition)
         if timer is not None:
-            if timer.when() <= at_s:
+            if self._due_s[partition] <= at_s:
                 return  # it looks again when it ends
             timer.cancel()
+        self._due_s[partition] = at_s
         self._timers[partition] = self._loop.call_at(at_s, self._on_time, partition)
 
     def _on_time(self, partition: TopicPartition) -> None:
-        del self._timers[partition]
+        del self._timers[partition], self._due_s[partition]
         self.consider(partition)
 
     def _forget(self, partition: TopicPartition) -> None:
         self._since_s.pop(partition, None)
+        self._due_s.pop(partition, None)
         timer = self._timers.pop(partition, None)
         if timer is not None:
             timer.cancel()

@@ -3,8 +3,9 @@
 Guarantees: nothing of this holds up the loop, however many partitions one step of metadata creates or moves;
 while a log is being made, opened, held back or deleted it is `is_pending`, and its replica is left alone; when
 a job is done the owner is told and goes by the metadata of that moment, not of the moment when the job was
-asked for. One job of each kind is under way at a time, bounded in size, but deletions, of which there is one a
-step of metadata. A job that ends by a defect halts the node. Used by `ReplicaManager`, the owner.
+asked for. A few jobs that make logs or write epochs are under way at a time, bounded in size, one that opens, and
+of deletions one a step of metadata. A job that ends by a defect halts the node. Used by `ReplicaManager`, the
+owner.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import structlog
 
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.log.creation import CREATE_BATCH, NewLog
-from partitions.log.epoch_checkpointing import WRITE_BATCH
+from partitions.log.epoch_checkpointing import JOBS_AT_ONCE, ROUND_LOGS
 from partitions.log.errors import LogError, LogStorageError
 from partitions.log_manager import LogManager
 from partitions.ports import Halt
@@ -154,20 +155,30 @@ class LogJobs:
 
     async def _make_all(self) -> None:
         while self._wanted and not self._closing:
-            batch: list[NewLog] = []
-            while self._wanted and len(batch) < CREATE_BATCH:
-                key = next(iter(self._wanted))
-                del self._wanted[key]
-                new = self._owner.wanted_log(key)
-                if new is not None:
-                    batch.append(new)
-            if not batch:
-                continue
-            self._making = dict.fromkeys(new.partition for new in batch)
-            failed = await self._logs.creator.create(batch)
-            self._making = {}
-            if not self._closing:
-                self._owner.on_logs_made(batch, failed)
+            batches = [batch for _ in range(JOBS_AT_ONCE) if (batch := self._take_wanted())]
+            if len(batches) > 1:
+                await asyncio.gather(*map(self._make, batches))
+            elif batches:
+                await self._make(batches[0])
+
+    def _take_wanted(self) -> list[NewLog]:
+        """A batch of those that are to be made still."""
+        batch: list[NewLog] = []
+        while self._wanted and len(batch) < CREATE_BATCH:
+            key = next(iter(self._wanted))
+            del self._wanted[key]
+            new = self._owner.wanted_log(key)
+            if new is not None:
+                batch.append(new)
+                self._making[key] = None
+        return batch
+
+    async def _make(self, batch: Sequence[NewLog]) -> None:
+        failed = await self._logs.creator.create(batch)
+        for new in batch:
+            del self._making[new.partition]
+        if not self._closing:
+            self._owner.on_logs_made(batch, failed)
 
     async def _reopen_all(self) -> None:
         while self._to_reopen and not self._closing:
@@ -196,7 +207,7 @@ class LogJobs:
 
     async def _write_all_epochs(self) -> None:
         while self._epochs_due and not self._closing:
-            batch = list(islice(self._epochs_due, WRITE_BATCH))
+            batch = list(islice(self._epochs_due, ROUND_LOGS))
             for key in batch:
                 del self._epochs_due[key]
             failed = await self._logs.epoch_writer.write(batch)

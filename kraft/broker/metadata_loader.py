@@ -33,6 +33,10 @@ log = structlog.get_logger(__name__)
 MAX_WAIT_MS = 500
 CALL_TIMEOUT_S = 3.0
 BACKOFF_S = 0.1
+STEP_BYTES = 64 * 1024
+"""Of metadata that are applied in one step: heartbeats and requests have their turn between two."""
+HISTORY_BYTES = 4 * 1024 * 1024
+"""As long as nothing has been published yet."""
 
 
 class MetadataPublisher(Protocol):
@@ -81,7 +85,8 @@ class MetadataLoader:
     async def _follow(self) -> None:
         while True:
             newest = self._newest
-            request = FetchMetadataRequest(self._node_id, newest.epoch, newest.offset, MAX_WAIT_MS)
+            max_bytes = HISTORY_BYTES if self.image is EMPTY else STEP_BYTES
+            request = FetchMetadataRequest(self._node_id, newest.epoch, newest.offset, MAX_WAIT_MS, max_bytes)
             try:
                 response = await self._controller.call(
                     request,

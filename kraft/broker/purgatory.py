@@ -173,6 +173,8 @@ class ProducePurgatory:
     def _on_done(self, operation: ProduceWait) -> None:
         self.count -= 1
         operation.finish()
+        # Both lead back to the operation: without them it goes at once, and not with the garbage collector.
+        operation.timer = operation.on_done = None
         undecided = list(operation.pending)
         operation.pending.clear()
         self._forget(undecided)
@@ -307,6 +309,8 @@ class FetchPurgatory:
     def _forget(self, operation: FetchWait, session: FetchSession | None) -> None:
         assert operation.timer is not None
         operation.timer.cancel()
+        # Both lead back to the operation: without them it goes at once, and not with the garbage collector.
+        operation.timer = operation.on_done = None
         self.count -= 1
         if session is not None:
             self.sessions.end_wait(session, operation)

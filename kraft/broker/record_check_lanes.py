@@ -26,19 +26,25 @@ Job = Callable[[], CheckedBatches | Buffer]
 """Returns what is to be appended, which is the records themselves where there is nothing to check."""
 WAITING_MAX = 10_000
 """Checks that may wait at once; more are refused."""
+WAITING_MAX_BYTES = 256 * 1024 * 1024
+"""Bytes of records that may wait at once: two requests of the size that socket.request.max.bytes allows by
+default, which stay in memory until their records are checked. A batch that finds nothing waiting is always taken."""
 
 
 class TooManyChecks(AppendError):
     """The executor does not keep up; a client tries again."""
 
-    def __init__(self) -> None:
-        super().__init__("REQUEST_TIMED_OUT", f"{WAITING_MAX} batches wait for the check of their records")
+    def __init__(self, count: int, size_bytes: int) -> None:
+        super().__init__(
+            "REQUEST_TIMED_OUT", f"{count} batches of {size_bytes} bytes wait for the check of their records"
+        )
 
 
 class _Waiting(NamedTuple):
     job: Job
     then: Callable[[Checked], Any]
     done: asyncio.Future[Any]
+    size_bytes: int
 
 
 class RecordCheckLanes:
@@ -52,6 +58,8 @@ class RecordCheckLanes:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._one_open = asyncio.Semaphore(1)
         self.count = 0
+        self.size_bytes = 0
+        """Of the records that wait."""
 
     def is_busy(self, partition: TopicPartition) -> bool:
         """Whether something of this partition waits: what comes next has to wait behind it."""
@@ -62,16 +70,20 @@ class RecordCheckLanes:
         partition: TopicPartition,
         job: Job,
         then: Callable[[Checked], T],
+        size_bytes: int,
     ) -> asyncio.Future[T]:
         """Has `job` run by the executor, then `then` called on the loop with what it returned or raised.
 
-        The future holds what `then` returns. Raises TooManyChecks.
+        `size_bytes` is that of the records, which stay in memory until then. The future holds what `then`
+        returns. Raises TooManyChecks.
         """
-        if self.count >= WAITING_MAX:
-            raise TooManyChecks
+        has_room = not self.count or self.size_bytes + size_bytes <= WAITING_MAX_BYTES
+        if self.count >= WAITING_MAX or not has_room:
+            raise TooManyChecks(self.count, self.size_bytes)
         self.count += 1
+        self.size_bytes += size_bytes
         done: asyncio.Future[T] = self._loop.create_future()
-        waiting = _Waiting(job, then, done)
+        waiting = _Waiting(job, then, done, size_bytes)
         lane = self._lanes.get(partition)
         if lane is not None:
             lane.append(waiting)
@@ -86,13 +98,16 @@ class RecordCheckLanes:
         try:
             while lane:
                 await self._check(lane[0])
-                lane.popleft()
-                self.count -= 1
+                self._ended(lane.popleft())
         finally:
             del self._lanes[partition]
-            self.count -= len(lane)
             for waiting in lane:
+                self._ended(waiting)
                 waiting.done.cancel()
+
+    def _ended(self, waiting: _Waiting) -> None:
+        self.count -= 1
+        self.size_bytes -= waiting.size_bytes
 
     async def _check(self, waiting: _Waiting) -> None:
         checked: Checked

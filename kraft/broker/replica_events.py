@@ -63,10 +63,11 @@ class ReplicaEvents(LocalReplicas):
     def on_high_watermark(self, partition: Partition, high_watermark: int) -> None:
         key = partition.topic_partition
         self._moved[key] = None
-        status = partition.ack_status(high_watermark)
-        self.produce_purgatory.on_high_watermark(
-            key, high_watermark, None if status is AckStatus.OK else status.value
-        )
+        if self.produce_purgatory.entries_of(key):
+            status = partition.ack_status(high_watermark)
+            self.produce_purgatory.on_high_watermark(
+                key, high_watermark, None if status is AckStatus.OK else status.value
+            )
         self.fetch_purgatory.on_high_watermark(key)
 
     def on_low_watermark(self, partition: Partition) -> None:

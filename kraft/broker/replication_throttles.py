@@ -28,6 +28,7 @@ class _Direction:
     """What is sent as leader, or copied as follower."""
 
     def __init__(self, name: str, broker_id: int, quota: RateQuota) -> None:
+        self.name = name
         self._rate_key = f"{name}.replication.throttled.rate"
         self._replicas_key = f"{name}.replication.throttled.replicas"
         self._broker_id = broker_id

@@ -112,6 +112,7 @@ class SimulatedCluster:
             "listeners": ",".join(listeners),
             "http.listener": f"{host}:{HTTP_PORT}",
             "log.dirs": ",".join(self.log_dirs_of(node_id)),
+            **({"broker.rack": spec.rack} if spec.rack else {}),
             **self._properties,
         }
         return "".join(f"{key}={value}\n" for key, value in lines.items())

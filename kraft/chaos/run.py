@@ -136,6 +136,7 @@ class _Run:
 
     def _calm(self) -> None:
         self.faults.end_all()
+        self.workloads.take_limits_away()
         healed_s = self.simulation.now
         self._wait_whole(WHOLE_WITHIN_S)
         self._wait_served(healed_s)
@@ -154,12 +155,14 @@ class _Run:
         self._wait(lambda: not self.cluster.ailments(self.topics), within_s, "the cluster did not recover")
 
     def _wait_served(self, since_s: float) -> None:
-        """A cluster that is whole takes writes: of every producer with acks=-1, to every partition."""
+        """A cluster that is whole takes writes: of every producer with acks=-1, to every partition. And whoever
+        tails a partition reads on.
+        """
         unserved = self.workloads.unserved_since
         if not self.simulation.run_until_true(lambda: not unserved(since_s), SERVED_WITHIN_S, LOOK_EVERY_S):
             raise _NotWhole(
-                f"within {SERVED_WITHIN_S:g} s of a whole cluster nothing was acknowledged of what was sent after"
-                f" the faults: {', '.join(unserved(since_s))}"
+                f"within {SERVED_WITHIN_S:g} s of a whole cluster nothing was acknowledged, or read, of what was"
+                f" sent after the faults: {', '.join(unserved(since_s))}"
             )
 
     def _wait(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:

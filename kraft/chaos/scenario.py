@@ -27,6 +27,8 @@ class NodeSpec:
     roles: tuple[str, ...] = ("broker", "controller")
     log_dirs: int = 1
     """How many data directories it has, each a file system of its own; the first has the quorum's files."""
+    rack: str = ""
+    """Where it stands, so that consumers of that rack may be sent to it (KIP-392); "": nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class WorkloadSpec:
     """Operations begun per virtual second, over all partitions."""
     operations_max: int | None = None
     """It stops after so many operations; None: when the faults are over."""
+    rack: str = ""
+    """Of a consumer: where it stands, which it tells with every Fetch."""
+    fetch_sessions: bool = False
+    """Of a consumer: whether it keeps a fetch session with every broker that it reads from (KIP-227)."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,9 @@ class Scenario:
     faults: tuple[FaultSpec, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     """Of every node's server.properties, over those of `kraft.chaos.cluster`."""
+    run_time_configs: Mapping[str, str] = field(default_factory=dict)
+    """Set on all brokers from when the topics have been created until the faults are over: keys that server.properties
+    cannot have, which limit how fast replicas are copied."""
     format: int = FORMAT
 
     @property
@@ -108,13 +117,19 @@ class Scenario:
                 seed=int(document["seed"]),
                 seconds=float(document["seconds"]),
                 nodes=tuple(
-                    NodeSpec(int(n["node_id"]), tuple(n["roles"]), int(n.get("log_dirs", 1)))
+                    NodeSpec(
+                        int(n["node_id"]),
+                        tuple(n["roles"]),
+                        int(n.get("log_dirs", 1)),
+                        str(n.get("rack", "")),
+                    )
                     for n in document["nodes"]
                 ),
                 topics=tuple(TopicSpec(**topic) for topic in document["topics"]),
                 workloads=tuple(WorkloadSpec(**workload) for workload in document["workloads"]),
                 faults=tuple(FaultSpec(**fault) for fault in document["faults"]),
                 properties=dict(document["properties"]),
+                run_time_configs=dict(document.get("run_time_configs", {})),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ScenarioError(f"not a scenario: {error!r}") from error

@@ -177,8 +177,28 @@ class _Shrinker:
         self._remove_parts(
             lambda s: list(s.properties.items()), lambda s, kept: replace(s, properties=dict(kept))
         )
+        self._remove_parts(
+            lambda s: list(s.run_time_configs.items()),
+            lambda s, kept: replace(s, run_time_configs=dict(kept)),
+        )
         for position in range(len(self._best.topics)):
             self._default_configs(position)
+        self._plain_readers()
+
+    def _plain_readers(self) -> None:
+        """Consumers without racks and sessions, brokers without racks."""
+        self._simplify(
+            lambda s: replace(
+                s, workloads=tuple(replace(one, rack="", fetch_sessions=False) for one in s.workloads)
+            )
+        )
+        self._simplify(lambda s: replace(s, nodes=tuple(replace(node, rack="") for node in s.nodes)))
+
+    def _simplify(self, simpler: Callable[[Scenario], Scenario]) -> None:
+        """Takes another scenario if it is another, and fails."""
+        candidate = simpler(self._best)
+        if candidate != self._best:
+            self._take_first([candidate])
 
     def _default_configs(self, position: int) -> None:
         """Those of one topic."""

@@ -14,6 +14,7 @@ from random import Random
 
 from kraft.chaos.faults import DEFAULT_FAULTS
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
+from kraft.chaos.swarm_features import add_features
 
 DEFAULT_SECONDS = 60.0
 FAULTS_MAX = 200
@@ -45,7 +46,7 @@ def scenario_of(
     brokers = sum("broker" in node.roles for node in nodes)
     topics = _some_compacted(rng, _topics(rng, brokers))
     enabled = _subset(rng) if faults is None else list(faults)
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         seconds=seconds,
         nodes=_with_directories(rng, nodes),
@@ -54,6 +55,7 @@ def scenario_of(
         faults=_faults(rng, enabled, seconds),
         properties=_properties(rng, topics),
     )
+    return add_features(scenario)
 
 
 def _nodes(rng: Random) -> tuple[NodeSpec, ...]:

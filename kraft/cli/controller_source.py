@@ -18,11 +18,14 @@ from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.record_codec import decode_records
 from quorum.metadata.records import Record
+from quorum.metadata_log import ANY_EPOCH
+from quorum.raft.journal import FIRST_ENTRY
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
 
 NOBODY = -1
+FIRST_OFFSET = FIRST_ENTRY[1] + 1
+"""Of the first entry that a leader writes; before it every journal has the same one, of epoch 0."""
 _FETCH_BYTES = 8 * 1024 * 1024
-_EPOCHS_TRIED = 8
 
 
 class ControllerSource:
@@ -44,18 +47,23 @@ class ControllerSource:
         if wanted.first is None and wanted.last is None:
             yield image_entry(image)
             return
-        first = max(wanted.first or 0, 0)
+        first = max(wanted.first or FIRST_OFFSET, FIRST_OFFSET)
         if first > image.offset:
             return
 
         async def work(calls: ControllerCalls) -> list[MetadataEntry]:
-            return await _entries(calls, first - 1, image)
+            return await _entries(calls, first - 1, image.offset)
 
         found = run_with_controllers(self._controllers, work)
-        if not found or found[0].offset != first:
+        if not found or (wanted.last is not None and max(wanted.last, first) < found[0].offset):
             raise UserError(
                 f"the controller holds offset {first} only as part of its image at offset {image.offset};"
                 " older entries are on the disks of the voters (--dir)"
+            )
+        if found[0].offset > first:
+            self.notes.append(
+                f"what lies before offset {found[0].offset} is in the controller's image only; the disks of the"
+                " voters may have it (--dir)"
             )
         for entry in found:
             if entry.offset in wanted:
@@ -99,19 +107,10 @@ def _records(entry: MetadataEntry) -> list[Record]:
     return decode_records(entry.records) if entry.records else []
 
 
-async def _entries(calls: ControllerCalls, offset: int, image: MetadataImage) -> list[MetadataEntry]:
-    """The entries after an offset up to the image's, if the controller has them apart.
-
-    It wants to know the epoch of the entry at `offset`, to be sure that both speak of one history; that
-    is not known here, so the epochs from the image's down are tried, a few of them.
-    """
-    found: list[MetadataEntry] = []
-    for epoch in range(image.epoch, max(image.epoch - _EPOCHS_TRIED, -1), -1):
-        answer = await _fetch(calls, offset, epoch)
-        if answer.entries:
-            found += answer.entries
-            break
-    while found and found[-1].offset < image.offset:
+async def _entries(calls: ControllerCalls, offset: int, last: int) -> list[MetadataEntry]:
+    """The entries after an offset up to the last one, as far as the controller has them apart."""
+    found = list((await _fetch(calls, offset, ANY_EPOCH)).entries)
+    while found and found[-1].offset < last:
         answer = await _fetch(calls, found[-1].offset, found[-1].epoch)
         if not answer.entries:
             break

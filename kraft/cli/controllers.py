@@ -30,6 +30,10 @@ from quorum.rpc.message_codec import decode, encode
 
 CALL_TIMEOUT_S = 10.0
 ATTEMPT_TIMEOUT_S = 3.0
+NAME_A_CONFIG = (
+    "name a node's server.properties with --config FILE (of a `kraft cluster`: .kraft/node-1/server.properties, or"
+    " the same below its --dir)"
+)
 
 T = TypeVar("T")
 
@@ -91,15 +95,12 @@ def controllers_of_cluster(bootstrap_server: str) -> Controllers:
         view = await describe_through_broker(admin)
         voters = {node_id: endpoints[0].rpartition("//")[2] for node_id, endpoints in view.endpoints.items()}
         if not voters or view.cluster_id is None:
-            raise UserError(
-                "the broker does not say where the controllers are: name a node's server.properties with"
-                " --config FILE"
-            )
+            raise UserError(f"the broker does not say where the controllers are: {NAME_A_CONFIG}")
         return Controllers(
             voters,
             view.cluster_id.encode(),
             view.cluster_id,
-            "the cluster has a secret of its own: name a node's server.properties with --config FILE",
+            f"the cluster has a secret of its own: {NAME_A_CONFIG}",
         )
 
     return run_admin(bootstrap_server, work)

@@ -40,10 +40,11 @@ def dump(
 ) -> None:
     """Print what is in segments, indexes, producer snapshots and checkpoints, one entry a line.
 
-    Kinds are told by name: .log, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint, the
-    offset checkpoints and the metadata position of a data directory, partition.metadata, meta.properties and the
-    marker of a clean shutdown. Nothing is ever written; a broker may be running. Files are not compared with
-    each other: that is what `kraft log verify` does.
+    Kinds are told by name: .log, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint,
+    partition.metadata, truncation-checkpoint and the damage-note that a broker leaves in a folder; of a data
+    directory the offset checkpoints, partition-directories (which partition lives in which data directory),
+    the metadata position, meta.properties and the marker of a clean shutdown. Nothing is ever written; a broker
+    may be running. Files are not compared with each other: that is what `kraft log verify` does.
 
     Exit code 0: shown; 1: a file is damaged: the sound entries are shown, file, byte and reason are told; 2:
     wrong usage; 3: a file could not be read.
@@ -70,8 +71,9 @@ def verify(
 
     Every checksum; offsets, leader epochs and timestamps of all batches and records; indexes, producer
     snapshots and checkpoints against the batches. A write that a crash has torn is told from damage by what
-    the data directory knows to have been flushed: it is a note. Nothing is ever written; a broker may be
-    running, and what changes meanwhile is read again.
+    the data directory knows to have been flushed: it is a note. So is what a broker has noted of damage that it
+    met, in damage-note; if that is still there, it is damage, and the next start refuses the log. Nothing is
+    ever written; a broker may be running, and what changes meanwhile is read again.
 
     Exit code 0: sound; 1: damaged: file, byte and reason are told; 2: wrong usage; 3: not damaged as far as
     it could be read, and something could not.

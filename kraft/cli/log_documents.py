@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
+from partitions.log.inspection.entries import PlacedChange
+from partitions.log.partition_files import topic_id_text
 from partitions.log.producer_state import ProducerEntry
 from partitions.records.compression import Codec
 from partitions.records.control import ControlType, decode_control_type
@@ -155,6 +157,18 @@ def producer_documents(producers: dict[int, ProducerEntry]) -> Iterator[Document
             }
         if not entry.batches:
             yield head
+
+
+def placement_document(change: PlacedChange) -> Document:
+    """A line of the list of partitions: where one was placed, or that it is in no directory any more."""
+    number, partition, placement = change.line
+    document: Document = {"number": number, "change": "removed" if placement is None else "placed"}
+    document |= partition._asdict()
+    if placement is not None:
+        topic_id = placement.topic_id
+        document["topic_id"] = None if topic_id is None else topic_id_text(topic_id)
+        document["directory_id"] = placement.directory_id
+    return document
 
 
 def entry_line(document: Document) -> str:

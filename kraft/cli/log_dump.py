@@ -17,6 +17,7 @@ from kraft.cli.log_documents import (
     batch_document,
     batch_line,
     entry_line,
+    placement_document,
     producer_documents,
     record_document,
     record_line,
@@ -26,11 +27,13 @@ from partitions.log.inspection.batches import RecordsNotReadError, SegmentReader
 from partitions.log.inspection.entries import (
     aborted_transactions,
     broker_epoch,
+    damage_note,
     epoch_entries,
     meta_properties,
     metadata_position,
     offset_entries,
     offset_index_entries,
+    placement_changes,
     producer_entries,
     time_index_entries,
     topic_id,
@@ -152,6 +155,10 @@ def _small(disk: ReadableDisk, path: str, kind: FileKind) -> Iterator[Document]:
             yield meta_properties(path, content)._asdict()
         case FileKind.CLEAN_SHUTDOWN:
             yield {"broker_epoch": broker_epoch(path, content)}
+        case FileKind.DAMAGE_NOTE:
+            yield damage_note(path, content)._asdict()
+        case FileKind.PARTITION_DIRECTORIES:
+            yield from map(placement_document, placement_changes(path, content))
         case FileKind.METADATA_POSITION:
             position = metadata_position(path, content)
             yield {

@@ -25,7 +25,8 @@ ControllerConfig = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A node's server.properties: ask the controllers that it names, with the secret in it.",
+        help="A node's server.properties: ask the controllers that it names, with the secret in it."
+        " The folder of a `kraft cluster` has node-1/server.properties.",
     ),
 ]
 

@@ -1,7 +1,12 @@
-"""The HTTP listener of a node: `kraft.http.app` on one address, loopback unless configured otherwise."""
+"""The HTTP listener of a node: `kraft.http.app` on one address, loopback unless configured otherwise.
+
+Whoever asks is a stranger and stays one: connections are bounded in number and in idle time, and nothing
+but the heads of GET and HEAD requests is taken from them (`quorum.rpc.connection_gate`). Started by `kraft.node`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from aiohttp import web
@@ -13,8 +18,13 @@ from kraft.http.metrics import NodeMetrics
 from kraft.http.snapshots import NodeMetricsSource, NodeParts
 from kraft.network.server import ListenerError, bind_failure
 from quorum.rpc.bad_requests import RequestErrorLog
+from quorum.rpc.connection_gate import ConnectionGate
+from quorum.rpc.request_door import RequestLine
 
 SHUTDOWN_GRACE_S = 0.5
+IDLE_MAX_S = 75.0
+"""After its last request; scrapes come more often."""
+SERVED = RequestLine(b"GET /", b"HEAD /")
 
 
 class ServedNode(NodeView, NodeParts, Protocol):
@@ -25,27 +35,45 @@ class HttpServer:
     """One listener. Start and close it on the event loop that it lives on."""
 
     def __init__(self, node: ServedNode, environment: Environment) -> None:
-        metrics = NodeMetrics(NodeMetricsSource(node, environment.now_ms()))
+        application = make_app(node, NodeMetrics(NodeMetricsSource(node, environment.now_ms())))
+        application.on_response_prepare.append(self._on_answer)
+        self._errors = RequestErrorLog("http")
         self._runner = web.AppRunner(
-            make_app(node, metrics),
+            application,
             access_log=None,
-            logger=RequestErrorLog("http"),
+            logger=self._errors,
+            auto_decompress=False,
             handle_signals=False,
             shutdown_timeout=SHUTDOWN_GRACE_S,
         )
+        self._gate: ConnectionGate | None = None
+        self._server: asyncio.AbstractServer | None = None
         self.port = 0
 
     async def start(self, address: str) -> None:
         """Listens on `host:port`; port 0 chooses a free one. Raises ListenerError."""
         host, port = split_host_port(address)
+        loop = asyncio.get_running_loop()
         await self._runner.setup()
+        assert self._runner.server is not None
+        gate = ConnectionGate(self._runner.server, loop, SERVED, self._errors.refused, IDLE_MAX_S)
         try:
-            await web.TCPSite(self._runner, host or None, port).start()
+            server = await loop.create_server(gate, host or None, port)
         except OSError as error:
             await self._runner.cleanup()
             raise ListenerError(error.errno, bind_failure("http.listener", host, port, error)) from error
-        self.port = self._runner.addresses[0][1]
+        self._gate, self._server = gate, server
+        self.port = server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Stops listening."""
+        if self._server is not None:
+            self._server.close()
+        if self._gate is not None:
+            self._gate.close()
         await self._runner.cleanup()
+
+    async def _on_answer(self, request: web.Request, response: web.StreamResponse) -> None:
+        if self._gate is not None:
+            self._gate.renew(request.protocol)
+            self._gate.next_request(request.protocol)

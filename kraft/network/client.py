@@ -41,16 +41,17 @@ class RequestTimeoutError(ConnectionLostError):
 
 
 class _InFlight:
-    """One request that was written and not answered yet."""
+    """One request that was written and not answered yet; `deadline_s` is loop time."""
 
-    __slots__ = ("answer", "correlation_id", "timer")
+    __slots__ = ("answer", "correlation_id", "deadline_s", "timeout_s")
 
     def __init__(
-        self, correlation_id: int, answer: asyncio.Future[memoryview], timer: asyncio.TimerHandle
+        self, correlation_id: int, answer: asyncio.Future[memoryview], deadline_s: float, timeout_s: float
     ) -> None:
         self.correlation_id = correlation_id
         self.answer = answer
-        self.timer = timer
+        self.deadline_s = deadline_s
+        self.timeout_s = timeout_s
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
@@ -70,6 +71,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._next_correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        """Goes off at the first deadline or before: a request that is answered leaves it as it is."""
+        self._due_s = 0.0
+        """When it does. (What uvloop returns for a deadline that is over has no `when()`.)"""
         self._lost: ConnectionLostError | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
 
@@ -219,12 +224,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         correlation_id = self._next_correlation_id
         frame = frame_of(correlation_id)
         self._next_correlation_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
-        sent = _InFlight(
-            correlation_id,
-            self._loop.create_future(),
-            self._loop.call_at(deadline_s, self._on_timeout, timeout_s),
-        )
+        sent = _InFlight(correlation_id, self._loop.create_future(), deadline_s, timeout_s)
         self._in_flight.append(sent)
+        self._watch(deadline_s)
         self._transport.write(frame)
         return sent
 
@@ -239,7 +241,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
             )
             return
         sent = self._in_flight.popleft()
-        sent.timer.cancel()
         self._free.release()
         if not sent.answer.done():  # done: its caller was cancelled
             sent.answer.set_result(frame)
@@ -250,17 +251,35 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _late(self, timeout_s: float) -> RequestTimeoutError:
         return RequestTimeoutError(f"{self.name} did not answer a request within {timeout_s:g} s")
 
-    def _on_timeout(self, timeout_s: float) -> None:
-        self._lose(self._late(timeout_s))
+    def _watch(self, deadline_s: float) -> None:
+        """Has the timer go off no later than this."""
+        if self._timer is not None:
+            if self._due_s <= deadline_s:
+                return
+            self._timer.cancel()
+        self._due_s = deadline_s
+        self._timer = self._loop.call_at(deadline_s, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        """Gives the connection up if a request is late, or waits for the first that may be."""
+        self._timer = None
+        if self._in_flight:
+            first = min(self._in_flight, key=lambda sent: sent.deadline_s)
+            if first.deadline_s <= self._due_s:
+                self._lose(self._late(first.timeout_s))
+            else:
+                self._watch(first.deadline_s)
 
     def _lose(self, error: ConnectionLostError) -> None:
         if self._lost is not None:
             return
         self._lost = error
         self._writable.set()  # who waits to write learns of it
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         while self._in_flight:
             sent = self._in_flight.popleft()
-            sent.timer.cancel()
             self._free.release()
             if not sent.answer.done():
                 sent.answer.set_exception(_again(error))

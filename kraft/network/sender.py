@@ -128,10 +128,10 @@ class TransportSender:
             return None
         pieces: list[Buffer] = []
         for segment in segments:
-            if isinstance(segment, bytes | bytearray | memoryview):
-                pieces.append(segment)
+            if type(segment) in BUFFER_TYPES:
+                pieces.append(segment)  # type: ignore[arg-type]
             else:
-                pieces += self._reader(segment)
+                pieces += self._reader(segment)  # type: ignore[arg-type]
         return b"".join(pieces)
 
     def _run(self) -> bool:

@@ -174,7 +174,8 @@ def read_topic_key(data: memoryview, position: int, version: int) -> tuple[str, 
     """A topic's name (up to version 12) or id (from 13 on), and the position behind it."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         end = position + UUID_BYTES
-        return "", check_uuid(bytes(data[position:end])), end
+        topic_id = bytes(data[position:end])
+        return "", topic_id if len(topic_id) == UUID_BYTES else check_uuid(topic_id), end
     name, position = read_string(data, position, version >= FIRST_FLEXIBLE_VERSION)
     return name, ZERO_UUID, position
 
@@ -182,7 +183,7 @@ def read_topic_key(data: memoryview, position: int, version: int) -> tuple[str, 
 def write_topic_key(out: bytearray, name: str, topic_id: bytes, version: int) -> None:
     """Appends a topic's name (up to version 12) or id (from 13 on)."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        out += check_uuid(topic_id)
+        out += topic_id if len(topic_id) == UUID_BYTES else check_uuid(topic_id)
     else:
         write_string(out, name, version >= FIRST_FLEXIBLE_VERSION)
 
@@ -217,11 +218,13 @@ def _read_topic(data: memoryview, position: int, version: int, flexible: bool) -
             partition = FetchPartition(index, -1, offset, -1, -1, max_bytes)
         partitions.append(partition)
     if flexible:
-        position = skip_tagged_fields(data, position)
+        position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
     return FetchTopic(name, topic_id, partitions), position
 
 
 def _read_tags(data: memoryview, position: int, version: int, request: FetchRequest) -> int:
+    if data[position] == 0:
+        return position + 1
     count, position = read_tag_count(data, position)
     for _ in range(count):
         tag, position, end = read_tag(data, position)
@@ -298,6 +301,9 @@ def _write_partitions(out: bytearray, partitions: Sequence[FetchPartition], vers
 
 
 def _write_tags(out: bytearray, request: FetchRequest, version: int) -> None:
+    if request.replica_id == request.replica_epoch == -1 and request.cluster_id is None:
+        out += b"\0"
+        return
     tags = []
     if request.cluster_id is not None:
         cluster_id = bytearray()

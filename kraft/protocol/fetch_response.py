@@ -25,6 +25,7 @@ from kraft.protocol.leader_hints import (
 from kraft.protocol.primitives import (
     COPY_BELOW_BYTES,
     MALFORMED,
+    MAX_ELEMENTS,
     UNENCODABLE,
     ZERO_UUID,
     Buffer,
@@ -263,12 +264,13 @@ def decode_fetch_response(version: int, buffer: Buffer, position: int) -> tuple[
             topic = FetchableTopicResponse(name, topic_id)
             inner, position = read_array_length(data, position, 24, flexible)
             elements += inner
-            check_elements(elements)
+            if elements > MAX_ELEMENTS:
+                check_elements(elements)
             for _ in range(inner):
                 partition, position = _read_partition(data, position, version, flexible)
                 topic.partitions.append(partition)
             if flexible:
-                position = skip_tagged_fields(data, position)
+                position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
             response.responses.append(topic)
         if flexible:
             position = _read_tags(data, position, version, response)
@@ -310,6 +312,8 @@ def _read_partition(
 def _read_aborted(
     data: memoryview, position: int, flexible: bool
 ) -> tuple[list[AbortedTransaction] | None, int]:
+    if flexible and data[position] == 0:
+        return None, position + 1
     count, position = read_count(data, position, _ABORTED.size, flexible)
     if count < 0:
         return None, position
@@ -323,6 +327,8 @@ def _read_aborted(
 
 
 def _read_partition_tags(data: memoryview, position: int, partition: PartitionData) -> int:
+    if data[position] == 0:
+        return position + 1
     count, position = read_tag_count(data, position)
     for _ in range(count):
         tag, position, end = read_tag(data, position)
@@ -341,6 +347,8 @@ def _read_partition_tags(data: memoryview, position: int, partition: PartitionDa
 
 
 def _read_tags(data: memoryview, position: int, version: int, response: FetchResponse) -> int:
+    if data[position] == 0:
+        return position + 1
     count, position = read_tag_count(data, position)
     for _ in range(count):
         tag, position, end = read_tag(data, position)

@@ -7,6 +7,7 @@ string, and the response header of ApiVersions is always version 0 (KIP-511).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from kraft.protocol.primitives import (
     MALFORMED,
     UNENCODABLE,
     Buffer,
-    read_nullable_string,
+    read_legacy_string,
     skip_tagged_fields,
     write_nullable_string,
 )
@@ -24,7 +25,10 @@ from kraft.protocol.primitives import (
 FRAME_LENGTH_BYTES = 4
 """A frame is this many bytes of big-endian length, not counting themselves, and the message."""
 
+_SERVED: dict[int, tuple[ApiKey, int]] = {int(key): (key, api.flexible_from) for key, api in APIS.items()}
+"""What every header needs to know of an API: its key, and its first flexible version."""
 _REQUEST_START = Struct(">hhi")
+_API_KEY_AND_VERSION = Struct(">hh")
 _CORRELATION_ID = Struct(">i")
 _FRAMED_CORRELATION_ID = Struct(">ii")
 _FRAMED_CORRELATION_ID_AND_TAGS = Struct(">iix")
@@ -50,33 +54,46 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """
     try:
         api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
-        api = APIS.get(api_key)
-        if api is None or api_version < 0:
+        served = _SERVED.get(api_key)
+        if served is None or api_version < 0:
             raise UnsupportedVersion(api_key, api_version, correlation_id)
-        client_id, position = read_nullable_string(frame, _REQUEST_START.size, False)
-        if api_version >= api.flexible_from:
-            position = skip_tagged_fields(frame, position)
+        client_id, position = read_legacy_string(frame, _REQUEST_START.size)
+        if api_version >= served[1]:
+            position = position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
     except MALFORMED as error:
         raise ProtocolError(f"the request header is malformed: {error}") from error
-    return RequestHeader(ApiKey(api_key), api_version, correlation_id, client_id), position
+    return RequestHeader(served[0], api_version, correlation_id, client_id), position
 
 
 def encode_request_header(header: RequestHeader) -> bytes:
     """The header as a client sends it, without the frame's length."""
+    return b"".join(request_header_parts(*header))
+
+
+def request_header_parts(
+    api_key: ApiKey, api_version: int, correlation_id: int, client_id: str | None
+) -> tuple[bytes, bytes, bytes]:
+    """As `encode_request_header`, in three parts. Raises ProtocolError."""
     try:
-        start = _REQUEST_START.pack(header.api_key, header.api_version, header.correlation_id)
-        out = bytearray(start)
-        write_nullable_string(out, header.client_id, False)
+        before, behind = _around_correlation_id(api_key, api_version, client_id)
+        return before, _CORRELATION_ID.pack(correlation_id), behind
     except UNENCODABLE as error:
         raise ProtocolError(f"the request header cannot be encoded: {error}") from error
-    if header.api_version >= APIS[header.api_key].flexible_from:
-        out += b"\0"
-    return bytes(out)
+
+
+@lru_cache(maxsize=256)
+def _around_correlation_id(api_key: ApiKey, api_version: int, client_id: str | None) -> tuple[bytes, bytes]:
+    """What stays the same in all of a client's requests of one API and version."""
+    behind = bytearray()
+    write_nullable_string(behind, client_id, False)
+    if api_version >= APIS[api_key].flexible_from:
+        behind += b"\0"
+    return _API_KEY_AND_VERSION.pack(api_key, api_version), bytes(behind)
 
 
 def has_flexible_response_header(api_key: ApiKey, api_version: int) -> bool:
     """Whether the response header ends with a section of tagged fields."""
-    return api_key != ApiKey.API_VERSIONS and api_version >= APIS[api_key].flexible_from
+    return api_key != ApiKey.API_VERSIONS and api_version >= _SERVED[api_key][1]
 
 
 def encode_response_header(api_key: ApiKey, api_version: int, correlation_id: int) -> bytes:

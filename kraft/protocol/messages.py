@@ -14,12 +14,7 @@ from typing import cast
 
 from kraft.protocol.api import APIS, SUPPORTED, ApiKey, is_flexible
 from kraft.protocol.errors import UnsupportedVersion
-from kraft.protocol.headers import (
-    FRAME_LENGTH_BYTES,
-    RequestHeader,
-    encode_request_header,
-    encode_response_start,
-)
+from kraft.protocol.headers import FRAME_LENGTH_BYTES, encode_response_start, request_header_parts
 from kraft.protocol.primitives import COPY_BELOW_BYTES, Buffer, Codec, Encoded
 from kraft.protocol.schema import Message
 
@@ -98,9 +93,10 @@ def encode_request_frame(
     message: Message, version: int, *, correlation_id: int, client_id: str | None
 ) -> bytes:
     """A request ready to be sent: the frame's length, the header, the body."""
-    header = encode_request_header(RequestHeader(message.API_KEY, version, correlation_id, client_id))
+    before, number, behind = request_header_parts(message.API_KEY, version, correlation_id, client_id)
     body = encode_request(message, version)
-    return b"".join(((len(header) + len(body)).to_bytes(FRAME_LENGTH_BYTES, "big"), header, body))
+    size = len(before) + len(number) + len(behind) + len(body)
+    return b"".join((size.to_bytes(FRAME_LENGTH_BYTES, "big"), before, number, behind, body))
 
 
 def encode_response_frame(message: Message, version: int, *, correlation_id: int) -> Encoded:

@@ -22,6 +22,7 @@ from kraft.protocol.leader_hints import (
 )
 from kraft.protocol.primitives import (
     MALFORMED,
+    MAX_ELEMENTS,
     UNENCODABLE,
     Buffer,
     Codec,
@@ -170,7 +171,8 @@ def decode_produce_response(version: int, buffer: Buffer, position: int) -> tupl
             topic, position = _read_topic(data, position, version, flexible)
             response.responses.append(topic)
             elements += len(topic.partition_responses)
-            check_elements(elements)
+            if elements > MAX_ELEMENTS:
+                check_elements(elements)
         if version >= FIRST_VERSION_WITH_THROTTLE_TIME:
             (response.throttle_time_ms,) = _INT32.unpack_from(data, position)
             position += 4
@@ -182,6 +184,8 @@ def decode_produce_response(version: int, buffer: Buffer, position: int) -> tupl
 
 
 def _read_tags(data: memoryview, position: int, version: int, response: ProduceResponse) -> int:
+    if data[position] == 0:
+        return position + 1
     count, position = read_tag_count(data, position)
     for _ in range(count):
         tag, position, end = read_tag(data, position)

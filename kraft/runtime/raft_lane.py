@@ -8,32 +8,36 @@ import threading
 from collections.abc import Callable
 
 from quorum.raft.driver import RaftDriver
-from quorum.raft.events import RaftEffect, RaftEvent
-from quorum.raft.lane import Deliver, Inbox, lost_event
+from quorum.raft.events import RaftEffect, RaftEvent, SendToPeer
+from quorum.raft.lane import Deliver, Inbox, Send, lost_event
 
 
 class ThreadRaftLane:
-    """Implements `quorum.raft.lane.RaftLane`; made, started, posted to and stopped on `loop`'s thread."""
+    """Implements `quorum.raft.lane.RaftLane`; made, started and stopped on `loop`'s thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._inbox = Inbox()
         self._wake = threading.Condition()
         self._deliver: Deliver | None = None
+        self._send: Send | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self, driver_factory: Callable[[], RaftDriver], deliver: Deliver) -> None:
+    def start(
+        self, driver_factory: Callable[[], RaftDriver], deliver: Deliver, send: Send | None = None
+    ) -> None:
         driver = driver_factory()
-        self._deliver = deliver
+        self._deliver, self._send = deliver, send
         self._thread = threading.Thread(target=self._run, args=(driver,), name="raft-lane", daemon=True)
         self._thread.start()
 
     def post(self, event: RaftEvent) -> None:
+        """From any thread."""
         with self._wake:
             accepted = self._inbox.put(event)
             self._wake.notify()
         if not accepted:
-            self._loop.call_soon(self._hand_out, lost_event(event))
+            self._loop.call_soon_threadsafe(self._hand_out, lost_event(event))
 
     def stop(self) -> None:
         with self._wake:
@@ -49,10 +53,22 @@ class ThreadRaftLane:
                 events, running = self._inbox.take(), self._deliver is not None
             if not running:
                 break
-            effects = driver.step(events)
+            effects = self._sent(driver.step(events))
             if effects:
                 self._loop.call_soon_threadsafe(self._hand_out, effects)
         driver.close()
+
+    def _sent(self, effects: list[RaftEffect]) -> list[RaftEffect]:
+        """Sends what is for peers; returns the rest."""
+        if self._send is None:
+            return effects
+        rest: list[RaftEffect] = []
+        for effect in effects:
+            if isinstance(effect, SendToPeer):
+                self._send(effect)
+            else:
+                rest.append(effect)
+        return rest
 
     def _hand_out(self, effects: list[RaftEffect]) -> None:
         if self._deliver is not None and effects:

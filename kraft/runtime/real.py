@@ -13,6 +13,7 @@ from kraft.runtime.clock import monotonic_s, now_ms
 from kraft.runtime.disk import RealDisk
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.halt import halt_process
+from kraft.runtime.link_lane import ThreadLinkLane
 from kraft.runtime.raft_lane import ThreadRaftLane
 from kraft.runtime.sendfile import real_sender
 from partitions.ports import Halt
@@ -35,4 +36,5 @@ def real_environment(*, halt: Halt = halt_process, executor: ThreadExecutor | No
         host_name=socket.gethostname(),
         raft_lane_factory=lambda: ThreadRaftLane(loop),
         sender_factory=real_sender,
+        link_lane_factory=lambda: ThreadLinkLane(loop),
     )

@@ -7,8 +7,9 @@ epoch. Called by `PartitionLog` for every append.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 from partitions.disk import Buffer
 from partitions.log.segment import Placed
@@ -39,13 +40,11 @@ class AppendInfo(NamedTuple):
     size_bytes: int
 
 
-class Stamped(NamedTuple):
-    """Buffers for one vectored write, and what the segment notes about their batches."""
-
-    buffers: list[Buffer]
-    placed: list[Placed]
-    next_offset: int
-    max_timestamp: int
+Stamped: TypeAlias = tuple[list[Buffer], list[Placed], int, int]
+"""Buffers for one vectored write, what the segment notes about their batches, the offset after the last one, and
+the largest timestamp (ms)."""
+append_info: Final[Callable[[tuple[int, ...]], AppendInfo]] = partial(tuple.__new__, AppendInfo)
+"""As `AppendInfo._make`. The constructors of named tuples are Python: two of them cost as much as a checksum."""
 
 
 def stamp_batches(
@@ -57,8 +56,9 @@ def stamp_batches(
     offset = first_offset
     newest = NO_TIME
     for position, header in batches:
-        size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
-        buffers.append(stamped_header_prefix(offset, header, leader_epoch))
+        batch_length = header.batch_length
+        size_bytes = batch_length + LOG_OVERHEAD_BYTES
+        buffers.append(stamped_header_prefix(offset, batch_length, leader_epoch))
         buffers.append(buffer[position + _STAMPED_BYTES : position + size_bytes])
         offset += header.last_offset_delta
         timestamp = header.max_timestamp
@@ -66,7 +66,7 @@ def stamp_batches(
         offset += 1
         if timestamp > newest:
             newest = timestamp
-    return Stamped(buffers, placed, offset, newest)
+    return buffers, placed, offset, newest
 
 
 def with_append_time(

@@ -2,8 +2,9 @@
 
 Guarantees: a file never says more than what is durable, nor what a truncation has made untrue without
 the log's folder capping it; a log's clean offset is written behind a recovery point that covers it.
-Nothing is written in a directory that failed, and one that fails keeps none of the others waiting. The log
-manager calls it on the event loop.
+Nothing is written in a directory that failed, and one that fails keeps none of the others waiting. A file
+names every partition of its directory, so the executor composes it as well; the event loop copies what it
+must not see change. The log manager calls this on the event loop.
 """
 
 from __future__ import annotations
@@ -142,19 +143,35 @@ class CheckpointWriter:
     async def write(self, directory: DataDirectory, name: str, changed: Mapping[TopicPartition, int]) -> None:
         """Replaces a checkpoint file if it changes: these values, and for other logs those it holds.
 
+        The caller leaves `changed` as it is until this returns.
         Raises NoSpaceLeft when the disk is full; any other failure is the directory's, DirectoryFailed.
         """
         async with self._lock:
             directory.storage.ensure_usable()
-            known = directory.checkpoints[name]
-            offsets = {p: o for p, o in {**known, **changed}.items() if self._home.get(p) is directory}
-            if offsets == known:
-                return
-            path = directory.checkpoint_path(name)
+            home = dict(self._home)
             try:
-                await self._executor.run(
-                    write_atomically, self._disk, path, encode_offset_checkpoint(offsets)
+                offsets = await self._executor.run(
+                    _replace_checkpoint, self._disk, name, directory, changed, home
                 )
             except OSError as error:
-                directory.storage.replace_failed(path, error)
+                directory.storage.replace_failed(directory.checkpoint_path(name), error)
             directory.checkpoints[name] = offsets
+
+
+def _replace_checkpoint(
+    disk: Disk,
+    name: str,
+    directory: DataDirectory,
+    changed: Mapping[TopicPartition, int],
+    home: Mapping[TopicPartition, DataDirectory],
+) -> dict[TopicPartition, int]:
+    """A job: writes what the file is to say unless it says so; returns that. Raises OSError."""
+    known = directory.checkpoints[name]  # nobody else replaces it meanwhile, nor are the mappings changed
+    offsets = {p: o for p, o in {**known, **changed}.items() if home.get(p) is directory}
+    if offsets == known:
+        return known
+    # Kept in the file's order: ten thousand names that are nearly in order are sorted in a tenth of the time,
+    # during which no other thread runs.
+    offsets = dict(sorted(offsets.items()))
+    write_atomically(disk, directory.checkpoint_path(name), encode_offset_checkpoint(offsets))
+    return offsets

@@ -75,8 +75,8 @@ class LogCreator:
         """Makes up to `CREATE_BATCH` logs that do not exist; returns why those failed that did.
 
         That is NoSpaceLeft, DirectoryFailed, or LogStorageError for anything else that is wrong with one
-        folder. One at a time: the caller waits before it asks for more, and for these before it has any of
-        them deleted or the manager closed.
+        folder. A few calls at once are fine, for different logs; the caller waits for these before it has any
+        of them deleted or the manager closed.
         """
         assert len(wanted) <= CREATE_BATCH, "that is more than a batch"
         failed: dict[TopicPartition, LogError] = {}

@@ -7,19 +7,24 @@ manager writes it when it gives a log up, `StoredLog.open` looks for it. A copy 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import structlog
+
 from partitions.disk import Disk, write_atomically
 from partitions.log.errors import LogCorruptError
-from partitions.log.scan import Damage, walk_checked
+from partitions.log.scan import Damage, Readable, walk_checked
 from partitions.log.segment import LOG_SUFFIX
 from partitions.log.storage import LogStorage
+from partitions.ports import Executor
 from partitions.records.batch import HEADER_BYTES, CorruptBatchError, parse_header
 
+logger = structlog.get_logger(__name__)
+
 DAMAGE_NOTE: Final = "damage-note"
-_UNLIMITED: Final = 2**63 - 1
 
 
 class LogExtent(NamedTuple):
@@ -47,6 +52,50 @@ def write_damage_note(disk: Disk, folder: str, error: LogCorruptError, extent: L
         write_atomically(disk, f"{folder}/{DAMAGE_NOTE}", json.dumps(note).encode())
 
 
+class DamageNote(NamedTuple):
+    """What the file says."""
+
+    file: str
+    """Name of the segment's data file."""
+    position: int
+    reason: str
+    limit_offset: int | None
+    """No batch of the file may reach this; None where that was no part of the damage."""
+
+    def is_true_of(self, file: Readable, size_bytes: int) -> bool:
+        """Whether anything up to the place is unsound, out of order, or not of this segment. Raises OSError."""
+        next_offset, latest_epoch = _base_offset(self.file), -1
+        for step in walk_checked(file, size_bytes):
+            if isinstance(step, Damage):
+                return step.position <= self.position
+            position, header = step
+            if header.base_offset < next_offset or 0 <= header.partition_leader_epoch < latest_epoch:
+                return True
+            if position > self.position:
+                return False
+            if self.limit_offset is not None and header.last_offset >= self.limit_offset:
+                return True
+            next_offset, latest_epoch = header.next_offset, header.partition_leader_epoch
+        return False
+
+
+def decode_damage_note(content: bytes) -> DamageNote:
+    """Raises ValueError for bytes that are no note."""
+    try:
+        note = json.loads(content)
+        limit = note.get("limit_offset")
+        found = DamageNote(
+            str(note["file"]),
+            int(note["position"]),
+            str(note["reason"]),
+            None if limit is None else int(limit),
+        )
+        _base_offset(found.file)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it notes damage, and cannot be read") from error
+    return found
+
+
 def check_damage_note(storage: LogStorage, folder: str) -> None:
     """Raises LogCorruptError if the damage that was noted is still there, OSError; else removes the note."""
     path = f"{folder}/{DAMAGE_NOTE}"
@@ -54,16 +103,41 @@ def check_damage_note(storage: LogStorage, folder: str) -> None:
     if content is None:
         return
     try:
-        note = json.loads(content)
-        name, position, reason = str(note["file"]), int(note["position"]), str(note["reason"])
-        place = _Noted(position, _base_offset(name), int(note.get("limit_offset", _UNLIMITED)))
-    except (ValueError, KeyError, TypeError) as error:
-        raise LogCorruptError(path, 0, "it notes damage, and cannot be read") from error
-    damaged = f"{folder}/{name}"
-    if storage.disk.exists(damaged) and _is_damaged(storage, damaged, place):
-        raise LogCorruptError(damaged, position, reason)
+        note = decode_damage_note(content)
+    except ValueError as error:
+        raise LogCorruptError(path, 0, str(error)) from error
+    damaged = f"{folder}/{note.file}"
+    if storage.disk.exists(damaged) and _is_damaged(storage, damaged, note):
+        raise LogCorruptError(damaged, note.position, note.reason)
     storage.remove(path)
     storage.sync_dir(folder)
+
+
+class DamageNotes:
+    """Writes notes beside the event loop, which does not wait for their fsyncs."""
+
+    def __init__(self, disk: Disk, executor: Executor) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def add(self, folder: str, error: LogCorruptError, extent: LogExtent) -> None:
+        """Begins to note damage in this folder. Called on the event loop, once for each log."""
+        writing = asyncio.get_running_loop().create_task(self._write(folder, error, extent))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+
+    async def settled(self) -> None:
+        """Waits for the notes that were begun."""
+        while self._writing:
+            await asyncio.wait(self._writing)
+
+    async def _write(self, folder: str, error: LogCorruptError, extent: LogExtent) -> None:
+        try:
+            await self._executor.run(write_damage_note, self._disk, folder, error, extent)
+        except OSError as failure:
+            # The next start may take the log for sound, until the place is read again.
+            logger.error("damage was not noted", folder=folder, reason=str(failure))
 
 
 def _reaches(disk: Disk, error: LogCorruptError, limit_offset: int) -> bool:
@@ -79,32 +153,13 @@ def _reaches(disk: Disk, error: LogCorruptError, limit_offset: int) -> bool:
         file.close()
 
 
-class _Noted(NamedTuple):
-    position: int
-    base_offset: int
-    limit_offset: int
-
-
 def _base_offset(name: str) -> int:
     return int(name.removesuffix(LOG_SUFFIX))
 
 
-def _is_damaged(storage: LogStorage, path: str, noted: _Noted) -> bool:
-    """Whether anything up to the place is unsound, out of order, or not of this segment."""
+def _is_damaged(storage: LogStorage, path: str, note: DamageNote) -> bool:
     file = storage.disk.open(path)
     try:
-        next_offset, latest_epoch = noted.base_offset, -1
-        for step in walk_checked(file, file.size()):
-            if isinstance(step, Damage):
-                return step.position <= noted.position
-            position, header = step
-            if header.base_offset < next_offset or 0 <= header.partition_leader_epoch < latest_epoch:
-                return True
-            if position > noted.position:
-                return False
-            if header.last_offset >= noted.limit_offset:
-                return True
-            next_offset, latest_epoch = header.next_offset, header.partition_leader_epoch
-        return False
+        return note.is_true_of(file, file.size())
     finally:
         file.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from partitions.log.cleaner.swap import SegmentSwap
 from partitions.log.epoch_checkpointing import CheckpointedEpochs
-from partitions.log.errors import LogStorageError, NoSpaceLeft
+from partitions.log.errors import NoSpaceLeft
 from partitions.log.flush import FlushJob
 from partitions.log.opening import OpenedLog, OpenRequest
 from partitions.log.partition_files import (
@@ -21,7 +21,7 @@ from partitions.log.partition_files import (
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
 from partitions.log.reader import LogReader
 from partitions.log.segment import Segment, file_name
-from partitions.log.storage import LogStorage, is_disk_full
+from partitions.log.storage import LogStorage, storage_error
 from partitions.ports import NowMs
 from partitions.topic_partition import TopicPartition
 
@@ -33,6 +33,7 @@ class DurableLog(CheckpointedEpochs):
         "_aborted",
         "_checkpointed",
         "_clean_checkpointed",
+        "_durable_to",
         "_generation",
         "_limits",
         "_names_synced",
@@ -75,8 +76,8 @@ class DurableLog(CheckpointedEpochs):
         self.config = request.config
         self.topic_id = opened.topic_id
         self.log_start_offset = opened.log_start_offset
-        self.recovery_point = opened.recovery_point
-        """Everything below is durable."""
+        self.recovery_point = self._durable_to = opened.recovery_point
+        """Everything below is durable; `_durable_to` is higher while a full disk takes no new file of the epochs."""
         self.producer_state = opened.producer_state
         self.recovery = opened.report
         """What opening the log found."""
@@ -109,8 +110,6 @@ class DurableLog(CheckpointedEpochs):
     def _is_empty(self) -> bool:
         return len(self._segments) == 1 and self._segments.active.size_bytes == 0
 
-    # ---- rolling
-
     def roll(self) -> None:
         """Closes the active segment and begins a new one; nothing to do when it is empty.
 
@@ -121,7 +120,7 @@ class DurableLog(CheckpointedEpochs):
             try:
                 self._roll()
             except OSError as error:
-                raise LogStorageError(f"no new segment could be made: {error}") from error
+                raise storage_error(f"no new segment could be made: {error}", error) from error
 
     def _roll(self) -> Segment:
         """As `roll`, for an active segment that is not empty. Raises OSError with nothing changed."""
@@ -207,7 +206,7 @@ class DurableLog(CheckpointedEpochs):
         self._sync_names()
         if self._epochs_dirty:
             self._write_epochs()
-        self.recovery_point = self.log_end_offset
+        self.recovery_point = self._durable_to = self.log_end_offset
         self._lift_limits()
 
     def _sync_names(self) -> None:
@@ -226,11 +225,8 @@ class DurableLog(CheckpointedEpochs):
     @property
     def needs_flush(self) -> bool:
         """Whether `sync` would have anything to do."""
-        return (
-            self.recovery_point < self.log_end_offset
-            or self._names_synced != self._names_version
-            or self._epochs_dirty
-        )
+        is_durable = self.recovery_point >= self.log_end_offset and self._names_synced == self._names_version
+        return self._epochs_dirty or not is_durable
 
     def prepare_flush(self) -> FlushJob | None:
         """The first half of a sync: a job for `flush.run_flush` on an executor; None if none is due."""
@@ -242,6 +238,8 @@ class DurableLog(CheckpointedEpochs):
         self._ensure_open()
         self._settle_swap()
         self._write_rest()
+        if self._epochs_dirty:
+            self._write_epochs()
         active = self._segments.active
         if not self.needs_flush and not active.has_unsynced_indexes:
             return None
@@ -249,8 +247,12 @@ class DurableLog(CheckpointedEpochs):
         return job._replace(paths=(*job.paths, *active.index_paths), is_last=True)
 
     def _flush_job(self) -> FlushJob:
+        no_room: NoSpaceLeft | None = None
         if self._epochs_dirty:
-            self._write_epochs()
+            try:
+                self._write_epochs()
+            except NoSpaceLeft as error:
+                no_room = error
         paths: list[str] = []
         for segment in self._unsynced_sealed:
             paths += (segment.log_path, *segment.index_paths, *self._aborted.paths(segment.base_offset))
@@ -263,10 +265,14 @@ class DurableLog(CheckpointedEpochs):
             generation=self._generation,
             names_version=self._names_version,
             sealed=tuple(segment.base_offset for segment in self._unsynced_sealed),
+            no_room_for_epochs=no_room,
         )
 
     def complete_flush(self, job: FlushJob) -> None:
-        """The second half, after the job succeeded: moves the recovery point as far as it covers."""
+        """The second half, after the job succeeded: moves the recovery point as far as it covers.
+
+        Raises NoSpaceLeft if all but the epochs is durable now: below the recovery point they are in their file.
+        """
         if self._closed or job.generation != self._generation:
             return
         unsynced = [segment for segment in self._unsynced_sealed if segment.base_offset not in job.sealed]
@@ -280,8 +286,11 @@ class DurableLog(CheckpointedEpochs):
             self._segments.active.indexes_are_durable()
         if job.directory is not None:
             self._names_synced = max(self._names_synced, job.names_version)
-        self.recovery_point = max(self.recovery_point, job.end_offset)
+        self._durable_to = max(self._durable_to, job.end_offset)
+        self.recovery_point = max(self.recovery_point, min(job.end_offset, self._epochs_agree_below))
         self._lift_limits()
+        if job.no_room_for_epochs is not None:
+            raise job.no_room_for_epochs
 
     # ---- checkpoints of the data directory
 
@@ -372,8 +381,7 @@ class DurableLog(CheckpointedEpochs):
             self._aborted.persist(active.base_offset)
             self._write_snapshot()
         except OSError as error:
-            kind = NoSpaceLeft if is_disk_full(error) else LogStorageError
-            raise kind(f"closing the log {self.directory} failed: {error}") from error
+            raise storage_error(f"closing the log {self.directory} failed: {error}", error) from error
 
     def abandon(self) -> None:
         """Lets go of files and memory without flushing: the log is deleted, or its disk is gone."""

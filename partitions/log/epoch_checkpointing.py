@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, encode_checkpoint
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Disk, File
+from partitions.log.config_values import LONG_MAX
 from partitions.log.errors import LogStorageError
 from partitions.log.storage import LogStorage, is_disk_full
 from partitions.ports import Executor
@@ -25,6 +26,10 @@ from partitions.topic_partition import TopicPartition
 
 WRITE_BATCH: Final = 64
 """Files that one job writes, and has open."""
+JOBS_AT_ONCE: Final = 4
+"""A file system with a journal commits for all that wait for it at the same time."""
+ROUND_LOGS: Final = JOBS_AT_ONCE * WRITE_BATCH
+"""Logs whose files are written before other callers have their turn."""
 _TEMPORARY_SUFFIX: Final = ".next.tmp"
 """Another name than that of `write_atomically`, which the log's own lane may use at the same moment."""
 
@@ -40,8 +45,8 @@ class EpochWrite(NamedTuple):
 class CheckpointedEpochs:
     """The leader epochs of one log, and whether their file holds them."""
 
-    __slots__ = ("_closed", "_epochs_dirty", "_epochs_installed", "_storage", "directory", "epochs",
-                 "log_end_offset")  # fmt: skip
+    __slots__ = ("_closed", "_epochs_agree_below", "_epochs_dirty", "_epochs_installed", "_storage", "directory",
+                 "epochs", "log_end_offset")  # fmt: skip
 
     def __init__(
         self, storage: LogStorage, directory: str, epochs: EpochCache, *, log_end_offset: int, is_dirty: bool
@@ -53,6 +58,8 @@ class CheckpointedEpochs:
         self._storage = storage
         self._closed = False
         self._epochs_dirty = is_dirty
+        self._epochs_agree_below = 0 if is_dirty else LONG_MAX
+        """Of offsets in the log and below this, the file, however old it is, tells what the epochs tell."""
         self._epochs_installed: EpochWrite | None = None
 
     @property
@@ -62,7 +69,8 @@ class CheckpointedEpochs:
     def _ensure_open(self) -> None:
         if self._closed:
             raise LogStorageError(f"the log {self.directory} is closed")
-        self._storage.ensure_usable()
+        if self._storage.failure is not None:
+            self._storage.ensure_usable()
 
     def assign_epoch_start(self, epoch: int) -> bool:
         """KIP-101: this replica leads in `epoch`, from the log's end on. Whether that is durable already.
@@ -71,8 +79,22 @@ class CheckpointedEpochs:
         append. Raises LogStorageError.
         """
         self._ensure_open()
-        self._epochs_dirty |= self.epochs.assign(epoch, self.log_end_offset)
+        latest = self.epochs.latest_epoch
+        if self.epochs.assign(epoch, self.log_end_offset):
+            # An epoch that is not above all others (one of them has rotted) takes away earlier entries.
+            is_later = latest is None or latest < epoch
+            self._epochs_changed_from(self.log_end_offset if is_later else 0)
         return not self._epochs_dirty
+
+    def _epochs_changed_from(self, offset: int) -> None:
+        """The epochs are others from this offset on."""
+        self._epochs_dirty = True
+        self._epochs_agree_below = min(self._epochs_agree_below, offset)
+
+    def _epochs_are_written(self) -> None:
+        """The file holds the epochs as they are, durably."""
+        self._epochs_dirty = False
+        self._epochs_agree_below = LONG_MAX
 
     @property
     def epochs_are_durable(self) -> bool:
@@ -83,7 +105,7 @@ class CheckpointedEpochs:
         """Writes the file, durably on return: where the lane may wait, for a log that is closed or flushed."""
         self._epochs_installed = None
         self._storage.replace(self._epochs_path, encode_checkpoint(self.epochs.entries))
-        self._epochs_dirty = False
+        self._epochs_are_written()
 
     @property
     def _epochs_path(self) -> str:
@@ -115,7 +137,8 @@ class CheckpointedEpochs:
         """The folder was fsynced since `install_epochs`."""
         if self._epochs_installed is write:
             self._epochs_installed = None
-            self._epochs_dirty = write.content != encode_checkpoint(self.epochs.entries)
+            if write.content == encode_checkpoint(self.epochs.entries):
+                self._epochs_are_written()
 
     def epoch_write_failed(self, write: EpochWrite, error: OSError) -> LogStorageError | None:
         """What the failure means: NoSpaceLeft, or the end of the data directory; None for a closed log whose
@@ -161,10 +184,14 @@ class EpochWriter:
         other epochs when this returns, are passed over: whoever needs those asks again.
         """
         failed: dict[TopicPartition, LogStorageError] = {}
-        left = iter(partitions)
-        while batch := list(islice(left, WRITE_BATCH)):
+        left = iter(dict.fromkeys(partitions))
+        while turn := list(islice(left, ROUND_LOGS)):
             async with self._lock:
-                await self._write_batch(self._prepare(batch, failed), failed)
+                batches = [turn[at : at + WRITE_BATCH] for at in range(0, len(turn), WRITE_BATCH)]
+                if len(batches) > 1:
+                    await asyncio.gather(*(self._write_batch(batch, failed) for batch in batches))
+                else:
+                    await self._write_batch(batches[0], failed)
         return failed
 
     def _prepare(self, batch: Sequence[TopicPartition], failed: _Failures) -> list[_Writing]:
@@ -182,7 +209,8 @@ class EpochWriter:
                 prepared.append(_Writing(partition, log, write))
         return prepared
 
-    async def _write_batch(self, prepared: Sequence[_Writing], failed: _Failures) -> None:
+    async def _write_batch(self, batch: Sequence[TopicPartition], failed: _Failures) -> None:
+        prepared = self._prepare(batch, failed)
         if not prepared:
             return
         writes = tuple(writing.write for writing in prepared)

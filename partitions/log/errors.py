@@ -43,13 +43,17 @@ class AppendError(LogError):
         self.code = code
 
 
-class NoRoomToAppend(AppendError):
-    """The disk is full: what was written of the append was cut away again."""
+class AppendPostponed(AppendError):
+    """The disk did not take the append for want of something that comes back, such as descriptors."""
 
     is_transient = True
 
     def __init__(self, message: str) -> None:
         super().__init__("KAFKA_STORAGE_ERROR", message)
+
+
+class NoRoomToAppend(AppendPostponed):
+    """The disk is full: what was written of the append was cut away again."""
 
 
 class RecordError(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from partitions.disk import Disk
+from partitions.log.errors import NoSpaceLeft
 
 
 class FlushJob(NamedTuple):
@@ -26,6 +27,8 @@ class FlushJob(NamedTuple):
     names_version: int
     sealed: tuple[int, ...]
     """Base offsets of the sealed segments that the job covers."""
+    no_room_for_epochs: NoSpaceLeft | None = None
+    """Why the leader epochs are not in their file; the recovery point then stays below those."""
     is_last: bool = False
     """Whether it covers the active segment's indexes as well, which grow no more."""
 

@@ -225,6 +225,12 @@ class IndexedSegment:
         logger.warning("the indexes of a segment are wrong: they are made anew", segment=self.log_path)
         self._make_indexes()
 
+    def make_indexes(self) -> None:
+        """As `remake_indexes`, where there are none. Reads the headers of the whole segment."""
+        self._make_indexes()
+        self._indexes.sync()
+        self.unload_indexes()
+
     def _make_indexes(self) -> None:
         self.rebuild()
         self._indexes.rewrite()

@@ -16,15 +16,23 @@ from typing import Final, NoReturn
 
 from leader_epoch.epoch_cache import EpochEntry
 from partitions.disk import Buffer, Disk
-from partitions.log.append import NO_TIME, AppendInfo, Stamped, split_by_size, stamp_batches, with_append_time
+from partitions.log.append import (
+    NO_TIME,
+    AppendInfo,
+    Stamped,
+    append_info,
+    split_by_size,
+    stamp_batches,
+    with_append_time,
+)
 from partitions.log.config import LOG_APPEND_TIME, LogConfig
 from partitions.log.config_values import INT_MAX
 from partitions.log.errors import (
     AppendError,
+    AppendPostponed,
+    LogCorruptError,
     LogError,
-    LogStorageError,
     NoRoomToAppend,
-    NoSpaceLeft,
     UnexpectedAppendOffset,
 )
 from partitions.log.opening import OpenRequest, inconsistent_topic_id, newly_made, open_log
@@ -34,7 +42,7 @@ from partitions.log.producer_state import BatchRange
 from partitions.log.readable import ReadableLog
 from partitions.log.record_checks import check_records, must_open, takes_no_time
 from partitions.log.segment import Segment
-from partitions.log.storage import LogStorage, is_disk_full
+from partitions.log.storage import LogStorage, is_disk_full, is_passing, storage_error
 from partitions.log.transaction_offsets import CompletedTransaction
 from partitions.log.validation import (
     CheckedBatches,
@@ -99,10 +107,9 @@ class PartitionLog(ReadableLog):
             raise
         except OSError as error:
             shared.release_folder(directory)
-            kind = NoSpaceLeft if is_disk_full(error) else LogStorageError
             reason = f"opening the log {directory} failed: {error}"
             shared.fail_if_broken(reason, error)
-            raise kind(reason) from error
+            raise storage_error(reason, error) from error
         return cls(shared, topic_partition, request, opened, now_ms, owns_storage=storage is None)
 
     @classmethod
@@ -178,7 +185,7 @@ class PartitionLog(ReadableLog):
         view = records if isinstance(records, memoryview) else memoryview(records)
         checked = check_leader_append(view, max_message_bytes=config.max_message_bytes, origin="client")
         now_ms = self._now_ms()
-        if not must_open(checked.batches, config, now_ms):
+        if not must_open(checked, config, now_ms):
             return None
         return partial(check_records, checked, config, now_ms)
 
@@ -193,7 +200,7 @@ class PartitionLog(ReadableLog):
         self._ensure_open()
         config = self.config
         checked = records if isinstance(records, CheckedBatches) else self._check(records, origin)
-        view, batches, idempotent = checked
+        view, batches, idempotent, _ = checked
         latest = self.epochs.latest_epoch
         if len(view) > config.segment_bytes or (latest is not None and leader_epoch < latest):
             raise self._refusal(len(view), leader_epoch, latest)
@@ -214,21 +221,25 @@ class PartitionLog(ReadableLog):
             view, batches = with_append_time(view, batches, append_time)
         first_offset = self.log_end_offset
         stamped = stamp_batches(view, batches, first_offset, leader_epoch)
-        self._write(stamped, len(view))
-        if leader_epoch != latest and leader_epoch >= 0:
-            self._epochs_dirty |= self.epochs.assign(leader_epoch, first_offset)
+        size_bytes = len(view)
+        self._write(stamped, size_bytes)
+        _, _, next_offset, max_timestamp = stamped
+        if leader_epoch != latest and leader_epoch >= 0 and self.epochs.assign(leader_epoch, first_offset):
+            self._epochs_changed_from(first_offset)
         if idempotent:
             self._record_producers(batches, first_offset, markers)
-        self.producer_state.end_offset = stamped.next_offset
-        return AppendInfo(
-            first_offset,
-            stamped.next_offset - 1,
-            stamped.max_timestamp,
-            append_time,
-            self.log_start_offset,
-            False,
-            len(batches),
-            len(view),
+        self.producer_state.end_offset = next_offset
+        return append_info(
+            (
+                first_offset,
+                next_offset - 1,
+                max_timestamp,
+                append_time,
+                self.log_start_offset,
+                False,
+                len(batches),
+                size_bytes,
+            )
         )
 
     def _check(self, records: Buffer, origin: Origin) -> CheckedBatches:
@@ -238,7 +249,11 @@ class PartitionLog(ReadableLog):
         checked = check_leader_append(view, max_message_bytes=config.max_message_bytes, origin=origin)
         if origin != "raft":
             now_ms = self._now_ms()
-            if must_open(checked.batches, config, now_ms):
+            ahead_ms = checked.max_timestamp - now_ms
+            # Mostly neither, and that is told at the price of two comparisons.
+            if (config.opens_every_batch or ahead_ms > config.message_timestamp_after_max_ms) and must_open(
+                checked, config, now_ms
+            ):
                 checked = check_records(checked, config, now_ms)
         return checked
 
@@ -302,12 +317,13 @@ class PartitionLog(ReadableLog):
             end = group[-1][0] + last.size_bytes
             placed = [(header.last_offset, header.size_bytes, header.max_timestamp) for _, header in group]
             group_newest = max(timestamp for _, _, timestamp in placed)
-            self._write(Stamped([view[start:end]], placed, last.next_offset, group_newest), end - start)
+            self._write(([view[start:end]], placed, last.next_offset, group_newest), end - start)
             newest = max(newest, group_newest)
             for _, header in group:
                 epoch = header.partition_leader_epoch
                 if epoch >= 0 and epoch != latest:
-                    self._epochs_dirty |= self.epochs.assign(epoch, header.base_offset)
+                    if self.epochs.assign(epoch, header.base_offset):
+                        self._epochs_changed_from(header.base_offset)
                     latest = epoch
                 marker = markers.get(number) if markers else None
                 completed = self.producer_state.record(header, header.base_offset, marker)
@@ -328,26 +344,31 @@ class PartitionLog(ReadableLog):
 
     def _write(self, stamped: Stamped, size_bytes: int) -> None:
         """One vectored write into the active segment, after a roll if one is due."""
+        buffers, placed, next_offset, max_timestamp = stamped
         active = self._segments.active
-        last_offset = stamped.next_offset - 1
-        if active.should_roll(self.config, size_bytes, stamped.max_timestamp, last_offset, self._now_ms):
+        last_offset = next_offset - 1
+        try:  # the first append after a start reads the segment's first header
+            is_due = active.should_roll(self.config, size_bytes, max_timestamp, last_offset, self._now_ms)
+        except LogCorruptError as damage:
+            self.note_damage(damage)
+            raise
+        except OSError as error:
+            self._refuse(f"reading {active.log_path} failed: {error}", error)
+        if is_due:
             try:
                 active = self._roll()
             except OSError as error:
-                reason = f"no new segment could be made: {error}"
-                self._storage.fail_if_broken(reason, error)
-                raise _append_error(reason, error) from error
+                self._refuse(f"no new segment could be made: {error}", error)
         if last_offset - active.base_offset > INT_MAX:
             raise UnexpectedAppendOffset(
                 f"the hole from offset {self.log_end_offset} to {last_offset} is too wide for a segment",
                 last_offset,
             )
-        before = active.size_bytes
         try:
-            active.append(stamped.buffers, stamped.placed)
+            active.append(buffers, placed)
         except OSError as error:
-            self._undo_write(active, before, error)
-        self.log_end_offset = stamped.next_offset
+            self._undo_write(active, active.size_bytes, error)
+        self.log_end_offset = next_offset
 
     def _undo_write(self, segment: Segment, size_bytes: int, error: OSError) -> NoReturn:
         """Cuts away what a failed write left, so that the disk may be full without being torn."""
@@ -357,11 +378,13 @@ class PartitionLog(ReadableLog):
             is_torn = False  # a file that cannot even be opened was not written to
         if is_torn:
             self._storage.truncate_durably(segment.log_path, size_bytes)
-        reason = f"writing to {segment.log_path} failed: {error}"
+        self._refuse(f"writing to {segment.log_path} failed: {error}", error)
+
+    def _refuse(self, reason: str, error: OSError) -> NoReturn:
+        """Nothing of the append is in the log. A client tries again in any case, a follower what may pass."""
         self._storage.fail_if_broken(reason, error)
-        raise _append_error(reason, error) from error
-
-
-def _append_error(message: str, error: OSError) -> AppendError:
-    """A client tries again in either case; a follower does so only where the disk is full."""
-    return NoRoomToAppend(message) if is_disk_full(error) else AppendError("KAFKA_STORAGE_ERROR", message)
+        if is_disk_full(error):
+            raise NoRoomToAppend(reason) from error
+        if is_passing(error):
+            raise AppendPostponed(reason) from error
+        raise AppendError("KAFKA_STORAGE_ERROR", reason) from error

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import structlog
+
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from leader_epoch.epoch_cache import EpochCache, EpochEntry
 from partitions.log.cleaner.swap import recover_swaps
@@ -46,6 +48,8 @@ from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.log.transaction_index import AbortedTransactions
 from partitions.log.verification import Verification
+
+logger = structlog.get_logger(__name__)
 
 UNBOUNDED: Final = 2**63 - 1
 
@@ -254,6 +258,7 @@ def _open_existing(
         recovery_point = end
     else:
         end, report = _recover(storage, directory, segments, epochs, aborted, recovery_point)
+    _make_missing_indexes(segments, names, below_offset=end if request.clean_shutdown else checked_from)
     start = min(max(log_start_offset, segments.first.base_offset), end)
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(segments.first.base_offset)
@@ -275,6 +280,21 @@ def _open_existing(
         epochs_changed=epochs.entries != known or rebuilt is not None,
         existed_cleanly=report.clean,
     )
+
+
+def _make_missing_indexes(segments: SegmentList, names: Sequence[str], *, below_offset: int) -> None:
+    """Of closed segments that no recovery has read. Later, the first lookup would have the event loop walk over
+    the whole segment; a start keeps nobody waiting."""
+    present = frozenset(names)
+    for segment in list(segments)[:-1]:
+        if segment.base_offset >= below_offset:
+            break
+        if not present.issuperset(path.rpartition("/")[2] for path in segment.index_paths):
+            try:
+                segment.make_indexes()
+            except (OSError, LogCorruptError) as error:
+                # Nothing is lost yet: whoever looks something up in there meets it again.
+                logger.warning("missing indexes were not made", segment=segment.log_path, reason=str(error))
 
 
 def _recover(

@@ -34,17 +34,20 @@ class ReadableLog(CleanableLog):
         has to be checked first. Raises OffsetOutOfRange, LogCorruptError, LogStorageError.
         """
         self._ensure_open()
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        stop = min(up_to_offset, self.log_end_offset)
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            raise OffsetOutOfRange(offset, self.log_start_offset, end)
+        stop = up_to_offset if up_to_offset < end else end
         if offset >= stop:
             return ReadResult((), 0, offset, offset)
-        end = self.log_end_offset
-        return self._guarded(
-            lambda: self._reader.read(
-                offset, max_bytes, stop=stop, log_end_offset=end, min_one_batch=min_one_batch
+        read = self._reader.read
+        try:
+            return read(offset, max_bytes, stop=stop, log_end_offset=end, min_one_batch=min_one_batch)
+        except (OSError, LogCorruptError) as error:
+            return self._read_again(
+                error,
+                lambda: read(offset, max_bytes, stop=stop, log_end_offset=end, min_one_batch=min_one_batch),
             )
-        )
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record whose timestamp is >= `timestamp` (ms); None if all are older.

@@ -1,11 +1,11 @@
 """What a leader asks of the records inside a batch, where a topic's configuration asks for it.
 
 Guarantees: a batch that was opened here holds exactly the records its header promises, each with a key
-on a compacted topic and with a timestamp inside the topic's bounds (KIP-937), and is stored in the
-topic's codec (KIP-390 for the levels). `must_open` tells from headers alone whether a log has to ask;
-most have not, and then no record is looked at. Refusals name the records at fault (KIP-467). Pure and
-without state, so an executor may run `check_records`. Called by `PartitionLog`, and by the
-broker's `RecordCheckLanes` for what takes long.
+on a compacted topic and with a timestamp inside the topic's bounds (KIP-937); it is stored in the topic's
+codec (KIP-390 for the levels), and its header names the largest timestamp that its records have.
+`must_open` tells from headers alone whether a log has to ask; most have not, and then no record is looked
+at. Refusals name the records at fault (KIP-467). Pure and without state, so an executor may run
+`check_records`. Called by `PartitionLog`, and by the broker's `RecordCheckLanes` for what takes long.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from partitions.records.batch import (
     parse_header,
     recompressed,
     records_body,
+    with_max_timestamp,
 )
-from partitions.records.body_check import Misfit, Wanted, find_misfits
+from partitions.records.body_check import LookedThrough, Misfit, Wanted, look_through
 from partitions.records.compression import Codec
-from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK, HEADER_BYTES, Buffer
+from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK, HEADER_BYTES, NO_TIMESTAMP, Buffer
 from partitions.records.record import MalformedRecordError
 
 MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
@@ -48,17 +49,15 @@ def takes_no_time(records: Buffer) -> bool:
     )
 
 
-def must_open(batches: Sequence[PlacedHeader], config: LogConfig, now_ms: int) -> bool:
+def must_open(checked: CheckedBatches, config: LogConfig, now_ms: int) -> bool:
     """Whether these batches have to be opened: else their headers have told all that is asked of them.
 
     A header names the largest timestamp, so the upper bound needs no record until it is broken.
     """
     is_create_time = config.message_timestamp_type == CREATE_TIME
-    if is_create_time:
-        latest = now_ms + config.message_timestamp_after_max_ms
-        for _, header in batches:
-            if header.max_timestamp > latest:
-                return True
+    _, batches, _, max_timestamp = checked
+    if is_create_time and max_timestamp > now_ms + config.message_timestamp_after_max_ms:
+        return True
     if not config.opens_every_batch:
         return False
     if config.is_compacted or (is_create_time and config.message_timestamp_before_max_ms != LONG_MAX):
@@ -67,24 +66,31 @@ def must_open(batches: Sequence[PlacedHeader], config: LogConfig, now_ms: int) -
 
 
 def check_records(checked: CheckedBatches, config: LogConfig, now_ms: int) -> CheckedBatches:
-    """Opens the batches and checks each record; recompresses those that are not in the topic's codec.
+    """Opens the batches and checks each record; rewrites those that are not to be stored as they came.
 
-    `now_ms` is the wall clock. Raises InvalidRecords, or AppendError where a batch cannot be opened or
-    has become larger than max.message.bytes.
+    They may be in another codec than the topic's, or lie about their largest timestamp, by which segments
+    are rolled, found and deleted. `now_ms` is the wall clock. Raises InvalidRecords, or AppendError where a
+    batch cannot be opened or has become larger than max.message.bytes.
     """
     wanted = _wanted(config, now_ms)
+    is_create_time = config.message_timestamp_type == CREATE_TIME
     errors: list[RecordError] = []
+    newest: list[int] = []
     first_index = 0
     for position, header in checked.batches:
-        if header.is_control:
-            continue
-        room = RECORD_ERRORS_MAX - len(errors)
-        for misfit in _open(checked.buffer, position, header, wanted, room):
-            errors.append(_record_error(misfit, first_index + misfit.number, wanted))
-        first_index += header.record_count
+        max_timestamp = header.max_timestamp
+        if not header.is_control:
+            room = RECORD_ERRORS_MAX - len(errors)
+            seen = _open(checked.buffer, position, header, wanted, room)
+            for misfit in seen.misfits:
+                errors.append(_record_error(misfit, first_index + misfit.number, wanted))
+            first_index += header.record_count
+            if is_create_time:  # else the log stamps its own
+                max_timestamp = seen.max_timestamp
+        newest.append(max_timestamp)
     if errors:
         raise _refusal(errors)
-    return _in_the_codec(checked, config)
+    return _as_stored(checked, newest, config)
 
 
 def _wanted(config: LogConfig, now_ms: int) -> Wanted:
@@ -99,10 +105,10 @@ def _wanted(config: LogConfig, now_ms: int) -> Wanted:
 
 def _open(
     buffer: memoryview, position: int, header: BatchHeader, wanted: Wanted, at_most: int
-) -> list[Misfit]:
+) -> LookedThrough:
     try:
         body = records_body(buffer, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
-        return find_misfits(body, header, wanted, at_most=at_most)
+        return look_through(body, header, wanted, at_most=at_most)
     except DecompressedTooLargeError as error:
         raise AppendError(error.code, str(error)) from error
     except (CorruptBatchError, MalformedRecordError) as error:
@@ -136,7 +142,7 @@ def _refusal(errors: Sequence[RecordError]) -> InvalidRecords:
     )
 
 
-# ---- codec
+# ---- what is stored in place of what came
 
 
 def _target_codec(config: LogConfig, header: BatchHeader) -> int:
@@ -156,23 +162,31 @@ def _level(config: LogConfig, codec: int) -> int | None:
     return levels.get(Codec(codec))
 
 
-def _in_the_codec(checked: CheckedBatches, config: LogConfig) -> CheckedBatches:
-    targets = [_target_codec(config, header) for _, header in checked.batches]
-    if all(target == header.codec for target, (_, header) in zip(targets, checked.batches, strict=True)):
+def _as_stored(checked: CheckedBatches, newest: Sequence[int], config: LogConfig) -> CheckedBatches:
+    """The batches in the topic's codec, each with the largest timestamp that `newest` has for it."""
+    codecs = [_target_codec(config, header) for _, header in checked.batches]
+    if all(
+        (codec, timestamp) == (header.codec, header.max_timestamp)
+        for (_, header), codec, timestamp in zip(checked.batches, codecs, newest, strict=True)
+    ):
         return checked
     parts: list[bytes] = []
     placed: list[PlacedHeader] = []
     end = 0
-    for target, (position, header) in zip(targets, checked.batches, strict=True):
-        if target == header.codec:
-            part = bytes(checked.buffer[position : position + header.size_bytes])
+    for (position, header), codec, timestamp in zip(checked.batches, codecs, newest, strict=True):
+        if codec != header.codec:
+            named = header._replace(max_timestamp=timestamp)
+            part = _recompress(checked.buffer, position, named, codec, config)
+        elif timestamp != header.max_timestamp:
+            part = with_max_timestamp(checked.buffer, position, header, timestamp)
         else:
-            part = _recompress(checked.buffer, position, header, target, config)
+            part = bytes(checked.buffer[position : position + header.size_bytes])
         placed.append((end, parse_header(part, 0)))
         parts.append(part)
         end += len(part)
     buffer = memoryview(b"".join(parts))
-    return CheckedBatches(buffer, placed, [header for _, header in placed if header.producer_id >= 0])
+    idempotent = [header for _, header in placed if header.producer_id >= 0]
+    return CheckedBatches(buffer, placed, idempotent, max(newest, default=NO_TIMESTAMP))
 
 
 def _recompress(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from partitions.log.directories import PostponedErrors
-from partitions.log.errors import LogCorruptError
+from partitions.log.errors import LogCorruptError, NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.parts import LogParts
 from partitions.topic_partition import TopicPartition
@@ -64,24 +64,41 @@ class Retention:
 
     async def _apply(self, log: PartitionLog, now_ms: int, high_watermark: int) -> int:
         """What `step` does to one log. Raises LogStorageError."""
+        no_room: NoSpaceLeft | None = None
         try:
             log.expire_segments(now_ms, high_watermark)
+        except NoSpaceLeft as error:
+            no_room = error
         except (OSError, LogCorruptError) as error:
             log.note_failure(error)
             return 0
         log.producer_state.expire(now_ms, self._producer_expiration_ms)
-        return await self._take_out(log)
+        count = await self._take_out(log)
+        if no_room is not None and not count:
+            raise no_room
+        return count
 
     async def _take_out(self, log: PartitionLog) -> int:
         """Takes the obsolete segments out of a log, one by one; returns how many."""
         count = 0
         while not log.is_closed and log.has_obsolete_segments:
-            if not log.may_set_aside:
-                await self._flush(log)
-                if log.is_closed or not (log.has_obsolete_segments and log.may_set_aside):
-                    break  # it went on changing meanwhile: the next round comes back
+            if not log.may_set_aside and not await self._flushed(log):
+                break  # it went on changing meanwhile: the next round comes back
             paths = log.set_aside_first_segment()
             await log.storage.sync_dir_beside(self._parts.executor, log.directory)
             self._parts.removals.add_files(paths, log.config.file_delete_delay_ms)
             count += 1
         return count
+
+    async def _flushed(self, log: PartitionLog) -> bool:
+        """Flushes a log; whether its first segment may go then. A full disk, which has no room for the file of
+        the epochs, is no reason against that. Raises LogStorageError."""
+        try:
+            await self._flush(log)
+        except NoSpaceLeft:
+            if not self._may_go(log):
+                raise
+        return self._may_go(log)
+
+    def _may_go(self, log: PartitionLog) -> bool:
+        return not log.is_closed and log.has_obsolete_segments and log.may_set_aside

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from partitions.disk import File
 from partitions.log.errors import LogCorruptError
@@ -105,6 +105,12 @@ def walk(
         position += at
 
 
+class Readable(Protocol):
+    """As much of a file as a check needs."""
+
+    def read(self, position: int, length: int) -> bytes: ...
+
+
 class Damage(NamedTuple):
     """The first batch that is not sound, and why."""
 
@@ -112,7 +118,7 @@ class Damage(NamedTuple):
     reason: str
 
 
-def walk_checked(file: File, end: int) -> Iterator[tuple[int, BatchHeader] | Damage]:
+def walk_checked(file: Readable, end: int) -> Iterator[tuple[int, BatchHeader] | Damage]:
     """Every sound batch from the start of the file, CRCs compared; last, the damage if there is one."""
     position = 0
     while position < end:

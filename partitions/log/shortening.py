@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from partitions.log.cleaner.swap import DELETED_SUFFIX
 from partitions.log.durability import DurableLog
-from partitions.log.errors import BatchDamaged, InterruptedByFullDisk, LogStorageError
+from partitions.log.errors import BatchDamaged, InterruptedByFullDisk, LogStorageError, NoSpaceLeft
 from partitions.log.producer_recovery import load_producer_state
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.recovery import base_offsets
@@ -46,7 +46,8 @@ class ShortenableLog(DurableLog):
                 self._sync_names()
             except OSError as error:
                 self._end_half_truncated(error)
-        self._epochs_dirty |= self.epochs.truncate_from_end(self.log_end_offset)
+        if self.epochs.truncate_from_end(self.log_end_offset):
+            self._epochs_changed_from(self.log_end_offset)
 
     def _truncate_segments(self, offset: int) -> None:
         segments = self._segments
@@ -74,6 +75,7 @@ class ShortenableLog(DurableLog):
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
+        self._durable_to = min(self._durable_to, end_offset)
         self.clean_offset = min(self.clean_offset, end_offset)
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s.base_offset < active.base_offset]
 
@@ -123,11 +125,12 @@ class ShortenableLog(DurableLog):
             self._sync_names()
         except OSError as error:
             self._end_half_truncated(error)
-        self._epochs_dirty |= self.epochs.clear()
+        if self.epochs.clear():
+            self._epochs_changed_from(0)
         self.producer_state.clear(offset)
         self._snapshot_offset = -1
         self._unsynced_sealed.clear()
-        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.log_start_offset = self.log_end_offset = self.recovery_point = self._durable_to = offset
         self.clean_offset = min(self.clean_offset, offset)
 
     def _end_half_truncated(self, error: OSError) -> NoReturn:
@@ -159,7 +162,7 @@ class ShortenableLog(DurableLog):
 
         Only where `cleanup.policy` deletes. A segment goes only when it lies wholly below the high
         watermark, and when all older ones go too; if that is true of the active one, it is closed first.
-        Raises LogStorageError.
+        Raises LogStorageError; NoSpaceLeft where the active one could not be closed, and all older ones go.
         """
         self._ensure_open()
         if not self.config.deletes:
@@ -177,7 +180,12 @@ class ShortenableLog(DurableLog):
             surplus -= size_bytes
             count += 1
         if count == len(segments):
-            self.roll()
+            try:
+                self.roll()
+            except NoSpaceLeft:
+                # What is older can go all the same, and makes room for a new segment.
+                self.raise_log_start_offset(segments.active.base_offset)
+                raise
         if count:
             self.raise_log_start_offset(segments[count].base_offset)
 
@@ -193,12 +201,23 @@ class ShortenableLog(DurableLog):
         What stays has to be there before what goes is gone: the names of later segments, and the epochs,
         which a recovery would learn from the batches that go.
         """
-        end = self._segments.next_base(0)
+        segments = self._segments
         return (
-            end is not None
-            and self.recovery_point >= end
+            len(segments) > 1
+            and self._durable_to >= segments[1].base_offset
             and self._names_synced == self._names_version
-            and not self._epochs_dirty
+            and self._keeps_epochs_without(1)
+        )
+
+    def _keeps_epochs_without(self, count: int) -> bool:
+        """Whether a recovery would know the epochs of what stays if the first `count` segments were gone.
+
+        It takes them from their file, which may be older (a full disk takes no new one), and from batches: the
+        first durable one that stays tells what the file does not, unless there is a hole before it.
+        """
+        first = self._segments[count].base_offset
+        return first <= self._epochs_agree_below or (
+            first < self._durable_to and not self.config.is_compacted
         )
 
     def set_aside_first_segment(self) -> list[str]:
@@ -246,7 +265,7 @@ class ShortenableLog(DurableLog):
             self._settle_swap()
             count = self._segments.wholly_below(self.log_start_offset)
             self._sync_names()  # what stays must be there before what goes is gone
-            if self._epochs_dirty:
+            if not self._keeps_epochs_without(count):
                 self._write_epochs()  # recovery learns epochs from batches, and these batches go
         for _ in range(count):
             segment = self._segments.pop_first()
@@ -263,6 +282,7 @@ class ShortenableLog(DurableLog):
             first = self._segments.first.base_offset
             self._unsynced_sealed = [s for s in self._unsynced_sealed if s.base_offset >= first]
             self.recovery_point = max(self.recovery_point, first)
+            self._durable_to = max(self._durable_to, first)
             # Not to the log start: a crash may take that back, as far as there are segments.
             self._epochs_dirty |= self.epochs.truncate_from_start(first)
         return count

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn, Protocol
 
 from partitions.disk import Disk, File, write_atomically
-from partitions.log.errors import DirectoryFailed, LogError, NoSpaceLeft
+from partitions.log.errors import DirectoryFailed, LogError, LogStorageError, NoSpaceLeft
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
 
@@ -34,10 +34,23 @@ _BROKEN: Final = (
 )
 """What a device or a file system answers that is not to be relied upon any more."""
 
+_SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+"""What the process or the machine has run out of for now; it says nothing of the device."""
+
 
 def is_disk_full(error: OSError) -> bool:
     """Whether there is no room: nothing is broken, and there may be room again."""
     return error.errno in _NO_SPACE
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether descriptors or memory are wanting: nothing is wrong with the disk, and the same may succeed soon."""
+    return error.errno in _SCARCE
+
+
+def storage_error(reason: str, error: OSError) -> LogStorageError:
+    """What a failed operation is to the caller that changed nothing: NoSpaceLeft where the disk is full."""
+    return NoSpaceLeft(reason) if is_disk_full(error) else LogStorageError(reason)
 
 
 class IndexOwner(Protocol):
@@ -83,7 +96,8 @@ class LogStorage:
         self._max_loaded_indexes = max_loaded_indexes
         self._loaded: OrderedDict[str, IndexOwner] = OrderedDict()
         self._open: OrderedDict[str, File] = OrderedDict()
-        self._failure: str | None = None
+        self.failure: str | None = None
+        """Why nothing here can be used any more; None while it can. Set here alone (`fail`, `rule_out`)."""
         self.has_cut_records = False
         """Whether a recovery has cut anything, for whoever opens a single log through this (`apart`)."""
 
@@ -91,7 +105,7 @@ class LogStorage:
         """The same disk for a job beside the loop: it shares no file and no state with this one. A failure
         is noted in the new one alone, for whoever waits for the job; where this one has failed, so has that."""
         storage = LogStorage(self.disk, _note_only, fails_on_io_errors=self._fails_on_io_errors)
-        storage._failure = self._failure
+        storage.failure = self.failure
         return storage
 
     @property
@@ -165,26 +179,21 @@ class LogStorage:
     def index_dropped(self, path: str) -> None:
         self._loaded.pop(path, None)
 
-    @property
-    def failure(self) -> str | None:
-        """Why nothing here can be used any more; None while it can."""
-        return self._failure
-
     def ensure_usable(self) -> None:
         """Raises DirectoryFailed once the directory has failed."""
-        if self._failure is not None:
-            raise DirectoryFailed(self._failure)
+        if self.failure is not None:
+            raise DirectoryFailed(self.failure)
 
     def fail(self, reason: str, cause: BaseException | None = None) -> NoReturn:
         """Gives the directory up, because what is on disk is no longer known. Raises DirectoryFailed."""
-        if self._failure is None:
-            self._failure = reason
+        if self.failure is None:
+            self.failure = reason
             self._on_failure(reason)
-        raise DirectoryFailed(self._failure) from cause
+        raise DirectoryFailed(self.failure) from cause
 
     def rule_out(self, reason: str) -> None:
         """Notes at start that the directory cannot be used; nobody else is told."""
-        self._failure = reason
+        self.failure = reason
 
     def fail_if_broken(self, reason: str, error: OSError) -> None:
         """After a failed operation that changed nothing unknown: gives the directory up, and raises

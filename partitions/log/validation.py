@@ -10,7 +10,8 @@ is an AppendError for the whole append.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from crc32c import crc32c
@@ -21,7 +22,6 @@ from partitions.records.batch import (
     BatchHeader,
     CorruptBatchError,
     iter_batches,
-    parse_header,
     verify_crc,
 )
 from partitions.records.compression import Codec
@@ -31,7 +31,10 @@ from partitions.records.header import (
     CRC_START,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
+    NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
+    header_of,
+    parse_header_fields,
 )
 from partitions.records.markers import EndTransactionMarker, read_marker
 from partitions.records.record import MIN_RECORD_BYTES
@@ -50,6 +53,14 @@ class CheckedBatches(NamedTuple):
     batches: Sequence[PlacedHeader]
     idempotent: Sequence[BatchHeader]
     """Those that carry a producer id."""
+    max_timestamp: int
+    """The largest in the headers (ms), -1 where there is none."""
+
+
+_checked: Final[Callable[[tuple[memoryview, list[PlacedHeader], list[BatchHeader], int]], CheckedBatches]] = (
+    partial(tuple.__new__, CheckedBatches)
+)
+"""As the constructor, which is Python: it would be felt in each append."""
 
 
 _HIGHEST_CODEC: Final = int(max(Codec))
@@ -67,12 +78,16 @@ def check_leader_append(buffer: memoryview, *, max_message_bytes: int, origin: O
     """The batches of a produce request, a coordinator or the journal. Raises AppendError."""
     size = len(buffer)
     position = 0
+    newest = NO_TIMESTAMP
+    is_client = origin == "client"
     batches: list[PlacedHeader] = []
     idempotent: list[BatchHeader] = []
     try:
         while position < size:
-            header = parse_header(buffer, position)
-            size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+            fields = parse_header_fields(buffer, position)
+            base, length, _, _, crc, attributes, delta, _, timestamp, producer, _, sequence, count = fields
+            header = header_of(fields)
+            size_bytes = length + LOG_OVERHEAD_BYTES
             if size_bytes > max_message_bytes and origin != "raft":
                 raise AppendError(
                     "MESSAGE_TOO_LARGE",
@@ -80,45 +95,49 @@ def check_leader_append(buffer: memoryview, *, max_message_bytes: int, origin: O
                     f" of {max_message_bytes}",
                 )
             end = position + size_bytes
-            if end > size or crc32c(buffer[position + CRC_START : end]) != header.crc:
+            if end > size or crc32c(buffer[position + CRC_START : end]) != crc:
                 verify_crc(buffer, position, header)  # raises; the hot path saves its frame
-            if origin == "client":
-                _check_client_batch(buffer, position, header)
+            if is_client and (
+                attributes
+                or base
+                or count != delta + 1
+                or count * MIN_RECORD_BYTES > length - _HEADER_IN_LENGTH_BYTES
+                or (producer >= 0 and sequence < 0)
+            ):
+                _check_client_batch(buffer, position, header)  # says what is wrong, if anything
             batches.append((position, header))
-            if header.producer_id >= 0:
+            if producer >= 0:
                 idempotent.append(header)
+            if timestamp > newest:
+                newest = timestamp
             position = end
     except CorruptBatchError as error:
         raise AppendError(error.code, str(error)) from error
     if not batches:
         raise AppendError("INVALID_RECORD", "the append holds no record batch")
-    return CheckedBatches(buffer, batches, idempotent)
+    return _checked((buffer, batches, idempotent, newest))
 
 
 def _check_client_batch(buffer: memoryview, position: int, header: BatchHeader) -> None:
-    """What a producer's batch must satisfy beyond being whole, as far as can be told at no cost per record."""
-    if header.record_count != header.last_offset_delta + 1:
+    """What a producer's batch must satisfy beyond being whole, as far as can be told at no cost per record.
+
+    Whoever calls this has seen that it is no plain batch, or that something is wrong.
+    """
+    base_offset, batch_length, _, _, _, attributes, last_delta, _, _, producer_id, _, sequence, count = header
+    if count != last_delta + 1:
+        raise AppendError("INVALID_RECORD", f"a batch of {count} records spans {last_delta + 1} offsets")
+    if base_offset != 0:
+        raise AppendError("INVALID_RECORD", f"a producer's batch starts at offset {base_offset} instead of 0")
+    if producer_id >= 0 and sequence < 0:
         raise AppendError(
-            "INVALID_RECORD",
-            f"a batch of {header.record_count} records spans {header.last_offset_delta + 1} offsets",
+            "INVALID_RECORD", f"producer {producer_id} sent a batch with the sequence {sequence}"
         )
-    if header.base_offset != 0:
-        raise AppendError(
-            "INVALID_RECORD", f"a producer's batch starts at offset {header.base_offset} instead of 0"
-        )
-    if header.producer_id >= 0 and header.base_sequence < 0:
-        raise AppendError(
-            "INVALID_RECORD",
-            f"producer {header.producer_id} sent a batch with the sequence {header.base_sequence}",
-        )
-    attributes = header.attributes
     if attributes & CODEC_MASK:
         _check_codec(buffer, position, attributes & CODEC_MASK)
-    elif header.record_count * MIN_RECORD_BYTES > header.batch_length - _HEADER_IN_LENGTH_BYTES:
+    elif count * MIN_RECORD_BYTES > batch_length - _HEADER_IN_LENGTH_BYTES:
         raise AppendError(
             "INVALID_RECORD",
-            f"{header.record_count} records cannot lie in"
-            f" {header.batch_length - _HEADER_IN_LENGTH_BYTES} bytes",
+            f"{count} records cannot lie in {batch_length - _HEADER_IN_LENGTH_BYTES} bytes",
         )
     if attributes & _UNUSUAL_FOR_CLIENTS:
         _refuse_unusual(attributes)

@@ -9,7 +9,8 @@ produce, replication and recovery. `decode_records` opens a batch, for those who
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from crc32c import crc32c
 
@@ -51,12 +52,12 @@ __all__ = [
     "stamp_log_append_time",
     "stamped_header_prefix",
     "verify_crc",
+    "with_max_timestamp",
 ]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _LEADER_EPOCH_POSITION = 12
-_PREFIX = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _ATTRIBUTES_POSITION = 21
@@ -109,13 +110,12 @@ def stamp(buffer: bytearray | memoryview, position: int, *, base_offset: int, le
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
-def stamped_header_prefix(base_offset: int, header: BatchHeader, leader_epoch: int) -> bytes:
-    """The batch's first 16 bytes with base offset and leader epoch replaced.
+stamped_header_prefix: Final[Callable[[int, int, int], bytes]] = struct.Struct(">qii").pack
+"""The first 16 bytes of a batch with this base offset, `batch_length` and leader epoch.
 
-    For read-only buffers: writev of this and of the batch from byte 16 on stores the stamped batch
-    without copying it.
-    """
-    return _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
+For read-only buffers: writev of this and of the batch from byte 16 on stores the stamped batch
+without copying it.
+"""
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, *, timestamp: int) -> None:
@@ -130,6 +130,14 @@ def stamp_log_append_time(buffer: bytearray | memoryview, position: int, *, time
     _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp)
     with memoryview(buffer) as view, view[position + CRC_START : position + size_bytes] as covered:
         _CRC.pack_into(buffer, position + CRC_POSITION, crc32c(covered))
+
+
+def with_max_timestamp(buffer: Buffer, position: int, header: BatchHeader, timestamp: int) -> bytes:
+    """A copy of the whole batch at `position` whose header names this largest timestamp (ms), with its CRC."""
+    copy = bytearray(buffer[position : position + header.size_bytes])
+    _MAX_TIMESTAMP.pack_into(copy, _MAX_TIMESTAMP_POSITION, timestamp)
+    _CRC.pack_into(copy, CRC_POSITION, crc32c(memoryview(copy)[CRC_START:]))
+    return bytes(copy)
 
 
 def records_body(buffer: Buffer, position: int, header: BatchHeader, *, max_decompressed_bytes: int) -> bytes:

@@ -41,8 +41,17 @@ class Misfit(NamedTuple):
     has_key: bool
 
 
-def find_misfits(body: bytes, header: BatchHeader, wanted: Wanted, *, at_most: int) -> list[Misfit]:
-    """The first records that are not as wanted, of a decompressed body that is checked to its end.
+class LookedThrough(NamedTuple):
+    """What a sound body has shown."""
+
+    misfits: list[Misfit]
+    """The first records that are not as wanted."""
+    max_timestamp: int
+    """The largest of all its records (ms), -1 if there is none."""
+
+
+def look_through(body: bytes, header: BatchHeader, wanted: Wanted, *, at_most: int) -> LookedThrough:
+    """Checks a decompressed body to its end; `at_most` so many misfits are named.
 
     Raises MalformedRecordError if the bytes are not exactly the promised number of records.
     """
@@ -51,14 +60,14 @@ def find_misfits(body: bytes, header: BatchHeader, wanted: Wanted, *, at_most: i
     misfits: list[Misfit] = []
     walk = _Walk()
     try:
-        end = walk.through(body, header, wanted, at_most, misfits)
+        end, max_timestamp = walk.through(body, header, wanted, at_most, misfits)
     except IndexError as error:
         raise MalformedRecordError(f"record {walk.number} is cut off") from error
     except RecordFieldError as error:
         raise MalformedRecordError(f"record {walk.number} {error}") from error
     if end != len(body):
         raise MalformedRecordError(f"{len(body) - end} bytes follow the last record")
-    return misfits
+    return LookedThrough(misfits, max_timestamp)
 
 
 class _Walk:
@@ -71,11 +80,11 @@ class _Walk:
 
     def through(
         self, body: bytes, header: BatchHeader, wanted: Wanted, at_most: int, misfits: list[Misfit]
-    ) -> int:
-        """The hot loop; returns where it ended. IndexError if the bytes end early."""
+    ) -> tuple[int, int]:
+        """The hot loop; returns where it ended, and the largest timestamp. IndexError if the bytes end early."""
         earliest, latest, key_wanted = wanted
         base_time, last_delta = header.base_timestamp, header.last_offset_delta
-        at, delta = 0, -1
+        at, delta, newest = 0, -1, NO_TIMESTAMP
         for self.number in range(header.record_count):
             raw, at = body[at], at + 1
             if raw > 127:
@@ -94,6 +103,8 @@ class _Walk:
                 raw, at = raw + (body[at] - 1 << 7), at + 1
                 if raw >= _THREE_BYTES:
                     raw, at = long_varint(raw, body, at)
+            if time > newest:
+                newest = time
             previous, delta = delta, (raw >> 1) ^ -(raw & 1)
             if not previous < delta <= last_delta or not _MIN_INT64 <= time <= _MAX_INT64:
                 raise RecordFieldError("has an impossible offset or timestamp")
@@ -117,4 +128,4 @@ class _Walk:
             fits = earliest <= time <= latest or time == NO_TIMESTAMP
             if (not fits or (key_wanted and key == _NULL)) and len(misfits) < at_most:
                 misfits.append(Misfit(self.number, time, key != _NULL))
-        return at
+        return at, newest

@@ -24,6 +24,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
 """baseOffset and batchLength: what `batch_length` does not count."""
+_MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 MAGIC_POSITION = 16
 CRC_POSITION = 17
 CRC_START = 21
@@ -153,7 +154,9 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
 
-_header_of: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
+HeaderFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""The fields of a `BatchHeader`, in its order."""
+header_of: Callable[[HeaderFields], BatchHeader] = partial(tuple.__new__, BatchHeader)
 """As `BatchHeader._make`, which counts the fields once more, in Python, for every batch."""
 
 
@@ -163,18 +166,25 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     Raises CorruptBatchError if fewer bytes are left, or if a length, count or offset is impossible;
     UnsupportedMagicError for message sets of format v0 and v1.
     """
+    return header_of(parse_header_fields(buffer, position))
+
+
+def parse_header_fields(buffer: Buffer, position: int) -> HeaderFields:
+    """As `parse_header`, for whoever needs most fields of every batch: taken apart into local variables they
+    cost a tenth of what they do by name."""
     if len(buffer) - position < HEADER_BYTES:
         raise _short_header(buffer, position)
-    header = _header_of(HEADER.unpack_from(buffer, position))
+    fields: HeaderFields = HEADER.unpack_from(buffer, position)
+    base_offset, batch_length, _, magic, _, _, last_offset_delta, _, _, _, _, _, record_count = fields
     if (
-        header.magic != MAGIC_V2
-        or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES
-        or not 0 <= header.base_offset <= MAX_BASE_OFFSET
-        or header.last_offset_delta < 0
-        or header.record_count < 0
+        magic != MAGIC_V2
+        or batch_length < _MIN_BATCH_LENGTH
+        or not 0 <= base_offset <= MAX_BASE_OFFSET
+        or last_offset_delta < 0
+        or record_count < 0
     ):
-        raise _impossible_header(header, position)
-    return header
+        raise _impossible_header(header_of(fields), position)
+    return fields
 
 
 def _short_header(buffer: Buffer, position: int) -> CorruptBatchError:

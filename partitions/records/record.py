@@ -29,6 +29,7 @@ last, and at least this when it is not: varints of up to two bytes are read in p
 _NULL = 1
 """The zigzag form of -1."""
 _ENCODED_NULL = b"\x01"
+_ENCODED_ZERO = b"\x00"
 _ONE_BYTE_VARINTS = tuple(bytes([number << 1 ^ number >> 63]) for number in range(-64, 64))
 _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
@@ -173,9 +174,12 @@ def encode_record(
 ) -> bytes:
     """One record as it lies in a batch. Raises ValueError if a delta needs more than 64 bits."""
     parts = [b"\x00", _encode_varint(timestamp_delta), _encode_varint(offset_delta)]
-    _append_nullable(parts, key)
+    if key is None:
+        parts.append(_ENCODED_NULL)
+    else:
+        parts += (_encode_varint(len(key)), key)
     _append_nullable(parts, value)
-    parts.append(_encode_varint(len(headers)))
+    parts.append(_encode_varint(len(headers)) if headers else _ENCODED_ZERO)
     for name, content in headers:
         _append_nullable(parts, name.encode())
         _append_nullable(parts, content)

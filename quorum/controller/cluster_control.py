@@ -5,7 +5,8 @@ has applied its own registration; one that is not heard of for a session is fenc
 leaderships and ISR memberships, in a handful of proposals; one that comes back without having stopped
 cleanly is no eligible leader replica of anything (KIP-966); offline replicas are what the present
 registration reported; one that asks to stop is told to only when
-it leads nothing and the brokers that took over know of it. Called by `ControllerState`; the model is
+it leads nothing and the brokers that took over know of it, and where several ask at the same time none takes
+over from another. Called by `ControllerState`; the model is
 Kafka's ClusterControlManager and BrokerHeartbeatManager (KIP-631, KIP-841). Times are monotonic ms.
 """
 
@@ -51,6 +52,8 @@ class ClusterControl:
         """A newly active controller knows no heartbeats: every unfenced broker gets a whole session."""
         self.sessions = BrokerSessions(config.session_timeout_ms)
         self._shutdown_offsets: dict[int, int] = {}
+        self._asked_to_stop: dict[int, int] = {}
+        """Broker epochs by id, of those whose leaderships have not been moved yet."""
         for broker_id in sorted(image.brokers):
             broker = image.brokers[broker_id]
             if not broker.fenced:
@@ -117,6 +120,8 @@ class ClusterControl:
         self.sessions.touch(broker.broker_id, broker.epoch, now_ms, request.current_metadata_offset)
         current = _state_of(broker)
         state = self._next_state(view, broker, current, request)
+        if request.want_shutdown and current is BrokerControlState.UNFENCED:
+            self._asked_to_stop[broker.broker_id] = broker.epoch
         units: list[Unit] = []
         on_proposed: OnProposed = nothing_to_note
         if state is BrokerControlState.SHUTDOWN_NOW:
@@ -130,7 +135,7 @@ class ClusterControl:
             elif state is BrokerControlState.UNFENCED:
                 units = _unfencing(view, broker)
             else:
-                units, on_proposed = self._controlled_shutdown(view, broker)
+                units, on_proposed = self._controlled_shutdown(view)
         response = HeartbeatResponse(
             is_fenced=state in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
             is_caught_up=request.current_metadata_offset >= broker.epoch,
@@ -152,21 +157,33 @@ class ClusterControl:
             case states.UNFENCED:
                 if request.want_fence:
                     return states.SHUTDOWN_NOW if request.want_shutdown else states.FENCED
-                if request.want_shutdown:
-                    return states.CONTROLLED_SHUTDOWN if leads else states.SHUTDOWN_NOW
-                return states.UNFENCED
+                if not request.want_shutdown:
+                    return states.UNFENCED
+                if not leads:
+                    return states.SHUTDOWN_NOW
+                # Not with its first word: where a whole cluster stops, the others' requests are on their way.
+                has_asked = self._asked_to_stop.get(broker.broker_id) == broker.epoch
+                return states.CONTROLLED_SHUTDOWN if has_asked else states.UNFENCED
             case _:
                 if not leads and self._shutdown_offsets[broker.broker_id] <= self._lowest_active_offset(view):
                     return states.SHUTDOWN_NOW
                 return states.CONTROLLED_SHUTDOWN
 
-    def _controlled_shutdown(self, view: ClusterView, broker: BrokerImage) -> tuple[list[Unit], OnProposed]:
-        change = BrokerChange(broker.broker_id, broker.epoch, in_controlled_shutdown=True)
+    def _controlled_shutdown(self, view: ClusterView) -> tuple[list[Unit], OnProposed]:
+        """Moves the leaderships away of all who have asked to stop."""
+        leaving = []
+        for broker_id in sorted(self._asked_to_stop):
+            broker = view.image.brokers.get(broker_id)
+            if broker is not None and broker.epoch == self._asked_to_stop[broker_id] and broker.is_active:
+                leaving.append(broker)
+        changes = (BrokerChange(b.broker_id, b.epoch, in_controlled_shutdown=True) for b in leaving)
 
         def proposed(offset: int, /) -> None:
-            self._shutdown_offsets[broker.broker_id] = offset
+            self._asked_to_stop.clear()
+            self._shutdown_offsets.update((broker.broker_id, offset) for broker in leaving)
 
-        return [*replication_control.leave(view, (broker.broker_id,)), Unit(change)], proposed
+        moves = replication_control.leave(view, [broker.broker_id for broker in leaving])
+        return [*moves, *map(Unit, changes)], proposed
 
     def _lowest_active_offset(self, view: ClusterView) -> float:
         """The metadata offset that every active broker has reached; infinite when there is none."""

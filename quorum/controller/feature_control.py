@@ -25,6 +25,7 @@ from quorum.metadata.features import (
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import FeatureLevel, FeatureRange
 from quorum.rpc.admin_messages import (
+    FEATURE_UPDATE_FAILED,
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
     UPGRADE,
@@ -69,7 +70,7 @@ def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Decisi
     if refused:
         culprit = request.updates[min(refused)].name
         others = ControllerError(
-            "FEATURE_UPDATE_FAILED", f"No feature was updated, because the update of {culprit} was refused."
+            FEATURE_UPDATE_FAILED, f"No feature was updated, because the update of {culprit} was refused."
         )
         errors = [refused.get(position, others) for position in range(len(request.updates))]
         results = [

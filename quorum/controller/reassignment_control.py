@@ -16,7 +16,7 @@ from quorum.controller.replica_assignment import assignment_problem
 from quorum.errors import ControllerError
 from quorum.metadata.delta import PartitionKey
 from quorum.metadata.image import PartitionImage
-from quorum.metadata.records import PartitionChange
+from quorum.metadata.records import NO_LEADER, PartitionChange
 from quorum.rpc.admin_messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -138,6 +138,8 @@ def _has_candidate(
     stay = set(reassignment.replicas)
     if stay.issuperset(partition.replicas) or not stay.isdisjoint(partition.isr):
         return True
+    if partition.leader == NO_LEADER and not stay.isdisjoint(partition.elr):
+        return True  # it waits for one of them, and goes on waiting
     able = {
         broker_id for broker_id in stay.difference(partition.offline_replicas) if view.is_active(broker_id)
     }

@@ -42,6 +42,11 @@ class BrokerSessions:
             session.metadata_offset = metadata_offset
         self._sessions.move_to_end(broker_id)
 
+    def extend(self, duration_ms: int) -> None:
+        """Every session lasts so much longer: nobody could be heard for that time. O(brokers)."""
+        for session in self._sessions.values():
+            session.deadline_ms += duration_ms
+
     def end(self, broker_id: int) -> None:
         """Ends the broker's session, if there is one."""
         self._sessions.pop(broker_id, None)

@@ -213,39 +213,50 @@ def _new_partitions(
 
 
 def delete_topics(view: ClusterView, request: DeleteTopicsRequest) -> Decision:
-    """Deletes topics by name or id, each as one unit."""
+    """Deletes topics by name or id, each as one unit; one that is named twice, in whatever way, stays."""
+    times_given = Counter(request.topics)
+    ways = Counter(topic.topic_id for wanted in times_given if (topic := _topic_of(view, wanted)) is not None)
     units = []
     results = []
-    deleted: set[bytes] = set()
-    for wanted in request.topics:
+    for wanted, times in times_given.items():
         try:
-            topic = _to_delete(view, wanted)
-            if topic.topic_id in deleted:
-                raise ControllerError("INVALID_REQUEST", f"Topic '{topic.name}' is named more than once.")
+            topic = _to_delete(view, wanted, times)
+            if ways[topic.topic_id] > 1:
+                raise ControllerError(
+                    "INVALID_REQUEST", "The provided topic name maps to an ID that was already supplied."
+                )
         except ControllerError as error:
             results.append(DeleteTopicResult(wanted.name, wanted.topic_id, error.code, error.message))
             continue
-        deleted.add(topic.topic_id)
         units.append(Unit(RemoveTopic(topic.topic_id)))
         results.append(DeleteTopicResult(topic.name, topic.topic_id))
     return decided(DeleteTopicsResponse(tuple(results)), *units)
 
 
-def _to_delete(view: ClusterView, wanted: TopicToDelete) -> TopicImage:
-    if (wanted.name is None) == (wanted.topic_id is None):
-        raise ControllerError(
-            "INVALID_REQUEST", "A topic to delete is given by its name or by its id, not by both."
-        )
-    if wanted.name is not None:
-        topic = view.image.topic(wanted.name)
-        if topic is None:
-            raise ControllerError("UNKNOWN_TOPIC_OR_PARTITION", f"The topic '{wanted.name}' does not exist.")
+def _topic_of(view: ClusterView, wanted: TopicToDelete) -> TopicImage | None:
+    """The topic that one item names, by its name or by its id."""
+    if wanted.topic_id is None:
+        return None if wanted.name is None else view.image.topic(wanted.name)
+    return view.image.topics.get(wanted.topic_id) if wanted.name is None else None
+
+
+def _to_delete(view: ClusterView, wanted: TopicToDelete, times: int) -> TopicImage:
+    """The topic of an item that the request has so many times. Raises ControllerError."""
+    if wanted.topic_id is None:
+        if wanted.name is None:
+            raise ControllerError("INVALID_REQUEST", "Neither topic name nor id were specified.")
+        if times > 1:
+            raise ControllerError("INVALID_REQUEST", "Duplicate topic name.")
+    elif wanted.name is not None:
+        raise ControllerError("INVALID_REQUEST", "You may not specify both topic name and topic id.")
+    elif times > 1:
+        raise ControllerError("INVALID_REQUEST", "Duplicate topic id.")
+    topic = _topic_of(view, wanted)
+    if topic is not None:
         return topic
-    assert wanted.topic_id is not None
-    topic = view.image.topics.get(wanted.topic_id)
-    if topic is None:
-        raise ControllerError("UNKNOWN_TOPIC_ID", f"There is no topic with id {wanted.topic_id.hex()}.")
-    return topic
+    if wanted.topic_id is None:
+        raise ControllerError("UNKNOWN_TOPIC_OR_PARTITION", f"The topic '{wanted.name}' does not exist.")
+    raise ControllerError("UNKNOWN_TOPIC_ID", f"There is no topic with id {wanted.topic_id.hex()}.")
 
 
 def create_partitions(view: ClusterView, request: CreatePartitionsRequest, rng: Randomness) -> Decision:

@@ -52,6 +52,7 @@ MODULE_NAMES = (
 )
 METHOD_NAMES = (
     "_SyncObj__deleteEntriesFrom",
+    "_SyncObj__applyLogEntries",
     "_SyncObj__deleteEntriesTo",
     "_SyncObj__doApplyCommand",
     "_SyncObj__generateRaftTimeout",

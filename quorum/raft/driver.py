@@ -51,7 +51,7 @@ from quorum.raft.replica_times import UNKNOWN as UNKNOWN_OFFSET
 from quorum.raft.replica_times import ReplicaTimesTable
 from quorum.raft.snapshot import Snapshot
 from quorum.raft.state_machine import StateMachine
-from quorum.raft.storage import LogFactory, open_partition_log, open_storage
+from quorum.raft.storage import LogFactory, full_disk, open_partition_log, open_storage
 from quorum.raft.transfer import SnapshotTransfer
 from quorum.raft.transport import QuorumTransport
 from quorum.raft.voter_watch import VoterWatch
@@ -159,9 +159,11 @@ class RaftDriver:
             self._halting.check()
         except RaftHaltedError:
             return []
-        except Exception:  # noqa: BLE001 - whatever broke, this voter must not go on
+        except Exception as error:  # noqa: BLE001 - whatever broke, this voter must not go on
+            config = self._config
             self._halting.note(
-                f"The Raft lane of node {self._config.node_id} failed:\n{traceback.format_exc()}"
+                full_disk(config.journal_directory, error)
+                or f"The Raft lane of node {config.node_id} failed:\n{traceback.format_exc()}"
             )
             return []
         effects, self._effects = self._effects, []

@@ -19,6 +19,7 @@ from quorum.raft.events import (
     RaftEffect,
     RaftEvent,
     ReportQuorum,
+    SendToPeer,
     TransferLeadership,
 )
 
@@ -26,14 +27,18 @@ INBOX_MAX_EVENTS = 10_000
 INBOX_MAX_BYTES = 128 * 1024 * 1024
 
 Deliver = Callable[[list[RaftEffect]], None]
+Send = Callable[[SendToPeer], None]
 
 
 class RaftLane(Protocol):
     """Runs one driver: steps it when events are posted, and when its own next step is due."""
 
-    def start(self, driver_factory: Callable[[], RaftDriver], deliver: Deliver) -> None:
+    def start(
+        self, driver_factory: Callable[[], RaftDriver], deliver: Deliver, send: Send | None = None
+    ) -> None:
         """Opens the driver (whatever the factory raises is raised here) and begins to step it.
-        `deliver` is called on the event loop, with the effects of one step, in step order."""
+        `deliver` is called on the event loop, with the effects of one step, in step order. A lane in a thread
+        of its own hands what is for peers to `send` instead, if it is given: there, and without delay."""
 
     def post(self, event: RaftEvent) -> None:
         """Queues an event and wakes the lane. An event that a full queue loses is answered through

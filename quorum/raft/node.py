@@ -9,7 +9,7 @@ call happens inside the driver's world.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from quorum.raft.compat import Journal, Node, SyncObj, SyncObjConf, Transport, World
 from quorum.raft.config import RaftConfig
@@ -22,6 +22,8 @@ from quorum.raft.voters import VoterBook
 
 _FOLLOWER = 0
 _AT_ONCE = float("-inf")
+APPLY_BYTES: Final = 64 * 1024
+"""Of commands that are applied in one tick, but for the last of them."""
 _NEVER = float("inf")
 _NEVER_BY_ITSELF = 2**62
 
@@ -29,11 +31,15 @@ _NEVER_BY_ITSELF = 2**62
 class PeerNode(Node):  # type: ignore[misc]  # the library has no types
     """A voter, known by its number; its hash is that number in every process."""
 
+    def __init__(self, id: int, **properties: Any) -> None:
+        super().__init__(id, **properties)
+        self.number = int(id)
+
     def __hash__(self) -> int:
-        return int(self.id)
+        return self.number
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PeerNode) and self.id == other.id
+        return self is other or (isinstance(other, PeerNode) and self.number == other.number)
 
     def __str__(self) -> str:
         return str(self.id)
@@ -88,6 +94,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         on_install: Callable[[Snapshot, Any], None],
     ) -> None:
         self._world = world
+        self._peers = sorted(peers, key=lambda peer: peer.number)
         self._pre_vote = pre_vote
         self._book = book
         self._progress = Progress(book)
@@ -168,6 +175,8 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
 
     def next_due_s(self, now_s: float) -> float:
         """Seconds until the library has something to do by itself."""
+        if self.commit_index() > self.last_applied():
+            return 0.0
         if self._isLeader():
             return float(self._SyncObj__newAppendEntriesTime) - now_s
         return float(self._SyncObj__raftElectionDeadline) - now_s
@@ -176,10 +185,24 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         """Lets the log say whose voice counts, and takes back from the library what does not count."""
         self._book.follow(self._SyncObj__raftLog)
         if self._isLeader():
-            for peer in self.peers():
-                self._SyncObj__raftMatchIndex[peer] = self._progress.counted(self.term(), int(peer.id))
+            term, counted = self.term(), self._progress.counted
+            for peer in self._peers:
+                self._SyncObj__raftMatchIndex[peer] = counted(term, peer.number)
 
     # -- hooks of the library
+
+    def _SyncObj__applyLogEntries(self) -> bool:
+        """Applies what is committed, but not more of it in one tick than leaves time for heartbeats."""
+        committed, first = self.commit_index(), self.last_applied() + 1
+        end, size_bytes = first - 1, 0
+        while end < committed and size_bytes < APPLY_BYTES:
+            end += 1
+            size_bytes += len(self._SyncObj__getEntries(end, 1)[0][0])
+        self._SyncObj__raftCommitIndex = end
+        try:
+            return bool(super()._SyncObj__applyLogEntries())
+        finally:
+            self._SyncObj__raftCommitIndex = committed
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         index = self.last_applied() + 1
@@ -280,7 +303,8 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         return int(self.selfNode.id)
 
     def peers(self) -> list[PeerNode]:
-        return sorted(self._SyncObj__otherNodes, key=lambda peer: int(peer.id))
+        """All other voters, in order; they stay the same for the life of the process."""
+        return self._peers
 
     def connected_peers(self) -> list[PeerNode]:
         return [peer for peer in self.peers() if peer in self._SyncObj__connectedNodes]

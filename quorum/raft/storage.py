@@ -27,6 +27,7 @@ from partitions.log.meta_properties import check_meta_properties
 from partitions.log.partition_files import TRUNCATION_CHECKPOINT
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from partitions.log.storage import is_disk_full
 from partitions.ports import Halt, NowMs
 from partitions.records.batch import CorruptBatchError
 from partitions.topic_partition import TopicPartition
@@ -67,6 +68,17 @@ class RaftStorage:
     state: QuorumState
 
 
+def full_disk(directory: str, error: Exception) -> str | None:
+    """What an operator is told whose disk has no room for a journal in `directory`; None if the error is another."""
+    cause = error.__cause__ if isinstance(error, LogError) else error
+    if not isinstance(cause, OSError) or not is_disk_full(cause):
+        return None
+    return (
+        f"The quorum's journal in {directory} cannot be written: {cause.strerror or cause}. Make room and start"
+        " the node again; nothing acknowledged is lost."
+    )
+
+
 def open_partition_log(
     disk: Disk,
     directory: str,
@@ -97,7 +109,20 @@ def open_partition_log(
 def open_storage(
     config: RaftConfig, disk: Disk, wall_ms: NowMs, halting: Halting, log_factory: LogFactory
 ) -> RaftStorage:
-    """Opens or, on the first start, creates the journal of a formatted directory."""
+    """Opens or, on the first start, creates the journal of a formatted directory. Raises RaftStorageError;
+    OSError from a disk that is not just full."""
+    try:
+        return _open_storage(config, disk, wall_ms, halting, log_factory)
+    except OSError as error:
+        sentence = full_disk(config.journal_directory, error)
+        if sentence is None:
+            raise
+        raise RaftStorageError(sentence) from error
+
+
+def _open_storage(
+    config: RaftConfig, disk: Disk, wall_ms: NowMs, halting: Halting, log_factory: LogFactory
+) -> RaftStorage:
     try:
         identity = check_meta_properties(
             disk, config.directory, cluster_id=config.cluster_id, node_id=config.node_id
@@ -127,7 +152,8 @@ def open_storage(
         journal.sync()
     except (LogError, CorruptBatchError, JournalDamagedError, JournalCorruptError) as error:
         raise RaftStorageError(
-            f"The quorum's journal in {directory} cannot be used: {error}. {advice}"
+            full_disk(directory, error)
+            or f"The quorum's journal in {directory} cannot be used: {error}. {advice}"
         ) from error
     state.voters = tuple(sorted(config.voters))
     journal.save_state()

@@ -127,8 +127,11 @@ class VoterBook:
         """Whether a vote or an acknowledgement from this directory counts as the voter's."""
         if self._directory_id is None:
             return True
-        named = [self.in_force, *(directories for _, directories in self._pending)]
-        return all(directories.get(voter, directory_id) == directory_id for directories in named)
+        if self.in_force.get(voter, directory_id) != directory_id:
+            return False
+        return not self._pending or all(
+            directories.get(voter, directory_id) == directory_id for _, directories in self._pending
+        )
 
     @property
     def counts_me(self) -> bool:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NO_ERROR = "NONE"
+FEATURE_UPDATE_FAILED = "FEATURE_UPDATE_FAILED"
+"""Of a feature that was not updated because of another one in the request."""
 
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1

@@ -56,7 +56,7 @@ def body_hash(body: bytes) -> str:
 def _mac(secret: bytes, *parts: str) -> str:
     # What is no UTF-8 in a stranger's header is text with surrogates here.
     text = "\n".join(parts).encode("utf-8", "surrogateescape")
-    return hmac.new(secret, text, "sha256").hexdigest()
+    return hmac.digest(secret, text, "sha256").hex()
 
 
 def response_signature(secret: bytes, request_signature: str, body: bytes) -> str:

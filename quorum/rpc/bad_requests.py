@@ -1,8 +1,8 @@
 """What an HTTP listener says of bytes that are no HTTP request: one short line now and then.
 
 aiohttp logs the traceback of its own parser for each of them, so that any stranger could fill a disk. Handed
-to `web.AppRunner` as its logger by the controller listener and by a node's HTTP pages; errors of other
-kinds, which are ours, are logged whole.
+to `web.AppRunner` as its logger by the controller listener and by a node's HTTP pages, and told by their
+`RequestDoor`s of what never came to aiohttp; errors of other kinds, which are ours, are logged whole.
 """
 
 from __future__ import annotations
@@ -37,10 +37,15 @@ class RequestErrorLog:
         else:
             log.error(message % arguments, listener=self._listener, exc_info=exc_info)
 
+    def refused(self, peer: str | None, beginning: bytes) -> None:
+        """Something was refused that is no request of this listener; it begins so."""
+        self._say(peer, beginning.decode("latin-1"))
+
     def _refused(self, arguments: tuple[object, ...], error: HttpProcessingError) -> None:
-        reason = ascii(" ".join(error.message.split()))[1:-1]
-        self._refusals.warning(
-            listener=self._listener,
-            peer=arguments[0] if arguments else None,
-            reason=reason[:REASON_MAX_CHARACTERS],
-        )
+        # aiohttp keeps the error in a frame that the traceback holds: a cycle, with what was read in it.
+        error.__traceback__ = None
+        self._say(arguments[0] if arguments else None, error.message)
+
+    def _say(self, peer: object, text: str) -> None:
+        reason = ascii(" ".join(text[:REASON_MAX_CHARACTERS].split()))[1:-1]
+        self._refusals.warning(listener=self._listener, peer=peer, reason=reason[:REASON_MAX_CHARACTERS])

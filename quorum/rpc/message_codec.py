@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -47,11 +48,19 @@ def decode_request(method: str, body: object) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    kind: Any = type(value)
+    names = _names_of_fields(kind)
+    if names is not None:
+        return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, tuple):
         return [_plain(element) for element in value]
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value
+
+
+@cache
+def _names_of_fields(kind: type[Any]) -> tuple[str, ...] | None:
+    """A dataclass's; None of any other class."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 def _message_check(message_class: type[Any]) -> _Check:

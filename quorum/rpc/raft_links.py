@@ -27,6 +27,7 @@ from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.rpc.client import ConnectorFactory, default_connector, request_session, url_of
 from quorum.rpc.envelope import RpcUnavailable
 from quorum.rpc.server import RAFT_METHOD, UNAUTHORIZED
+from quorum.rpc.sparse_log import SparseLog
 
 log = structlog.get_logger(__name__)
 
@@ -149,6 +150,7 @@ class RaftLinks:
     # -- connecting
 
     async def _dial(self, peer_id: int) -> None:
+        failures = SparseLog("a voter cannot be dialed")
         pause_s = REDIAL_FIRST_S
         while not self._closed:
             try:
@@ -162,6 +164,13 @@ class RaftLinks:
                 log.debug("a voter cannot be reached", peer=peer_id, reason=str(error))
             except HandshakeError as error:
                 log.warning("a voter was refused", peer=peer_id, reason=str(error))
+                pause_s = REDIAL_REFUSED_S
+            except UnicodeError:
+                reason = f"{self._voters[peer_id]} is no address; correct controller.quorum.voters"
+                failures.warning(peer=peer_id, reason=reason)
+                pause_s = REDIAL_REFUSED_S
+            except Exception as error:  # noqa: BLE001 - a defect: the quorum has to hear of it, and goes on with others
+                failures.warning(peer=peer_id, reason=repr(error), exc_info=error)
                 pause_s = REDIAL_REFUSED_S
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
             pause_s = min(pause_s * 2, REDIAL_MAX_S)

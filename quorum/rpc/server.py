@@ -1,7 +1,8 @@
 """The controller listener: `serve(handler)` over aiohttp, for brokers' calls and voters' Raft links.
 
 Every request is authenticated before its body is read, bounded in size and time, and answered with an
-envelope of `quorum.rpc.envelope`; connections of strangers are few and short-lived. The handler's typed
+envelope of `quorum.rpc.envelope`; connections of strangers are few and short-lived, and nothing but the
+heads of requests is taken from them. The handler's typed
 errors become refusals; a bug in it becomes UNKNOWN_SERVER_ERROR and a log line, and harms no other
 request. Started by `kraft.node` on nodes with the controller role; the WebSocket route belongs to
 `quorum.rpc.raft_links`.
@@ -39,6 +40,7 @@ from quorum.rpc.envelope import (
     failure,
     success,
 )
+from quorum.rpc.request_door import RequestLine
 from quorum.rpc.sparse_log import SparseLog
 
 log = structlog.get_logger(__name__)
@@ -50,7 +52,7 @@ WebSocketHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 SHUTDOWN_GRACE_S = 0.5
 LINGERING_S = 1.0
-"""So long the rest of a refused request is thrown away before the connection is closed."""
+"""So long the connection of a refused request stays open, for its answer to be read."""
 BODY_TIMEOUT_S = 10.0
 BACKLOG = 1024
 """Connections that the kernel holds for us; a whole cluster may come at once."""
@@ -80,6 +82,7 @@ class ControllerListener:
         self._refusals = SparseLog("refused an unauthenticated call")
         self._gate: ConnectionGate | None = None
         self._server: asyncio.AbstractServer | None = None
+        self._errors = RequestErrorLog("controller")
         application = web.Application(client_max_size=MAX_REQUEST_BYTES)
         application.router.add_get("/session", self._serve_challenge)
         application.router.add_post("/rpc/{method}", self._serve_call)
@@ -88,7 +91,8 @@ class ControllerListener:
         self._runner = web.AppRunner(
             application,
             access_log=None,
-            logger=RequestErrorLog("controller"),
+            logger=self._errors,
+            auto_decompress=False,
             handle_signals=False,
             shutdown_timeout=SHUTDOWN_GRACE_S,
             lingering_time=LINGERING_S,
@@ -100,7 +104,8 @@ class ControllerListener:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        self._gate = ConnectionGate(server, loop)
+        lines = [b"GET /session", b"POST /rpc/"] + [b"GET /raft"] * (self._raft_links is not None)
+        self._gate = ConnectionGate(server, loop, RequestLine(*lines), self._errors.refused)
         self._server = await loop.create_server(
             self._gate,
             host,
@@ -120,6 +125,8 @@ class ControllerListener:
         await self._runner.cleanup()
 
     async def _serve_challenge(self, request: web.Request) -> web.Response:
+        if self._gate is not None:
+            self._gate.next_request(request.protocol)
         return web.Response(text=self._guard.challenge(self._now_s()))
 
     async def _serve_raft_link(self, request: web.Request) -> web.StreamResponse:
@@ -163,9 +170,12 @@ class ControllerListener:
 
     def _refused(self, method: str, request: web.Request, error: AuthenticationError) -> web.Response:
         if isinstance(error, UnknownSessionError):
-            return web.Response(status=UNKNOWN_SESSION_STATUS, text=f"{error}\n")
-        self._refusals.warning(method=method, peer=request.remote, reason=str(error))
-        return web.Response(status=UNAUTHORIZED, text=f"{error}\n")
+            response = web.Response(status=UNKNOWN_SESSION_STATUS, text=f"{error}\n")
+        else:
+            self._refusals.warning(method=method, peer=request.remote, reason=str(error))
+            response = web.Response(status=UNAUTHORIZED, text=f"{error}\n")
+        response.force_close()  # the body is still in the socket: nothing can follow it
+        return response
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

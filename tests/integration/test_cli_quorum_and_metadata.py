@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kraft.cli.app import run
+from kraft.cli.cluster import DEFAULT_DIR
 from tests.support.node_processes import until
 from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
@@ -132,13 +133,26 @@ def test_dumping_a_running_node(kraft: Kraft, shared_cluster: ThreadedCluster, p
     assert topic in {record.get("name") for record in image[0]["records"]}
 
 
+def test_a_range_that_begins_before_what_the_controller_has(
+    kraft: Kraft, shared_cluster: ThreadedCluster, properties: Path
+) -> None:
+    directory = shared_cluster.cluster.data_directory(1)
+    on_disk = kraft("metadata", "dump", "--dir", directory, "--from", 2, "--to", 9).lines
+    for range_ in (("--to", 9), ("--from", 0, "--to", 9), ("--from", 1, "--to", 9), ("--from", 2, "--to", 9)):
+        asked = kraft("metadata", "dump", "--config", properties, *range_)
+        assert asked.exit_code == 0, asked.errors
+        offsets = [int(line.split()[0]) for line in asked.lines]
+        assert offsets == [int(line.split()[0]) for line in on_disk]
+        assert offsets[0] == 2
+
+
 def test_a_wrong_secret_and_nobody_there_are_sentences(
     kraft: Kraft, shared_cluster: ThreadedCluster, properties: Path
 ) -> None:
     """The cluster has a secret of its own, so a broker's word is not enough."""
     refused = kraft("metadata", "dump", "--bootstrap-server", shared_cluster.bootstrap)
     assert (refused.exit_code, refused.lines) == (1, [])
-    assert "--config" in refused.errors
+    assert f"--config FILE (of a `kraft cluster`: {DEFAULT_DIR}/node-1/server.properties" in refused.errors
     properties.write_text(properties.read_text().replace("of the test", "of somebody else"))
     for command in (("quorum", "describe"), ("metadata", "dump"), ("metadata", "shell", "ls")):
         refused = kraft(*command, "--config", properties)

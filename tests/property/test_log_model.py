@@ -8,7 +8,10 @@ epochs and producers are those of the batches that are there.
 
 from __future__ import annotations
 
+import errno
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 
 from kraft.chaos.world.storage import Storage
 from partitions.log.config import LogConfig
+from partitions.log.errors import NoSpaceLeft
 from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.producer_state import BATCHES_RETAINED, BatchRange, ProducerState
@@ -55,6 +59,8 @@ class World:
         self.recovery_point = 0
         self.log_start = 0
         self.epoch = 0
+        self.led = 0
+        """The last epoch whose start was noted without a record."""
         self.sequences: dict[int, int] = {}
         self.serial = 0
         self.log = self._open(clean=False)
@@ -91,7 +97,12 @@ class World:
 
     def new_epoch(self, amount: int) -> None:
         self.epoch += amount
+        self.led = self.epoch
         lead(self.log, self.epoch)
+
+    def unnoted_epoch(self, amount: int) -> None:
+        """A follower learns it from the next batch; the file does not know it for now."""
+        self.epoch += amount
 
     def truncate(self, amount: int) -> None:
         target = max(self.model.start, self.model.end - amount)
@@ -141,6 +152,55 @@ class World:
             disk.sync_dir(FOLDER)
         for path in aside[amount % 3 :]:  # some are left for the next start
             disk.remove(path)
+
+    def retire_on_a_full_disk(self, amount: int) -> None:
+        """As `retire`, where no file takes another byte: all goes but for whose epochs something must be written."""
+        target = min(self.model.end, self.model.start + amount)
+        self.log.raise_log_start_offset(target)
+        self.model.start = max(self.model.start, target)
+        disk = simulated_disk(self.storage)
+        with self.full_disk():
+            while self.log.has_obsolete_segments:
+                if not self.log.may_set_aside:
+                    self.flush_job()
+                if not self.log.may_set_aside:
+                    break
+                self.log.set_aside_first_segment()
+                disk.sync_dir(FOLDER)
+            if self.log.has_obsolete_segments:
+                left = self.log.segment_base_offsets
+                assert (len(left), left[1]) == (2, self.model.end), "no batch that stays tells the epoch"
+            for name in disk.list_dir(FOLDER):
+                if name.endswith(".deleted"):
+                    disk.remove(f"{FOLDER}/{name}")
+
+    def flush_on_a_full_disk(self, amount: int) -> None:
+        with self.full_disk():
+            self.flush_job()
+
+    def flush_job(self) -> None:
+        disk = simulated_disk(self.storage)
+        job = self.log.prepare_flush()
+        if job is not None:
+            with disk.accounting(self.storage.sequence):
+                run_flush(disk, job)
+            with suppress(NoSpaceLeft):
+                self.log.complete_flush(job)
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Nothing can be written, until the block ends."""
+        before = self.storage.before_operation
+
+        def hook(operation: str, path: str) -> None:
+            if before is not None:
+                before(operation, path)
+            if operation in ("append", "write"):
+                raise OSError(errno.ENOSPC, "injected", path)
+
+        self.storage.before_operation = hook
+        yield
+        self.storage.before_operation = before
 
     def roll(self, amount: int) -> None:
         self.log.roll()
@@ -230,7 +290,7 @@ class World:
             first = max(batch.base_offset, model.start)
             assert log.epochs.epoch_for_offset(first) == batch.partition_leader_epoch
             assert log.epochs.epoch_for_offset(batch.last_offset) == batch.partition_leader_epoch
-        if expected and log.epochs.latest_epoch != self.epoch:
+        if expected and log.epochs.latest_epoch != self.led:
             assert log.epochs.latest_epoch == expected[-1].partition_leader_epoch
         self.check_producers()
         self.check_times(expected)
@@ -266,8 +326,9 @@ OPERATIONS = st.lists(
         st.sampled_from(
             [
                 *["append"] * 6,
-                *["truncate", "sync", "flush", "checkpoint", "new_epoch"] * 2,
+                *["truncate", "sync", "flush", "checkpoint", "new_epoch", "unnoted_epoch"] * 2,
                 *["roll", "delete", "retire", "restart", "kill", "lose_power", "start_anew"],
+                *["retire_on_a_full_disk", "flush_on_a_full_disk"],
             ]
         ),
         st.integers(1, 12),
@@ -276,7 +337,10 @@ OPERATIONS = st.lists(
 )
 
 
-STEPS_ON_DISK = ("append", "truncate", "start_anew", "delete", "retire", "roll", "sync", "flush", "new_epoch")
+STEPS_ON_DISK = (
+    *("append", "truncate", "start_anew", "delete", "retire", "roll", "sync", "flush", "new_epoch"),
+    *("retire_on_a_full_disk", "flush_on_a_full_disk"),
+)
 
 
 def play(world: World, action: str, amount: int) -> None:
@@ -356,7 +420,11 @@ def test_power_may_be_lost_at_every_step(
 
 
 @pytest.mark.parametrize(
-    "action", ["append", "roll", "truncate", "delete", "start_anew", "sync", "flush", "new_epoch"]
+    "action",
+    [
+        *("append", "roll", "truncate", "delete", "start_anew", "sync", "flush", "new_epoch"),
+        *("retire", "retire_on_a_full_disk"),
+    ],
 )
 def test_every_step_of_every_operation(action: str) -> None:
     """The same, exhaustively for one history: power is lost before each disk operation of each kind."""
@@ -369,6 +437,7 @@ def test_every_step_of_every_operation(action: str) -> None:
                 world.append(2)
             world.sync(1)
             world.checkpoint(1)
+            world.unnoted_epoch(seed % 2)
             for _ in range(5):
                 world.append(2)
             cut |= cut_power_within(world, action, 25, step)

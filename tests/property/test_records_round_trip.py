@@ -56,7 +56,7 @@ def test_stamped_batches_form_a_log(
     buffer = bytearray(b"".join(build_batch(records, codec=codec) for records, codec in batches))
     offset = start
     for position, header in iter_batches(bytes(buffer)):
-        prefix = stamped_header_prefix(offset, header, epoch)
+        prefix = stamped_header_prefix(offset, header.batch_length, epoch)
         stamp(buffer, position, base_offset=offset, leader_epoch=epoch)
         assert buffer[position : position + 16] == prefix
         offset += header.last_offset_delta + 1

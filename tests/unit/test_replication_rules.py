@@ -114,8 +114,25 @@ RULES = (
     Rule(
         "KIP-392",
         "a reader at a follower is given what may not stay",
-        ("partition/kip_392_reading_from_followers",),
-        ("follower-serves-its-whole-log",),
+        ("partition/kip_392_reading_from_followers", "broker/kip_392_nearest_replica"),
+        ("follower-serves-its-whole-log", "sent-to-another-rack"),
+    ),
+    Rule(
+        "KIP-227",
+        "a reader that names no partition is not told what is new there",
+        ("broker/kip_227_fetch_sessions", "fetcher/kip_227_fetch_sessions"),
+        (
+            "sessions-deaf-to-appends",
+            "sessions-deaf-to-the-high-watermark",
+            "session-settled-with-news",
+            "lost-session-goes-on",
+        ),
+    ),
+    Rule(
+        "KIP-73",
+        "who copies a lot takes the network from those who are in sync",
+        ("broker/kip_73_throttled_leader", "fetcher/kip_73_throttled_follower"),
+        ("held-back-for-ever",),
     ),
     Rule(
         "acks=-1",

@@ -50,7 +50,7 @@ async def handle_update_features(
     except RpcError as error:
         code, message = refusal(error)
         return UpdateFeaturesResponse(error_code=code, error_message=message)
-    refused = next((result for result in forwarded.answer.features if result.error != admin.NO_ERROR), None)
+    refused = _culprit(forwarded.answer)
     if refused is None and not body.validate_only:
         levels = {update.name: max(update.level, 0) for update in updates}
         await catch_up(
@@ -63,6 +63,13 @@ async def handle_update_features(
     if request.version < FIRST_VERSION_WITH_ONE_OUTCOME:
         return UpdateFeaturesResponse(results=[UpdatableFeatureResult(update.name) for update in updates])
     return UpdateFeaturesResponse()
+
+
+def _culprit(answer: admin.UpdateFeaturesResponse) -> admin.FeatureUpdateResult | None:
+    """The update that was refused for its own sake, not because of another one; None if all were made."""
+    refused = [result for result in answer.features if result.error != admin.NO_ERROR]
+    own = (result for result in refused if result.error != admin.FEATURE_UPDATE_FAILED)
+    return next(own, refused[0] if refused else None)
 
 
 def _problem(body: UpdateFeaturesRequest) -> tuple[ErrorCode, str] | None:

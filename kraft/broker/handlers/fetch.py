@@ -137,7 +137,7 @@ class _Fetch:
         self._looks = Looks(services, request, session)
         self._seen = self._looks.look(first=True)
         if session is not None and (session.reader.is_registered or not session.reader.is_follower):
-            session.fetched(services.replicas.monotonic_ms())
+            session.fetched(self._looks.now_ms)
 
     @property
     def is_satisfied(self) -> bool:
@@ -183,7 +183,7 @@ class _Fetch:
         self._services.replicas.metrics.on_fetched(looks.size_bytes, is_follower=looks.is_follower)
         if looks.is_follower:
             sizes = ((seen.key, seen.found.size_bytes) for seen in all_seen if seen.key is not None)
-            self._services.throttles.sent(sizes, self._services.replicas.monotonic_ms())
+            self._services.throttles.sent(sizes, looks.now_ms)
         session = self._session
         if session is not None and session.has_ended:
             session = None  # it has given way to another while this request waited

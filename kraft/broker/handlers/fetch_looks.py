@@ -23,8 +23,9 @@ from kraft.protocol.fetch import (
 from partitions.errors import PartitionError
 from partitions.fetch_session import FetchSession, Found, SessionPartition, Topic, WantedPartition
 from partitions.log.errors import LogError
-from partitions.partition import FollowerFetch
+from partitions.partition import FollowerFetch, Partition
 from partitions.reads import FetchRead
+from partitions.replica_selector import NO_PREFERRED_REPLICA
 from partitions.topic_partition import TopicPartition
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
@@ -65,6 +66,8 @@ class Looks:
         self._may_read_at_follower = request.version >= FIRST_VERSION_WITH_RACKS
         self._read_committed = request.body.isolation_level == READ_COMMITTED
         self._named: dict[TopicPartition, WantedPartition] = {}
+        self.now_ms = 0
+        """Monotonic, as of the present look."""
         self.is_follower = request.body.replica_id >= 0
         self.size_bytes = 0
         self.held_back: set[TopicPartition] = set()
@@ -76,15 +79,18 @@ class Looks:
         """Reads all partitions, in order, up to the request's limit."""
         left_bytes = min(self._body.max_bytes, RESPONSE_MAX_BYTES)
         self.size_bytes, self.failed = 0, False
-        if first and self._session is not None:
-            self._session.retry_failing()
-            self.failed = bool(self._session.failing)  # those whose turn it is not yet
+        self.now_ms = self._replicas.monotonic_ms()
+        session = self._session
+        if first and session is not None and session.failing:
+            session.retry_failing()
+            self.failed = bool(session.failing)  # those whose turn it is not yet
         all_seen: list[Seen] = []
         for topic, key, wanted, partition in self._wanted():
             seen = self._look_at(topic, key, wanted, partition, left_bytes, first)
-            left_bytes -= seen.found.size_bytes
-            self.size_bytes += seen.found.size_bytes
-            self.failed = self.failed or seen.found.is_exceptional
+            found = seen.found
+            left_bytes -= found.size_bytes
+            self.size_bytes += found.size_bytes
+            self.failed = self.failed or found.is_exceptional
             all_seen.append(seen)
         return all_seen
 
@@ -94,6 +100,7 @@ class Looks:
         `partition`: the session's; without a session, what is waited for has been looked at.
         """
         wanted = self._named[key] if partition is None else partition.wanted
+        self.now_ms = self._replicas.monotonic_ms()
         try:
             answer = self._read(key, wanted, wanted.partition_max_bytes, None, min_one_batch=True)
         except (PartitionError, LogError):
@@ -114,12 +121,15 @@ class Looks:
             return
         watch = self._replicas.fetch_purgatory.sessions.watch
         for partition in tuple(self._session.pending):
-            name = topic_name(partition.topic) if isinstance(partition.topic, bytes) else partition.topic
+            asked = partition.topic
+            name = topic_name(asked) if isinstance(asked, bytes) else asked
             key = None
             if name is not None:
-                key = TopicPartition(name, partition.wanted.partition)
-                watch(partition, key)
-            yield partition.topic, key, partition.wanted, partition
+                key = partition.topic_partition  # an id has the same name for ever
+                if key is None:
+                    key = TopicPartition(name, partition.wanted.partition)
+                    watch(partition, key)
+            yield asked, key, partition.wanted, partition
 
     def _look_at(
         self,
@@ -134,10 +144,12 @@ class Looks:
             return _failed(topic, key, wanted, ErrorCode.UNKNOWN_TOPIC_ID, partition)
         if partition is None:
             self._named[key] = wanted
-        max_bytes = max(0, min(wanted.partition_max_bytes, left_bytes))
+        max_bytes = wanted.partition_max_bytes
+        if max_bytes > left_bytes:
+            max_bytes = left_bytes
         try:
             answer = self._read(
-                key, wanted, max_bytes, partition, min_one_batch=self.size_bytes == 0, first=first
+                key, wanted, max(0, max_bytes), partition, min_one_batch=self.size_bytes == 0, first=first
             )
         except (PartitionError, LogError) as error:
             return _failed(topic, key, wanted, ErrorCode[error.code], partition)
@@ -156,15 +168,8 @@ class Looks:
         first: bool = False,
     ) -> FetchRead:
         replica = self._replicas.partition(key)
-        now_ms = self._replicas.monotonic_ms()
         if not self.is_follower:
-            nearer = self._services.read_replicas.preferred(
-                replica,
-                rack=self._body.rack_id,
-                listener_name=self._listener_name,
-                fetch_offset=wanted.fetch_offset,
-                now_ms=now_ms,
-            )
+            nearer = self._nearer(replica, wanted)
             if nearer >= 0:
                 return replica.send_to_replica(nearer, current_leader_epoch=wanted.current_leader_epoch)
             return replica.read_for_consumer(
@@ -176,12 +181,13 @@ class Looks:
                 read_committed=self._read_committed,
                 at_follower=self._may_read_at_follower,
             )
-        if self._services.throttles.holds_back_sending(replica, self._body.replica_id, now_ms):
+        body = self._body
+        if self._services.throttles.holds_back_sending(replica, body.replica_id, self.now_ms):
             self.held_back.add(key)
             max_bytes, min_one_batch = 0, False
         fetch = FollowerFetch(
-            self._body.replica_id,
-            self._body.replica_epoch,
+            body.replica_id,
+            body.replica_epoch,
             wanted.current_leader_epoch,
             wanted.fetch_offset,
             wanted.last_fetched_epoch,
@@ -190,9 +196,21 @@ class Looks:
         )
         if first:
             return replica.fetch_as_follower(
-                fetch, max_bytes=max_bytes, now_ms=now_ms, min_one_batch=min_one_batch
+                fetch, max_bytes=max_bytes, now_ms=self.now_ms, min_one_batch=min_one_batch
             )
         return replica.read_for_follower(fetch, max_bytes=max_bytes, min_one_batch=min_one_batch)
+
+    def _nearer(self, replica: Partition, wanted: WantedPartition) -> int:
+        """The broker that this consumer should read from, if it says where it is; else -1."""
+        if not self._body.rack_id:
+            return NO_PREFERRED_REPLICA
+        return self._services.read_replicas.preferred(
+            replica,
+            rack=self._body.rack_id,
+            listener_name=self._listener_name,
+            fetch_offset=wanted.fetch_offset,
+            now_ms=self.now_ms,
+        )
 
     def _found(self, wanted: WantedPartition, answer: FetchRead, first: bool) -> Found:
         if self.is_follower:
@@ -204,8 +222,8 @@ class Looks:
             answer.size_bytes,
             answer.high_watermark,
             answer.log_start_offset,
-            is_drained=first and not is_exceptional and wanted.fetch_offset >= end_offset,
-            is_exceptional=is_exceptional,
+            first and not is_exceptional and wanted.fetch_offset >= end_offset,
+            is_exceptional,
         )
 
 

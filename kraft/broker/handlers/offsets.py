@@ -31,7 +31,7 @@ from kraft.protocol.schemas.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from partitions.errors import PartitionError
+from partitions.errors import OffsetNotAvailable, PartitionError
 from partitions.log.errors import LogError
 from partitions.topic_partition import TopicPartition
 
@@ -47,6 +47,7 @@ _FIRST_VERSION_OF: Mapping[int, int] = {
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 """What a negative timestamp means, since when."""
+_FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 
 def handle_list_offsets(
@@ -105,6 +106,11 @@ def _list(
             current_leader_epoch=wanted.current_leader_epoch,
             read_committed=body.isolation_level == READ_COMMITTED,
         )
+    except OffsetNotAvailable:
+        is_told = version >= _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
+        # Older clients know no such error, and take this one for what it is: ask again soon.
+        answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE if is_told else ErrorCode.LEADER_NOT_AVAILABLE
+        return answer
     except (PartitionError, LogError) as error:
         answer.error_code = ErrorCode[error.code]
         return answer

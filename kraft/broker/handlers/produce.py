@@ -31,7 +31,7 @@ from partitions.disk import Buffer
 from partitions.errors import PartitionError
 from partitions.log.errors import AppendError, InvalidRecords, LogError
 from partitions.log.validation import CheckedBatches
-from partitions.partition import AckStatus
+from partitions.partition import AckStatus, Partition
 from partitions.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from partitions.records.compression import Codec
 from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK
@@ -50,7 +50,7 @@ def handle_produce(
     """Answers Produce."""
     body = request.body
     refusal = _refusal(request)
-    pending: dict[TopicPartition, int] = {}
+    pending: _Pending = {}
     waiting: list[tuple[TopicPartition, PartitionProduceResponse]] = []
     checks: list[_Check] = []
     topics = []
@@ -64,9 +64,9 @@ def handle_produce(
                 answer = PartitionProduceResponse(index=data.index)
                 checks.append(_Check(key, answers, len(answers), later))
             else:
-                answer, required_offset = _append(services, key, data.records, body.acks)
-                if required_offset is not None:
-                    pending[key] = max(required_offset, pending.get(key, 0))
+                answer, required = _append(services, key, data.records, body.acks)
+                if required is not None:
+                    pending[key] = required.with_earlier(pending.get(key))
                     waiting.append((key, answer))
             answers.append(answer)
         topics.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
@@ -76,9 +76,31 @@ def handle_produce(
     return _conclude(services, request, response, waiting, pending)
 
 
+class _Required(NamedTuple):
+    """What has to be committed before an append is acknowledged."""
+
+    partition: Partition
+    """As it was when it appended: a topic of the same name that was made since is another."""
+    offset: int
+    leader_epoch: int
+    """Of the append: if this broker stopped leading since, somebody else's records may be at the offset."""
+
+    @property
+    def status(self) -> AckStatus:
+        return self.partition.ack_status(self.offset, self.leader_epoch)
+
+    def with_earlier(self, earlier: _Required | None) -> _Required:
+        """Both of a request's appends to one partition, which are acknowledged together."""
+        if earlier is None:
+            return self
+        # A duplicate's offset may be below that of what was appended before it.
+        return earlier._replace(offset=max(earlier.offset, self.offset))
+
+
 _Answer = ProduceResponse | Deferred[dict[TopicPartition, Outcome], ProduceResponse] | None
-_Appended = tuple[PartitionProduceResponse, int | None]
-"""A partition's answer, and the offset to wait for if it has to wait."""
+_Appended = tuple[PartitionProduceResponse, _Required | None]
+"""A partition's answer, and what to wait for if it has to wait."""
+_Pending = dict[TopicPartition, _Required]
 
 
 class _Check(NamedTuple):
@@ -95,34 +117,27 @@ async def _when_checked(
     request: Request[ProduceRequest],
     response: ProduceResponse,
     waiting: list[tuple[TopicPartition, PartitionProduceResponse]],
-    pending: dict[TopicPartition, int],
+    pending: _Pending,
     checks: list[_Check],
 ) -> ProduceResponse | None:
     """The answer to a request of which some records were checked, and then appended, by a lane."""
     for check in checks:
-        answer, required_offset = await check.later
+        answer, required = await check.later
         check.answers[check.place] = answer
-        if required_offset is not None:
-            pending[check.key] = max(required_offset, pending.get(check.key, 0))
+        if required is not None:
+            pending[check.key] = required.with_earlier(pending.get(check.key))
             waiting.append((check.key, answer))
     # Nobody registered for these offsets while the lanes were at work: what is decided by now is told now.
     for key in list(pending):
-        status = _ack_status(services, key, pending[key])
+        status = pending[key].status
         if status != AckStatus.PENDING:
             del pending[key]
             decided = [answer for waiting_key, answer in waiting if waiting_key == key]
             waiting = [entry for entry in waiting if entry[0] != key]
             for answer in decided if status != AckStatus.OK else ():
-                answer.error_code, answer.base_offset = ErrorCode[status], -1
+                answer.error_code, answer.base_offset = ErrorCode[status.value], -1
     answer_now = _conclude(services, request, response, waiting, pending)
     return await answer_now if isinstance(answer_now, Deferred) else answer_now
-
-
-def _ack_status(services: BrokerServices, key: TopicPartition, required_offset: int) -> str:
-    try:
-        return services.replicas.partition(key).ack_status(required_offset)
-    except PartitionError as error:
-        return error.code
 
 
 def _conclude(
@@ -130,7 +145,7 @@ def _conclude(
     request: Request[ProduceRequest],
     response: ProduceResponse,
     waiting: list[tuple[TopicPartition, PartitionProduceResponse]],
-    pending: dict[TopicPartition, int],
+    pending: _Pending,
 ) -> _Answer:
     """The answer, or the wait for the high watermark before it."""
     body = request.body
@@ -139,7 +154,9 @@ def _conclude(
         return None
     if pending:
         timeout_s = min(max(body.timeout_ms, 0), TIMEOUT_MAX_MS) / 1000
-        decided = services.replicas.produce_purgatory.wait(pending, timeout_s)
+        # Registered at once: from here on, the end of this broker's leadership ends the wait.
+        offsets = {key: required.offset for key, required in pending.items()}
+        decided = services.replicas.produce_purgatory.wait(offsets, timeout_s)
         # Holds nothing of the request: its records are views of the frame, which would stay in memory.
         finish = partial(_when_committed, services, request.version, request.listener_name, response, waiting)
         return Deferred(decided, finish)
@@ -179,9 +196,11 @@ def _append_later(
     if not records:
         return None
     try:
-        job = replicas.partition(key).log.check_beside(records)
+        partition = replicas.partition(key)
+        job = partition.log.check_beside(records)
         if job is None and not lanes.is_busy(key):
             return None
+        partition.check_append(acks)  # nothing is opened in vain
         _check_shape(key, records)
     except (PartitionError, LogError):
         return None  # which refuses it in the same words
@@ -193,7 +212,7 @@ def _append_later(
         return _append_checked(services, key, checked, size_bytes, acks)
 
     try:
-        return lanes.submit(key, job or (lambda: records), then)
+        return lanes.submit(key, job or (lambda: records), then, size_bytes)
     except TooManyChecks as error:
         done: asyncio.Future[_Appended] = services.loop.create_future()
         done.set_result(_refused(services, key, error))
@@ -234,12 +253,12 @@ def _append_checked(
     )
     if acks != ACKS_ALL:
         return answer, None
-    required_offset = info.last_offset + 1
-    status = partition.ack_status(required_offset)
-    if status == "PENDING":
-        return answer, required_offset
-    if status != "OK":
-        answer.error_code = ErrorCode[status]
+    required = _Required(partition, info.last_offset + 1, partition.leader_epoch)
+    status = required.status
+    if status is AckStatus.PENDING:
+        return answer, required
+    if status is not AckStatus.OK:
+        answer.error_code = ErrorCode[status.value]
     return answer, None
 
 

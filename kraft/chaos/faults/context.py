@@ -124,8 +124,12 @@ class FaultContext:
 
     def keep_down(self, node_id: int, duration_s: float) -> None:
         """Nobody starts the node before; then it starts, unless another fault still holds it down."""
+        self.until(duration_s, self.hold_down(node_id))
+
+    def hold_down(self, node_id: int) -> Callable[[], None]:
+        """As `keep_down`, until the function that it returns is called, once; a node that runs goes on."""
         self._held_down[node_id] += 1
-        self.until(duration_s, lambda: self._release(node_id))
+        return lambda: self._release(node_id)
 
     def _release(self, node_id: int) -> None:
         self._held_down[node_id] -= 1

@@ -3,7 +3,8 @@
 What each of them leaves on a disk is in the rules of `kraft.chaos.world.disk`. A process may complain from
 the moment at which its disk first failed it, and halt only where it cannot do without. The end of a fault
 is what an operator does: room is made, the machine with the failing disk is switched off and on again; and
-a node that is down is started anew.
+a node that is down is started anew. Where fsyncs succeed again after one that failed, and make nothing
+durable, nobody starts a process before that: it could not know.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
     """One of the next fsyncs, and perhaps all after it. Not while `DamageGuard` spares the node.
 
     The node must halt, or, if it has another directory and the quorum's files are there, go on with that one
-    alone. Then the machine loses its power, gets a disk that works, and only its synced data is left.
+    alone. Then the machine loses its power, gets a disk that works, and only its synced data is left. A node
+    that ends before is started meanwhile only if its disk goes on to say that it fails.
     """
     node_id = context.node(rng)
     countdown, for_good = rng.randint(1, SYNCS_MAX), rng.random() < 0.5
@@ -106,17 +108,19 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
     if host.storage.sync_failure is not None:
         return
     may_halt, must_halt = directory == directories[0], len(directories) == 1
-    recover: Callable[[], None] | None = None
+    ends: list[Callable[[], None]] = []
 
     def fail(path: str) -> int:
-        nonlocal countdown, recover
+        nonlocal countdown
         if not is_below(path, directory):
             return 0
         countdown -= 1
         if countdown > 0 or (countdown < 0 and not for_good):
             return 0
-        if recover is None:
-            recover = context.guard.ails(target)
+        if not ends:
+            ends.append(context.guard.ails(target))
+            if not for_good:
+                ends.append(context.hold_down(target))
             context.happened("fsync-error", f"node {target}, at {path}")
             judge = _must_have_halted if must_halt else _must_have_given_up
             context.simulation.call_later(
@@ -127,11 +131,12 @@ def fsync_error(context: FaultContext, rng: random.Random) -> None:
 
     def replace() -> None:
         host.storage.sync_failure = None
-        if recover is not None:
-            recover()
+        if ends:
             host.power_loss()
             context.damaged(target, "disk error")
             context.keep_down(target, START_AFTER_S)
+        for end in ends:
+            end()
 
     host.storage.sync_failure = fail
     context.until(duration_s, replace)

@@ -23,6 +23,7 @@ from kraft.chaos.oracles.listed_offsets import Judge, ListedOffsets
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
 from kraft.chaos.oracles.probes_cleaner import CleanerProbes
+from kraft.chaos.oracles.probes_fetch import FetchProbes
 from kraft.chaos.oracles.probes_quorum import QuorumProbes
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_events import ReplicaEvents
@@ -32,6 +33,7 @@ from kraft.chaos.oracles.wrapping import Whose
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.inodes import Inode
 from kraft.config import load_config
+from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage
 
 __all__ = ["COUNTERS", "WhiteBox"]
@@ -71,6 +73,7 @@ class WhiteBox:
         self._durability = Durability(
             verdicts, lambda node_id: cluster.hosts[node_id].storage, cluster.controller_ids
         )
+        self._fetch_probes = FetchProbes(verdicts)
         self._quorum_probes = QuorumProbes(verdicts, whose, self.quorum, self.metadata, self._durability)
 
     @contextmanager
@@ -81,6 +84,7 @@ class WhiteBox:
                 self._log_probes,
                 self._partition_probes,
                 self._cleaner_probes,
+                self._fetch_probes,
                 self._quorum_probes,
             ):
                 stack.enter_context(probes.installed())
@@ -160,7 +164,12 @@ class WhiteBox:
             if node is not None and node.broker is not None:
                 images[f"broker {node_id}"] = node.broker.loader.image
         Convergence(
-            self._verdicts, self.metadata, self.replication, self._segments_in, self._is_beyond_repair
+            self._verdicts,
+            self.metadata,
+            self.replication,
+            self._segments_in,
+            self._is_beyond_repair,
+            self._high_watermark_of,
         ).judge(images)
 
     # -- how it looks into the world
@@ -174,6 +183,15 @@ class WhiteBox:
     def _is_beyond_repair(self, key: TopicKey) -> bool:
         topic = self.metadata.image.topics.get(key[0])
         return topic is not None and self._cluster.is_beyond_repair(topic.name, key[1])
+
+    def _high_watermark_of(self, node_id: int, key: TopicKey) -> int | None:
+        """What a broker takes to be committed; None if it has no such replica that it can serve."""
+        topic = self.metadata.image.topics.get(key[0])
+        node = self._cluster.nodes.get(node_id)
+        if topic is None or node is None or node.broker is None:
+            return None
+        high_watermarks = node.broker.replicas.high_watermarks()
+        return high_watermarks.get(TopicPartition(topic.name, key[1]))
 
     def _content_of(self, node_id: int, path: str) -> bytes:
         """What a file holds for those who read it; nothing if it is not there."""

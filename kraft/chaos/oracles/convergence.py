@@ -1,7 +1,7 @@
 """What must be so at the end, when faults are over and everything has come to rest.
 
-Every replica of a partition holds the same batches, on its disk too, and all that is committed; images at
-one offset are equal byte for byte. A partition that is beyond repair need not converge, and no client can
+Every replica of a partition holds the same batches, on its disk too, and knows that all of them are committed;
+images at one offset are equal byte for byte. A partition that is beyond repair need not converge, and no client can
 read it to its end: what rotted there is excused, the rest is still on the disks. Called by
 `WhiteBox.finish`; pure.
 """
@@ -20,6 +20,8 @@ from kraft.chaos.verdict import Verdicts
 from quorum.metadata.image import MetadataImage, PartitionImage
 
 SegmentsIn = Callable[[int, str], Sequence[bytes]]
+HighWatermarkOf = Callable[[int, TopicKey], int | None]
+"""A node's high watermark of a partition; None if it does not say."""
 
 
 class Convergence:
@@ -32,6 +34,7 @@ class Convergence:
         replication: Replication,
         segments_in: SegmentsIn,
         is_beyond_repair: Callable[[TopicKey], bool] = lambda key: False,
+        high_watermark_of: HighWatermarkOf = lambda node, key: None,
     ) -> None:
         """`is_beyond_repair`: whether every copy that counts is damaged, so that nobody leads the partition."""
         self._verdicts = verdicts
@@ -39,6 +42,7 @@ class Convergence:
         self._replication = replication
         self._segments_in = segments_in
         self._is_beyond_repair = is_beyond_repair
+        self._high_watermark_of = high_watermark_of
 
     def judge(self, images: Mapping[str, MetadataImage]) -> None:
         """`images`: what every node holds, by a name for people."""
@@ -87,8 +91,19 @@ class Convergence:
                 self._verdicts.violated(
                     "log-matching", f"{name}: the logs of {node} and of leader {state.leader} differ"
                 )
+            else:
+                self._judge_told(name, node, model, self._high_watermark_of(node, key))
             if log is not None:
                 self._judge_gone(name, node, model, self._gone_from_disk(node, model, log, start))
+
+    def _judge_told(self, name: str, node: int, model: PartitionModel, high_watermark: int | None) -> None:
+        """The last high watermark reaches every replica, and with it those who read from followers."""
+        if high_watermark not in (None, model.committed.high_watermark):
+            self._verdicts.violated(
+                "liveness",
+                f"{name}: node {node} knows it to be committed up to {high_watermark}; it is up to"
+                f" {model.committed.high_watermark}",
+            )
 
     def _gone_from_disk(self, node: int, model: PartitionModel, log: ShadowLog, start: int) -> list[Batch]:
         """What a replica must hold, no fault took, and is not on its disk."""

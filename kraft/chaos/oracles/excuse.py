@@ -29,8 +29,9 @@ def damage(log: ShadowLog, on_disk: Iterable[Batch], kind: str, *, is_running: b
     if first is None:
         return 0
     offset = log.batches[first].base
-    if log.damaged_from is None or offset < log.damaged_from:
-        log.damaged_from, log.damaged_kind = offset, kind
+    cut_from = _end_of_what_is_there(log, first)
+    if log.damaged_from is None or cut_from < log.damaged_from:
+        log.damaged_from, log.damaged_kind = cut_from, kind
     if is_running or kind == BIT_ROT:
         lost = [batch for batch in log.batches[first:] if batch not in sound]
     else:
@@ -38,6 +39,15 @@ def damage(log: ShadowLog, on_disk: Iterable[Batch], kind: str, *, is_running: b
     fresh = [batch for batch in lost if batch not in log.lost]
     log.lost.update(dict.fromkeys(fresh, kind))
     return len(fresh)
+
+
+def _end_of_what_is_there(log: ShadowLog, number: int) -> int:
+    """Where a log may end that is cut at batch `number`: a hole that compaction left in front of it has no bytes
+    to end with, so it goes too if it lies in the same segment.
+    """
+    while number and log.batches[number - 1] in log.absent:
+        number -= 1
+    return log.batches[number].base
 
 
 def _has_another_epoch(found: Batch, batch: Batch) -> bool:

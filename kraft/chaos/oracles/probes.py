@@ -127,7 +127,8 @@ class LogProbes:
             original(log, stamped, size_bytes)
             topic_id, node = log.topic_id, owner()
             if topic_id is not None and node is not None:
-                batches = batches_of_append(stamped.buffers, stamped.placed)
+                buffers, placed, _, _ = stamped
+                batches = batches_of_append(buffers, placed)
                 appended((topic_id, log.topic_partition.partition), node, batches, log.directory)
 
         return probe

@@ -191,8 +191,11 @@ def logical_batches(
 ) -> Sequence[Batch]:
     """The sound batches in a log's files, and what they stand for; `kind` of damage was done to them.
 
-    A bit that rotted in a header took nothing else: what the log should hold is looked for behind it.
+    A bit that rotted in a header took nothing else: what the log should hold is looked for behind it. A log
+    without files stands for nothing, not even for what was compacted: that a wipe took as well.
     """
+    if not segments:
+        return ()
     is_rotten = kind == BIT_ROT or BIT_ROT in log.lost.values()
     sought = model.compaction.sought(log.batches) if is_rotten else ()
     return model.compaction.logical(sound_batches(segments, sought), log.absent)

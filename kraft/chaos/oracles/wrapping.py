@@ -30,7 +30,10 @@ class Whose:
     def node(self) -> int | None:
         """The node; None for clients, for the world itself, and for a process that has ended."""
         lane = self._scheduler.current
-        return self.owner() if lane is not None and lane.alive else None
+        if lane is None or not lane.alive:
+            return None
+        known = self._known.get(lane.name)
+        return self.owner() if known is None else known
 
     def owner(self) -> int | None:
         """The node, also of a process that ended during this very call."""

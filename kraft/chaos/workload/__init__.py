@@ -23,7 +23,7 @@ from kraft.chaos.workload.base import (
 from kraft.chaos.workload.batches import Decoder
 from kraft.chaos.workload.churn import TopicChurn
 from kraft.chaos.workload.consumer import Consumer
-from kraft.chaos.workload.final import FinalReader, TopicCreation
+from kraft.chaos.workload.final import FinalReader, TopicCreation, Unthrottling
 from kraft.chaos.workload.offset_lister import OffsetLister
 from kraft.chaos.workload.operator import Operator
 from kraft.chaos.workload.plain_producer import PlainProducer
@@ -65,19 +65,32 @@ class Workloads:
         topics = {topic.name: topic for topic in scenario.topics}
         history.compacted.update(topic.name for topic in scenario.topics if topic.is_compacted)
         self._around = Surroundings(
-            cluster, topics, history, verdicts, Decoder(), on_acknowledged, explains, on_list_offsets
+            cluster,
+            topics,
+            history,
+            verdicts,
+            Decoder(),
+            on_acknowledged,
+            explains,
+            on_list_offsets,
+            scenario.run_time_configs,
         )
         self._creation = TopicCreation(self._around)
         self._reader = FinalReader(self._around)
         self._workloads = [WORKLOADS[spec.kind](self._around, spec) for spec in scenario.workloads]
 
     def create_topics(self) -> None:
-        """Starts a client that creates the scenario's topics."""
+        """Starts a client that creates the scenario's topics, and sets its run-time configs."""
         self._creation.start()
 
     @property
     def topics_created(self) -> bool:
         return self._creation.drained
+
+    def take_limits_away(self) -> None:
+        """Starts a client that undoes the scenario's run-time configs, if it has any."""
+        if self._around.run_time_configs:
+            Unthrottling(self._around).start()
 
     def start(self) -> None:
         """Starts every workload, on hosts of their own."""
@@ -85,12 +98,28 @@ class Workloads:
             workload.start()
 
     def unserved_since(self, since_s: float) -> list[str]:
-        """Every producer with acks=-1, and partition, of which nothing begun after `since_s` is acknowledged."""
-        return [
+        """Every producer with acks=-1, and partition, of which nothing begun after `since_s` is acknowledged.
+
+        And every consumer of a partition where something is, that has read nothing there since.
+        """
+        written = {
+            name
+            for workload in self._workloads
+            for name, begun_s in workload.newest_write_s.items()
+            if begun_s > since_s
+        }
+        unsent = [
             f"{workload.name} to {topic}-{partition}"
             for workload in self._workloads
             for topic, partition in workload.unserved_since(since_s)
         ]
+        unread = [
+            f"{workload.name} of {name[0]}-{name[1]}"
+            for workload in self._workloads
+            for name in workload.unread_since(since_s)
+            if name in written
+        ]
+        return unsent + unread
 
     def stop(self) -> None:
         """No client begins a new operation."""

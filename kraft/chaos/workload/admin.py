@@ -1,4 +1,4 @@
-"""Topics made and deleted by simulated clients, asked for until it is certain that they are there, or gone.
+"""Topics and configs of brokers as simulated clients change them, asked for until it is certain that it is so.
 
 A broker repeats what it forwards to the controller, and so does the client. So a topic that "exists
 already" may be this one, and one that is "unknown" may have been deleted by the attempt before.
@@ -6,7 +6,7 @@ already" may be this one, and one that is "unknown" may have been deleted by the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from kraft.chaos.history import Operation, OperationKind, OperationStatus
@@ -15,6 +15,14 @@ from kraft.chaos.workload.base import Workload
 from kraft.chaos.workload.client import REQUEST_TIMEOUT_S, Client
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
+from kraft.protocol.schemas.configs import ConfigResourceType
+from kraft.protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from kraft.protocol.schemas.topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -25,7 +33,9 @@ from kraft.protocol.schemas.topics import (
     DeleteTopicState,
 )
 
-CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION = 7, 6
+CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION, ALTER_CONFIGS_VERSION = 7, 6, 1
+SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
+ALL_BROKERS = ""
 SERVER_TIMEOUT_MS = int(REQUEST_TIMEOUT_S * 1000)
 THERE = frozenset((ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS))
 GONE = frozenset((ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -66,6 +76,25 @@ class Admin:
             DELETE_TOPICS_VERSION,
             DeleteTopicsResponse,
         )
+
+    async def configure_brokers(self, configs: Mapping[str, str | None]) -> None:
+        """Returns when the keys are set for every broker; None takes one away."""
+        wanted = [
+            AlterableConfig(name, (DELETE if value is None else SET).value, value)
+            for name, value in configs.items()
+        ]
+        resource = AlterConfigsResource(ConfigResourceType.BROKER.value, ALL_BROKERS, wanted)
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        while True:
+            broker, answer = await self._client.call_any(
+                request, ALTER_CONFIGS_VERSION, IncrementalAlterConfigsResponse
+            )
+            code = ErrorCode.of(answer.responses[0].error_code)
+            if code is ErrorCode.NONE:
+                return
+            if not code.retriable and code not in MAY_PASS:
+                self._client.surprise(broker, f"IncrementalAlterConfigs was answered with {code.name}")
+            await self._client.back_off()
 
     async def _until(
         self,

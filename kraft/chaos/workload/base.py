@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey, Value
@@ -57,6 +57,8 @@ class Surroundings:
     on_acknowledged: OnAcknowledged
     explains: Explains
     on_list_offsets: OnListOffsets = unjudged
+    run_time_configs: Mapping[str, str] = field(default_factory=dict)
+    """What is set on all brokers once they run."""
 
     @property
     def now_s(self) -> float:
@@ -88,6 +90,8 @@ class Workload(ABC):
         self.acknowledged = 0
         self.newest_write_s: dict[PartitionName, float] = {}
         """By partition: when the newest acks=-1 send that was acknowledged was begun."""
+        self.newest_read_s: dict[PartitionName, float] = {}
+        """By partition: when records were read last."""
         self.begun = 0
         self.lives = 0
         self._host: Host | None = None
@@ -144,6 +148,10 @@ class Workload(ABC):
             for name in self.partitions()
             if self.newest_write_s.get(name, -1.0) <= since_s and not self.is_beyond_repair(name)
         ]
+
+    def unread_since(self, since_s: float) -> list[PartitionName]:
+        """What it follows, and has read nothing of since then."""
+        return []
 
     # -- for the kinds of workloads
 
@@ -259,6 +267,7 @@ class Workload(ABC):
         )
         if records:
             self.acknowledged += 1
+            self.newest_read_s[name] = self.around.now_s
 
     def _on_surprise(self, broker: int, text: str) -> None:
         self.around.surprise(self.process_name, broker, text)

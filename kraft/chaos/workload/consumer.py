@@ -1,4 +1,4 @@
-"""The consumer with assigned partitions: it tails them by long polls, one Fetch for each leader.
+"""The consumer with assigned partitions: it tails them by long polls, one Fetch for each broker it reads from.
 
 Sometimes it begins anew, at the start or where it stored its positions: as a new process, so that what
 it reads is a sequence of its own.
@@ -11,7 +11,7 @@ import asyncio
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings, Workload
 from kraft.chaos.workload.client import Client, PartitionName
-from kraft.chaos.workload.reader import Position, Reader
+from kraft.chaos.workload.reader import SENT_NEARER, Position, Reader
 from kraft.chaos.world.host import Process
 
 LONG_POLL_MS = (100, 500)
@@ -25,6 +25,8 @@ class Consumer(Workload):
 
     def __init__(self, around: Surroundings, spec: WorkloadSpec) -> None:
         super().__init__(around, spec)
+        if spec.rack:
+            around.verdicts.declare((SENT_NEARER,))
         self._stored: dict[PartitionName, int] = {}
         self._polls = 0
 
@@ -43,18 +45,23 @@ class Consumer(Workload):
     def has_open_operations(self) -> bool:
         return True  # a poll, nearly always
 
+    def unread_since(self, since_s: float) -> list[PartitionName]:
+        if self.is_over:
+            return []
+        return [
+            name
+            for name in self.partitions()
+            if self.newest_read_s.get(name, -1.0) <= since_s and not self.is_beyond_repair(name)
+        ]
+
     def abandon(self, why: str) -> None:
         """A poll that is not over leaves no trace in the history."""
 
     async def _follow(self, broker: int, client: Client, reader: Reader, positions: list[Position]) -> None:
-        """Fetches what this broker leads, as long as it does."""
+        """Fetches what this broker leads, as long as it does, and what its leader says to read here."""
         while not self.is_over:
             idle = [
-                position
-                for position in positions
-                if not position.busy
-                and (leader := client.leader(position.name)) is not None
-                and leader.broker == broker
+                position for position in positions if not position.busy and reader.target(position) == broker
             ]
             if not idle:
                 await asyncio.sleep(IDLE_S * self.rng.uniform(1, 3))

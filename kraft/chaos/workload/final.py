@@ -15,6 +15,7 @@ from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 BEYOND_REPAIR = "partition beyond repair"
 READER = WorkloadSpec("reader-final", stream=0)
 ADMIN = WorkloadSpec("admin", stream=0)
+UNTHROTTLER = WorkloadSpec("admin", stream=1)
 
 
 class _BeyondRepairError(Exception):
@@ -22,7 +23,7 @@ class _BeyondRepairError(Exception):
 
 
 class TopicCreation(Workload):
-    """Creates the topics of a scenario."""
+    """Creates the topics of a scenario, and sets its run-time configs."""
 
     may_crash = False
 
@@ -33,6 +34,23 @@ class TopicCreation(Workload):
         admin = Admin(self, client)
         for topic in self.around.topics.values():
             await admin.create(topic)
+        if self.around.run_time_configs:
+            await admin.configure_brokers(self.around.run_time_configs)
+
+    def abandon(self, why: str) -> None:
+        """It does not crash."""
+
+
+class Unthrottling(Workload):
+    """Takes the run-time configs away again, as an operator does when what they were for is over."""
+
+    may_crash = False
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around, UNTHROTTLER)
+
+    async def run(self, process: Process, client: Client) -> None:
+        await Admin(self, client).configure_brokers(dict.fromkeys(self.around.run_time_configs))
 
     def abandon(self, why: str) -> None:
         """It does not crash."""

@@ -1,6 +1,7 @@
-"""How simulated consumers fetch: all partitions of one leader by one Fetch, positions kept here.
+"""How simulated consumers fetch: all partitions of one broker by one Fetch, positions kept here.
 
-Used by the tailing consumers, by topic churn and by the final phase.
+Whoever names a rack goes where leaders send it (KIP-392), and comes back to the leader when that fails. Used by
+the tailing consumers, by topic churn and by the final phase.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from kraft.chaos.history import Value
 from kraft.chaos.workload.base import Workload
 from kraft.chaos.workload.client import REQUEST_TIMEOUT_S, CallFailedError, Client, Leader, PartitionName
+from kraft.chaos.workload.read_session import Key, ReadSession, by_topic
 from kraft.protocol.errors import ErrorCode
-from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 from kraft.protocol.schemas.offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -28,6 +30,11 @@ FETCH_MAX_BYTES = 256 * 1024
 PARTITION_MAX_BYTES = 64 * 1024
 LOST_AFTER_S = 4.0
 """A position that is out of range for so long will not come into range again."""
+NEARER_FOR_S = 5.0
+"""How long a replica is read from before the leader is asked again."""
+NOBODY = -1
+SENT_NEARER = "consumer sent to a replica of its rack"
+OUT_OF_RANGE_NEARER = "offset out of range at a follower"
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +50,9 @@ class Position:
     busy: bool = False
     """A Fetch for it is under way."""
     out_of_range_since_s: float | None = None
+    nearer: int = NOBODY
+    """The follower that the leader has named, read from until `nearer_until_s`."""
+    nearer_until_s: float = 0.0
 
     @property
     def is_at_end(self) -> bool:
@@ -59,6 +69,18 @@ class Reader:
         self._final = final
         self.sends_epochs = client.rng.random() < 0.5
         """Whether requests tell the leader epoch that this consumer knows (KIP-320)."""
+        self._rack = workload.spec.rack
+        self._sessions: dict[int, ReadSession] | None = {} if workload.spec.fetch_sessions else None
+        """By broker, if it keeps any."""
+
+    def target(self, position: Position) -> int | None:
+        """Which broker to fetch from: the partition's leader, or who that has named; None if nobody is known."""
+        leader = self._client.leader(position.name)
+        if position.nearer != NOBODY:
+            if self._workload.around.now_s < position.nearer_until_s:
+                return position.nearer
+            position.nearer = NOBODY
+        return None if leader is None else leader.broker
 
     async def fetch(self, broker: int, positions: Sequence[Position], max_wait_ms: int) -> int:
         """One Fetch of idle partitions from a broker; how many of them moved, -1 if it failed."""
@@ -68,7 +90,7 @@ class Reader:
             return await self._fetch(broker, positions, max_wait_ms)
         except CallFailedError:
             for position in positions:
-                self._client.forget_leader(position.name, broker)
+                self._forget(position, broker)
             return -1
         finally:
             for position in positions:
@@ -76,37 +98,57 @@ class Reader:
 
     async def _fetch(self, broker: int, positions: Sequence[Position], max_wait_ms: int) -> int:
         began_s = self._workload.around.now_s
-        request = self._request(positions, max_wait_ms)
+        session = None if self._sessions is None else self._sessions.setdefault(broker, ReadSession())
+        request = self._request(positions, max_wait_ms, session)
+        is_incremental = session is not None and not session.is_full
         timeout_s = REQUEST_TIMEOUT_S + max_wait_ms / 1000
-        answer = await self._client.call(broker, request, FETCH_VERSION, FetchResponse, timeout_s)
-        moved, failed = self._take(broker, positions, answer, began_s)
+        try:
+            answer = await self._client.call(broker, request, FETCH_VERSION, FetchResponse, timeout_s)
+        except CallFailedError:
+            if session is not None:
+                session.lost()
+            raise
+        if session is not None and not session.answered(answer):
+            return 0  # it is asked anew, with everything
+        moved, failed = self._take(broker, positions, answer, began_s, is_incremental=is_incremental)
         for position, code in failed:
             await self._fail(broker, position, code)
         return -1 if failed and not moved else moved
 
-    def _request(self, positions: Sequence[Position], max_wait_ms: int) -> FetchRequest:
-        topics: dict[bytes, FetchTopic] = {}
+    def _request(
+        self, positions: Sequence[Position], max_wait_ms: int, session: ReadSession | None
+    ) -> FetchRequest:
+        wanted: dict[Key, FetchPartition] = {}
         for position in positions:
-            topic = topics.setdefault(
-                position.topic_id, FetchTopic(topic_id=position.topic_id, partitions=[])
-            )
             leader = self._client.leader(position.name)
-            topic.partitions.append(
-                FetchPartition(
-                    partition=position.name[1],
-                    current_leader_epoch=leader.epoch if leader and self.sends_epochs else -1,
-                    fetch_offset=position.offset,
-                    partition_max_bytes=PARTITION_MAX_BYTES,
-                )
+            wanted[position.topic_id, position.name[1]] = FetchPartition(
+                partition=position.name[1],
+                current_leader_epoch=leader.epoch if leader and self.sends_epochs else -1,
+                fetch_offset=position.offset,
+                partition_max_bytes=PARTITION_MAX_BYTES,
             )
-        return FetchRequest(
-            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=FETCH_MAX_BYTES, topics=list(topics.values())
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=FETCH_MAX_BYTES, rack_id=self._rack
         )
+        if session is None:
+            request.topics = by_topic((topic_id, one) for (topic_id, _), one in wanted.items())
+        else:
+            session.name(request, wanted)
+        return request
 
     def _take(
-        self, broker: int, positions: Sequence[Position], answer: FetchResponse, began_s: float
+        self,
+        broker: int,
+        positions: Sequence[Position],
+        answer: FetchResponse,
+        began_s: float,
+        *,
+        is_incremental: bool,
     ) -> tuple[int, list[tuple[Position, ErrorCode]]]:
-        """Moves on; how many partitions did, and which were answered with an error."""
+        """Moves on; how many partitions did, and which were answered with an error.
+
+        An incremental answer leaves out the partitions of which there is nothing new to say.
+        """
         asked = {(position.topic_id, position.name[1]): position for position in positions}
         moved, failed = 0, list[tuple[Position, ErrorCode]]()
         for topic in answer.responses:
@@ -118,7 +160,7 @@ class Reader:
                     failed.append((position, ErrorCode.of(data.error_code)))
                 else:
                     moved += self._advance(broker, position, data, began_s)
-        if asked or answer.error_code:
+        if (asked and not is_incremental) or answer.error_code:
             missing = [position.name for position in asked.values()]
             self._client.surprise(
                 broker, f"Fetch was answered with error {answer.error_code}, without {missing}"
@@ -131,6 +173,8 @@ class Reader:
         """Moves on behind what was read. 1 if it moved."""
         position.high_watermark = data.high_watermark
         position.out_of_range_since_s = None
+        if data.preferred_read_replica != NOBODY:
+            self._go_nearer(broker, position, data.preferred_read_replica)
         if not data.records:
             if self._final and position.is_at_end:  # that a log is empty is worth telling, too
                 self._record(position, began_s, position.offset, ())
@@ -147,6 +191,12 @@ class Reader:
             return 0
         if next_offset == position.offset:
             return 0
+        if next_offset > data.high_watermark:
+            self._workload.around.verdicts.violated(
+                "high-watermark-bounded",
+                f"node {broker} gave {self._workload.process_name} records of {position.name} up to {next_offset}"
+                f" and says that {data.high_watermark} is committed",
+            )
         before, position.offset = position.offset, next_offset
         self._record(position, began_s, before, records)
         return 1
@@ -168,13 +218,36 @@ class Reader:
 
     async def _fail(self, broker: int, position: Position, code: ErrorCode) -> None:
         """A partition was answered with an error, which must be one that can pass."""
-        self._client.forget_leader(position.name, broker)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        is_nearer = position.nearer == broker
+        self._forget(position, broker)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and is_nearer:
+            # A follower may have less, or more, than its leader, who is to say what became of the offset.
+            self._workload.around.verdicts.coverage[OUT_OF_RANGE_NEARER] += 1
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._find_range(broker, position)
         elif not code.retriable or code is ErrorCode.CORRUPT_MESSAGE:
             self._client.surprise(
                 broker, f"Fetch of {position.name} at {position.offset} failed: {code.name}"
             )
+
+    def _forget(self, position: Position, broker: int) -> None:
+        """That broker does not serve the partition, or does not answer."""
+        if position.nearer == broker:
+            position.nearer = NOBODY
+        else:
+            self._client.forget_leader(position.name, broker)
+
+    def _go_nearer(self, broker: int, position: Position, replica: int) -> None:
+        """The leader names a replica in this consumer's rack."""
+        spec = self._workload.around.cluster.specs.get(replica)
+        if spec is None or not self._rack or spec.rack != self._rack or replica == broker:
+            self._client.surprise(
+                broker, f"Fetch of {position.name} from rack {self._rack!r} was sent to broker {replica}"
+            )
+            return
+        self._workload.around.verdicts.coverage[SENT_NEARER] += 1
+        position.nearer = replica
+        position.nearer_until_s = self._workload.around.now_s + NEARER_FOR_S
 
     async def _find_range(self, broker: int, position: Position) -> None:
         """Goes to the log's start if that has passed the position.

@@ -162,6 +162,8 @@ class SimulatedDisk:
     # -- shared with files
 
     def _enter(self, operation: str, path: str) -> None:
+        if self._storage.before_operation is None and self._incarnation.alive:
+            return
         self._incarnation.check_alive()
         if self._storage.before_operation is not None:
             try:
@@ -248,8 +250,9 @@ class SimulatedFile:
             self._put(position, data)
 
     def _put(self, position: int, data: bytes) -> None:
-        self._inode.write(self._disk._storage.next_sequence(), position, data)
-        self._inode.touch(self._disk.life, position, position + len(data))
+        inode, disk = self._inode, self._disk
+        inode.write(disk._storage.next_sequence(), position, data)
+        inode.touch(disk.life, position, position + len(data))
 
     def read(self, position: int, length: int) -> bytes:
         self._enter("read")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable
+from heapq import heappush
 from typing import TYPE_CHECKING, Protocol
 
 from kraft.chaos.world.network import Latency, Link
@@ -155,10 +156,20 @@ class Endpoint:
 
     def send(self, data: bytes) -> None:
         """Sends `data`, which fits into `window_bytes`."""
-        peer = self.peer
+        peer, network, link = self.peer, self._network, self.link
         assert peer is not None
         self.in_flight_bytes += len(data)
-        self._network.transmit(self.link, self, peer.on_data, data)
+        if link.impeded:
+            network.transmit(link, self, peer.on_data, data)
+            return
+        # As `Network.transmit` would: this is how nearly everything is sent.
+        scheduler = network.scheduler
+        arrival_s = scheduler.now + link.min_s + link.span_s * network.random()
+        if arrival_s < self.last_arrival_s:
+            arrival_s = self.last_arrival_s
+        self.last_arrival_s = arrival_s
+        scheduler.order = order = scheduler.order + 1
+        heappush(scheduler.heap, (arrival_s, order, peer.on_data, (data,)))
 
     def window_bytes(self) -> int:
         """How much may be sent now."""
@@ -249,9 +260,16 @@ class Endpoint:
                 parts.append(chunk)
                 size += len(chunk)
             data = b"".join(parts)
-        self._unacknowledged_reads += len(data)
-        if self.link.blocked_since_s is None:
-            self.acknowledge()
+        if self.link.blocked_since_s is not None or self._unacknowledged_reads or self.peer is None:
+            self._unacknowledged_reads += len(data)
+            if self.link.blocked_since_s is None:
+                self.acknowledge()
+            return data
+        peer = self.peer
+        was_full = peer.in_flight_bytes >= WINDOW_BYTES  # otherwise nothing waits for room
+        peer.in_flight_bytes -= len(data)
+        if was_full and peer.owner is not None:
+            peer.owner.writable()
         return data
 
     def acknowledge(self) -> None:

@@ -67,20 +67,26 @@ class Inode:
         known_life, known_start, known_end = self.cached
         if known_life != life:
             self.cached = (life, start, end)
-        elif start < known_start or end > known_end:
-            self.cached = (life, min(start, known_start), max(end, known_end))
+        elif start < known_start:
+            self.cached = (life, start, end if end > known_end else known_end)
+        elif end > known_end:
+            self.cached = (life, known_start, end)
 
     def write(self, sequence: int, position: int, data: bytes) -> None:
         """Writes into the page cache; a gap before `position` reads as zeros."""
-        size = len(self.data)
+        size, end = len(self.data), position + len(data)
         if position > size:
             self.truncate(sequence, position)
             size = position
         if self.rotten:
-            self._overwritten(position, position + len(data))
-        replaced = bytes(memoryview(self.data)[position : position + len(data)])
+            self._overwritten(position, end)
+        if position == size:  # at the end, as nearly always
+            self.pending.append(Write(sequence, position, data, b"", size))
+            self.data += data
+            return
+        replaced = bytes(memoryview(self.data)[position:end])
         self.pending.append(Write(sequence, position, data, replaced, size))
-        self.data[position : position + len(data)] = data
+        self.data[position:end] = data
 
     def truncate(self, sequence: int, size: int) -> None:
         """Changes the size in the page cache."""

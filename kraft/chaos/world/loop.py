@@ -13,6 +13,7 @@ import contextvars
 import ipaddress
 import socket
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from heapq import heappush
 from typing import Any, TypeVar, TypeVarTuple
 
 from kraft.chaos.world.endpoint import Address
@@ -86,7 +87,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> LaneTimer:
         timer = LaneTimer(when, self.lane, callback, args, context)
-        self.scheduler.schedule(when, timer)
+        scheduler = self.scheduler
+        scheduler.order = order = scheduler.order + 1
+        heappush(scheduler.heap, (when, order, timer, None))
         return timer
 
     def call_later(
@@ -96,9 +99,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> LaneTimer:
-        when = self.scheduler.now + delay
+        scheduler = self.scheduler
+        when = scheduler.now + delay
         timer = LaneTimer(when, self.lane, callback, args, context)
-        self.scheduler.schedule(when, timer)
+        scheduler.order = order = scheduler.order + 1
+        heappush(scheduler.heap, (when, order, timer, None))
         return timer
 
     # -- tasks and futures
@@ -133,8 +138,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return not self.lane.alive
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = staticmethod(bool)  # false; every future asks, from C
 
     def set_debug(self, enabled: bool) -> None:
         """Debug mode would look at the real clock."""

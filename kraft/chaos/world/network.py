@@ -23,6 +23,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable
+from heapq import heappush
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kraft.chaos.world.scheduler import KernelEvent, Scheduler
@@ -178,7 +179,8 @@ class Network:
         self.kernels: dict[str, Kernel] = {}
         self.names: dict[str, str] = {}
         self._rng = rng
-        self._random = rng.random
+        self.random = rng.random
+        """Of the run's stream for the network: latencies come from it."""
         self._links: dict[tuple[str, str], Link] = {}
 
     def link(self, source: str, target: str) -> Link:
@@ -201,22 +203,23 @@ class Network:
             self._transmit_impeded(link, stream, callback, args)
             return
         scheduler = self.scheduler
-        arrival_s = scheduler.now + link.min_s + link.span_s * self._random()
+        arrival_s = scheduler.now + link.min_s + link.span_s * self.random()
         if stream is not None:
             if arrival_s < stream.last_arrival_s:
                 arrival_s = stream.last_arrival_s
             stream.last_arrival_s = arrival_s
-        scheduler.deliver(arrival_s, callback, args)
+        scheduler.order = order = scheduler.order + 1
+        heappush(scheduler.heap, (arrival_s, order, callback, args))
 
     def _transmit_impeded(
         self, link: Link, stream: Stream | None, callback: Callable[..., object], args: tuple[Any, ...]
     ) -> None:
         data = args[0] if args and isinstance(args[0], bytes) else b""
-        if len(data) > 1 and link.cut_odds and self._random() < link.cut_odds:
+        if len(data) > 1 and link.cut_odds and self.random() < link.cut_odds:
             cuts = sorted({self._rng.randrange(1, len(data)) for _ in range(self._rng.randint(1, CUTS_MAX))})
             gap_s = 0.0
             for start, end in itertools.pairwise([0, *cuts, len(data)]):
-                gap_s += link.cut_gap_s * self._random() if start else 0.0
+                gap_s += link.cut_gap_s * self.random() if start else 0.0
                 link.held.append(Segment(stream, callback, (data[start:end],), end - start, gap_s))
         else:
             link.held.append(Segment(stream, callback, args, len(data)))
@@ -238,7 +241,7 @@ class Network:
                 link.held.appendleft(Segment(stream, callback, (rest,), len(rest), gap_s))
                 args, size_bytes = (args[0][:SEGMENT_MAX_BYTES],), SEGMENT_MAX_BYTES
             link.free_at_s = now_s + (HEADER_BYTES + size_bytes) / link.bytes_per_s
-            arrival_s = link.free_at_s + link.min_s + link.span_s * self._random() + gap_s
+            arrival_s = link.free_at_s + link.min_s + link.span_s * self.random() + gap_s
             if stream is not None:
                 arrival_s = stream.last_arrival_s = max(arrival_s, stream.last_arrival_s)
             scheduler.deliver(arrival_s, callback, args)
@@ -282,7 +285,7 @@ class Network:
             stream = segment.stream
             if backoff_max_s and stream is not None and id(stream) not in waiting:
                 waiting[id(stream)] = None
-                retransmitted_s = self.scheduler.now + backoff_max_s * self._random()
+                retransmitted_s = self.scheduler.now + backoff_max_s * self.random()
                 stream.last_arrival_s = max(stream.last_arrival_s, retransmitted_s)
         self._pump(link)
         receiver = self.kernels.get(source)

@@ -19,7 +19,7 @@ from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.scheduler import AnyHandle, LaneTimer
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import RaftEffect, RaftEvent
-from quorum.raft.lane import Deliver, Inbox, lost_event
+from quorum.raft.lane import Deliver, Inbox, Send, lost_event
 
 if TYPE_CHECKING:
     from kraft.chaos.world.loop import SimLoop
@@ -66,8 +66,10 @@ class SimulatedRaftLane:
 
     # -- the port
 
-    def start(self, driver_factory: Callable[[], RaftDriver], deliver: Deliver) -> None:
-        """Opens the driver and steps it from now on."""
+    def start(
+        self, driver_factory: Callable[[], RaftDriver], deliver: Deliver, send: Send | None = None
+    ) -> None:
+        """Opens the driver and steps it from now on. What is for peers is delivered with the rest."""
         assert self._driver is None, "a lane is started once"
         self._driver = driver_factory()
         self._deliver = deliver

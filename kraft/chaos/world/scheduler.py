@@ -163,7 +163,10 @@ class LaneTimer(asyncio.TimerHandle):
             self._callback = _cancelled_callback
             self._args = ()
             if self._scheduled:
-                self.lane.scheduler.timer_cancelled()
+                scheduler = self.lane.scheduler
+                scheduler.cancelled_timers += 1
+                if scheduler.cancelled_timers > _COMPACT_MIN_CANCELLED:
+                    scheduler.forget_cancelled()
 
     __repr__ = LaneHandle.__repr__
 
@@ -204,10 +207,13 @@ class Scheduler:
         self.ready: deque[AnyHandle] = deque()
         self.current: Lane | None = None
         self.failure: str | None = None
-        self._heap: list[tuple[float, int, Any, tuple[Any, ...] | None]] = []
-        self._order = 0
+        self.heap: list[tuple[float, int, Any, tuple[Any, ...] | None]] = []
+        """What happens when: instant, order, and a timer or an event with None, or a function with its arguments."""
+        self.order = 0
+        """How much was ever scheduled; with each entry of the heap, one more."""
         self._serial = 0
-        self._cancelled_timers = 0
+        self.cancelled_timers = 0
+        """In the heap still, as far as known."""
         self._step_cost_s = step_cost_s
         self._stopped = False
         self._generators: dict[int, Lane] = {}
@@ -221,29 +227,34 @@ class Scheduler:
 
     def schedule(self, when_s: float, event: KernelEvent | LaneTimer) -> None:
         """At virtual instant `when_s`, or at once if that is past, after everything due before."""
-        self._order = order = self._order + 1
-        heappush(self._heap, (when_s, order, event, None))
+        self.order = order = self.order + 1
+        heappush(self.heap, (when_s, order, event, None))
 
     def deliver(self, when_s: float, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         """Runs `callback` outside of any process at an instant; it cannot be taken back."""
-        self._order = order = self._order + 1
-        heappush(self._heap, (when_s, order, callback, args))
+        self.order = order = self.order + 1
+        heappush(self.heap, (when_s, order, callback, args))
 
     def call_kernel(self, delay_s: float, callback: Callable[..., object], *args: Any) -> KernelEvent:
         """Runs `callback` outside of any process in `delay_s` virtual seconds."""
         event = KernelEvent(callback, args)
-        self._order = order = self._order + 1
-        heappush(self._heap, (self.now + delay_s, order, event, None))
+        self.order = order = self.order + 1
+        heappush(self.heap, (self.now + delay_s, order, event, None))
         return event
 
     def timer_cancelled(self) -> None:
+        """One more entry of the heap means nothing any more."""
+        self.cancelled_timers += 1
+        self.forget_cancelled()
+
+    def forget_cancelled(self) -> None:
         """Drops cancelled timers when they are the larger part: most timeouts never fire."""
-        self._cancelled_timers += 1
-        if self._cancelled_timers > _COMPACT_MIN_CANCELLED and self._cancelled_timers * 2 > len(self._heap):
-            live = [entry for entry in self._heap if entry[3] is not None or not entry[2]._cancelled]
+        cancelled = self.cancelled_timers
+        if cancelled > _COMPACT_MIN_CANCELLED and cancelled * 2 > len(self.heap):
+            live = [entry for entry in self.heap if entry[3] is not None or not entry[2]._cancelled]
             heapify(live)
-            self._heap[:] = live
-            self._cancelled_timers = 0
+            self.heap[:] = live
+            self.cancelled_timers = 0
 
     # -- running
 
@@ -273,7 +284,7 @@ class Scheduler:
 
     def _run(self, until_s: float) -> None:
         """The loop. `now` and `steps` are local here: nothing but this loop changes them."""
-        ready, heap, step_cost_s = self.ready, self._heap, self._step_cost_s
+        ready, heap, step_cost_s = self.ready, self.heap, self._step_cost_s
         trace_step = self.trace.step if self.trace.enabled else None
         current: Lane | None = None
         now, steps = self.now, self.steps
@@ -316,14 +327,14 @@ class Scheduler:
             self.steps = steps
 
     def _release_due(self, now_s: float) -> None:
-        heap, ready = self._heap, self.ready
+        heap, ready = self.heap, self.ready
         while heap and heap[0][0] <= now_s:
             _, _, event, args = heappop(heap)
             if args is not None:
                 event(*args)
             elif event._cancelled:
-                if self._cancelled_timers:
-                    self._cancelled_timers -= 1
+                if self.cancelled_timers:
+                    self.cancelled_timers -= 1
             elif type(event) is KernelEvent:
                 event.callback(*event.args)
             else:

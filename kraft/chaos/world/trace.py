@@ -14,14 +14,16 @@ and types are fine, the `repr` of an arbitrary object is not.
 from __future__ import annotations
 
 import hashlib
-import struct
+import sys
+from array import array
 from collections.abc import Callable
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import IO, Protocol
 
 from crc32c import crc32c
 
-_FLUSH_NUMBERS = 20_000
+_FLUSH_NUMBERS = 2_000
+"""Few enough to stay in the processor's cache until they are hashed."""
 _DIGEST_CHARACTERS = 32
 _TIMELINE_DATA_BYTES = 48
 
@@ -60,6 +62,9 @@ class Trace:
             if label is None:
                 label = self._labels[function] = self._number_of(callback_label(callback))
             numbers += (now_s, label, lane.serial)
+        elif type(callback) is FunctionType:
+            name = callback.__qualname__
+            numbers += (now_s, self._names.get(name) or self._number_of(name), lane.serial)
         else:
             # A task is its own label: `task` has told what it runs.
             serial = getattr(getattr(callback, "__self__", None), "serial", None)
@@ -112,9 +117,11 @@ class Trace:
         self._numbers += (kind, number, len(encoded), crc32c(encoded))
 
     def _flush(self) -> None:
-        numbers = self._numbers
-        self._hash.update(struct.pack(f"<{len(numbers)}d", *numbers))
-        numbers.clear()
+        packed = array("d", self._numbers)
+        if sys.byteorder == "big":
+            packed.byteswap()
+        self._hash.update(packed)
+        self._numbers.clear()
         if self._timeline is not None:
             self._timeline.flush()
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kraft.chaos.world.endpoint import Endpoint
+from kraft.chaos.world.endpoint import WINDOW_BYTES, Endpoint
 from kraft.chaos.world.scheduler import LaneHandle
 from kraft.chaos.world.sockets import SimSocket
 
@@ -173,7 +173,7 @@ class SimTransport(asyncio.Transport):
                 self._force_close(endpoint.error)
             return
         if not self._buffer:
-            window = endpoint.window_bytes()
+            window = WINDOW_BYTES - endpoint.in_flight_bytes
             if window >= len(chunk):
                 endpoint.send(chunk)
                 return

@@ -23,14 +23,16 @@ from partitions.log.inspection.entries import (
     meta_properties,
     metadata_position,
     offset_entries,
+    placement_changes,
 )
-from partitions.log.inspection.files import ReadableDisk, partition_of_folder, read_whole
+from partitions.log.inspection.files import ReadableDisk, StoredDamage, partition_of_folder, read_whole
 from partitions.log.inspection.findings import Finding, Findings
 from partitions.log.inspection.log_state import EVERYTHING, Expected
 from partitions.log.inspection.partition_check import check_partition
 from partitions.log.meta_properties import META_PROPERTIES, MetaProperties
 from partitions.log.metadata_position import METADATA_POSITION
 from partitions.log.partition_files import PARTITION_METADATA, topic_id_text
+from partitions.log.placements import FILE_NAME as PARTITION_DIRECTORIES
 from partitions.topic_partition import TopicPartition
 
 JOURNAL_FOLDER: Final = "__cluster_metadata-0"
@@ -67,6 +69,9 @@ class DirectoryFiles:
                 metadata_position(position, read_whole(disk, position))
         for name in CHECKPOINTS:
             self._read_checkpoint(name)
+        self.placed_here: set[TopicPartition] = set()
+        """What the list of partitions says to be in this directory."""
+        self._read_placements()
 
     def _read_checkpoint(self, name: str) -> None:
         path = f"{self.path}/{name}"
@@ -77,6 +82,25 @@ class DirectoryFiles:
                 for placed in offset_entries(path, read_whole(self._disk, path)):
                     offsets[placed.partition] = placed.offset
                 self._damaged.discard(name)
+
+    def _read_placements(self) -> None:
+        """A torn last line is what a crash leaves: the broker passes over it."""
+        path = f"{self.path}/{PARTITION_DIRECTORIES}"
+        if not self._disk.exists(path):
+            return
+        here = None if self.meta is None else self.meta.directory_id
+        with self._findings.reading(path):
+            content = read_whole(self._disk, path)
+            try:
+                for _, line in placement_changes(path, content):
+                    if line.placement is not None and line.placement.directory_id == here:
+                        self.placed_here.add(line.partition)
+                    else:
+                        self.placed_here.discard(line.partition)
+            except StoredDamage as damage:
+                if content.find(b"\n", damage.position) not in (-1, len(content) - 1):
+                    raise
+                self._findings.note(path, damage.position, f"a torn last line: {damage.reason}")
 
     def expected(self, partition: TopicPartition) -> Expected:
         """What is known about a partition here."""
@@ -131,6 +155,13 @@ class DirectoryCheck:
                 self._findings.note(
                     f"{self._path}/{checkpoint}", None, f"it names {partition}, which has no folder here"
                 )
+
+        for partition in sorted(files.placed_here - present):
+            self._findings.note(
+                f"{self._path}/{PARTITION_DIRECTORIES}",
+                None,
+                f"it places {partition} here, which has no folder",
+            )
 
     def _check(self, partition: TopicPartition, path: str, expected: Expected) -> None:
         topic_id = check_partition(self._disk, path, expected, self._findings)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from leader_epoch.epoch_cache import EpochEntry
+from partitions.log.damage_note import DamageNote, decode_damage_note
 from partitions.log.errors import DataDirectoryError
 from partitions.log.inspection.files import ReadableFile, StoredDamage
 from partitions.log.meta_properties import MetaProperties, decode_meta_properties
@@ -26,6 +27,7 @@ from partitions.log.partition_files import (
     parse_topic_id,
     topic_id_text,
 )
+from partitions.log.placements import Line, decode_line
 from partitions.log.producer_snapshot import SnapshotFormatError, decode_snapshot
 from partitions.log.producer_state import ProducerEntry
 from partitions.records.header import NO_TIMESTAMP
@@ -89,6 +91,13 @@ class PlacedOffset(NamedTuple):
     at: int
     partition: TopicPartition
     offset: int
+
+
+class PlacedChange(NamedTuple):
+    """A change in the list of partitions and the byte at which its line begins."""
+
+    at: int
+    line: Line
 
 
 class PlacedId(NamedTuple):
@@ -247,6 +256,30 @@ def _counted_lines(path: str, content: bytes) -> Iterator[tuple[int, bytes]]:
         raise StoredDamage(
             path, at, f"it announces {count} entries and holds {found + bool(lines[-1])}{torn}"
         )
+
+
+def placement_changes(path: str, content: bytes) -> Iterator[PlacedChange]:
+    """The lines of a `partition-directories`, whose numbers grow. Raises StoredDamage."""
+    at, before = 0, -1
+    for text in content.split(b"\n")[:-1]:
+        line = decode_line(text)
+        if line is None:
+            raise StoredDamage(path, at, f"{_shown(text)} is no whole line of the list")
+        if line.number <= before:
+            raise StoredDamage(path, at, f"line number {line.number} cannot follow {before}")
+        yield PlacedChange(at, line)
+        at += len(text) + 1
+        before = line.number
+    if at < len(content):
+        raise StoredDamage(path, at, f"{_shown(content[at:])} is no whole line of the list")
+
+
+def damage_note(path: str, content: bytes) -> DamageNote:
+    """What a broker has noted of damage that it met. Raises StoredDamage."""
+    try:
+        return decode_damage_note(content)
+    except ValueError as error:
+        raise StoredDamage(path, 0, str(error)) from error
 
 
 def truncation_limits(path: str, content: bytes) -> TruncationCheckpoint:

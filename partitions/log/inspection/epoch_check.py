@@ -1,8 +1,8 @@
 """Whether the leader epochs of the batches agree with each other and with the epoch checkpoint (KIP-101).
 
 Guarantees: an epoch lies outside the CRC of its batch, so this is what finds damage to one. Epochs never
-go back from batch to batch, and the checkpoint names where each begins. Pure; called by
-`partition_check` at the end of a walk.
+go back from batch to batch, and the checkpoint names where each begins, which is not beyond the log's end.
+Pure; called by `partition_check` at the end of a walk.
 """
 
 from __future__ import annotations
@@ -91,3 +91,18 @@ def compare_with_checkpoint(
                 )
             )
     return findings
+
+
+def entries_beyond(path: str, entries: Sequence[PlacedEpoch], end_offset: int) -> list[Finding]:
+    """The entries of epochs that would begin behind the log's end. One that begins at the end is of a leader
+    that has not written yet."""
+    return [
+        Finding(
+            path,
+            placed.at,
+            f"it says that epoch {placed.entry.epoch} begins at offset {placed.entry.start_offset}, and the"
+            f" log ends at {end_offset}",
+        )
+        for placed in entries
+        if placed.entry.start_offset > end_offset
+    ]

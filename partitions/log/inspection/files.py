@@ -13,10 +13,12 @@ from enum import Enum
 from typing import Final, Protocol
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
+from partitions.log.damage_note import DAMAGE_NOTE
 from partitions.log.data_directory import CHECKPOINTS, CLEAN_SHUTDOWN_FILE
 from partitions.log.meta_properties import META_PROPERTIES
 from partitions.log.metadata_position import METADATA_POSITION
 from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKPOINT
+from partitions.log.placements import FILE_NAME as PARTITION_DIRECTORIES
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
@@ -79,6 +81,8 @@ class FileKind(Enum):
     META_PROPERTIES = META_PROPERTIES
     CLEAN_SHUTDOWN = "cleanshutdown"
     METADATA_POSITION = METADATA_POSITION
+    DAMAGE_NOTE = DAMAGE_NOTE
+    PARTITION_DIRECTORIES = PARTITION_DIRECTORIES
 
 
 _BY_SUFFIX: Final = {
@@ -95,6 +99,8 @@ _BY_NAME: Final = {
     META_PROPERTIES: FileKind.META_PROPERTIES,
     CLEAN_SHUTDOWN_FILE: FileKind.CLEAN_SHUTDOWN,
     METADATA_POSITION: FileKind.METADATA_POSITION,
+    DAMAGE_NOTE: FileKind.DAMAGE_NOTE,
+    PARTITION_DIRECTORIES: FileKind.PARTITION_DIRECTORIES,
     **dict.fromkeys(CHECKPOINTS, FileKind.OFFSET_CHECKPOINT),
 }
 SEGMENT_KINDS: Final = frozenset(

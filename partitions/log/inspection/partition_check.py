@@ -9,20 +9,22 @@ and `kraft log verify`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
+from partitions.log.damage_note import DAMAGE_NOTE, DamageNote
 from partitions.log.data_directory import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from partitions.log.inspection.batches import READ_ATTEMPTS
 from partitions.log.inspection.entries import (
     PlacedEpoch,
+    damage_note,
     epoch_entries,
     producer_entries,
     topic_id,
     truncation_limits,
 )
-from partitions.log.inspection.epoch_check import compare_with_checkpoint, take_out_stray_runs
+from partitions.log.inspection.epoch_check import compare_with_checkpoint, entries_beyond, take_out_stray_runs
 from partitions.log.inspection.files import ReadableDisk, read_whole
 from partitions.log.inspection.findings import Finding, Findings
 from partitions.log.inspection.log_state import EVERYTHING, Expected, LogState, snapshot_difference
@@ -96,6 +98,7 @@ class PartitionCheck:
         self._resolve_suspects()
         self._check_epochs(names)
         self._check_end(bases)
+        self._check_damage_note(names)
         self._note_others(names, bases)
 
     def check_segment(self, base_offset: int) -> None:
@@ -239,6 +242,42 @@ class PartitionCheck:
         if is_read:
             for finding in compare_with_checkpoint(runs, path, entries, self._expected.durable_to):
                 self._findings.error(*finding)
+            self._check_epochs_beyond(path, entries)
+
+    def _check_epochs_beyond(self, path: str, entries: Sequence[PlacedEpoch]) -> None:
+        """A crash may take the log's end back behind what the checkpoint says; whoever ends properly does not."""
+        if self._state.next_offset is None:
+            return  # damage hides where the log ends
+        for finding in entries_beyond(path, entries, self._state.end_offset):
+            if self._expected.durable_to == EVERYTHING:
+                self._findings.error(*finding)
+            else:
+                self._findings.note(
+                    finding.path, finding.position, f"{finding.reason}; the next start takes it out"
+                )
+
+    # ---- what the broker has met
+
+    def _check_damage_note(self, names: Sequence[str]) -> None:
+        """Tells what was noted; what is still there is damage, also if nothing else has shown it."""
+        if DAMAGE_NOTE not in names:
+            return
+        path = f"{self._directory}/{DAMAGE_NOTE}"
+        with self._findings.reading(path):
+            noted = damage_note(path, read_whole(self._disk, path))
+            damaged = f"{self._directory}/{noted.file}"
+            told = f"the broker has met damage in {noted.file} at byte {noted.position}: {noted.reason}"
+            if not self._is_still_there(damaged, noted):
+                told += "; it is there no more, and the next start removes this note"
+            elif all(error.path != damaged for error in self._findings.errors):
+                self._findings.error(damaged, noted.position, noted.reason)
+            self._findings.note(path, None, told)
+
+    def _is_still_there(self, damaged: str, noted: DamageNote) -> bool:
+        if not self._disk.exists(damaged):
+            return False
+        with closing(self._disk.open(damaged)) as file:
+            return noted.is_true_of(file, file.size())
 
     # ---- the log's two ends
 

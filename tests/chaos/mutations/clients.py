@@ -46,21 +46,19 @@ def _next_door(original: Callable[..., Any]) -> Callable[..., Any]:
         calls += acks == ACKS_LEADER
         if acks != ACKS_LEADER or calls % ONE_IN:
             return original(services, key, records, acks)
-        answer, required_offset = original(
-            services, TopicPartition(key.topic, 1 - key.partition), records, acks
-        )
+        answer, required = original(services, TopicPartition(key.topic, 1 - key.partition), records, acks)
         answer.index = key.partition
-        return answer, required_offset
+        return answer, required
 
     return append
 
 
 def _refusals_are_defects(original: Callable[..., Any]) -> Callable[..., Any]:
     def append(services: Any, key: Any, records: Any, acks: int) -> Any:
-        answer, required_offset = original(services, key, records, acks)
+        answer, required = original(services, key, records, acks)
         if answer.error_code:
             raise RuntimeError(f"{key} cannot be appended to: {ErrorCode(answer.error_code).name}")
-        return answer, required_offset
+        return answer, required
 
     return append
 

@@ -15,7 +15,7 @@ from quorum.controller import replica_states
 from quorum.controller.partition_change_builder import PartitionChangeBuilder
 from quorum.metadata.image import PartitionImage
 from quorum.rpc.replica_messages import DAMAGED, DIRECTORY
-from tests.chaos.mutations import scenarios
+from tests.chaos.mutations import scenarios, scenarios_of_readers
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
 
@@ -45,7 +45,19 @@ def _leave_what_was_written(log: Any, segment: Any, size_bytes: int, error: OSEr
     raise NoRoomToAppend(str(error)) from error
 
 
+def _in_the_same_epoch(builder: Any, broker_id: int) -> Any:
+    return builder.online(broker_id)
+
+
 MUTATIONS = (
+    Mutation(
+        "made-anew-in-the-same-epoch",
+        "a replica that is back begins no leader epoch, so that its former log vouches for the present one",
+        ("leader-candidate-completeness", "strong-isr"),
+        scenarios_of_readers.MADE_ANEW,
+        (Patch(PartitionChangeBuilder, "renewed", replaced_by(_in_the_same_epoch)),),
+        faces="it is in the ISR without what is committed, before (candidate) or after it counts (strong-isr)",
+    ),
     Mutation(
         "read-without-check",
         "what a process neither wrote nor checked is handed out without a look at its checksums",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kraft.broker import read_replicas
 from partitions.local_replica import LocalReplica
 from partitions.reads import read
-from tests.chaos.mutations import scenarios
+from partitions.replica_selector import RACK_AWARE_SELECTOR
+from tests.chaos.mutations import scenarios, scenarios_of_readers
 from tests.chaos.mutations.registry import Mutation, Patch
 
 
@@ -31,7 +33,22 @@ def _to_the_end_of_a_followers_log(original: Callable[..., Any]) -> Callable[...
     return read_for_consumer
 
 
+def _to_whoever_is_furthest(rack: str, leader: Any, followers: Any) -> Any:
+    return max(followers, key=lambda view: view.log_end_offset, default=leader)
+
+
+def _selecting(select: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda selectors: {**selectors, RACK_AWARE_SELECTOR: select}
+
+
 MUTATIONS = (
+    Mutation(
+        "sent-to-another-rack",
+        "a leader sends consumers to a follower wherever that is (KIP-392)",
+        ("unexpected-answer",),
+        scenarios_of_readers.READ_BY_RACK,
+        (Patch(read_replicas, "SELECTORS", _selecting(_to_whoever_is_furthest)),),
+    ),
     Mutation(
         "follower-serves-its-whole-log",
         "a follower gives consumers what it does not know to be committed (KIP-392)",

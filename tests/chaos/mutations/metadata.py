@@ -87,12 +87,14 @@ def _same_leader_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
     return changed_partition
 
 
-def _shutdown_without_leaving(control: Any, view: Any, broker: Any) -> Any:
-    def proposed(offset: int, /) -> None:
-        control._shutdown_offsets[broker.broker_id] = offset
+def _shutdown_without_leaving(original: Callable[..., Any]) -> Callable[..., Any]:
+    def controlled_shutdown(control: Any, *rest: Any) -> Any:
+        units, proposed = original(control, *rest)
+        return [
+            unit for unit in units if all(isinstance(one, BrokerChange) for one in unit.records)
+        ], proposed
 
-    change = BrokerChange(broker.broker_id, broker.epoch, in_controlled_shutdown=True)
-    return [Unit(change)], proposed
+    return controlled_shutdown
 
 
 # -- images
@@ -241,7 +243,7 @@ MUTATIONS = (
         "a broker that shuts down stays leader and in sync until it is gone (KIP-631)",
         ("fenced-not-in-isr",),
         scenarios.ELECTIONS,
-        (Patch(ClusterControl, "_controlled_shutdown", replaced_by(_shutdown_without_leaving)),),
+        (Patch(ClusterControl, "_controlled_shutdown", _shutdown_without_leaving),),
     ),
     Mutation(
         "stale-metadata-applied",

@@ -214,7 +214,7 @@ def _without_fence(original: Callable[..., None]) -> Callable[..., None]:
     return lambda machine, state: original(machine, state._replace(fence=ProposalFence()))
 
 
-def _record_by_record(units: Iterable[Unit]) -> Iterator[list[Unit]]:
+def _record_by_record(units: Iterable[Unit], *limits: int) -> Iterator[list[Unit]]:
     return ([Unit(record)] for unit in units for record in unit.records)
 
 

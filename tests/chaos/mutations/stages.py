@@ -79,13 +79,20 @@ class Storm:
         WorkloadSpec("consumer", 2, "orders", per_second=40.0),
     )
     properties: dict[str, str] = field(default_factory=dict)
+    run_time_configs: dict[str, str] = field(default_factory=dict)
     log_dirs: int = 1
     """Of each broker."""
+    racks: tuple[str, ...] = ()
+    """Of the brokers, by turns."""
 
     def __call__(self, seed: int) -> Scenario:
         rng = Random(f"{seed}/storm")
         roles = ("broker",) if self.controllers else ("broker", "controller")
-        nodes = [NodeSpec(number, roles, self.log_dirs) for number in range(1, self.brokers + 1)]
+        racks = self.racks or ("",)
+        nodes = [
+            NodeSpec(number, roles, self.log_dirs, racks[number % len(racks)])
+            for number in range(1, self.brokers + 1)
+        ]
         nodes += [NodeSpec(number, ("controller",)) for number in self.controllers]
         return Scenario(
             seed=seed,
@@ -95,6 +102,7 @@ class Storm:
             workloads=self.workloads,
             faults=tuple(self._faults(rng)),
             properties=self.properties,
+            run_time_configs=self.run_time_configs,
         )
 
     def _faults(self, rng: Random) -> Iterable[FaultSpec]:

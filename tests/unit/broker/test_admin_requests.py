@@ -221,6 +221,16 @@ async def test_how_far_a_feature_may_go(
     assert ELR in response.error_message
 
 
+async def test_the_feature_to_blame_is_the_one_that_was_refused_for_its_own_sake(world: BrokerWorld) -> None:
+    await world.start()
+    because = admin.FeatureUpdateResult(ELR, admin.FEATURE_UPDATE_FAILED, "because of the other one")
+    refused = admin.FeatureUpdateResult("nope", "INVALID_UPDATE_VERSION", "nobody knows it")
+    world.controller.answer(admin.UpdateFeaturesRequest, admin.UpdateFeaturesResponse((because, refused)))
+    response = await world.handle(update(FeatureUpdateKey(ELR, 1), FeatureUpdateKey("nope", 1)), 2)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert response.error_message == "no feature was updated because of nope: nobody knows it"
+
+
 async def test_features_are_updated_together(world: BrokerWorld) -> None:
     await world.start(FeatureLevel(ELR, 1))
     names = [ELR, "group.version"]

@@ -22,7 +22,7 @@ T0 = TopicPartition("t", 0)
 
 
 class HandTimer:
-    """A timer of `HandLoop`."""
+    """A timer of `HandLoop`; as uvloop's for a moment that is due at once, it does not say when."""
 
     def __init__(self, at_s: float, call: Callable[[], None]) -> None:
         self.at_s = at_s
@@ -31,9 +31,6 @@ class HandTimer:
 
     def cancel(self) -> None:
         self.cancelled = True
-
-    def when(self) -> float:
-        return self.at_s
 
 
 class HandLoop:

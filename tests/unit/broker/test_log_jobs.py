@@ -13,6 +13,7 @@ from kraft.broker.handlers import forwarding
 from kraft.broker.handlers.forwarding import catch_up
 from partitions.errors import NotLeaderOrFollower
 from partitions.log.creation import CREATE_BATCH
+from partitions.log.epoch_checkpointing import JOBS_AT_ONCE
 from partitions.log.partition_files import decode_partition_metadata
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config, PartitionChange, Record
@@ -22,6 +23,7 @@ from tests.support.logs import FailingDisk, memory_disk
 
 T0 = TopicPartition("t", 0)
 MANY = 2 * CREATE_BATCH + 7
+MORE = JOBS_AT_ONCE * CREATE_BATCH + 7
 
 
 def accepts(world: BrokerWorld, key: TopicPartition) -> bool:
@@ -138,16 +140,16 @@ async def test_a_replica_is_made_for_what_it_is_when_it_is_there(world: BrokerWo
 async def test_a_stop_while_logs_are_made_waits_for_them_and_the_next_start_goes_on(
     world: BrokerWorld,
 ) -> None:
-    records = topic("t", 1, *(((1,),) * MANY))
+    records = topic("t", 1, *(((1,),) * MORE))
     await world.start()
     await hold(world, *records)
     closing = asyncio.ensure_future(world.close())
     await closing
     assert world.replicas.partition_count == 0
-    assert len(folders(world)) == CREATE_BATCH, "the batch that was under way, and no more"
+    assert len(folders(world)) == JOBS_AT_ONCE * CREATE_BATCH, "the batches that were under way, and no more"
     again = BrokerWorld(world.disk)
     await again.start(*records)
-    assert again.replicas.partition_count == MANY
+    assert again.replicas.partition_count == MORE
     assert accepts(again, T0)
     await again.close()
     assert again.halts == []

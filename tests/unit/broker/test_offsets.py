@@ -96,6 +96,9 @@ async def test_a_new_leader_does_not_know_what_is_committed(world: BrokerWorld) 
     append(world, b"a")
     await world.publish(led_by(1, 0, 1))
     assert ask(world, LATEST).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert ask(world, LATEST, version=5).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    for version in range(1, 5):
+        assert ask(world, LATEST, version=version).error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert ask(world, EARLIEST).error_code == 0
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Iterator
 
 import pytest
 
 from kraft.broker import purgatory
-from kraft.broker.purgatory import FetchPurgatory, ProducePurgatory
+from kraft.broker.purgatory import FetchPurgatory, FetchWait, ProducePurgatory, ProduceWait
 from partitions.topic_partition import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -186,3 +188,31 @@ async def test_too_many_waiting_are_answered_at_once(
     assert await produce.wait({A: 6}, LONG_S) == {A: "REQUEST_TIMED_OUT"}
     fetch.wait({A: 0}, 1, LONG_S, lambda *_: 0)
     await fetch.wait({A: 0}, 1, LONG_S, lambda *_: 0)
+
+
+@pytest.fixture
+def without_garbage_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def alive(kind: type) -> int:
+    return sum(type(one) is kind for one in gc.get_objects())
+
+
+async def test_a_wait_that_is_over_takes_no_garbage_collector_to_go(
+    without_garbage_collector: None, produce: ProducePurgatory, fetch: FetchPurgatory
+) -> None:
+    """There is one for nearly every request."""
+    before = alive(ProduceWait), alive(FetchWait)
+    decided, expired = produce.wait({A: 5}, LONG_S), produce.wait({B: 5}, 0.0)
+    has_data = fetch.wait({A: 0}, 1, LONG_S, lambda key, partition: 1)
+    left = fetch.wait({A: 0}, 1, LONG_S, lambda key, partition: 0)
+    produce.on_high_watermark(A, 5)
+    fetch.on_progress(A)
+    left.cancel()
+    await asyncio.wait({decided, expired, has_data, left})
+    await asyncio.sleep(0)  # the callbacks of what was cancelled
+    assert (alive(ProduceWait), alive(FetchWait)) == before

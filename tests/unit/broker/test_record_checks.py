@@ -19,13 +19,14 @@ from kraft.protocol.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from partitions.log.record_checks import check_records
 from partitions.records.batch import iter_batches
 from partitions.records.builder import build_batch
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config, Record
 from tests.support.broker_world import NOW_MS, BrokerWorld, batch, gone, led_by, topic
 
-T0 = TopicPartition("t", 0)
+T0, P0 = TopicPartition("t", 0), TopicPartition("p", 0)
 VERSION = 12
 OLD_MS = 1000
 RECENT = Config("topic", "t", "message.timestamp.before.max.ms", "1000")
@@ -133,6 +134,86 @@ async def test_a_commit_before_the_wait_began_counts(world: BrokerWorld) -> None
         assert [answer.error_code for answer in answers(await waiting)] == [0]
 
 
+def two_topics() -> ProduceRequest:
+    """A record for a topic whose records nobody looks at, and one that is checked beside the loop."""
+    data = {"p": batch(b"mine"), "t": batch(LARGE)}
+    return ProduceRequest(
+        acks=ACKS_ALL,
+        timeout_ms=60_000,
+        topic_data=[
+            TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=records)])
+            for name, records in data.items()
+        ],
+    )
+
+
+async def checked_and_committed(world: BrokerWorld) -> None:
+    world.executor.release()
+    checked = world.replicas.partition(T0)
+    await until(lambda: checked.log_end_offset == 1)
+    checked.update_follower(2, 2, 1, 0, 1, world.replicas.monotonic_ms())
+
+
+async def test_an_append_of_an_earlier_leadership_is_not_acknowledged(world: BrokerWorld) -> None:
+    await started(world, RECENT, *topic("p", 2, (1, 2)), replicas=(1, 2))
+    partition = world.replicas.partition(P0)
+    world.executor.holding = True
+    waiting = asyncio.ensure_future(world.handle(two_topics(), VERSION))
+    await until(lambda: partition.log_end_offset == 1)
+    # Broker 2 leads without the record; this one cuts it, copies another, and leads again.
+    world.publish_soon(led_by(2, 0, 2))
+    partition.truncate_to(0, leader_epoch=1)
+    partition.append_as_follower(
+        batch(b"somebody else's", leader_epoch=1),
+        leader_epoch=1,
+        leader_high_watermark=1,
+        leader_log_start_offset=0,
+    )
+    world.publish_soon(led_by(2, 0, 1))
+    assert (partition.is_leader, partition.high_watermark) == (True, 1)
+    await checked_and_committed(world)
+    plain, checked = answers(await waiting)
+    assert (plain.error_code, plain.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert (checked.error_code, checked.base_offset) == (0, 0)
+
+
+async def test_a_topic_made_anew_meanwhile_does_not_answer_for_the_old_one(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await started(world, RECENT, *topic("p", 2, (1, 2)), replicas=(1, 2))
+    run, may_check = world.executor.run, asyncio.Event()
+
+    async def hold_checks(job: Any, *args: Any) -> Any:
+        if getattr(job, "func", None) is check_records:
+            await may_check.wait()
+        return await run(job, *args)
+
+    monkeypatch.setattr(world.executor, "run", hold_checks)
+    waiting = asyncio.ensure_future(world.handle(two_topics(), VERSION))
+    await until(lambda: world.replicas.partition(P0).log_end_offset == 1)
+    await world.publish(gone(2), *topic("p", 3, (1,)))
+    world.replicas.partition(P0).append_records(batch(b"new"), acks=ACKS_LEADER, now_ms=0)
+    assert world.replicas.partition(P0).high_watermark == 1
+    may_check.set()
+    await checked_and_committed(world)
+    plain, checked = answers(await waiting)
+    assert (plain.error_code, checked.error_code) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "code"),
+    [((2, 1), (2, 1), ErrorCode.NOT_LEADER_OR_FOLLOWER), ((1, 2), (1,), ErrorCode.NOT_ENOUGH_REPLICAS)],
+)
+async def test_nothing_is_opened_that_would_be_refused_unseen(
+    world: BrokerWorld, replicas: tuple[int, ...], isr: tuple[int, ...], code: ErrorCode
+) -> None:
+    min_isr = Config("topic", "t", "min.insync.replicas", "2")
+    await world.start(*topic("t", 1, replicas, isr=isr), RECENT, min_isr)
+    world.executor.holding = True
+    (answer,) = answers(world.handle(request(old(LARGE), acks=ACKS_ALL), VERSION))
+    assert answer.error_code == code
+
+
 async def test_a_leader_that_lost_its_role_meanwhile_appends_nothing(world: BrokerWorld) -> None:
     await started(world, RECENT, replicas=(1, 2))
     world.executor.holding = True
@@ -174,6 +255,25 @@ async def test_checks_that_wait_are_bounded(world: BrokerWorld, monkeypatch: pyt
     assert answers(await first)[0].error_code == 0
 
 
+async def test_the_bytes_that_wait_for_a_check_are_bounded(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_check_lanes, "WAITING_MAX_BYTES", 5 * len(LARGE))
+    await started(world, RECENT)
+    world.executor.holding = True
+    huge = batch(LARGE * 6)
+    alone = asyncio.ensure_future(world.handle(request(huge), VERSION))
+    await asyncio.sleep(0)
+    (answer,) = answers(await world.handle(request(batch(LARGE)), VERSION))
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert f"1 batches of {len(huge)} bytes wait" in (answer.error_message or "")
+    world.executor.release()
+    assert answers(await alone)[0].error_code == 0, "what finds nothing waiting is taken, however large"
+    assert (world.replicas.record_checks.count, world.replicas.record_checks.size_bytes) == (0, 0)
+    (answer,) = answers(await world.handle(request(batch(LARGE)), VERSION))
+    assert answer.error_code == 0
+
+
 async def test_a_broker_that_stops_ends_the_checks(world: BrokerWorld) -> None:
     await started(world, RECENT)
     world.executor.holding = True
@@ -183,7 +283,7 @@ async def test_a_broker_that_stops_ends_the_checks(world: BrokerWorld) -> None:
     assert all(
         isinstance(e, asyncio.CancelledError) for e in await asyncio.gather(*waiting, return_exceptions=True)
     )
-    assert world.replicas.record_checks.count == 0
+    assert (world.replicas.record_checks.count, world.replicas.record_checks.size_bytes) == (0, 0)
 
 
 async def test_zstd_is_refused_from_clients_that_cannot_read_it(world: BrokerWorld) -> None:

@@ -132,7 +132,7 @@ def test_cancelled_timers_do_not_pile_up(play):
                 await asyncio.sleep(0)
 
     simulation = play(program, seconds=5)
-    assert len(simulation.scheduler._heap) < 4_000
+    assert len(simulation.scheduler.heap) < 4_000
 
 
 def test_context_variables_belong_to_their_task_and_node(play):

@@ -259,7 +259,7 @@ def test_connections_leave_no_timers_behind():
         kernel = process.host.simulation.hosts["host-1"].kernel
         await asyncio.sleep(0.1)
         assert process.host.kernel.endpoints == kernel.endpoints == {}
-        assert len(process.loop.scheduler._heap) < 3_000
+        assert len(process.loop.scheduler.heap) < 3_000
 
     with Simulation(3) as simulation:
         simulation.add_host().start(serve)

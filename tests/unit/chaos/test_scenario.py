@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from kraft.chaos import swarm
 from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
 from kraft.chaos.scenario import Scenario, ScenarioError
 from kraft.chaos.swarm import scenario_of
@@ -98,6 +99,52 @@ def test_compacted_topics_are_cleaned_soon():
         scenario = scenario_of(seed)
         is_compacted = any(topic.is_compacted for topic in scenario.topics)
         assert is_compacted == ("log.cleaner.backoff.ms" in scenario.properties)
+
+
+def test_consumers_and_brokers_differ_in_how_they_are_read_from():
+    scenarios = [scenario_of(seed) for seed in SEEDS]
+    consumers = [w for s in scenarios for w in s.workloads if w.kind == "consumer"]
+    assert {consumer.fetch_sessions for consumer in consumers} == {True, False}
+    assert not any(w.fetch_sessions or w.rack for s in scenarios for w in s.workloads if w.kind != "consumer")
+    slots = "max.incremental.fetch.session.cache.slots"
+    assert {s.properties.get(slots) for s in scenarios} >= {None, "0", "1", "2"}
+    in_racks = [s for s in scenarios if "replica.selector.class" in s.properties]
+    assert 0.2 < len(in_racks) / len(scenarios) < 0.5
+    for scenario in scenarios:
+        racks = [node.rack for node in scenario.nodes if "broker" in node.roles]
+        racks += [one.rack for one in scenario.workloads if one.kind == "consumer"]
+        assert all(racks) if scenario in in_racks else not any(racks)
+        assert not any(node.rack for node in scenario.nodes if "broker" not in node.roles)
+
+
+def test_some_topics_are_preallocated_and_some_throttled():
+    scenarios = [scenario_of(seed) for seed in SEEDS]
+    assert {topic.configs.get("preallocate") for s in scenarios for topic in s.topics} == {None, "true"}
+    throttled = [s for s in scenarios if s.run_time_configs]
+    assert throttled
+    for scenario in scenarios:
+        rates = {key.partition(".")[0] for key in scenario.run_time_configs}
+        replicas = {
+            key.partition(".")[0]
+            for t in scenario.topics
+            for key in t.configs
+            if "replication.throttled" in key
+        }
+        assert rates == replicas
+    sides = {tuple(sorted(key.partition(".")[0] for key in s.run_time_configs)) for s in throttled}
+    assert sides == {("leader",), ("follower",), ("follower", "leader")}
+
+
+def test_what_is_drawn_besides_leaves_the_rest_as_it_was(monkeypatch):
+    scenarios = [scenario_of(seed) for seed in SEEDS]
+    monkeypatch.setattr(swarm, "add_features", lambda scenario: scenario)
+    for scenario in scenarios:
+        plain = scenario_of(scenario.seed)
+        assert plain.faults == scenario.faults
+        assert plain.properties.items() <= scenario.properties.items()
+        readers = [dataclasses.replace(one, rack="", fetch_sessions=False) for one in scenario.workloads]
+        assert list(plain.workloads) == readers
+        assert [topic.name for topic in plain.topics] == [topic.name for topic in scenario.topics]
 
 
 def test_faults_that_were_asked_for_all_strike():

@@ -62,6 +62,22 @@ def test_only_what_is_needed_is_left(jobs: int):
     assert list(stages)[:3] == ["as it is", "what is after the violation", "faults"]
 
 
+def test_readers_become_plain_if_that_does_not_matter():
+    whole = played.scenario(1)
+    whole = replace(
+        whole,
+        nodes=tuple(replace(node, rack="a") for node in whole.nodes),
+        workloads=tuple(replace(one, rack="b", fetch_sessions=True) for one in whole.workloads),
+        run_time_configs={"leader.replication.throttled.rate": "1"},
+    )
+    small = shrink(
+        whole, played.fails_if(lambda s: bool(s.workloads) and s.nodes[0].rack == "a"), jobs=1
+    ).scenario
+    assert {(one.rack, one.fetch_sessions) for one in small.workloads} == {("", False)}
+    assert [node.rack for node in small.nodes] == ["a"]
+    assert small.run_time_configs == {}
+
+
 def test_what_comes_after_the_violation_goes_in_one_run():
     calls: list[int] = []
     run = played.fails_if(lambda scenario: "fault-0" in names(scenario), at_s=3.2)

@@ -13,8 +13,12 @@ import pytest
 
 from kraft.cli.app import run
 from kraft.cli.log_documents import printable
+from partitions.log.damage_note import DAMAGE_NOTE
 from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
+from partitions.log.placements import FILE_NAME as PARTITION_DIRECTORIES
+from partitions.log.placements import Line, Placement
 from partitions.records.batch import iter_batches
+from partitions.topic_partition import TopicPartition
 from tests.support.stored_logs import DATA, closed_directory, crashed_directory
 
 FIRST = "00000000000000000000"
@@ -176,6 +180,88 @@ def test_the_metadata_position_of_a_broker_is_known(kraft: Kraft, data: Path) ->
         result = kraft("verify", argument)
         assert result.exit_code == 1
         assert f"damage: {path} at byte 0: the checksum" in result.output
+
+
+HERE, ELSEWHERE = "AAAAAAAAAAAAAAAAAAAAAg", "AAAAAAAAAAAAAAAAAAAAAw"
+
+
+def test_the_list_of_partitions_is_printed_and_checked(kraft: Kraft, data: Path) -> None:
+    path = data / PARTITION_DIRECTORIES
+    orders, logs = TopicPartition("orders", 0), TopicPartition("logs", 2)
+    topic_id = bytes(15) + b"\1"
+    lines = [
+        Line(5, orders, Placement(topic_id, HERE)),
+        Line(6, logs, Placement(None, ELSEWHERE)),
+        Line(7, logs, None),
+    ]
+    path.write_bytes(b"".join(line.encode() for line in lines))
+    assert kraft("dump", path).lines[1:] == [
+        f"number: 5 change: placed topic: orders partition: 0 topicId: AAAAAAAAAAAAAAAAAAAAAQ directoryId: {HERE}",
+        f"number: 6 change: placed topic: logs partition: 2 topicId: none directoryId: {ELSEWHERE}",
+        "number: 7 change: removed topic: logs partition: 2",
+    ]
+    shown = kraft("dump", path, "--json").document["files"][0]
+    assert shown["kind"] == "partition-directories"
+    assert shown["entries"][0] == {
+        "number": 5, "change": "placed", "topic": "orders", "partition": 0,
+        "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ", "directory_id": HERE,
+    }  # fmt: skip
+    for argument in (data, path):
+        assert (
+            kraft("verify", argument)
+            .lines[-1]
+            .startswith("sound: 0 damaged places, 0 unreadable files, 0 notes")
+        )
+    flip(path, 20)
+    for argument in (data, path):
+        result = kraft("verify", argument)
+        assert result.exit_code == 1
+        assert f"damage: {path} at byte 0: " in result.output
+
+
+def test_a_torn_line_and_a_missing_folder_of_the_list_are_notes(kraft: Kraft, data: Path) -> None:
+    path = data / PARTITION_DIRECTORIES
+    whole = Line(5, TopicPartition("logs", 2), Placement(None, HERE)).encode()
+    path.write_bytes(whole + Line(6, TopicPartition("logs", 3), Placement(None, HERE)).encode()[:-9])
+    result = kraft("verify", data)
+    assert result.exit_code == 0
+    assert f"note: {path} at byte {len(whole)}: a torn last line" in result.output
+    assert f"note: {path}: it places logs-2 here, which has no folder" in result.output
+
+
+def test_what_a_broker_has_noted_of_damage_is_told(kraft: Kraft, folder: Path) -> None:
+    """Its offsets alone are wrong: no checksum says so, and the segment is not to be believed."""
+    log, path = folder / f"{FIRST}.log", folder / DAMAGE_NOTE
+    note = {"version": 0, "file": log.name, "position": 0, "reason": "it went wrong", "limit_offset": 2}
+    path.write_text(json.dumps(note))
+    assert kraft("dump", path).lines[1:] == [
+        f"file: {log.name} position: 0 reason: it went wrong limitOffset: 2"
+    ]
+    entry = {name: value for name, value in note.items() if name != "version"}
+    assert kraft("dump", path, "--json").document["files"][0]["entries"] == [entry]
+    result = kraft("verify", folder)
+    assert result.exit_code == 1
+    assert f"damage: {log} at byte 0: it went wrong" in result.output
+    assert f"note: {path}: the broker has met damage in {log.name} at byte 0: it went wrong" in result.lines
+
+    del note["limit_offset"]  # somebody has restored the file
+    path.write_text(json.dumps(note))
+    document = kraft("verify", folder, "--json").document
+    assert (document["verdict"], document["errors"]) == ("sound", [])
+    assert "the next start removes this note" in document["notes"][0]["reason"]
+    path.write_text("[]")
+    for argument in (folder, path):
+        assert f"damage: {path} at byte 0: it notes damage" in kraft("verify", argument).output
+
+
+def test_damage_that_was_noted_is_told_once(kraft: Kraft, folder: Path) -> None:
+    log = folder / f"{FIRST}.log"
+    flip(log, 100)
+    note = {"version": 0, "file": log.name, "position": 0, "reason": "it fails its checksum"}
+    (folder / DAMAGE_NOTE).write_text(json.dumps(note))
+    document = kraft("verify", folder, "--json").document
+    assert [error["path"] for error in document["errors"]].count(str(log)) == 1
+    assert "it fails its checksum" in document["notes"][0]["reason"]
 
 
 def test_dump_as_json_is_one_object(kraft: Kraft, folder: Path) -> None:

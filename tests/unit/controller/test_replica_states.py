@@ -99,6 +99,7 @@ def test_all_marks_of_a_broker_go_in_one_proposal_with_its_registration() -> Non
     report(world, 1, tuple((topic, number, DIRECTORY) for number in range(2000)))
     assert all(p.leader == 2 for p in world.image.topics[topic].partitions[:2000])
     world.heartbeat(1, shutdown=True)
+    world.heartbeat(1, shutdown=True)
     before = len(world.proposed)
     world.register(1, incarnation=2)
     (proposal,) = world.proposed[before:]
@@ -111,6 +112,7 @@ def test_all_marks_of_a_broker_go_in_one_proposal_with_its_registration() -> Non
 
 def test_a_registration_without_marks_and_memberships_is_one_record() -> None:
     world, _ = world_of(3)
+    world.heartbeat(3, shutdown=True)
     world.heartbeat(3, shutdown=True)
     before = len(world.proposed)
     world.register(3, incarnation=2)
@@ -130,6 +132,7 @@ def test_a_registration_that_is_repeated_keeps_what_was_reported_since() -> None
 
 def test_a_fenced_broker_reports_before_it_is_unfenced() -> None:
     world, topic = world_of(1)
+    world.heartbeat(1, shutdown=True)
     world.heartbeat(1, shutdown=True)
     world.heartbeat(2, fence=True)
     world.register(1, incarnation=2)

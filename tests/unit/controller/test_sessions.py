@@ -49,3 +49,13 @@ def test_a_clock_that_goes_back_does_not_disturb_the_order() -> None:
     sessions.touch(1, 1, 50)
     sessions.touch(2, 2, 40)
     assert sessions.pop_expired(150) == [(1, 1), (2, 2)]
+
+
+def test_time_in_which_nobody_could_be_heard_does_not_count() -> None:
+    sessions = BrokerSessions(100)
+    sessions.touch(1, 7, 0)
+    sessions.touch(2, 8, 50)
+    sessions.extend(500)
+    assert sessions.pop_expired(599) == []
+    assert sessions.pop_expired(600) == [(1, 7)]
+    assert sessions.next_deadline_ms() == 650

@@ -10,8 +10,10 @@ from fetcher.leader_endpoint import FetchedPartition, FetchRequest, FetchRespons
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings
 from partitions.errors import NotLeaderOrFollower
-from partitions.log.errors import AppendError, NoRoomToAppend
+from partitions.log.errors import AppendError, AppendPostponed, NoRoomToAppend, OffsetOutOfRange
+from partitions.reads import diverging_epoch
 from tests.support.fetch_world import A, B, C, FollowerMemory, Listened, followed, got, records
+from tests.support.logs import FOLDER, batch_of, memory_disk, open_log, read_records
 
 
 class Follower:
@@ -80,10 +82,15 @@ def test_a_failed_disk_or_a_defect_stops_the_partition_and_is_reported(error: Ex
     assert [asked.key for asked in follower.ask().partitions] == [B]
 
 
-def test_a_full_disk_stops_nothing_for_good() -> None:
+@pytest.mark.parametrize(
+    "passing",
+    [NoRoomToAppend("no space left"), AppendPostponed("too many open files")],
+    ids=["room", "files"],
+)
+def test_what_the_node_lacks_for_now_stops_nothing_for_good(passing: AppendError) -> None:
     follower, log = Follower(), FollowerMemory()
     follower.follow((A, log))
-    log.log.fails_with = NoRoomToAppend("no space left")
+    log.log.fails_with = passing
     follower.answer(got(A, records(0, "a")))
     assert follower.listened.failed == []
     assert follower.listened.retried == [(A, "KAFKA_STORAGE_ERROR")]
@@ -159,6 +166,49 @@ def test_out_of_range_asks_for_the_leaders_offsets() -> None:
     assert follower.listened.truncated == [(A, 2, 40)]
     assert follower.states.offsets_queries(0) == ()
     assert follower.states.has_hungry
+
+
+def test_a_leader_epoch_that_has_rotted_in_the_last_batch_does_not_keep_the_replica_behind() -> None:
+    """No checksum covers it, and no later batch contradicts it: recovery takes it for an epoch that began there."""
+    leader, disk = open_log(memory_disk()), memory_disk()
+    before = open_log(disk)
+    for number in range(6):
+        for log in (leader, before):
+            log.append_as_leader(batch_of(b"v%04d" % number), leader_epoch=1 + number // 4)
+    last = before.size_bytes - len(batch_of(b"v0000"))
+    disk.open(f"{FOLDER}/{0:020d}.log").write_at(last + 13, b"\x01")
+    leader.append_as_leader(batch_of(b"later"), leader_epoch=2)
+
+    replica = FollowerMemory(epoch=2)
+    replica.log = recovered = open_log(disk)  # type: ignore[assignment]
+    assert recovered.latest_epoch == (1 << 16) + 2
+    follower = Follower()
+    follower.follow((A, replica), leader_epoch=2)
+    for _ in range(4):
+        queries = follower.states.offsets_queries(0)
+        if queries:
+            bounds = LeaderOffsets(leader.log_start_offset, leader.log_end_offset)
+            follower.replication.apply_offsets(queries, {A: bounds}, 0)
+        asked = follower.ask().partitions[0]
+        try:
+            diverging = diverging_epoch(leader, asked.fetch_offset, asked.last_fetched_epoch)
+        except OffsetOutOfRange:
+            follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"))
+            continue
+        slices = leader.read(asked.fetch_offset, 1000, up_to_offset=7).slices
+        follower.answer(FetchedPartition(A, None, 7, 0, diverging, b"".join(part.read() for part in slices)))
+    assert follower.listened.truncated == [(A, 6, 5)]
+    assert read_records(recovered) == read_records(leader)
+    assert recovered.epochs == leader.epochs
+
+
+def test_an_epoch_beyond_the_leaders_that_has_no_record_is_forgotten() -> None:
+    follower, log = Follower(), FollowerMemory("a", epoch=1)
+    log.log.assign_epoch_start(9)
+    follower.follow((A, log), leader_epoch=1)
+    follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"))
+    follower.replication.apply_offsets(follower.states.offsets_queries(0), {A: LeaderOffsets(0, 1)}, 0)
+    assert (log.text(), log.epochs.latest_epoch, follower.listened.truncated) == ("a", 1, [])
 
 
 def test_the_leaders_offsets_may_fail_too() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fetcher.fetch_state import FetchPhase, FollowedPartition
-from fetcher.fetch_states import FetchStates
+from fetcher.fetch_states import CATCH_UP_LANE, SESSION_LANE, FetchStates
 from fetcher.leader_endpoint import (
     FetchedPartition,
     FetchRequest,
@@ -36,7 +36,8 @@ class Story:
         self.now_ms = 0
         self.said: list[str] = []
         self.logs: dict[str, FollowerMemory] = {}
-        self.states = FetchStates(FetcherSettings(), lambda: 0.5)
+        self.held_back: set[PartitionKey] = set()
+        self.states = FetchStates(FetcherSettings(), lambda: 0.5, self)
         self.replication = Replication(self.states, self)
         self.in_flight: list[FetchRequest] = []
 
@@ -66,6 +67,22 @@ class Story:
     def on_retry(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
         self.said.append(f"{key[0]}: backs off: {code}")
 
+    # -- ReplicationThrottle
+
+    def holds_back(self, key: PartitionKey, *, in_sync: bool, now_ms: int) -> bool:
+        return key in self.held_back
+
+    def copied(self, key: PartitionKey, size_bytes: int, now_ms: int) -> None:
+        """The rate is not this story's."""
+
+    def do_hold_back(self, arguments: list[str], options: dict[str, str]) -> None:
+        """hold-back NAME...: the throttle wants these left out of requests."""
+        self.held_back.update(map(self._key, arguments))
+
+    def do_let_go(self, arguments: list[str], options: dict[str, str]) -> None:
+        """let-go NAME...: their rate is low enough again."""
+        self.held_back.difference_update(map(self._key, arguments))
+
     # -- the follower
 
     def do_new(self, arguments: list[str], options: dict[str, str]) -> None:
@@ -94,6 +111,10 @@ class Story:
         else:
             self.said.append(f"{name}: goes on as before")
 
+    def do_unfollow(self, arguments: list[str], options: dict[str, str]) -> None:
+        """unfollow NAME: the replica is somebody else's now."""
+        self.states.remove(self._key(arguments[0]))
+
     def do_tick(self, arguments: list[str], options: dict[str, str]) -> None:
         self.now_ms += int(arguments[0])
 
@@ -109,6 +130,21 @@ class Story:
                 f"{asked.key[0]}: asks in epoch {asked.current_leader_epoch} from {asked.fetch_offset},"
                 f" last epoch {asked.last_fetched_epoch}, log start {asked.log_start_offset}"
             )
+
+    def do_request(self, arguments: list[str], options: dict[str, str]) -> None:
+        """request session | catch-up: that lane's next fetch, as a fetch session sees it; it stays in flight."""
+        lane = {"session": SESSION_LANE, "catch-up": CATCH_UP_LANE}[arguments[0]]
+        request = self.states.build_request(self.now_ms, lane)
+        if request is None:
+            self.said.append("nothing to ask for")
+            return
+        self.in_flight.append(request)
+        named = ", ".join(f"{asked.key[0]} from {asked.fetch_offset}" for asked in request.partitions)
+        forgotten = ", ".join(key[0] for key, _ in request.forgotten)
+        self.said.append(
+            f"session {request.session_id} epoch {request.session_epoch}: {named or 'names nobody'}"
+            + (f"; forgets {forgotten}" if forgotten else "")
+        )
 
     def do_show(self, arguments: list[str], options: dict[str, str]) -> None:
         for name, log in self.logs.items():
@@ -126,7 +162,7 @@ class Story:
     # -- the leader
 
     def do_answer(self, arguments: list[str], options: dict[str, str]) -> None:
-        """answer NAME [OFFSET:VALUES/EPOCH...] [error=CODE] [diverging=EPOCH@END] [hw=N] [start=N] [again]
+        """answer NAME [OFFSET:VALUES/EPOCH...] [error=CODE] [diverging=EPOCH@END] [hw=N] [start=N] [session=N] [again]
 
         Answers the oldest fetch in flight; partitions that are not named are left out. `again`: it stays in
         flight, and is answered once more.
@@ -146,7 +182,28 @@ class Story:
             MemoryRead(tuple(map(_batch, batches))).encode() if batches else b"",
         )
         request = self.in_flight[0] if again else self.in_flight.pop(0)
-        self.replication.apply_fetch(request, FetchResponse((answer,)), self.now_ms)
+        response = FetchResponse((answer,), session_id=int(options.get("session", "0")))
+        self.replication.apply_fetch(request, response, self.now_ms)
+
+    def do_answer_all(self, arguments: list[str], options: dict[str, str]) -> None:
+        """answer-all session=N: the oldest fetch is a full one, and has found nothing new anywhere."""
+        request = self.in_flight.pop(0)
+        answers = tuple(FetchedPartition(asked.key, None, 0, 0) for asked in request.partitions)
+        response = FetchResponse(answers, session_id=int(options["session"]))
+        self.replication.apply_fetch(request, response, self.now_ms)
+
+    def do_answer_nothing(self, arguments: list[str], options: dict[str, str]) -> None:
+        """answer-nothing session=N: the oldest fetch has waited in vain."""
+        response = FetchResponse((), session_id=int(options["session"]))
+        self.replication.apply_fetch(self.in_flight.pop(0), response, self.now_ms)
+
+    def do_refuse(self, arguments: list[str], options: dict[str, str]) -> None:
+        """refuse CODE: the oldest fetch as a whole is answered with an error of its session."""
+        self.states.release(self.in_flight.pop(0), arguments[0])
+
+    def do_lose(self, arguments: list[str], options: dict[str, str]) -> None:
+        """lose: the connection breaks; whether the leader took the oldest fetch nobody knows."""
+        self.states.release(self.in_flight.pop(0))
 
     def do_ask_offsets(self, arguments: list[str], options: dict[str, str]) -> None:
         """ask-offsets START END | error=CODE: the leader's log bounds, for who is out of its range."""

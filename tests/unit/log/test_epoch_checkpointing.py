@@ -10,7 +10,7 @@ import pytest
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, decode_checkpoint
 from partitions.disk import Disk
-from partitions.log.epoch_checkpointing import WRITE_BATCH, EpochWriter
+from partitions.log.epoch_checkpointing import JOBS_AT_ONCE, ROUND_LOGS, WRITE_BATCH, EpochWriter
 from partitions.log.errors import NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.storage import LogStorage
@@ -74,13 +74,13 @@ class World:
 
 
 async def test_many_files_are_written_by_few_jobs() -> None:
-    world = World(WRITE_BATCH + 1)
+    world = World(ROUND_LOGS + 1)
     for log in world.logs.values():
         assert not log.assign_epoch_start(3)
     assert await world.write() == {}
     assert all(log.assign_epoch_start(3) for log in world.logs.values())
-    assert world.executor.jobs == ["write_temporaries", "sync_folders"] * 2
-    assert world.stored(WRITE_BATCH) == [(3, 0)]
+    assert world.executor.jobs == ["write_temporaries", "sync_folders"] * (JOBS_AT_ONCE + 1)
+    assert world.stored(ROUND_LOGS) == [(3, 0)]
     first_batch = [step for step, _ in world.disk.calls][: 5 * WRITE_BATCH]
     assert first_batch == [
         *["create", "append"] * WRITE_BATCH,
@@ -89,7 +89,7 @@ async def test_many_files_are_written_by_few_jobs() -> None:
         *["sync_dir"] * WRITE_BATCH,
     ]
     assert await world.write() == {}
-    assert len(world.executor.jobs) == 4, "nothing was due"
+    assert len(world.executor.jobs) == 2 * (JOBS_AT_ONCE + 1), "nothing was due"
 
 
 async def test_what_was_written_survives_a_power_loss() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from partitions.log.data_directory import RECOVERY_POINTS
 from partitions.log.errors import LogStorageError, NoSpaceLeft
+from partitions.log.log import PartitionLog
 from partitions.topic_partition import TopicPartition
 from tests.support.logs import SMALL, batch_of, simulated_disk
 from tests.unit.log.test_failing_directories import Node, T, listed, two_directories
@@ -48,20 +49,39 @@ async def test_a_full_directory_keeps_no_other_from_being_flushed(full: str) -> 
     assert all(log.recovery_point == 2 for log in node.manager.logs.values())
 
 
-async def test_a_full_directory_keeps_no_other_from_being_freed() -> None:
-    """However small the steps of the round are."""
+async def test_a_full_directory_is_freed_and_keeps_no_other_from_that() -> None:
+    """However small the steps of the round are; and no file of epochs can be written in it."""
     node = with_a_new_epoch(*MANY, records=40)
     for partition in MANY:
         node.manager.logs[partition].update_config(replace(SMALL, retention_bytes=0))
     node.break_down("/more", errno.ENOSPC, "append", "create")
-    for _ in range(len(MANY) // 3):
-        await node.manager.delete_old_segments(lambda _: 40, max_logs=3)
-    with pytest.raises(LogStorageError):
+    for _ in range(len(MANY) // 3 + 1):
         await node.manager.delete_old_segments(lambda _: 40, max_logs=3)
     assert not node.manager.retention_pending
-    sound = [log for log in node.manager.logs.values() if log.directory.startswith("/data")]
-    assert len(sound) == len(MANY) // 2
-    assert all(log.segment_base_offsets[0] > 0 for log in sound)
+    assert all(log.segment_base_offsets[0] > 0 for log in node.manager.logs.values())
+    assert not any(log.epochs_are_durable for log in logs_in(node, "/more"))
+
+
+async def test_where_all_would_go_a_full_directory_loses_what_can_go_without_a_new_segment() -> None:
+    node = with_a_new_epoch(*T, records=40)
+    for partition in T:
+        node.manager.logs[partition].update_config(replace(SMALL, retention_bytes=0))
+    ends = {
+        path: {log.segment_base_offsets[-1] for log in logs_in(node, path)} for path in ("/data", "/more")
+    }
+    node.break_down("/more", errno.ENOSPC, "append", "create")
+    await node.manager.delete_old_segments(lambda _: 41, max_logs=10)
+    assert {log.segment_base_offsets for log in logs_in(node, "/data")} == {(41,)}
+    assert {log.segment_base_offsets for log in logs_in(node, "/more")} == {(end,) for end in ends["/more"]}
+    with pytest.raises(NoSpaceLeft):
+        await node.manager.delete_old_segments(lambda _: 41, max_logs=10)
+    node.break_down("/nowhere")
+    await node.manager.delete_old_segments(lambda _: 41, max_logs=10)
+    assert {log.segment_base_offsets for log in node.manager.logs.values()} == {(41,)}
+
+
+def logs_in(node: Node, path: str) -> list[PartitionLog]:
+    return [log for log in node.manager.logs.values() if log.directory.startswith(path)]
 
 
 async def test_a_full_directory_keeps_no_other_from_being_cleaned() -> None:

@@ -130,6 +130,7 @@ async def noted(*, loses_power: bool) -> tuple[Any, int]:
     with pytest.raises(LogCorruptError):
         node.manager.logs[P].read(0, 10_000, up_to_offset=40)
     if loses_power:
+        await node.manager.damage_noted()
         storage.lose_power()
     else:
         await node.close()
@@ -201,6 +202,24 @@ async def test_a_note_that_cannot_be_read_counts() -> None:
     storage.inode(FIRST).data[rotten] ^= 1
     simulated_disk(storage).open(f"/data/{P}/{DAMAGE_NOTE}").truncate(5)
     assert DAMAGE_NOTE in str(Node(storage, ("/data",)).report.failed[P])
+
+
+async def test_no_fsync_of_a_note_holds_up_the_event_loop() -> None:
+    storage = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P)
+    append(node.manager.logs[P], 40)
+    await node.close()
+    storage.inode(FIRST).data[storage.inode(FIRST).data.index(b"value-0003")] ^= 1
+    node = Node(storage, ("/data",))
+    node.disk.calls.clear()
+    with pytest.raises(LogCorruptError):
+        node.manager.logs[P].read(0, 10_000, up_to_offset=40)
+    assert list(node.told) == [P], "and it is known at once"
+    assert {operation for operation, _ in node.disk.calls} <= {"open"}
+    await node.manager.delete([P])
+    node.make(P)
+    assert DAMAGE_NOTE not in node.disk.inner.list_dir(f"/data/{P}")
 
 
 async def test_a_full_disk_takes_no_note_and_the_log_is_given_up_nonetheless() -> None:

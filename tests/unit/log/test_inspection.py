@@ -244,6 +244,17 @@ def test_an_epoch_without_batches_is_no_damage() -> None:
     assert not reasons({**closed_directory(), EPOCHS: content})
 
 
+def test_no_epoch_begins_beyond_the_end_of_a_log_that_was_closed() -> None:
+    content = encode_checkpoint([EpochEntry(0, 0), EpochEntry(2, 9), EpochEntry(5, 18), EpochEntry(6, 26)])
+    told = "it says that epoch 6 begins at offset 26, and the log ends at 25"
+    assert reasons({**closed_directory(), EPOCHS: content}) == [f"{EPOCHS} at byte 17: {told}"]
+    after_a_crash = verified({**crashed_directory(), EPOCHS: content})
+    assert not after_a_crash.errors
+    assert [note.reason for note in after_a_crash.notes if note.path == EPOCHS] == [
+        f"{told}; the next start takes it out"
+    ]
+
+
 def test_beyond_the_recovery_point_the_epoch_checkpoint_may_lag() -> None:
     content = encode_checkpoint([EpochEntry(0, 0), EpochEntry(2, 9)])
     assert not reasons({**crashed_directory(), EPOCHS: content})

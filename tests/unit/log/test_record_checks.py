@@ -122,6 +122,50 @@ def test_a_broken_upper_bound_opens_the_batch_only_to_name_records() -> None:
     assert [record.batch_index for record in error.record_errors] == [1]
 
 
+LYING = (
+    (LogConfig(), NOW_MS + 2 * HOUR_MS),
+    (COMPACTED, NOW_MS + 1),
+    (COMPACTED, NOW_MS - 1),
+    (COMPACTED, -1),
+    (LogConfig(message_timestamp_before_max_ms=HOUR_MS), NOW_MS + HOUR_MS),
+    (LogConfig(compression_type="zstd"), NOW_MS + 2 * HOUR_MS),
+)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize(("config", "claimed"), LYING)
+def test_a_batch_that_was_opened_names_the_largest_timestamp_of_its_records(
+    config: LogConfig, claimed: int, codec: int
+) -> None:
+    """Else a producer could keep a segment, and all after it, from ever being deleted by time."""
+    records: list[RecordTuple] = [
+        (NOW_MS - 5, b"a", b"v", ()),
+        (NOW_MS, b"b", b"v", ()),
+        (-1, b"c", b"v", ()),
+    ]
+    honest = build_batch(records, codec=codec, producer_id=7, producer_epoch=0, base_sequence=0)
+    log = log_with(config)
+    info = log.append_as_leader(with_fields(honest, max_timestamp=claimed), leader_epoch=3)
+    assert info.max_timestamp == NOW_MS
+    data = stored(log)
+    ((_, header),) = iter_batches(data)
+    verify_crc(data, 0, header)
+    assert (header.max_timestamp, header.partition_leader_epoch, header.producer_id) == (NOW_MS, 3, 7)
+    opened = decode_records(data, 0, header, max_decompressed_bytes=1 << 20)
+    assert [(record.timestamp, record.key) for record in opened] == [
+        (time, key) for time, key, _, _ in records
+    ]
+    found = log.offset_for_max_timestamp()
+    assert found is not None
+    assert found[:2] == (NOW_MS, 1)
+
+
+def test_a_batch_without_any_time_claims_none() -> None:
+    log = log_with(COMPACTED)
+    lying = with_fields(build_batch(keyed(b"a", b"b", timestamp=-1)), max_timestamp=NOW_MS)
+    assert log.append_as_leader(lying, leader_epoch=0).max_timestamp == -1
+
+
 def test_timestamps_of_the_append_have_no_bounds() -> None:
     config = LogConfig(
         message_timestamp_type="LogAppendTime",

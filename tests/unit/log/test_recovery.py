@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kraft.chaos.world.disk import SimulatedDisk
@@ -93,6 +95,38 @@ def test_missing_or_short_indexes_are_rebuilt_at_a_clean_start() -> None:
     reopened = open_log(disk, clean=True)
     assert len(read_records(reopened)) == 60
     assert [reopened.offset_for_timestamp(1000 + number)[1] for number in range(30)] == list(range(0, 60, 2))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_missing_indexes_are_made_at_the_start_where_nobody_waits(clean: bool, suffix: str) -> None:
+    """Later, the first reader would have the event loop walk over the whole segment."""
+    disk = memory_disk()
+    log = open_log(disk)
+    filled(log)
+    log.close()
+    paths = [f"{FOLDER}/{base:020d}.{suffix}" for base in log.segment_base_offsets[:-1]]
+    before = [disk.read_bytes(path) for path in paths]
+    for path in paths:
+        disk.remove(path)
+    open_log(disk, clean=clean, recovery_point=log.log_end_offset)
+    assert [disk.read_bytes(path) for path in paths] == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, None])
+def test_a_start_does_not_fail_for_an_index_that_cannot_be_made(number: int | None) -> None:
+    disk = FailingDisk(memory_disk())
+    log = open_log(disk)  # type: ignore[arg-type]
+    filled(log)
+    log.close()
+    first, second = log.segment_base_offsets[:2]
+    disk.inner.remove(f"{FOLDER}/{first:020d}.index")
+    if number is None:
+        overwrite(disk.inner, f"{first:020d}.log", 16, b"\x07")
+    disk.fail = lambda operation, path: number if operation == "create" else None
+    reopened = open_log(disk, clean=True)  # type: ignore[arg-type]
+    assert reopened.log_end_offset == 60
+    assert reopened.read(second, 500, up_to_offset=60).size_bytes > 0
 
 
 def test_orphaned_indexes_and_temporary_files_go() -> None:

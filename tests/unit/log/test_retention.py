@@ -223,6 +223,46 @@ async def test_nothing_goes_before_what_stays_is_durable() -> None:
     raise AssertionError("a round has fewer steps than that")
 
 
+@pytest.mark.parametrize("is_flushed", [False, True])
+async def test_a_full_disk_is_freed_though_the_epochs_are_in_no_file(is_flushed: bool) -> None:
+    """And power is lost between any two steps: the epochs of what stays are known."""
+    for cut in range(300):
+        node = Node(config=dataclasses.replace(DELAYED, retention_bytes=0))
+        log = node.fill(20)
+        log.sync()
+        for epoch in (3, 5):
+            for number in range(20):
+                log.append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=epoch)
+            if is_flushed and epoch == 3:
+                log.sync()
+        epochs = [log.epochs.epoch_for_offset(offset) for offset in range(60)]
+        before, left = log.segment_base_offsets, cut
+
+        def hook(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Halted("power")
+            if operation in ("append", "write"):
+                raise OSError(errno.ENOSPC, "injected", path)
+
+        node.storage.before_operation = hook
+        done = False
+        try:
+            assert await node.round() == len(before) - 1
+            done = left >= 0
+        except Halted:
+            pass
+        node.storage.before_operation = None
+        node.storage.lose_power()
+        again = Node(node.storage).log
+        for offset in range(again.log_start_offset, again.log_end_offset):
+            assert again.epochs.epoch_for_offset(offset) == epochs[offset]
+        if done:
+            return
+    raise AssertionError("a round has fewer steps than that")
+
+
 async def test_a_log_that_is_deleted_meanwhile_is_left_alone() -> None:
     node = Node()
     log = node.fill()

@@ -147,6 +147,21 @@ async def test_a_late_answer_fails_every_request_and_ends_the_connection(
         await ask(connection, b"too late")
 
 
+async def test_the_deadline_of_an_answered_request_harms_no_later_one(
+    listen: Listen, connect: Connect, until: Until
+) -> None:
+    held = Held()
+    connection = await connect(await listen(held, limits=LIMITS))
+    first = asyncio.create_task(ask(connection, b"first", timeout_s=0.05))
+    await until(lambda: len(held.answers) == 1)
+    second = asyncio.create_task(ask(connection, b"second", timeout_s=0.3))
+    await until(lambda: len(held.answers) == 2)
+    held.release(0)
+    assert await first == b"first"
+    with pytest.raises(RequestTimeoutError, match=r"within 0\.3 s"):  # not at the first one's deadline
+        await second
+
+
 async def test_the_wait_for_a_place_counts(listen: Listen, connect: Connect, until: Until) -> None:
     held = Held()
     connection = await connect(await listen(held, limits=LIMITS), max_in_flight=1)

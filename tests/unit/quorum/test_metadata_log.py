@@ -9,7 +9,7 @@ import pytest
 
 from quorum import metadata_log
 from quorum.metadata.image import EMPTY, MetadataImage, TopicImage
-from quorum.metadata_log import MetadataLog
+from quorum.metadata_log import ANY_EPOCH, MetadataLog
 from quorum.rpc.messages import MetadataEntry
 from quorum.steps import ROWS_PER_STEP
 
@@ -171,3 +171,16 @@ async def test_everybody_who_waits_is_woken(log: MetadataLog) -> None:
     assert not again.done()
     log.wake()
     await again
+
+
+async def test_who_reads_single_entries_gets_them_from_where_the_log_begins(log: MetadataLog) -> None:
+    assert await read(log, 1, ANY_EPOCH) == [2, 3, 4]
+    assert await read(log, -1, ANY_EPOCH) == [0, 1, 2, 3, 4]
+    assert await read(log, 4, ANY_EPOCH) == []
+    new = MetadataLog()
+    new.append(entries(2, 3), image_at(3))  # as a fresh quorum's: no entry of a controller comes before
+    assert await read(new, 0, ANY_EPOCH) == [2, 3]
+    assert await read(new, 0, 1) == "image"
+    assert await read(new, -1, ANY_EPOCH, max_bytes=0) == [2]
+    new.append([], image_at(9))
+    assert await read(new, 0, ANY_EPOCH) == []

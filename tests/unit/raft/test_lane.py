@@ -128,3 +128,20 @@ async def test_nothing_is_delivered_after_stop():
     runner.lane.post(Propose(1, b"late"))
     await asyncio.sleep(0)
     assert runner.threads == set()
+
+
+async def test_what_is_for_peers_is_sent_without_the_event_loop():
+    """A loop that is busy for long must not cost an election."""
+    runner = Runner(1, (1, 2, 3), halt=lambda reason: None)
+    sent = []
+    asked = threading.Event()
+
+    def send(message):
+        sent.append((message.peer_id, threading.current_thread().name))
+        asked.set()
+
+    runner.lane.start(runner.factory, runner.deliver, send)
+    runner.lane.post(PeerConnected(2, 1))
+    assert asked.wait(20), "while this loop does not turn"
+    runner.lane.stop()
+    assert set(sent) == {(2, "raft-lane")}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quorum.raft import node
 from quorum.raft.config import MAX_PROPOSAL_BYTES
 from quorum.raft.events import (
     NOT_COMMITTED,
@@ -271,3 +272,20 @@ def test_a_new_leader_knows_nothing_of_its_followers():
     known, unknown = report_of(voter).followers
     assert known.log_end_offset == voter.driver_end() + 1
     assert (unknown.log_end_offset, unknown.last_fetch_ms, unknown.last_caught_up_ms) == (-1, -1, -1)
+
+
+def test_much_that_is_committed_is_applied_over_several_steps(monkeypatch):
+    """A leader that applied it all at once would be silent for longer than its followers wait."""
+    monkeypatch.setattr(node, "APPLY_BYTES", 1)
+    voter = follower()
+    voter.appends(2, 1, (1, 0), 1, 1, 1, 1, commit=5)
+    library = voter.driver._node
+    before = library.last_applied()
+    assert before < library.commit_index() == 5
+    assert voter.driver.tick_interval_s == 0.0
+    steps = 0
+    while library.last_applied() < 5:
+        voter.step()
+        steps += 1
+    assert steps == 5 - before
+    assert voter.driver.tick_interval_s > 0.0

@@ -168,6 +168,33 @@ def test_a_disk_that_fails_halts_the_voter_and_nothing_of_the_step_leaves_it():
     assert voter.step() == []
 
 
+FULL = (
+    f"The quorum's journal in {JOURNAL} cannot be written: No space left on device. Make room and start the node"
+    " again; nothing acknowledged is lost."
+)
+
+
+@pytest.mark.parametrize("what", ["quorum-state", "journal"])
+def test_a_full_disk_is_told_in_a_sentence(what):
+    """In the middle of a step, and at each start until there is room again."""
+    storage = formatted_storage()
+    voted(storage)
+    voter = ScriptedVoter(storage=storage)
+    voter.connect(2, 3)
+    storage.free_bytes = 0
+    if what == "quorum-state":
+        voter.says(3, "request_vote", term=9, last_log_index=99, last_log_term=8)
+    else:
+        voter.appends(3, 4, (4, 3), *[4] * 200)
+    assert voter.halted == FULL
+    assert voter.heard == []
+    assert refusal(storage) == FULL
+    storage.free_bytes = None
+    again = ScriptedVoter(storage=storage)
+    again.step()
+    assert again.halted is None
+
+
 # -- quorum-state
 
 

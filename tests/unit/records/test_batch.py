@@ -172,7 +172,7 @@ def test_the_stamped_prefix_equals_stamping_in_place() -> None:
     batch = build_batch([(0, None, b"v", ())])
     stamped = bytearray(batch)
     stamp(stamped, 0, base_offset=77, leader_epoch=3)
-    prefix = stamped_header_prefix(77, parse_header(batch), 3)
+    prefix = stamped_header_prefix(77, parse_header(batch).batch_length, 3)
     assert len(prefix) == 16
     assert prefix + batch[16:] == stamped
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitions.records.batch import HEADER_BYTES, parse_header
-from partitions.records.body_check import Misfit, Wanted, find_misfits
+from partitions.records.body_check import Misfit, Wanted, look_through
 from partitions.records.builder import build_batch
 from partitions.records.record import MalformedRecordError, decode_body
 
@@ -28,7 +28,7 @@ def test_misfits_are_those_that_decoding_finds(
     at_most: int,
 ) -> None:
     batch = build_batch(records)
-    found = find_misfits(
+    found = look_through(
         batch[HEADER_BYTES:], parse_header(batch, 0), Wanted(earliest, latest, key), at_most=at_most
     )
     expected = [
@@ -36,7 +36,8 @@ def test_misfits_are_those_that_decoding_finds(
         for number, (time, record_key, _, _) in enumerate(records)
         if (key and record_key is None) or not (time == -1 or earliest <= time <= latest)
     ]
-    assert found == expected[:at_most]
+    assert found.misfits == expected[:at_most]
+    assert found.max_timestamp == max(-1, *(time for time, _, _, _ in records))
 
 
 @given(RECORDS, st.data())
@@ -49,7 +50,7 @@ def test_a_body_is_sound_where_it_can_be_decoded(
     for _ in range(data.draw(st.integers(1, 3))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(body[: data.draw(st.integers(0, len(body)))]) if data.draw(st.booleans()) else bytes(body)
-    assert reason(lambda: find_misfits(cut, header, ANY, at_most=1)) == reason(
+    assert reason(lambda: look_through(cut, header, ANY, at_most=1)) == reason(
         lambda: decode_body(cut, header)
     )
 

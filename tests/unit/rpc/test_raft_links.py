@@ -225,3 +225,48 @@ async def test_a_voter_that_refuses_is_dialled_less_often_and_named(
             await stranger.close()
     (refused,) = [line for line in lines if line["event"] == "a voter was refused"][:1]
     assert "check the shared secret" in refused["reason"]
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "reason"),
+    [
+        ("..:9", None, "..:9 is no address; correct controller.quorum.voters"),
+        ("a" * 70 + ".example:9", None, "a.example:9 is no address; correct controller.quorum.voters"),
+        ("127.0.0.1:1", ZeroDivisionError("a defect"), "ZeroDivisionError('a defect')"),
+    ],
+)
+async def test_a_dialer_goes_on_and_says_what_is_wrong(
+    pauses: asyncio.Queue[float],
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    error: Exception | None,
+    reason: str,
+) -> None:
+    """Whatever comes up: one that ended would leave the quorum without this link, and nobody would know."""
+
+    async def broken(*_: object) -> object:
+        assert error is not None
+        raise error
+
+    if error is not None:
+        monkeypatch.setattr("quorum.rpc.raft_links.request_session", broken)
+    links = RaftLinks(
+        1,
+        {1: "127.0.0.1:1", 2: address},
+        CLUSTER,
+        bytes(16),
+        b"s",
+        random.Random(1),
+        LinkListener(print, print, print),
+    )
+    with capture_logs() as lines:
+        links.start()
+        async with asyncio.timeout(10):
+            for _ in range(5):
+                while await pauses.get() < 3 * REDIAL_MAX_S:
+                    continue
+        assert not links._dialers[0].done()
+        await links.close()
+    (line,) = [line for line in lines if line["log_level"] == "warning"]
+    assert (line["event"], line["peer"]) == ("a voter cannot be dialed", 2)
+    assert line["reason"].endswith(reason)

@@ -94,6 +94,32 @@ def test_a_node_that_goes_on_after_a_failed_fsync_is_reported(world):
         assert "goes on" in violation.text
 
 
+def test_nobody_starts_on_a_disk_whose_fsyncs_lie_after_one_that_failed(world):
+    """A process that starts there would take its flushes for durable, and be blamed for what is gone."""
+    world.cluster.directories = ("/elsewhere", "/var/lib/kraft")
+    world.cluster.halting = False
+    tries = {"lies": 0, "says so": 0}
+    while not all(tries.values()):
+        before, seen = world.lives(), len(world.damage)
+        world.strike_until_it_happens("fsync-error")
+        [(victim, storage)] = [
+            (node_id, host.storage)
+            for node_id, host in world.cluster.hosts.items()
+            if host.storage.sync_failure is not None
+        ]
+        lies = storage.sync_failure("/var/lib/kraft/t-0") == 0
+        tries["lies" if lies else "says so"] += 1
+        world.context.kill(victim)
+        world.context.keep_down(victim, 0.1)
+        while len(world.damage) == seen:
+            assert world.lives()[victim] == before[victim] or not lies
+            world.simulation.run_for(0.05)
+        world.simulation.run_for(1.0)
+        assert world.cluster.hosts[victim].alive
+        assert world.lives()[victim] == before[victim] + (1 if lies else 2)
+        world.simulation.run_for(15.0)
+
+
 def test_a_node_with_another_directory_must_stop_writing_to_the_one_that_failed(world):
     world.cluster.directories = ("/elsewhere", "/var/lib/kraft")
     world.cluster.halting = False

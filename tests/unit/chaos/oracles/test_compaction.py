@@ -193,3 +193,66 @@ def test_a_batch_that_was_cleaned_away_is_not_missed_and_one_that_was_not_is(mod
             model.replicas.appended(KEY, node, [batch], f"/data/{node}")
         model.raise_follower(node, 5)
         assert model.oracles == ([] if node == 2 else ["log-matching"])
+
+
+def test_a_wipe_takes_what_was_cleaned_away_too(model: CompactedModel) -> None:
+    """The last of the ISR: the log begins with a hole, and no file of it is left."""
+    alone_with_a_hole(model, hole=FIRST)
+    log = model.replication.partitions[KEY].replicas[1]
+    model.running.pop(1)
+    model.replicas.damaged(1, "data wipe", lambda directory: [], is_running=False)
+    assert [batch.base for batch in log.lost] == [0, 2, 3, 4]
+    assert (log.batches, log.end, log.absent) == ([], 0, {})
+    model.disks[1].clear()
+    lead_again(model)
+    assert model.oracles == []
+    assert len(model.verdicts.excuses) == 1
+
+
+def test_a_killed_process_that_forgets_what_was_cleaned_away_has_no_excuse(model: CompactedModel) -> None:
+    alone_with_a_hole(model, hole=FIRST)
+    model.running.pop(1)
+    model.disks[1].clear()
+    model.reopen(1, 0)
+    assert model.oracles == ["no-committed-record-lost"]
+    [text] = [violation.text for violation in model.verdicts.violations]
+    assert text.endswith("has the committed batch 0-1 of epoch 0 and 3 more up to 5")
+
+
+@pytest.mark.parametrize(
+    ("end", "oracles"),
+    [(3, []), (2, []), (0, ["no-committed-record-lost"])],
+    ids=["the segment begins behind the hole", "the hole is in the segment", "what is before the hole goes"],
+)
+def test_a_hole_before_the_torn_batch_may_go_with_it(
+    model: CompactedModel, end: int, oracles: list[str]
+) -> None:
+    """A follower's log has the hole in the segment that it writes, and the power loss takes what follows it."""
+    alone_with_a_hole(model, hole=SECOND)
+    model.lose(1, 1)
+    model.restart(1, end=end)
+    assert model.oracles == oracles
+    log = model.replication.partitions[KEY].replicas[1]
+    assert [batch.base for batch in log.batches] == [base for base in (0, 2) if base < end]
+    lead_again(model, end)
+    assert set(model.oracles) == {*oracles, *(["leader-completeness"] if oracles else [])}
+
+
+def alone_with_a_hole(model: CompactedModel, hole: bytes) -> None:
+    """Replica 1 is the only one in sync or eligible, all is committed, and of one batch nothing is left in its log."""
+    model.write(segment(4, [(b"a", b"5"), (b"b", b"6")]), *NODES)
+    model.raise_leader(6, before=4)
+    log = model.replication.partitions[KEY].replicas[1]
+    left = [data for data in model.disks[1] if data != hole]
+    batch = next(batch for batch in log.batches if batch.base == parse_header(hole).base_offset)
+    model.clean(b"".join(model.disks[1][: model.disks[1].index(hole)]), old=model.disks[1].index(hole) + 1)
+    model.disks[1] = left
+    assert list(log.absent) == [batch]
+    model.change(isr=(1,), elr=())
+    model.verdicts.violations.clear()
+
+
+def lead_again(model: CompactedModel, end: int = 0) -> None:
+    model.restart(1, epoch=50, end=end)
+    model.change(leader=1)
+    model.replication.became_leader(KEY, 1, model.state.leader_epoch, 0)

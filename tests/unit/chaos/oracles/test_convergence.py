@@ -18,14 +18,23 @@ def model() -> Model:
 
 
 def judge(
-    model: Model, images: dict[str, MetadataImage] | None = None, *, beyond_repair: bool = False
+    model: Model,
+    images: dict[str, MetadataImage] | None = None,
+    *,
+    beyond_repair: bool = False,
+    high_watermarks: dict[int, int] | None = None,
 ) -> list[str]:
     def segments_in(node: int, directory: str) -> Sequence[bytes]:
         assert directory == f"/data/{node}"
         return [b"".join(model.disks[node])]
 
     convergence = Convergence(
-        model.verdicts, model.metadata, model.replication, segments_in, lambda key: beyond_repair
+        model.verdicts,
+        model.metadata,
+        model.replication,
+        segments_in,
+        lambda key: beyond_repair,
+        lambda node, key: (high_watermarks or {}).get(node),
     )
     convergence.judge({"controller 1": model.image()} if images is None else images)
     return model.oracles
@@ -44,6 +53,11 @@ def test_every_acknowledged_write_reaches_all_replicas(model: Model) -> None:
 def test_the_end_of_the_log_is_committed(model: Model) -> None:
     model.append(3, *NODES)
     assert judge(model) == ["liveness"]
+
+
+def test_every_replica_knows_what_is_committed(model: Model) -> None:
+    assert judge(model, high_watermarks={1: 3, 2: 3, 3: 3}) == []
+    assert judge(model, high_watermarks={1: 3, 2: 2}) == ["liveness"]
 
 
 def test_replicas_of_one_length_hold_the_same(model: Model) -> None:

@@ -45,12 +45,12 @@ def test_a_chain_has_no_batch_twice_and_none_behind_the_end() -> None:
 
 def test_an_append_is_understood_as_leader_and_as_follower() -> None:
     sent = memoryview(build_batch(RECORDS * 3) + build_batch(RECORDS))
-    stamped = stamp_batches(sent, list(iter_batches(sent)), 10, 7)
-    as_leader = batches_of_append(stamped.buffers, stamped.placed)
-    written = b"".join(stamped.buffers)
+    buffers, placed, _, _ = stamp_batches(sent, list(iter_batches(sent)), 10, 7)
+    as_leader = batches_of_append(buffers, placed)
+    written = b"".join(buffers)
     assert as_leader == sound_batches([written])
     assert [(batch.base, batch.next, batch.epoch) for batch in as_leader] == [(10, 13, 7), (13, 14, 7)]
-    assert batches_of_append([memoryview(written)], stamped.placed) == as_leader
+    assert batches_of_append([memoryview(written)], placed) == as_leader
 
 
 def test_a_broken_header_hides_nothing_that_is_known() -> None:

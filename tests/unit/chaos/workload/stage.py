@@ -112,9 +112,18 @@ def staged(
     properties: Mapping[str, str] | None = None,
     explains: Callable[[TopicKey, int, bytes], bool] = lambda key, offset, value: False,
     on_list_offsets: OnListOffsets = unjudged,
+    run_time_configs: Mapping[str, str] | None = None,
 ) -> Iterator[Stage]:
     """A whole cluster on which the workloads have just started."""
-    scenario = Scenario(seed, 10.0, tuple(nodes), tuple(topics), workloads, properties=properties or {})
+    scenario = Scenario(
+        seed,
+        10.0,
+        tuple(nodes),
+        tuple(topics),
+        workloads,
+        properties=properties or {},
+        run_time_configs=run_time_configs or {},
+    )
     with Simulation(seed) as simulation:
         cluster = SimulatedCluster(simulation, scenario.nodes, scenario.properties)
         verdicts, history = Verdicts(simulation), History()

@@ -1,0 +1,98 @@
+"""Features of a cluster that a scenario may have besides, each drawn for itself: the second half of the swarm.
+
+Fetch sessions of consumers and how many a broker keeps (KIP-227), racks and reading from followers (KIP-392),
+throttled replication (KIP-73), segments that take their room at once. They have a random stream of their own, so
+that a seed has the cluster, the clients and the faults that it would have without. Pure; called by `swarm`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from kraft.chaos.scenario import Scenario
+from partitions.replica_selector import RACK_AWARE_SELECTOR
+
+SESSIONS_ODDS = 0.6
+"""Of consumers that keep fetch sessions, as all newer clients do."""
+FEW_SLOTS_ODDS = 0.4
+SLOTS = (0, 1, 1, 2, 2, 3, 5)
+RACKS_ODDS = 0.35
+RACKS = ("a", "b", "c")
+PREALLOCATE_ODDS = 0.2
+"""Of topics."""
+THROTTLE_ODDS = 0.25
+WRITTEN_BYTES = 1_200
+"""Of one send, on average."""
+THROTTLE_SHARES = (0.3, 1.0)
+"""Of what clients write: so little may be copied that who is behind stays behind, until the faults are over."""
+LEADER, FOLLOWER = "leader", "follower"
+
+
+def add_features(scenario: Scenario) -> Scenario:
+    """The scenario with what its seed draws."""
+    rng = Random(f"{scenario.seed}/swarm/features")
+    for feature in (_sessions, _racks, _preallocated, _throttled):
+        scenario = feature(rng, scenario)
+    return scenario
+
+
+def _sessions(rng: Random, scenario: Scenario) -> Scenario:
+    """Where slots are few, consumers give way to followers, and find others in their place."""
+    workloads = tuple(
+        replace(one, fetch_sessions=rng.random() < SESSIONS_ODDS) if one.kind == "consumer" else one
+        for one in scenario.workloads
+    )
+    properties = dict(scenario.properties)
+    if rng.random() < FEW_SLOTS_ODDS:
+        properties["max.incremental.fetch.session.cache.slots"] = str(rng.choice(SLOTS))
+    return replace(scenario, workloads=workloads, properties=properties)
+
+
+def _racks(rng: Random, scenario: Scenario) -> Scenario:
+    if rng.random() >= RACKS_ODDS:
+        return scenario
+    return replace(
+        scenario,
+        nodes=tuple(
+            replace(node, rack=rng.choice(RACKS)) if "broker" in node.roles else node
+            for node in scenario.nodes
+        ),
+        workloads=tuple(
+            replace(one, rack=rng.choice(RACKS)) if one.kind == "consumer" else one
+            for one in scenario.workloads
+        ),
+        properties={**scenario.properties, "replica.selector.class": RACK_AWARE_SELECTOR},
+    )
+
+
+def _preallocated(rng: Random, scenario: Scenario) -> Scenario:
+    topics = tuple(
+        replace(topic, configs={**topic.configs, "preallocate": "true"})
+        if rng.random() < PREALLOCATE_ODDS
+        else topic
+        for topic in scenario.topics
+    )
+    return replace(scenario, topics=topics)
+
+
+def _throttled(rng: Random, scenario: Scenario) -> Scenario:
+    """How fast a topic, or all, may be copied: what a leader sends, what a follower fetches, or both."""
+    if rng.random() >= THROTTLE_ODDS:
+        return scenario
+    sides = rng.choice(((LEADER,), (FOLLOWER,), (LEADER, FOLLOWER)))
+    throttled = rng.choice((scenario.topics[:1], scenario.topics))
+    all_replicas = {f"{side}.replication.throttled.replicas": "*" for side in sides}
+    topics = tuple(
+        replace(topic, configs={**topic.configs, **all_replicas}) if topic in throttled else topic
+        for topic in scenario.topics
+    )
+    names = {topic.name for topic in throttled}
+    sends = sum(one.per_second for one in scenario.workloads if "producer" in one.kind and one.topic in names)
+    rate = str(int(WRITTEN_BYTES * sends * rng.choice(THROTTLE_SHARES)))
+    return replace(
+        scenario,
+        topics=topics,
+        properties={**scenario.properties, "replication.quota.window.num": str(rng.choice((2, 5)))},
+        run_time_configs={f"{side}.replication.throttled.rate": rate for side in sides},
+    )
