@@ -178,11 +178,9 @@ class Fetcher:
             self._wake.set()
 
     async def _fetch_once(self, request: FetchRequest) -> None:
-        timeout_ms = request.max_wait_ms + self._settings.request_timeout_ms
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                response = await self._endpoint.fetch(request)
-        except (LeaderUnavailable, TimeoutError):
+            response = await self._endpoint.fetch(request)
+        except LeaderUnavailable:
             self._leader_failed()
             self._states.release(request)
         else:
@@ -206,9 +204,8 @@ class Fetcher:
 
     async def _ask_offsets(self, queries: tuple[OffsetsQuery, ...]) -> None:
         try:
-            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
-                offsets = await self._endpoint.log_offsets(queries)
-        except (LeaderUnavailable, TimeoutError):
+            offsets = await self._endpoint.log_offsets(queries)
+        except LeaderUnavailable:
             self._leader_failed()
         else:
             self._replication.apply_offsets(queries, offsets, self._now_ms())

@@ -98,11 +98,16 @@ class LeaderOffsets(NamedTuple):
 
 
 class LeaderUnavailable(Exception):
-    """The leader broker cannot be reached, closed the connection, or answered with something unreadable."""
+    """The leader broker cannot be reached, closed the connection, did not answer in time, or answered with
+    something unreadable."""
 
 
 class LeaderEndpoint(Protocol):
-    """One leader broker. Calls can be cancelled at any time without harm to later ones."""
+    """One leader broker. Calls can be cancelled at any time without harm to later ones.
+
+    Every call ends by itself: after the endpoint's request timeout (`replica.socket.timeout.ms`; a fetch's
+    `max_wait_ms` later) it raises LeaderUnavailable.
+    """
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
         """Raises LeaderUnavailable."""

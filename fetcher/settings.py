@@ -19,8 +19,6 @@ class FetcherSettings:
     """replica.fetch.max.bytes: records of one partition in one answer, the first batch excepted."""
     fetchers_per_leader: int = 1
     """num.replica.fetchers: how many share what is copied from one leader, each with its connections."""
-    request_timeout_ms: int = 30_000
-    """replica.socket.timeout.ms: beyond `max_wait_ms`, after which the leader counts as unreachable."""
     backoff_initial_ms: int = 50
     """The wait after a first failure; it doubles with each further one."""
     backoff_max_ms: int = 1_000

@@ -16,7 +16,6 @@ def fetcher_settings(config: ServerConfig) -> FetcherSettings:
         max_bytes=config.get("replica.fetch.response.max.bytes"),
         partition_max_bytes=config.get("replica.fetch.max.bytes"),
         fetchers_per_leader=config.get("num.replica.fetchers"),
-        request_timeout_ms=config.get("replica.socket.timeout.ms"),
         backoff_max_ms=max(1, config.get("replica.fetch.backoff.ms")),
     )
 

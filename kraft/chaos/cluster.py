@@ -36,7 +36,7 @@ PROPERTIES: Mapping[str, str] = {
     "controller.listener.names": "CONTROLLER",
     "controller.listener.secret": "of the simulation",
     "auto.create.topics.enable": "false",
-    "broker.heartbeat.interval.ms": "200",
+    "broker.heartbeat.interval.ms": "330",
     "broker.session.timeout.ms": "1500",
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.fetch.timeout.ms": "1000",

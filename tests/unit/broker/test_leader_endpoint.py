@@ -176,6 +176,28 @@ async def test_a_cancelled_call_harms_no_later_one(leader: Leader) -> None:
     assert answer.key == ("u", 0)
 
 
+async def test_a_leader_that_does_not_answer_is_given_up_in_time(leader: Leader) -> None:
+    """The fetcher relies on it: it has no deadline of its own."""
+    accepted = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set()
+        await reader.read(-1)
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    leader.address = Listener(LISTENER_NAME, "127.0.0.1", port, "PLAINTEXT")
+    endpoint = leader.endpoint(timeout_s=0.05)
+    with pytest.raises(LeaderUnavailable, match=r"within 0\.06 s"):
+        await endpoint.fetch(request(asked(("t", 0), 1), max_wait_ms=10))
+    with pytest.raises(LeaderUnavailable, match=r"within 0\.05 s"):
+        await endpoint.log_offsets([OffsetsQuery(("t", 0), topic_id(1), 0)])
+    assert accepted.is_set()
+    server.close()
+    await server.wait_closed()
+
+
 async def test_a_leader_that_moves_is_found_at_its_new_address(leader: Leader) -> None:
     endpoint = leader.endpoint()
     known, leader.address = leader.address, None

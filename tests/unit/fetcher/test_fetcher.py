@@ -140,16 +140,6 @@ async def test_a_request_that_fails_as_a_whole_is_the_leaders_failure(running: R
     assert running.fetcher.leader_failures == 1
 
 
-async def test_a_leader_that_does_not_answer_is_given_up() -> None:
-    world = Running(FetcherSettings(max_wait_ms=1, request_timeout_ms=1, backoff_initial_ms=1))
-    world.fetcher.add(followed(A, FollowerMemory()))
-    first = await world.endpoint.next()
-    await world.endpoint.next()
-    assert first.answer.cancelled()
-    assert world.fetcher.leader_failures == 1
-    await world.stop()
-
-
 async def test_an_added_partition_waits_while_the_leader_is_unreachable() -> None:
     world = Running(FetcherSettings(backoff_initial_ms=60_000, backoff_max_ms=60_000))
     world.fetcher.add(followed(A, FollowerMemory()))
