@@ -3,8 +3,9 @@
 The metadata that fences a dead broker also says who leads its partitions now. librdkafka (since 2.13)
 gives up a broker that an answer no longer names together with the partitions that it is about to move
 from there, and looks for their leaders again a second later: writes would wait that second for nothing.
-So answers that bring the new leaders still name the broker, which clients know, and cannot reach, anyhow.
-Nothing else treats it as alive. A broker that shut down in order, or has registered anew, is not named.
+So answers to who names topics still name the broker, which such clients know, and cannot reach, anyhow;
+who asks for all topics, or for none, looks for brokers that are there, and gets those. Nothing else
+treats it as alive. A broker that shut down in order, or has registered anew, is not named.
 """
 
 from __future__ import annotations

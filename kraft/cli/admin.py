@@ -134,11 +134,17 @@ class AdminClient:
 
     async def metadata(self, topics: Iterable[str] | None) -> MetadataResponse:
         """The brokers, and these topics or all; creates none."""
-        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        answer = cast("MetadataResponse", await self.request(request, version=METADATA_VERSION))
+        names = None if topics is None else list(topics)
+        answer = await self._metadata(names)
+        if names:  # such an answer may name brokers that have just gone
+            answer.brokers = (await self._metadata([])).brokers
         self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         return answer
+
+    async def _metadata(self, names: list[str] | None) -> MetadataResponse:
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        return cast("MetadataResponse", await self.request(request, version=METADATA_VERSION))
 
     async def request_of(self, broker_id: int, message: Message, *, version: int) -> Message:
         """Asks one broker of the cluster, for what only it answers. Raises UserError."""

@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
-from kraft.runtime.loop import loop_factory
 from quorum.rpc.link_lane import T, Work
 
 
@@ -24,7 +23,8 @@ class ThreadLinkLane:
         self._lock = threading.Lock()  # between `post` and the end of the loop
 
     def start(self) -> None:
-        loop = self._loop = loop_factory()()
+        # Not uvloop's, which cannot be closed while an address is being looked up.
+        loop = self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_run, args=(loop,), name="raft-links", daemon=True)
         self._thread.start()
 

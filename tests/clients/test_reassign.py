@@ -109,7 +109,8 @@ def test_a_move_under_load_is_watched_taken_back_and_made_after_all(
         row = reassign("list", "--json", *rest).document["reassignments"][0]
         assert (row["adding"], row["removing"]) == ([there], [leaves])
         assert row["leo"][str(stays)] >= SOME
-        assert reassign("cancel", topic, *rest).stdout == f"{topic}-0 cancelled\n"
+        cancelled = reassign("cancel", topic, *rest)
+        assert cancelled.stdout == f"{topic}-0 cancelled\n", cancelled.stderr
         stream.wait_for(SOME)
         cluster.local.resume(there)
         assert cluster.partitions(topic)[0].replicas == [stays, leaves]

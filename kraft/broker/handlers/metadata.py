@@ -1,7 +1,7 @@
 """Metadata (3) and DescribeTopicPartitions (75): the cluster as clients see it.
 
-Brokers are the unfenced ones that have the listener the client came through, and for a moment those
-whose sessions have just ended (`recently_fenced`); no Metadata answer is without an unfenced one.
+Brokers are the unfenced ones that have the listener the client came through, and for a moment, where topics
+are named, those whose sessions have just ended (`recently_fenced`); no Metadata answer is without an unfenced one.
 Asking for an unknown topic by name creates it where the client and `auto.create.topics.enable` allow
 that, and waits a moment for it, so that the first answer is already useful.
 """
@@ -66,8 +66,8 @@ async def _create_then_answer(
 def _answer(
     services: BrokerServices, request: Request[MetadataRequest], failures: dict[str, ErrorCode]
 ) -> MetadataResponse:
-    brokers = _brokers(services, request.listener_name)
     wanted = request.body.topics
+    brokers = _brokers(services, request.listener_name, with_recent=bool(wanted))
     if wanted is None or (request.version == 0 and not wanted):
         topics = [_topic(services, request, topic) for topic in services.metadata.topics_by_name()]
     else:
@@ -99,8 +99,10 @@ def is_internal(name: str) -> bool:
     return name.startswith(INTERNAL_TOPIC_PREFIX)
 
 
-def _brokers(services: BrokerServices, listener_name: str) -> list[MetadataResponseBroker]:
-    """The brokers of an answer, at least one.
+def _brokers(
+    services: BrokerServices, listener_name: str, *, with_recent: bool
+) -> list[MetadataResponseBroker]:
+    """The brokers of an answer, at least one; `with_recent` for who asks for the leaders of certain topics.
 
     Raises CloseConnectionError while all are fenced, as when all nodes start or stop at once: clients forget
     the brokers that an answer does not name, and librdkafka (since 2.13) may find none again, ever. Who is
@@ -109,7 +111,9 @@ def _brokers(services: BrokerServices, listener_name: str) -> list[MetadataRespo
     brokers = _reachable(services, listener_name, (b.broker_id for b in services.metadata.live_brokers()))
     if not brokers:
         raise CloseConnectionError("this broker knows of none that is unfenced")
-    return brokers + _reachable(services, listener_name, services.recently_fenced.ids())
+    return brokers + _reachable(
+        services, listener_name, services.recently_fenced.ids() if with_recent else ()
+    )
 
 
 def _reachable(

@@ -86,6 +86,9 @@ async def test_the_answer_with_a_new_leader_still_names_the_dead_one(world: Brok
     assert [broker.node_id for broker in response.brokers] == [1, 3, 2]
     (partition,) = response.topics[0].partitions
     assert (partition.leader_id, partition.offline_replicas) == (1, [2])
+    for topics in ([], None):  # who asks so looks for brokers that are there
+        response = world.handle(MetadataRequest(topics=topics), VERSION)
+        assert [broker.node_id for broker in response.brokers] == [1, 3]
 
 
 async def test_no_topics_is_none_but_in_the_first_version(world: BrokerWorld) -> None:

@@ -49,6 +49,25 @@ async def test_posts_are_called_in_order_while_the_nodes_loop_is_busy() -> None:
     await lane.close()
 
 
+async def test_it_ends_without_waiting_for_an_address_that_is_being_looked_up() -> None:
+    lane = ThreadLinkLane(asyncio.get_running_loop())
+    lane.start()
+    may_end = threading.Event()
+
+    async def begin() -> asyncio.Future[bool]:
+        return asyncio.get_running_loop().run_in_executor(None, may_end.wait, 30)
+
+    async def give_up(looking: asyncio.Future[bool]) -> None:
+        looking.cancel()
+
+    looking = await lane.run(begin)
+    await lane.run(lambda: give_up(looking))
+    await lane.close()
+    assert not may_end.is_set()
+    assert not [thread for thread in threading.enumerate() if thread.name == "raft-links"]
+    may_end.set()
+
+
 async def test_a_closed_lane_takes_no_posts_and_may_be_closed_again() -> None:
     lane = ThreadLinkLane(asyncio.get_running_loop())
     lane.start()
