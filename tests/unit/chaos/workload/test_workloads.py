@@ -10,6 +10,8 @@ from kraft.chaos.checker import check_history
 from kraft.chaos.history import OperationKind, OperationStatus
 from kraft.chaos.scenario import NodeSpec, TopicSpec, WorkloadSpec
 from kraft.chaos.workload import base, consumer
+from kraft.chaos.workload.reader import Reader
+from kraft.protocol.schemas.offsets import LATEST_TIMESTAMP
 from tests.unit.chaos.workload.stage import TOPIC, Stage, acknowledged, staged
 
 IDEMPOTENT = WorkloadSpec("idempotent-producer", 0, TOPIC.name, per_second=60.0)
@@ -174,6 +176,24 @@ def test_the_final_phase_reads_everything(without_crashes):
     assert read == on_disk
     assert {poll.process for poll in finals} == {"reader-final#0.1"}
     assert list(stage.history.log_starts.values()) == [0, 0, 0]
+
+
+def test_the_final_phase_ends_where_a_new_leader_has_less_than_the_old_one_said(without_crashes, monkeypatch):
+    """As after an unclean election in the middle of the reading; whether that may be is for others to judge."""
+    ask, has_asked = Reader.offset_of, set()
+
+    async def offset_of(reader, broker, position, timestamp):
+        offset = await ask(reader, broker, position, timestamp)
+        if timestamp != LATEST_TIMESTAMP or offset is None or position.name in has_asked:
+            return offset
+        has_asked.add(position.name)
+        return offset + 5
+
+    with staged(IDEMPOTENT) as stage:
+        stage.simulation.run_for(1.0)
+        monkeypatch.setattr(Reader, "offset_of", offset_of)
+        stage.finish()
+    assert len(has_asked) == TOPIC.partitions
 
 
 def test_the_final_phase_tells_of_empty_partitions_too():
