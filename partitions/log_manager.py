@@ -348,9 +348,9 @@ class LogManager:
             return
         self._closed = True
         try:
-            await self.damage_noted()
-            await self.cleaner.close()
+            await self.cleaner.close()  # whose last round may still find damage
             unclean = await self._close_logs()
+            await self.damage_noted()
             unclean.update(await self._parts.placements.catch_up())
             for directory in self._directories.usable:
                 if directory not in unclean:

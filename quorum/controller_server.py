@@ -309,7 +309,7 @@ class ControllerServer:
             now_ms = self._monotonic_ms()
             if now_ms > due_ms:
                 # This loop was busy, or the process did not run: heartbeats are still to be read.
-                self._state.stood_still(now_ms - due_ms)
+                self._state.stood_still(now_ms - due_ms, now_ms)
             for broker_id in self._state.expired_sessions(now_ms):
                 log.warning("a broker's session has ended", broker_id=broker_id)
             self._run(self._state.tick(now_ms))

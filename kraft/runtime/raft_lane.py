@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from typing import Final
 
 from quorum.raft.driver import RaftDriver
-from quorum.raft.events import RaftEffect, RaftEvent, SendToPeer
+from quorum.raft.events import RaftEffect, RaftEvent, SendToPeer, TransferLeadership
 from quorum.raft.lane import Deliver, Inbox, Send, lost_event
+
+ASK_EVERY_S: Final = 1.0
+STILL_MAX_S: Final = 10.0
+"""A loop that has no turn for so long decides nothing: another voter, if it is caught up, has to lead."""
 
 
 class ThreadRaftLane:
@@ -22,6 +28,7 @@ class ThreadRaftLane:
         self._deliver: Deliver | None = None
         self._send: Send | None = None
         self._thread: threading.Thread | None = None
+        self._asked, self._answered, self._asked_s = 0, 0, time.monotonic()
 
     def start(
         self, driver_factory: Callable[[], RaftDriver], deliver: Deliver, send: Send | None = None
@@ -53,10 +60,21 @@ class ThreadRaftLane:
                 events, running = self._inbox.take(), self._deliver is not None
             if not running:
                 break
+            self._watch(events)
             effects = self._sent(driver.step(events))
             if effects:
                 self._loop.call_soon_threadsafe(self._hand_out, effects)
         driver.close()
+
+    def _watch(self, events: list[RaftEvent]) -> None:
+        """Links and lane go on while the loop, where all is decided, stands still: nobody else would notice."""
+        now_s = time.monotonic()
+        if self._answered == self._asked and now_s - self._asked_s >= ASK_EVERY_S:
+            self._asked, self._asked_s = self._asked + 1, now_s
+            self._loop.call_soon_threadsafe(setattr, self, "_answered", self._asked)
+        elif self._answered != self._asked and now_s - self._asked_s >= STILL_MAX_S:
+            self._asked_s = now_s
+            events.append(TransferLeadership())
 
     def _sent(self, effects: list[RaftEffect]) -> list[RaftEffect]:
         """Sends what is for peers; returns the rest."""

@@ -71,6 +71,7 @@ class DurableLog(CheckpointedEpochs):
             opened.epochs,
             log_end_offset=opened.log_end_offset,
             is_dirty=opened.epochs_changed,
+            only_lacking=opened.epochs_only_lacking,
         )
         self.topic_partition = topic_partition
         self.config = request.config
@@ -253,6 +254,7 @@ class DurableLog(CheckpointedEpochs):
                 self._write_epochs()
             except NoSpaceLeft as error:
                 no_room = error
+                self._names_version += self._drop_contradicted_epochs()
         paths: list[str] = []
         for segment in self._unsynced_sealed:
             paths += (segment.log_path, *segment.index_paths, *self._aborted.paths(segment.base_offset))

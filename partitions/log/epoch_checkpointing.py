@@ -45,11 +45,18 @@ class EpochWrite(NamedTuple):
 class CheckpointedEpochs:
     """The leader epochs of one log, and whether their file holds them."""
 
-    __slots__ = ("_closed", "_epochs_agree_below", "_epochs_dirty", "_epochs_installed", "_storage", "directory",
-                 "epochs", "log_end_offset")  # fmt: skip
+    __slots__ = ("_closed", "_epochs_agree_below", "_epochs_dirty", "_epochs_installed", "_epochs_only_lacking",
+                 "_storage", "directory", "epochs", "log_end_offset")  # fmt: skip
 
     def __init__(
-        self, storage: LogStorage, directory: str, epochs: EpochCache, *, log_end_offset: int, is_dirty: bool
+        self,
+        storage: LogStorage,
+        directory: str,
+        epochs: EpochCache,
+        *,
+        log_end_offset: int,
+        is_dirty: bool,
+        only_lacking: bool = True,
     ) -> None:
         """`is_dirty`: the file in `directory` does not hold these epochs, or not durably."""
         self.directory = directory
@@ -60,6 +67,8 @@ class CheckpointedEpochs:
         self._epochs_dirty = is_dirty
         self._epochs_agree_below = 0 if is_dirty else LONG_MAX
         """Of offsets in the log and below this, the file, however old it is, tells what the epochs tell."""
+        self._epochs_only_lacking = only_lacking
+        """Whether the file has no entry that these epochs contradict: it may lack the last ones."""
         self._epochs_installed: EpochWrite | None = None
 
     @property
@@ -83,11 +92,13 @@ class CheckpointedEpochs:
         if self.epochs.assign(epoch, self.log_end_offset):
             # An epoch that is not above all others (one of them has rotted) takes away earlier entries.
             is_later = latest is None or latest < epoch
-            self._epochs_changed_from(self.log_end_offset if is_later else 0)
+            self._epochs_changed_from(self.log_end_offset if is_later else 0, cut=not is_later)
         return not self._epochs_dirty
 
-    def _epochs_changed_from(self, offset: int) -> None:
-        """The epochs are others from this offset on."""
+    def _epochs_changed_from(self, offset: int, *, cut: bool = False) -> None:
+        """The epochs are others from this offset on; `cut`: some are gone that the file may hold."""
+        if cut:
+            self._epochs_only_lacking = False
         self._epochs_dirty = True
         self._epochs_agree_below = min(self._epochs_agree_below, offset)
 
@@ -95,6 +106,7 @@ class CheckpointedEpochs:
         """The file holds the epochs as they are, durably."""
         self._epochs_dirty = False
         self._epochs_agree_below = LONG_MAX
+        self._epochs_only_lacking = True
 
     @property
     def epochs_are_durable(self) -> bool:
@@ -106,6 +118,18 @@ class CheckpointedEpochs:
         self._epochs_installed = None
         self._storage.replace(self._epochs_path, encode_checkpoint(self.epochs.entries))
         self._epochs_are_written()
+
+    def _drop_contradicted_epochs(self) -> bool:
+        """Removes a file that says what is not so and cannot be replaced: batches tell more than none. Whether
+        the folder has changed."""
+        if self._epochs_only_lacking:
+            return False
+        try:
+            self._storage.remove(self._epochs_path)
+        except OSError as error:
+            self._storage.fail(f"removing {self._epochs_path} failed: {error}", error)
+        self._epochs_only_lacking = True
+        return True
 
     @property
     def _epochs_path(self) -> str:

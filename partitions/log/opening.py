@@ -87,6 +87,8 @@ class OpenedLog:
     epochs_changed: bool
     existed_cleanly: bool
     """Nothing in the folder is waiting for an fsync."""
+    epochs_only_lacking: bool = True
+    """Whether the file has no epoch that these contradict."""
 
     def verification(self) -> Verification:
         """What of the bytes is known: recovery has read everything from the recovery point's segment on."""
@@ -230,6 +232,7 @@ def _create(
         report=RecoveryReport(clean=True),
         epochs_changed=CHECKPOINT_FILE_NAME in names,
         existed_cleanly=False,
+        epochs_only_lacking=CHECKPOINT_FILE_NAME not in names,
     )
 
 
@@ -261,7 +264,8 @@ def _open_existing(
     _make_missing_indexes(segments, names, below_offset=end if request.clean_shutdown else checked_from)
     start = min(max(log_start_offset, segments.first.base_offset), end)
     epochs.truncate_from_end(end)
-    epochs.truncate_from_start(segments.first.base_offset)
+    first = segments.first.base_offset
+    epochs.truncate_from_start(first)
     producer_state, snapshot_offset = load_producer_state(storage, directory, names, segments, end)
     _remove_stray_snapshots(storage, directory, names, segments, end)
     aborted.activate(segments.active.base_offset)
@@ -279,7 +283,15 @@ def _open_existing(
         report=replace(report, epochs_rebuilt=rebuilt),
         epochs_changed=epochs.entries != known or rebuilt is not None,
         existed_cleanly=report.clean,
+        epochs_only_lacking=rebuilt is not None or _agree(known, epochs, first),
     )
+
+
+def _agree(known: Sequence[EpochEntry], epochs: EpochCache, start_offset: int) -> bool:
+    """Whether nothing in the file contradicts the epochs of a log that begins there."""
+    stored = EpochCache(known)
+    stored.truncate_from_start(start_offset)
+    return all(epochs.epoch_for_offset(entry.start_offset) == entry.epoch for entry in stored.entries)
 
 
 def _make_missing_indexes(segments: SegmentList, names: Sequence[str], *, below_offset: int) -> None:

@@ -47,7 +47,7 @@ class ShortenableLog(DurableLog):
             except OSError as error:
                 self._end_half_truncated(error)
         if self.epochs.truncate_from_end(self.log_end_offset):
-            self._epochs_changed_from(self.log_end_offset)
+            self._epochs_changed_from(self.log_end_offset, cut=True)
 
     def _truncate_segments(self, offset: int) -> None:
         segments = self._segments
@@ -114,6 +114,7 @@ class ShortenableLog(DurableLog):
                 self._storage.remove(self._snapshot_path(snapshot))
             while len(self._segments):
                 self._segments.pop_last().remove()
+            self._storage.remove(self._epochs_path)  # a recovery would take what comes to contradict it
             self._aborted.clear()
             for name in names:
                 if name.endswith(TRANSACTION_INDEX_SUFFIX + DELETED_SUFFIX):
@@ -126,7 +127,7 @@ class ShortenableLog(DurableLog):
         except OSError as error:
             self._end_half_truncated(error)
         if self.epochs.clear():
-            self._epochs_changed_from(0)
+            self._epochs_changed_from(0, cut=True)
         self.producer_state.clear(offset)
         self._snapshot_offset = -1
         self._unsynced_sealed.clear()
@@ -217,7 +218,7 @@ class ShortenableLog(DurableLog):
         """
         first = self._segments[count].base_offset
         return first <= self._epochs_agree_below or (
-            first < self._durable_to and not self.config.is_compacted
+            self._epochs_only_lacking and first < self._durable_to and not self.config.is_compacted
         )
 
     def set_aside_first_segment(self) -> list[str]:

@@ -42,10 +42,11 @@ class BrokerSessions:
             session.metadata_offset = metadata_offset
         self._sessions.move_to_end(broker_id)
 
-    def extend(self, duration_ms: int) -> None:
-        """Every session lasts so much longer: nobody could be heard for that time. O(brokers)."""
+    def extend(self, duration_ms: int, now_ms: int) -> None:
+        """Every session lasts so much longer, but none beyond a whole one from now. O(brokers)."""
+        latest_ms = max(self._now_ms, now_ms) + self._timeout_ms
         for session in self._sessions.values():
-            session.deadline_ms += duration_ms
+            session.deadline_ms = min(session.deadline_ms + duration_ms, latest_ms)
 
     def end(self, broker_id: int) -> None:
         """Ends the broker's session, if there is one."""

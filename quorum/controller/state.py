@@ -217,10 +217,10 @@ class ControllerState:
         """The brokers that the next tick at this time fences, because nothing was heard of them."""
         return [broker_id for broker_id, _ in self._cluster.sessions.expired(now_ms)] if self._active else []
 
-    def stood_still(self, duration_ms: int) -> None:
+    def stood_still(self, duration_ms: int, now_ms: int) -> None:
         """This controller did nothing for so long, whatever kept it: what brokers said meanwhile is yet to be
         read, so that their sessions last longer."""
-        self._cluster.sessions.extend(duration_ms)
+        self._cluster.sessions.extend(duration_ms, now_ms)
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Fences brokers whose sessions have run out, and rebalances leaders when that is due.

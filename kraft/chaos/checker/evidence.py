@@ -114,6 +114,15 @@ class Partition:
             return False
         return offset < self._newest.get(key_of(value), -1) or self.lapsed.get(offset) == value
 
+    def may_be_gone(self, offset: int, is_excused: IsExcused) -> bool:
+        """Whether each value that was read at an offset may be there no more: faults took one, and of another, to
+        which the offset was given anew, compaction needed nothing any longer. False if nothing was read there.
+        """
+        values = self.values_at(offset)
+        return bool(values) and all(
+            self.may_be_compacted(offset, one) or is_excused(self.key, offset, one) for one in values
+        )
+
     @cached_property
     def _newest(self) -> dict[bytes, int]:
         """The highest offset of each key at which a record was read or acknowledged, or a tombstone lapsed."""

@@ -118,7 +118,7 @@ class LossJudge:
             return text, [*sends, poll]
 
         oracle = "lost-write" if is_acknowledged and not is_elsewhere else "inconsistent-offsets"
-        excused = all(self.is_excused(partition.key, offset, one) for one in partition.values_at(offset))
+        excused = partition.may_be_gone(offset, self.is_excused)
         self.findings.add(oracle, partition.label, describe, excused=excused)
 
 

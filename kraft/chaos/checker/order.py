@@ -101,7 +101,7 @@ class OrderJudge:
         ]
         if not kept:
             return
-        missed = [offset for offset in kept if not self._is_gone(offset)]
+        missed = [offset for offset in kept if not partition.may_be_gone(offset, self.is_excused)]
 
         def describe() -> tuple[str, list[Operation]]:
             told = (missed or kept)[0]
@@ -118,11 +118,6 @@ class OrderJudge:
             return False
         values = self.partition.values_at(offset) or [self._unread[offset]]
         return all(self.partition.may_be_compacted(offset, value) for value in values)
-
-    def _is_gone(self, offset: int) -> bool:
-        """Whether faults explain that all that was read at an offset is there no more."""
-        values = self.partition.values_at(offset)
-        return bool(values) and all(self.is_excused(self.partition.key, offset, one) for one in values)
 
     def _add_backwards(self, poll: Operation, before: Operation | None, offset: int, last: int) -> None:
         def describe() -> tuple[str, list[Operation]]:

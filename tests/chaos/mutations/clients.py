@@ -142,9 +142,9 @@ def _end_of_the_log(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _none_if_need_be(original: Callable[..., Any]) -> Callable[..., Any]:
-    def brokers(services: Any, listener_name: str) -> Any:
+    def brokers(services: Any, listener_name: str, *, with_recent: bool) -> Any:
         try:
-            return original(services, listener_name)
+            return original(services, listener_name, with_recent=with_recent)
         except CloseConnectionError:
             return []
 

@@ -55,7 +55,15 @@ def test_time_in_which_nobody_could_be_heard_does_not_count() -> None:
     sessions = BrokerSessions(100)
     sessions.touch(1, 7, 0)
     sessions.touch(2, 8, 50)
-    sessions.extend(500)
+    sessions.extend(500, 550)
     assert sessions.pop_expired(599) == []
     assert sessions.pop_expired(600) == [(1, 7)]
     assert sessions.next_deadline_ms() == 650
+
+
+def test_no_session_lasts_longer_than_a_whole_one_from_now() -> None:
+    sessions = BrokerSessions(1_000)
+    sessions.touch(1, 1, 60_000)
+    sessions.extend(59_000, 60_000)
+    sessions.touch(2, 1, 60_100)
+    assert sessions.expired(61_100) == [(1, 1), (2, 1)]

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from kraft.runtime import raft_lane
 from kraft.runtime.raft_lane import ThreadRaftLane
 from quorum.raft.config import FAST_TIMING, RaftConfig
 from quorum.raft.driver import RaftDriver
@@ -19,6 +20,7 @@ from quorum.raft.events import (
     QuorumReport,
     ReportQuorum,
     SendToPeer,
+    TransferLeadership,
 )
 from quorum.raft.lane import Inbox, lost_event
 from quorum.raft.storage import RaftStorageError
@@ -145,3 +147,26 @@ async def test_what_is_for_peers_is_sent_without_the_event_loop():
     assert asked.wait(20), "while this loop does not turn"
     runner.lane.stop()
     assert set(sent) == {(2, "raft-lane")}
+
+
+async def test_a_loop_that_stands_still_hands_its_leadership_over(monkeypatch):
+    """Links and lane go on without it, so that nobody else would notice."""
+    monkeypatch.setattr(raft_lane, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(raft_lane, "STILL_MAX_S", 1.0)
+    runner = Runner(1, (1, 2, 3), halt=lambda reason: None)
+    transferred = threading.Event()
+    stepped = RaftDriver.step
+
+    def step(driver, events):
+        if TransferLeadership() in events:
+            transferred.set()
+        return stepped(driver, events)
+
+    monkeypatch.setattr(RaftDriver, "step", step)
+    runner.lane.start(runner.factory, runner.deliver, lambda message: None)
+    turning = asyncio.get_running_loop().time() + 0.3
+    while asyncio.get_running_loop().time() < turning:
+        await asyncio.sleep(0.01)
+    assert not transferred.is_set(), "as long as the loop turns"
+    assert transferred.wait(20)
+    runner.lane.stop()
