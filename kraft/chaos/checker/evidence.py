@@ -115,8 +115,8 @@ class Partition:
         return offset < self._newest.get(key_of(value), -1) or self.lapsed.get(offset) == value
 
     def may_be_gone(self, offset: int, is_excused: IsExcused) -> bool:
-        """Whether each value that was read at an offset may be there no more: faults took one, and of another, to
-        which the offset was given anew, compaction needed nothing any longer. False if nothing was read there.
+        """Whether each value that was read at an offset may be there no more: faults may have taken the first, and
+        compaction the one to which the offset was given then. False if nothing was read there.
         """
         values = self.values_at(offset)
         return bool(values) and all(
