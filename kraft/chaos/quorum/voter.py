@@ -25,7 +25,7 @@ from kraft.chaos.quorum.witness import Witness
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.incarnation import Incarnation
-from kraft.chaos.world.scheduler import Scheduler
+from kraft.chaos.world.scheduler import KernelEvent, Scheduler
 from kraft.chaos.world.storage import Storage, TornOperation
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from quorum.metadata.image import EMPTY, MetadataImage
@@ -268,14 +268,18 @@ class Voter:
 
     def _at(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
         """In this life only, and not while the process stands still."""
-        self.world.scheduler.call_kernel(delay_s, self._if_alive, self.incarnation, call, arguments)
+        self._at_instant(self.world.scheduler.now + delay_s, call, *arguments)
+
+    def _at_instant(self, when_s: float, call: Callable[..., None], *arguments: Any) -> None:
+        """As `_at`; what is due at the same instant keeps its order, which rounded delays would not."""
+        event = KernelEvent(self._if_alive, (self.incarnation, call, arguments))
+        self.world.scheduler.schedule(when_s, event)
 
     def _if_alive(self, incarnation: int, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         if self.driver is None or incarnation != self.incarnation:
             return
-        wait_s = self.paused_until_s - self.world.scheduler.now
-        if wait_s > 0:
-            self._at(wait_s, call, *arguments)
+        if self.paused_until_s > self.world.scheduler.now:
+            self._at_instant(self.paused_until_s, call, *arguments)
         else:
             call(*arguments)
 
@@ -358,7 +362,7 @@ class Voter:
         """Calls after a queue's delay, not before what was queued earlier. Returns when."""
         now_s = self.world.scheduler.now
         when_s = max(last_s, now_s + self.rng.uniform(*self.world.settings.queue_s))
-        self._at(when_s - now_s, call, *arguments)
+        self._at_instant(when_s, call, *arguments)
         return when_s
 
     # -- the controller
