@@ -106,7 +106,7 @@ class FaultDriver:
 
     def _pause(self, voter: Voter) -> None:
         self._quorum.happened(counters.PAUSED)
-        voter.paused_until_s = self._quorum.scheduler.now + self._rng.uniform(0.05, PAUSE_MAX_S)
+        voter.pause(self._rng.uniform(0.05, PAUSE_MAX_S))
 
     def _isolate(self, voter: Voter) -> None:
         """Of a leader, half of the time: what it appends meanwhile contradicts its successor's log."""

@@ -220,11 +220,15 @@ class Voter:
         if power_loss:
             self.storage.lose_power()
 
+    def pause(self, duration_s: float) -> None:
+        """The process stands still, at least for so long. Never for less than it was to: what waits for the end
+        of the pause would come after what happens before."""
+        self.paused_until_s = max(self.paused_until_s, self.world.scheduler.now + duration_s)
+
     def calm_down(self) -> None:
-        """Nothing that was about to strike this voter does."""
+        """Nothing that was about to strike this voter does; a pause has its time."""
         if not self.injury.struck:
             self.injury = Injury()
-        self.paused_until_s = 0.0
         self.storage.timing = DiskTiming()
 
     def _halt(self, reason: str) -> None:
