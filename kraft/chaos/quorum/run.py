@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.quorum import Quorum
@@ -43,7 +45,8 @@ def play(seed: int, settings: Settings | None = None) -> QuorumOutcome:
     quorum = Quorum(seed, settings)
     outcome = QuorumOutcome(seed, settings.voters)
     try:
-        quorum.play()
+        with capture_logs():  # what dying voters log is nobody's output
+            quorum.play()
     except Violation as violation:
         outcome.oracle, outcome.text, outcome.at_s = violation.oracle, str(violation), quorum.now_s
     outcome.steps = sum(voter.steps for voter in quorum.voters.values())
