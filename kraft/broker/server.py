@@ -135,14 +135,18 @@ class BrokerServer:
         self._history = HistoryGuard(
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
         )
+        self._subscribe()
+        self.lifecycle: BrokerLifecycle | None = None
+        self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
+
+    def _subscribe(self) -> None:
+        """Who is told of metadata, in order: whoever acts on them finds the cache up to date."""
         self.loader.add_publisher(self._history)
         self.loader.add_publisher(self.metadata)
         self.loader.add_publisher(self.recently_fenced)
         self.loader.add_publisher(self.throttles)
         self.loader.add_publisher(self.health)
         self.loader.add_publisher(self.replicas)
-        self.lifecycle: BrokerLifecycle | None = None
-        self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
 
     # -- life
 

@@ -204,14 +204,19 @@ async def test_a_note_that_cannot_be_read_counts() -> None:
     assert DAMAGE_NOTE in str(Node(storage, ("/data",)).report.failed[P])
 
 
-async def test_no_fsync_of_a_note_holds_up_the_event_loop() -> None:
+async def with_a_rotten_record() -> tuple[Node, Any]:
+    """A node that has just started over a log whose damage nobody has met yet, and its disk."""
     storage = one_directory()
     node = Node(storage, ("/data",))
     node.make(P)
     append(node.manager.logs[P], 40)
     await node.close()
     storage.inode(FIRST).data[storage.inode(FIRST).data.index(b"value-0003")] ^= 1
-    node = Node(storage, ("/data",))
+    return Node(storage, ("/data",)), storage
+
+
+async def test_no_fsync_of_a_note_holds_up_the_event_loop() -> None:
+    node, _ = await with_a_rotten_record()
     node.disk.calls.clear()
     with pytest.raises(LogCorruptError):
         node.manager.logs[P].read(0, 10_000, up_to_offset=40)
@@ -223,13 +228,7 @@ async def test_no_fsync_of_a_note_holds_up_the_event_loop() -> None:
 
 
 async def test_a_full_disk_takes_no_note_and_the_log_is_given_up_nonetheless() -> None:
-    storage = one_directory()
-    node = Node(storage, ("/data",))
-    node.make(P)
-    append(node.manager.logs[P], 40)
-    await node.close()
-    storage.inode(FIRST).data[storage.inode(FIRST).data.index(b"value-0003")] ^= 1
-    node = Node(storage, ("/data",))
+    node, storage = await with_a_rotten_record()
     storage.free_bytes = 0
     with pytest.raises(LogCorruptError):
         node.manager.logs[P].read(0, 10_000, up_to_offset=40)
