@@ -346,6 +346,8 @@ class ControllerServer:
             after = self._state.next_tick_ms()
             if before is None or after is None or after < before:
                 self._schedule_tick()
+            if future.done():  # decided at once
+                return message_codec.encode(future.result())
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return message_codec.encode(await future)
         except TimeoutError:

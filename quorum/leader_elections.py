@@ -59,23 +59,24 @@ class LeaderElections:
 
     def committed(self, before: MetadataImage, records: Iterable[Record]) -> None:
         """Records of one step of the log, in their order; `before` is the image before all of them."""
-        since: dict[PartitionKey, PartitionImage] = {}
+        since: dict[PartitionKey, tuple[PartitionImage, PartitionChange]] = {}
         records = tuple(records)
         registered = {record.broker_id for record in records if isinstance(record, RegisterBroker)}
         for record in records:
             if isinstance(record, RemoveTopic):
-                since = {key: state for key, state in since.items() if key[0] != record.topic_id}
+                since = {key: last for key, last in since.items() if key[0] != record.topic_id}
             if not isinstance(record, PartitionChange):
                 continue
             key = (record.topic_id, record.partition)
-            state = since.get(key) or before.partition(*key)
+            last = since.get(key)
+            state = before.partition(*key) if last is None else changed_partition(*last)
             kind = _kind(record, state, registered)
             if kind is not None:
                 self.counts[kind] += 1
             if kind in UNCLEAN_KINDS:
                 _tell(before, record, state, kind)
             if state is not None:
-                since[key] = changed_partition(state, record)
+                since[key] = (state, record)
 
 
 def _kind(record: PartitionChange, state: PartitionImage | None, registered: set[int]) -> ElectionKind | None:

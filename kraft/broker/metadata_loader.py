@@ -5,14 +5,19 @@ which they were added, on the event loop, with what changed. A node that is too 
 whole image instead of records, and the same publishers. What a starting broker missed is published as
 one step, when it has all of it: half a history shows topics that are not there yet and leaders of
 long ago, and nobody must act on those. (KRaft's MetadataLoader.)
+
+However much one step changes, requests and heartbeats have their turn in between: records are taken in, and
+replicas brought in line, some hundreds at a time. No image is shown but of whole batches: publishers get it in one
+go, and what is left to them to do (`MetadataPublisher`) is done before the next batch is begun. The broker
+counts as having followed so far (`image`) when all of it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import structlog
 
@@ -23,9 +28,10 @@ from quorum.errors import QuorumError
 from quorum.metadata.changes import ImageDiff, MetadataChanges
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
-from quorum.metadata.record_codec import decode_records
+from quorum.metadata.record_codec import read_records
 from quorum.rpc.envelope import RpcError
-from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse
+from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
+from quorum.steps import Steps
 from quorum.turns import taking_turns
 
 log = structlog.get_logger(__name__)
@@ -34,15 +40,19 @@ MAX_WAIT_MS = 500
 CALL_TIMEOUT_S = 3.0
 BACKOFF_S = 0.1
 STEP_BYTES = 64 * 1024
-"""Of metadata that are applied in one step: heartbeats and requests have their turn between two."""
+"""Of metadata that are asked for at once; a larger batch comes by itself."""
 HISTORY_BYTES = 4 * 1024 * 1024
 """As long as nothing has been published yet."""
+RECORDS_PER_STEP: Final = 1000
+"""That are taken in, some milliseconds' worth, before heartbeats and requests have their turn."""
 
 
 class MetadataPublisher(Protocol):
     """Somebody who acts on new metadata. An exception halts the node: it would be half updated."""
 
-    def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None: ...
+    def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None] | None:
+        """Takes the image over, before anybody else runs. What else there is to do for many changes may be
+        returned as steps: they are taken with other work in between, after all publishers have the image."""
 
 
 class MetadataLoader:
@@ -59,7 +69,7 @@ class MetadataLoader:
         self._newest: MetadataImage = EMPTY
         self._publish_from = -1
         self.image: MetadataImage = EMPTY
-        """What has been published."""
+        """What has been published, and acted on."""
         self.last_contact_s = float("-inf")
         """Loop time of the last answer of an active controller."""
 
@@ -100,7 +110,7 @@ class MetadataLoader:
                 continue
             self.last_contact_s = asyncio.get_running_loop().time()
             try:
-                changed = self._apply(response, await self._whole_image(response))
+                changed = await self._apply(response, await self._whole_image(response))
             except Exception as error:
                 log.exception("metadata could not be applied", offset=newest.offset)
                 self._halt(f"metadata after offset {newest.offset} could not be applied: {error!r}")
@@ -115,8 +125,8 @@ class MetadataLoader:
             return None
         return await taking_turns(MetadataImage.decode_steps(response.snapshot))
 
-    def _apply(self, response: FetchMetadataResponse, whole: MetadataImage | None) -> bool:
-        """Takes in what came, and publishes it in one step. Returns whether anything was published."""
+    async def _apply(self, response: FetchMetadataResponse, whole: MetadataImage | None) -> bool:
+        """Takes in what came, and publishes it as one step. Returns whether anything was published."""
         base = self._newest
         changes: MetadataChanges
         if whole is not None:
@@ -128,21 +138,33 @@ class MetadataLoader:
             entries = [entry for entry in response.entries if entry.offset > base.offset]
             if not entries:
                 return False
-            delta = MetadataDelta(base)
-            for expected, entry in enumerate(entries, base.offset + 1):
-                if entry.offset != expected:
-                    raise QuorumError(f"metadata jumps from offset {expected - 1} to {entry.offset}")
-                for record in decode_records(entry.records) if entry.records else ():
-                    delta.apply(record, entry.offset, entry.epoch)
-            image = delta.finish(entries[-1].offset, entries[-1].epoch)
-            changes = delta
+            changes, image = await taking_turns(_following(base, entries))
         self._newest = image
         if self.image is EMPTY:
             if image.offset < max(self._publish_from, response.committed_offset):
                 return False
             if base is not EMPTY:
                 changes = ImageDiff(EMPTY, image)
+        rests = [publisher.on_metadata(changes, image) for publisher in self._publishers]
+        for rest in rests:
+            if rest is not None:
+                await taking_turns(rest)
         self.image = image
-        for publisher in self._publishers:
-            publisher.on_metadata(changes, image)
         return True
+
+
+def _following(
+    base: MetadataImage, entries: Sequence[MetadataEntry]
+) -> Steps[tuple[MetadataDelta, MetadataImage]]:
+    """What the entries that follow an image make of it. Raises QuorumError if one is missing."""
+    delta = MetadataDelta(base)
+    records = 0
+    for expected, entry in enumerate(entries, base.offset + 1):
+        if entry.offset != expected:
+            raise QuorumError(f"metadata jumps from offset {expected - 1} to {entry.offset}")
+        for record in read_records(entry.records) if entry.records else ():
+            delta.apply(record, entry.offset, entry.epoch)
+            records += 1
+            if records % RECORDS_PER_STEP == 0:
+                yield
+    return delta, delta.finish(entries[-1].offset, entries[-1].epoch)

@@ -22,6 +22,7 @@ from quorum.metadata.delta import PartitionKey
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from quorum.metadata.tally import LedPartitions
+from quorum.steps import ROWS_PER_STEP, Steps
 
 ALL_BROKERS = ""
 
@@ -52,8 +53,9 @@ class PartitionHealth:
         self.led = LedPartitions(broker_id)
         self._topic_configs = topic_configs
 
-    def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None:
-        """Takes over what changed; min.insync.replicas of all brokers concerns every partition."""
+    def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None]:
+        """Takes over what changed, `ROWS_PER_STEP` at a time; min.insync.replicas of all brokers concerns every
+        partition."""
         for topic in changes.deleted_topics.values():
             for number in range(len(topic.partitions)):
                 self.led.update((topic.topic_id, number), None, 0)
@@ -64,11 +66,13 @@ class PartitionHealth:
             elif (kind, name) == (BROKER_RESOURCE, ALL_BROKERS):
                 keys.update(dict.fromkeys(_keys_of(image, image.topic_ids)))
         min_isr: dict[bytes, int] = {}
-        for key in keys:
+        for count, key in enumerate(keys, 1):
             topic_id = key[0]
             if topic_id not in min_isr:
                 min_isr[topic_id] = self._min_isr(image, image.topics[topic_id].name)
             self.led.update(key, image.partition(*key), min_isr[topic_id])
+            if count % ROWS_PER_STEP == 0:
+                yield
 
     def _min_isr(self, image: MetadataImage, topic: str) -> int:
         return self._topic_configs.min_insync_replicas(

@@ -96,6 +96,10 @@ class PendingReplicas:
         self._keys[key] = None
         self.settle([key])
 
+    def expect_all(self, keys: Iterable[TopicPartition]) -> None:
+        """As `expect`, of many at once that are being made ready for sure."""
+        self._keys.update(dict.fromkeys(keys))
+
     def settle(self, keys: Iterable[TopicPartition]) -> None:
         """Something has become of these: whoever need not wait for them any more goes on."""
         for key in keys:

@@ -9,7 +9,8 @@ below. An error that leaves a replica half changed halts the node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import structlog
 
@@ -28,16 +29,21 @@ from kraft.broker.replica_logs import ReplicaLogs
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.log.config import LogConfig
 from partitions.log.config_values import LONG_MAX
+from partitions.log.errors import LogCorruptError
 from partitions.log_manager import LogManager
 from partitions.partition import Partition, Transition
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.changes import MetadataChanges
+from quorum.metadata.delta import PartitionKey
 from quorum.metadata.image import MetadataImage, PartitionImage, TopicImage
 from quorum.metadata.records import RECOVERING
+from quorum.steps import ROWS_PER_STEP, Steps
 
 log = structlog.get_logger(__name__)
 
+REPLICAS_PER_STEP: Final = 200
+"""That are brought in line with the metadata before requests have their turn: some 20 ms where all begin to lead."""
 
 __all__ = ["ReplicaManager", "UnknownTopicOrPartition"]
 
@@ -124,8 +130,10 @@ class ReplicaManager(ReplicaLogs):
 
     # -- metadata
 
-    def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None:
-        """Brings the replicas in line with a new image."""
+    def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None]:
+        """Brings the replicas in line with a new image. What is not assigned here any more is taken away at once;
+        the others follow with the steps that are returned. Whoever asks for one that is still to become leader
+        waits for it."""
         removed: list[TopicPartition] = []
         for topic in changes.deleted_topics.values():
             for number in range(len(topic.partitions)):
@@ -133,22 +141,56 @@ class ReplicaManager(ReplicaLogs):
         if not self._knows_strays:
             self._knows_strays = True
             removed += self._strays(image)
+        mine: list[PartitionKey] = []
         for topic_id, number in changes.changed_partitions:
-            if self._broker_id not in image.topics[topic_id].partitions[number].replicas:
-                self._remove(TopicPartition(image.topics[topic_id].name, number), topic_id, removed)
+            topic = image.topics[topic_id]
+            if self._broker_id in topic.partitions[number].replicas:
+                mine.append((topic_id, number))
+            else:
+                self._remove(TopicPartition(topic.name, number), topic_id, removed)
         self._jobs.delete(removed)
         if self._reported.kinds:
             self._jobs.delete(self._repairable(changes, image))
         reconfigured = self._reconfigure(changes, image)
-        self._apply_all(image, changes.changed_partitions)
-        # Not before: a leader deposed in this very step would acknowledge by the new min.insync.replicas.
+        # One step where configs change, too: a leader deposed in it must not acknowledge by the new
+        # min.insync.replicas meanwhile.
+        at_once = max(len(mine), 1) if reconfigured else REPLICAS_PER_STEP
+        if len(mine) > at_once:
+            later = (
+                TopicPartition(image.topics[topic_id].name, number) for topic_id, number in mine[at_once:]
+            )
+            self._unapplied = dict.fromkeys(later)
+            self.pending.expect_all(self._unapplied)
+        return self._bring_in_line(image, mine, at_once, reconfigured, bool(changes.changed_brokers))
+
+    def _bring_in_line(
+        self,
+        image: MetadataImage,
+        mine: Sequence[PartitionKey],
+        at_once: int,
+        reconfigured: Iterable[Partition],
+        brokers_changed: bool,
+    ) -> Steps[None]:
+        """Applies the image to these replicas, so many in a step; no newer one comes in between."""
+        for start in range(0, len(mine), at_once):
+            if start:
+                yield
+            chunk = mine[start : start + at_once]
+            if self._unapplied:
+                keys = [TopicPartition(image.topics[topic_id].name, number) for topic_id, number in chunk]
+                for key in keys:
+                    self._unapplied.pop(key, None)
+                self._apply_all(image, chunk)
+                self.pending.settle(keys)
+            else:
+                self._apply_all(image, chunk)
         for partition in reconfigured:
             partition.reconsider(self.monotonic_ms())
             self.log_flusher.consider(partition.topic_partition)
-        if changes.changed_brokers:
-            self._reconsider_led()
+        if brokers_changed:
+            yield from self._reconsider_led()
 
-    def _apply_all(self, image: MetadataImage, keys: Iterable[tuple[bytes, int]]) -> None:
+    def _apply_all(self, image: MetadataImage, keys: Iterable[PartitionKey]) -> None:
         """Creates, promotes and demotes replicas, and has followers copied."""
         followed: list[FollowedPartition] = []
         for topic_id, number in keys:
@@ -171,7 +213,10 @@ class ReplicaManager(ReplicaLogs):
             return
         if self._broker_id in state.offline_replicas:
             self._reported.retract((topic.topic_id, number))
-        transition = partition.apply_state(state, self.monotonic_ms())
+        try:
+            transition = partition.apply_state(state, self.monotonic_ms())
+        except LogCorruptError:  # it cannot lead; who made out the damage has given the log up
+            return
         if transition is Transition.BECAME_LEADER:
             self.metrics.leader_elections += 1
             _log_leads(partition, state)
@@ -230,12 +275,13 @@ class ReplicaManager(ReplicaLogs):
             log.info("a log is not assigned here any more", partition=str(key))
         return found
 
-    def _reconsider_led(self) -> None:
+    def _reconsider_led(self) -> Steps[None]:
         """A broker may have become eligible for ISRs: followers that are caught up join now."""
-        now_ms = self.monotonic_ms()
-        for partition in list(self._partitions.values()):
+        for count, partition in enumerate(list(self._partitions.values()), 1):
             if partition.is_under_replicated:
-                partition.reconsider(now_ms)
+                partition.reconsider(self.monotonic_ms())
+            if count % ROWS_PER_STEP == 0:
+                yield
 
 
 def _log_leads(partition: Partition, state: PartitionImage) -> None:

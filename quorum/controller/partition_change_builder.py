@@ -109,7 +109,8 @@ class PartitionChangeBuilder:
 
     def without(self, leaving: Collection[int]) -> PartitionChangeBuilder:
         """Takes brokers out of the target ISR."""
-        self.target_isr = tuple(broker_id for broker_id in self.target_isr if broker_id not in leaving)
+        if leaving:
+            self.target_isr = tuple([broker_id for broker_id in self.target_isr if broker_id not in leaving])
         return self
 
     def offline(self, broker_id: int) -> PartitionChangeBuilder:
@@ -145,8 +146,11 @@ class PartitionChangeBuilder:
             self.target_isr = (elected.leader,)
             self.target_elr = () if elected.unclean else _without(self.target_elr, elected.leader)
             self._complete_reassignment()  # the leader alone may be the whole target
-            self._clear_elr_if_isr_suffices()
-        offline = tuple(replica for replica in self.target_replicas if replica in self.target_offline)
+            if self._isr_suffices():
+                self.target_elr = ()
+        offline = self.target_offline
+        if offline:
+            offline = tuple(replica for replica in self.target_replicas if replica in offline)
         record = PartitionChange(
             topic_id=self._key[0],
             partition=self._key[1],
@@ -184,19 +188,19 @@ class PartitionChangeBuilder:
             if not self.target_isr:
                 self.target_isr = (self._last_member(),)
             return
-        if gone:
-            self.without(gone)
+        self.without(gone)
+        if self._isr_suffices():
+            self.target_elr = ()
+            return
         candidates = {*self.target_elr, *before.isr}.difference(self.target_isr, gone)
         trusted = candidates.difference(self.damaged_replicas)
         if self.target_isr or trusted:
             candidates = trusted
         self.target_elr = tuple(replica for replica in self.target_replicas if replica in candidates)
-        self._clear_elr_if_isr_suffices()
 
-    def _clear_elr_if_isr_suffices(self) -> None:
-        """From then on the high watermark moves without the others."""
-        if len(self.target_isr) >= min(self.min_insync_replicas, len(self.target_replicas)):
-            self.target_elr = ()
+    def _isr_suffices(self) -> bool:
+        """From then on the high watermark moves without the others: nobody else is eligible any more."""
+        return len(self.target_isr) >= min(self.min_insync_replicas, len(self.target_replicas))
 
     def _last_member(self) -> int:
         """Who was the last in the ISR, the leader if there was one: without an ELR it stays there.

@@ -145,6 +145,7 @@ def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Decisi
     topics = []
     for topic in request.topics:
         results = []
+        settings: TopicSettings | None = None
         for item in topic.partitions:
             key = (topic.topic_id, item.partition)
             before = altered.get(key) or view.image.partition(*key)
@@ -160,7 +161,10 @@ def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Decisi
             if error != NO_ERROR:
                 results.append(AlterPartitionResult(item.partition, error))
                 continue
-            record = _accepted(view, key, before, item)
+            settings = settings or TopicSettings.of(view, topic.topic_id)
+            record = _accepted(
+                PartitionChangeBuilder(key, before, view.is_active, settings), key, before, item
+            )
             units.append(Unit(record))
             before = altered[key] = changed_partition(before, record)
             results.append(_result(item.partition, before))
@@ -201,16 +205,15 @@ def _is_eligible(view: ClusterView, partition: PartitionImage, member: BrokerSta
 
 
 def _accepted(
-    view: ClusterView, key: PartitionKey, partition: PartitionImage, item: AlterPartitionItem
+    builder: PartitionChangeBuilder, key: PartitionKey, partition: PartitionImage, item: AlterPartitionItem
 ) -> PartitionChange:
-    """The record of an accepted item, its ISR in replica order.
+    """The record of an accepted item, its ISR in replica order. The builder is the partition's.
 
     Also an item that changes nothing is recorded, so that the partition epoch grows: a leader withdraws
     a proposal of unknown outcome by proposing the ISR as it is, and late copies of that proposal must be
     fenced from then on.
     """
     wanted = {member.broker_id for member in item.new_isr_with_epochs}
-    builder = PartitionChangeBuilder.of(view, key, partition)
     if wanted != set(partition.isr):
         builder.target_isr = tuple(replica for replica in partition.replicas if replica in wanted)
     builder.target_leader_recovery_state = item.leader_recovery_state

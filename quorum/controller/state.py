@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from quorum.controller import feature_control, replication_control, voter_control
 from quorum.controller.cluster_control import ClusterControl
@@ -34,9 +34,6 @@ from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.record_codec import MAX_RECORDS, join_encoded
 from quorum.rpc.messages import ControllerRequest, ControllerResponse, HeartbeatRequest
-
-STEP_RECORDS: Final = 1_000
-"""Records of one proposal where brokers come or go: every broker applies a proposal in one step."""
 
 
 class Propose(NamedTuple):
@@ -206,9 +203,7 @@ class ControllerState:
             decision = decide(request, given)
         except ControllerError as error:
             return self._wait(_Waiter(request_id, _no_response, error))
-        # What a heartbeat changes may be committed in part: `cluster_control` orders it so.
-        most = STEP_RECORDS if isinstance(request, HeartbeatRequest) else MAX_RECORDS
-        effects, offset = self._propose(decision.units, most)
+        effects, offset = self._propose(decision.units)
         if decision.units:
             decision.on_proposed(offset)
         return effects + self._wait(_Waiter(request_id, decision.respond))
@@ -229,7 +224,7 @@ class ControllerState:
         """
         if not self._active:
             return []
-        effects, _ = self._propose(self._cluster.fence_expired(self._view(), now_ms), STEP_RECORDS)
+        effects, _ = self._propose(self._cluster.fence_expired(self._view(), now_ms))
         return effects + self._propose(self._rebalance.due(self._view(), now_ms))[0]
 
     def record_voters(self, directories: Mapping[int, bytes]) -> list[Effect]:
@@ -288,11 +283,11 @@ class ControllerState:
         self._waiting += 1
         return []
 
-    def _propose(self, units: Iterable[Unit], most: int = MAX_RECORDS) -> tuple[list[Effect], int]:
-        """Applies units to the speculative image and proposes them, in as few proposals as they fit into, of
-        `most` records each unless one unit has more."""
+    def _propose(self, units: Iterable[Unit]) -> tuple[list[Effect], int]:
+        """Applies units to the speculative image and proposes them, in as few proposals as they fit into: who
+        applies a large one does so in steps (`quorum.raft.applying`, the brokers' metadata loader)."""
         effects: list[Effect] = []
-        for batch in _batches(units, most):
+        for batch in _batches(units):
             offset = self._image.offset + 1
             delta = MetadataDelta(self._image)
             for unit in batch:
@@ -312,13 +307,14 @@ def _no_response(offset: int) -> ControllerResponse:
     raise AssertionError("a refused request has no response")
 
 
-def _batches(units: Iterable[Unit], most: int) -> Iterator[list[Unit]]:
+def _batches(units: Iterable[Unit]) -> Iterator[list[Unit]]:
     """Units in order, packed into lists that fit one proposal each."""
     batch: list[Unit] = []
     size_bytes = records = 0
     for unit in units:
         if batch and (
-            size_bytes + unit.size_bytes > MAX_PROPOSAL_RECORDS_BYTES or records + len(unit.records) > most
+            size_bytes + unit.size_bytes > MAX_PROPOSAL_RECORDS_BYTES
+            or records + len(unit.records) > MAX_RECORDS
         ):
             yield batch
             batch, size_bytes, records = [], 0, 0

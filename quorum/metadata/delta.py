@@ -61,6 +61,7 @@ class MetadataDelta:
         self._changed_brokers: dict[int, None] = {}
         self._changed_topics: dict[bytes, None] = {}
         self._changed_partitions: dict[PartitionKey, PartitionImage | None] = {}
+        self._shown_partitions: dict[PartitionKey, PartitionImage | None] | None = None
         self._changed_configs: dict[ConfigKey, None] = {}
         self._changed_features: dict[str, None] = {}
         self._changed_voters: dict[int, None] = {}
@@ -99,10 +100,13 @@ class MetadataDelta:
 
         The state is None for a new partition. The present state is in the image that `finish` gives.
         """
-        topics = self._current_topics()
-        return {
-            key: self._changed_partitions[key] for key in sorted(self._changed_partitions) if key[0] in topics
-        }
+        if self._shown_partitions is not None:
+            return self._shown_partitions
+        topics, changed = self._current_topics(), self._changed_partitions
+        shown = {key: changed[key] for key in sorted(changed) if key[0] in topics}
+        if self._finished:
+            self._shown_partitions = shown
+        return shown
 
     @property
     def changed_configs(self) -> tuple[ConfigKey, ...]:

@@ -8,7 +8,7 @@ proposals (`quorum.controller`), by apply, and by whatever dumps or ships the me
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -189,13 +189,19 @@ def encode_records(records: Iterable[Record]) -> bytes:
 
 def decode_records(data: bytes | bytearray | memoryview) -> list[Record]:
     """The records that `data` holds. Raises MalformedRecordError on anything not written by this module."""
+    return list(read_records(data))
+
+
+def read_records(data: bytes | bytearray | memoryview) -> Iterator[Record]:
+    """The same one by one, for whoever takes in many in steps; what is malformed is met where it stands."""
     try:
         values = wire.unpack(data, max_array_length=MAX_RECORDS)
     except MalformedError as error:
         raise MalformedRecordError(f"the metadata records cannot be read: {error}") from error
     if type(values) is not tuple:
         raise MalformedRecordError(f"metadata records are an array, not {wire.describe(values)}")
-    return [_decode_record(position, value) for position, value in enumerate(values)]
+    for position, value in enumerate(values):
+        yield _decode_record(position, value)
 
 
 def _decode_record(position: int, value: object) -> Record:

@@ -9,8 +9,7 @@ own world. Pickle is shut off inside a world, so that no bytes from outside can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from random import Random
 from typing import Any, NoReturn
@@ -145,14 +144,19 @@ class World:
 _current: ContextVar[World | None] = ContextVar("raft_world", default=None)
 
 
-@contextmanager
-def running(world: World) -> Iterator[None]:
-    """While the block runs, the library sees this world."""
-    token = _current.set(world)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+class running:
+    """While the block runs, the library sees this world. (Each step is one: a generator would cost more.)"""
+
+    __slots__ = ("_token", "_world")
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._world)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 class _NoPoller:

@@ -13,6 +13,9 @@ MAX_PROPOSAL_BYTES = 1024 * 1024
 append message, so that the library never cuts an entry in pieces (it would pickle it)."""
 MAX_APPEND_BYTES = 16 * 1024 * 1024
 """An append message stops growing once its entries reach this; so it stays below this plus one proposal."""
+APPLY_BYTES = 64 * 1024
+"""Of committed entries that are applied in one step of the lane, but for the last of them; one that is larger
+takes several steps."""
 SNAPSHOT_CHUNK_BYTES = 1024 * 1024
 DEFAULT_SEGMENT_BYTES = 32 * 1024 * 1024
 """Of the journal: above one append of the largest size, and small enough to be dropped behind snapshots."""
@@ -92,6 +95,7 @@ class RaftConfig:
     snapshot_chunk_bytes: int = SNAPSHOT_CHUNK_BYTES
     append_bytes: int = MAX_APPEND_BYTES
     """Above the largest proposal, always: an entry that fills a message alone halts the node."""
+    apply_bytes: int = APPLY_BYTES
     max_pending_proposals: int = 10_000
 
     def __post_init__(self) -> None:

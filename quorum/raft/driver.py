@@ -21,6 +21,7 @@ from typing import Any
 
 from partitions.disk import Disk
 from partitions.ports import Halt, NowMs
+from quorum.raft.applying import Applying
 from quorum.raft.compat import World, running
 from quorum.raft.config import MAX_PROPOSAL_BYTES, RaftConfig
 from quorum.raft.events import (
@@ -43,7 +44,7 @@ from quorum.raft.events import (
 )
 from quorum.raft.halting import Halting, RaftHaltedError
 from quorum.raft.journal import END_AFTER_IDLE_S
-from quorum.raft.messages import BARRIER, PROPOSAL
+from quorum.raft.messages import BARRIER
 from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.raft.node import PeerNode, RaftNode, library_conf
 from quorum.raft.pre_vote import PreVote
@@ -87,6 +88,7 @@ class RaftDriver:
         self._halting = Halting(halt)
         self._world = World(clock, rng)
         self._machine: StateMachine = state_machine if state_machine is not None else MetadataStateMachine()
+        self._applying = Applying(self._machine)
         self._pending: dict[int, tuple[int, int]] = {}
         self._effects: list[RaftEffect] = []
         self._applied: list[CommittedEntry] = []
@@ -140,6 +142,8 @@ class RaftDriver:
             book,
             self._on_apply,
             self._on_install,
+            self._applying.is_ready,
+            config.apply_bytes,
         )
         transport.attach(node)
         return transport, node
@@ -284,7 +288,7 @@ class RaftDriver:
             self._applied.append(CommittedEntry(index, term, True))
             return
         self._applied_bytes += len(command)
-        applied = self._machine.apply(command[len(PROPOSAL) :], index, term)
+        applied = self._applying.apply(command, index, term)
         self._applied.append(
             CommittedEntry(
                 index,
@@ -300,6 +304,7 @@ class RaftDriver:
     def _on_install(self, snapshot: Snapshot, state: Any) -> None:
         """Called at start, and by the library when the leader's snapshot has arrived."""
         self._machine.adopt(state)
+        self._applying.forget()
         self._transfer.forget_taking()
         self._book.restore(snapshot.last[1], dict(snapshot.directories))
         self._applied_bytes = 0
@@ -326,11 +331,11 @@ class RaftDriver:
 
     def _note_leadership(self) -> None:
         """Says who leads when that has changed; a node that leads no more knows no outcomes."""
-        node = self._node
-        now = LeaderChanged(node.leader_id(), node.term(), node.barrier_applied())
-        if now == self._leadership:
+        node, before = self._node, self._leadership
+        leader_id, term, active = node.leader_id(), node.term(), node.barrier_applied()
+        if (before.leader_id, before.epoch, before.active) == (leader_id, term, active):
             return
-        self._leadership = now
+        self._leadership = now = LeaderChanged(leader_id, term, active)
         if not now.active:
             for _, request_id in self._pending.values():
                 self._effects.append(ProposalOutcome(request_id, None, UNKNOWN))
@@ -349,7 +354,7 @@ class RaftDriver:
             self._directories = directories
             if directories is not None:
                 self._effects.append(directories)
-        if standing != self._standing:
+        if standing is not self._standing and standing != self._standing:
             self._standing = standing
             self._effects.append(standing)
 

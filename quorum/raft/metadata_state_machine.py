@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 import msgpack
 
-from quorum.controller.proposal import Proposal, ProposalFence, apply_proposal
+from quorum.controller.proposal import (
+    AppliedProposal,
+    Proposal,
+    ProposalFence,
+    apply_proposal,
+    apply_proposal_steps,
+)
 from quorum.errors import MalformedError
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.record_codec import decode_records, encode_record
@@ -45,7 +51,14 @@ class MetadataStateMachine:
 
     def apply(self, data: bytes, offset: int, epoch: int) -> Applied:
         """One committed proposal: all of its records, or none."""
-        applied = apply_proposal(self._image, self._fence, data, offset, epoch)
+        return self._take_over(apply_proposal(self._image, self._fence, data, offset, epoch))
+
+    def apply_steps(self, data: bytes, offset: int, epoch: int) -> Steps[Applied]:
+        """The same in bounded steps; image and fence move on with the last."""
+        applied = yield from apply_proposal_steps(self._image, self._fence, data, offset, epoch)
+        return self._take_over(applied)
+
+    def _take_over(self, applied: AppliedProposal) -> Applied:
         self._image, self._fence = applied.image, applied.fence
         return Applied(
             applied.accepted, applied.records, applied.encoded_records, applied.sequence, applied.rejection

@@ -9,8 +9,9 @@ call happens inside the driver's world.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
+from quorum.raft.applying import IsReady
 from quorum.raft.compat import Journal, Node, SyncObj, SyncObjConf, Transport, World
 from quorum.raft.config import RaftConfig
 from quorum.raft.messages import PROPOSAL, Message
@@ -22,8 +23,6 @@ from quorum.raft.voters import VoterBook
 
 _FOLLOWER = 0
 _AT_ONCE = float("-inf")
-APPLY_BYTES: Final = 64 * 1024
-"""Of commands that are applied in one tick, but for the last of them."""
 _NEVER = float("inf")
 _NEVER_BY_ITSELF = 2**62
 
@@ -92,6 +91,8 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         book: VoterBook,
         on_apply: Callable[[bytes, int, int], None],
         on_install: Callable[[Snapshot, Any], None],
+        is_ready: IsReady,
+        apply_bytes: int,
     ) -> None:
         self._world = world
         self._peers = sorted(peers, key=lambda peer: peer.number)
@@ -100,6 +101,8 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         self._progress = Progress(book)
         self._on_apply = on_apply
         self._on_install = on_install
+        self._is_ready = is_ready
+        self._apply_bytes = apply_bytes
         self._transfer = transfer
         self._sends = 0
         self._held_back: set[PeerNode] = set()
@@ -193,11 +196,13 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
 
     def _SyncObj__applyLogEntries(self) -> bool:
         """Applies what is committed, but not more of it in one tick than leaves time for heartbeats."""
-        committed, first = self.commit_index(), self.last_applied() + 1
-        end, size_bytes = first - 1, 0
-        while end < committed and size_bytes < APPLY_BYTES:
-            end += 1
-            size_bytes += len(self._SyncObj__getEntries(end, 1)[0][0])
+        committed, end = self.commit_index(), self.last_applied()
+        size_bytes, limit_bytes = 0, self._apply_bytes
+        while end < committed and size_bytes < limit_bytes:
+            command, index, term = self._SyncObj__getEntries(end + 1, 1)[0]
+            if len(command) > limit_bytes and (size_bytes or not self._is_ready(command, index, term)):
+                break
+            end, size_bytes = index, size_bytes + len(command)
         self._SyncObj__raftCommitIndex = end
         try:
             return bool(super()._SyncObj__applyLogEntries())

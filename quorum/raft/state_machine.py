@@ -39,6 +39,10 @@ class StateMachine(Protocol):
     def apply(self, data: bytes, offset: int, epoch: int) -> Applied:
         """One committed proposal. Malformed or fenced: not accepted, state unchanged but for the offset."""
 
+    def apply_steps(self, data: bytes, offset: int, epoch: int) -> Steps[Applied]:
+        """The same in bounded steps, for a proposal too large for one. The state changes with the last;
+        nothing else is applied before it, though the steps may be given up for a snapshot's state."""
+
     def voter_directories(self, data: bytes) -> Mapping[int, bytes]:
         """The voters' directories (16 bytes each) that a proposal records, whether it will be accepted
         or not; empty for nearly all. Called for every entry that comes into the log, so it is quick.

@@ -34,6 +34,9 @@ class VoterWatch:
         self._transport = transport
         self._pre_vote = pre_vote
         self._wanted = VoterDirectories(-1, {})
+        self._standing = VoterStanding()
+        self._reckoned_from: object = None
+        """What the standing was reckoned from; none of it is ever changed in place."""
 
     def directories(self) -> VoterDirectories | None:
         """What is to be recorded; None where this node does not lead or nothing is ever recorded."""
@@ -66,6 +69,22 @@ class VoterWatch:
 
     def standing(self) -> VoterStanding:
         """What this voter is worth, and what is missing."""
+        book = self._book
+        leads_nobody = self._node.leader_id() is None
+        made_of = (
+            self._transport.linked(),
+            book.in_force,
+            book.counts_me,
+            self._pre_vote.not_ahead,
+            leads_nobody,
+            self._is_far_behind(),
+        )
+        if made_of != self._reckoned_from:
+            self._reckoned_from = made_of
+            self._standing = self._reckon()
+        return self._standing
+
+    def _reckon(self) -> VoterStanding:
         node, book, mine = self._node, self._book, self._directory_id
         if mine is None:
             return VoterStanding(is_far_behind=self._is_far_behind())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import ssl
 from collections.abc import Callable, Collection, Mapping
 
@@ -36,6 +37,8 @@ from quorum.rpc.persistent_call import PAUSE_FIRST_S, PAUSE_MAX_S, Answered, cal
 
 CONNECT_TIMEOUT_S = 1.0
 CONNECTIONS_MAX = 64
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+_CHALLENGE = re.compile(rb"[0-9a-f]{%d}" % (2 * CHALLENGE_BYTES))
 
 ConnectorFactory = Callable[[], aiohttp.BaseConnector]
 
@@ -61,10 +64,10 @@ async def request_session(
     Raises RpcUnavailable if it answers something else, aiohttp.ClientError.
     """
     async with http.get(f"{url_of(address, tls)}/session", ssl=tls or True) as response:
-        challenge = (await response.content.read(2 * CHALLENGE_BYTES + 1)).decode("ascii", "replace")
-        if response.status != 200 or len(challenge) != 2 * CHALLENGE_BYTES:
+        challenge = await response.content.read(2 * CHALLENGE_BYTES + 1)
+        if response.status != 200 or not _CHALLENGE.fullmatch(challenge):
             raise RpcUnavailable(f"{address} is no controller listener: it gives no challenge")
-    return CallerSession(secret, challenge, rng)
+    return CallerSession(secret, challenge.decode(), rng)
 
 
 def url_of(address: str, tls: ssl.SSLContext | None) -> str:
@@ -88,7 +91,10 @@ class RpcClient:
         self._rng = random.SystemRandom() if rng is None else rng
         self._tls = tls
         self._session = aiohttp.ClientSession(
-            connector=connector(), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+            connector=connector(),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=_TIMEOUT,
         )
         self._sessions: dict[str, CallerSession] = {}
 
@@ -101,7 +107,7 @@ class RpcClient:
         data = encode(body)
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._call(address, method, data, timeout_s)
+                return await self._call(address, method, data)
         except TimeoutError as error:
             raise RpcUnavailable(f"{address} did not answer {method} in {timeout_s:g} s") from error
         except aiohttp.ClientConnectorError as error:
@@ -109,33 +115,28 @@ class RpcClient:
         except aiohttp.ClientError as error:
             raise RpcUnavailable(f"{address}: {error}") from error
 
-    async def _call(self, address: str, method: str, data: bytes, timeout_s: float) -> Body:
+    async def _call(self, address: str, method: str, data: bytes) -> Body:
         """A session that a restarted listener does not know any more is opened anew, once."""
         session = self._sessions.get(address)
         if session is not None:
             try:
-                return await self._post(address, session, method, data, timeout_s)
+                return await self._post(address, session, method, data)
             except _SessionUnknown:
                 # Of several calls under way, the first one forgets it, and may have a new one by now.
                 if self._sessions.get(address) is session:
                     del self._sessions[address]
         session = await request_session(self._session, address, self._secret, self._rng, self._tls)
         try:
-            answer = await self._post(address, session, method, data, timeout_s)
+            return await self._post(address, session, method, data)
         except _SessionUnknown as error:
             raise RpcUnavailable(f"{address} does not know the session that it has just opened") from error
-        self._sessions[address] = session
-        return answer
 
-    async def _post(
-        self, address: str, session: CallerSession, method: str, data: bytes, timeout_s: float
-    ) -> Body:
+    async def _post(self, address: str, session: CallerSession, method: str, data: bytes) -> Body:
         headers = session.sign(method, data)
         async with self._session.post(
             f"{url_of(address, self._tls)}/rpc/{method}",
             data=data,
             headers=headers,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S)),
             ssl=self._tls or True,
         ) as response:
             if response.status == UNKNOWN_SESSION_STATUS:
@@ -144,11 +145,16 @@ class RpcClient:
                 raise RpcError(
                     "CLUSTER_AUTHORIZATION_FAILED", f"{address} refused our signature; check the secret"
                 )
-            return await self._read(method, address, headers[SIGNATURE_HEADER], response)
+            answer = await self._read(method, address, headers[SIGNATURE_HEADER], response)
+        self._sessions.setdefault(address, session)  # it is known there, whatever was answered
+        try:
+            return unwrap(decode(answer))
+        except EnvelopeError as error:
+            raise RpcUnavailable(f"{address} answered {method} with something else: {error}") from error
 
     async def _read(
         self, method: str, address: str, signature: str, response: aiohttp.ClientResponse
-    ) -> Body:
+    ) -> bytes:
         received = bytearray()
         async for chunk in response.content.iter_any():
             received += chunk
@@ -163,10 +169,7 @@ class RpcClient:
             raise RpcUnavailable(
                 f"{address} answered {method} with status {response.status}, not signed by our quorum"
             )
-        try:
-            return unwrap(decode(data))
-        except EnvelopeError as error:
-            raise RpcUnavailable(f"{address} answered {method} with something else: {error}") from error
+        return data
 
     async def close(self) -> None:
         """Closes the pool; calls under way fail with RpcUnavailable."""

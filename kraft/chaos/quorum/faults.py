@@ -74,6 +74,8 @@ class FaultDriver:
             (faults.hand_over, self._hand_over),
             (faults.wipe, self._wipe),
             (faults.rot, self._rot),
+            (faults.insult, Voter.be_insulted),
+            (faults.rot_snapshot, self._rot_snapshot),
         )
         total = sum(odds for odds, _ in kinds)
         for voter in self._quorum.voters.values():
@@ -129,12 +131,20 @@ class FaultDriver:
     def _rot(self, voter: Voter) -> None:
         """A bit of the journal rots while the voter is down. It must refuse to start, unless the bit lies in
         what it wrote last: that looks torn, so every other voter has to have all of it. The leader that had
-        its word for it notices."""
+        its word for it notices. Half of the time it lies in the newest segment, where that is."""
+        segments = [path for path in voter.storage.files() if path.endswith(".log")]
+        self._rot_file(voter, max(segments, default=".log") if self._rng.random() < 0.5 else ".log")
+
+    def _rot_snapshot(self, voter: Voter) -> None:
+        """A bit of the snapshot rots while the voter is down, and it must refuse to start."""
+        self._rot_file(voter, ".checkpoint")
+
+    def _rot_file(self, voter: Voter, suffix: str) -> None:
         newest = max(other.log_end for other in self._quorum.voters.values())
         caught_up = all(other.is_up and other.applied == newest for other in self._quorum.voters.values())
         if caught_up and self._may_lose_disk(voter):
             self.crash(voter, power_loss=True, restart=False)
-            if voter.storage.rot(self._rng, lambda path: path.endswith(".log")) is not None:
+            if voter.storage.rot(self._rng, lambda path: path.endswith(suffix)) is not None:
                 self._rotten = self._without_disk = voter.node_id
                 self._rotten_end = newest
                 self._quorum.doubt(voter)
@@ -193,6 +203,8 @@ class FaultDriver:
     def _start(self, voter: Voter, incarnation: int) -> None:
         if voter.is_up or voter.incarnation != incarnation:
             return
+        if not self.calm:
+            voter.meet_wrong_folder()
         if not self.calm and self._rng.random() < self._quorum.settings.faults.cut_short_start:
             voter.injury = self._injury()
         try:

@@ -24,14 +24,22 @@ ORACLES = (
     "acknowledged-survives",
     "refused-stays-away",
     "one-outcome",
+    "no-needless-resend",
+    "only-listed-messages",
+    "nothing-unpickled",
+    "own-folder",
+    "short-steps",
+    "determinism",
     "topic-whole",
     "proposals-in-sequence",
     "acknowledged-topic",
     "equal-images",
     "halted",
+    "not-halted",
     "liveness",
 )
-"""Every oracle of this package, those of `metadata_judge` and of the run itself included."""
+"""Every oracle of this package, those of `metadata_judge`, of voters (`strangers`, `folders`, `voter`) and of the
+run itself included. `determinism` compares two runs: whoever plays them judges it."""
 
 
 class Violation(AssertionError):
@@ -217,6 +225,16 @@ class RaftJudge:
         self._newest_vote.pop(voter, None)
         self._promised.pop(voter, None)
         self._logs.pop(voter, None)
+
+    def sent(self, voter: int, peer: int, previous: int, acknowledged: int) -> None:
+        """A leader sends entries that follow index `previous`; the peer's log is known to equal the leader's
+        through `acknowledged`."""
+        if previous < acknowledged:
+            raise Violation(
+                "no-needless-resend",
+                f"voter {voter} sends voter {peer} entries from index {previous + 1} on, which {peer} has"
+                f" acknowledged through {acknowledged}",
+            )
 
     # -- what was applied and told
 

@@ -20,7 +20,8 @@ _HEADER = struct.Struct(">Q16s")
 FIRST_OFFSET = 1
 """The entry that every log begins with; it is never applied."""
 MORE_STEPS = 7
-"""Snapshots are encoded and decoded in up to so many steps, with whatever happens in between."""
+"""Snapshots are encoded and decoded in up to so many steps, and large entries applied, with whatever happens in
+between."""
 STEP_S = 0.005
 """What one of them takes."""
 
@@ -45,8 +46,11 @@ class WatchedMachine:
         self.gap: str = ""
         """What was applied out of order; the run ends with it."""
         self.snapshots_taken = 0
+        self.large_entries = 0
         self._applications: list[Application] = []
         self._more_steps_taken = 0
+        self._sizes: list[int] = []
+        self._pauses = 0
 
     @property
     def image(self) -> tuple[int, bytes, Any]:
@@ -54,6 +58,15 @@ class WatchedMachine:
 
     def apply(self, data: bytes, offset: int, epoch: int) -> Applied:
         applied = self._inner.apply(data, offset, epoch)
+        self._note(Application(offset, epoch, data, applied, self._inner.image))
+        return applied
+
+    def apply_steps(self, data: bytes, offset: int, epoch: int) -> Steps[Applied]:
+        for _ in self._more_steps(offset):
+            self._pauses += 1
+            yield
+        self.large_entries += 1
+        applied = yield from self._inner.apply_steps(data, offset, epoch)
         self._note(Application(offset, epoch, data, applied, self._inner.image))
         return applied
 
@@ -92,6 +105,14 @@ class WatchedMachine:
         self.offset, self.chain, inner = state
         self._inner.adopt(inner)
 
+    def take_too_much(self, limit_bytes: int) -> str:
+        """In what way the lane's step since the last call has applied more than it may; empty if it has not."""
+        sizes, self._sizes = self._sizes, []
+        pauses, self._pauses = self._pauses, 0
+        if sum(sizes[:-1]) >= limit_bytes or (len(sizes) > 1 and max(sizes) > limit_bytes):
+            return f"{len(sizes)} entries of {sum(sizes)} bytes were applied in one step"
+        return f"{pauses} steps of a large entry were taken in one step" if pauses > 1 else ""
+
     def take_applications(self) -> list[Application]:
         """What was applied since the last call."""
         taken, self._applications = self._applications, []
@@ -104,6 +125,7 @@ class WatchedMachine:
         text = struct.pack(">QQ?", one.offset, one.epoch, one.data is None) + (one.data or b"")
         self.chain = hashlib.blake2b(self.chain + text, digest_size=16).digest()
         self._applications.append(one)
+        self._sizes.append(1 + len(one.data or b""))
 
 
 class BareBytes:
@@ -115,6 +137,10 @@ class BareBytes:
 
     def apply(self, data: bytes, offset: int, epoch: int) -> Applied:
         return Applied(True, (data,))
+
+    def apply_steps(self, data: bytes, offset: int, epoch: int) -> Steps[Applied]:
+        yield from ()
+        return self.apply(data, offset, epoch)
 
     def voter_directories(self, data: bytes) -> Mapping[int, bytes]:
         return {}

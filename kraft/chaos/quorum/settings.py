@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Literal
 
+from quorum.raft.config import APPLY_BYTES as SHIPPED_APPLY_BYTES
 from quorum.raft.config import FAST_TIMING, RaftTiming
 
 VOTERS = (3, 5)
@@ -52,9 +53,14 @@ class Faults:
     isolate: float = 0.0008
     hand_over: float = 0.001
     wipe: float = 0.0004
-    rot: float = 0.0004
+    rot: float = 0.0012
     kill_new_leader: float = 0.0
     """Of new leaders, some do not live long enough to commit what they found."""
+    wrong_folder: float = 0.1
+    """Of starts: first on an empty disk, or on somebody else's."""
+    rot_snapshot: float = 0.0006
+    insult: float = 0.002
+    """A peer says what the library would obey, and what is not on the list."""
 
 
 NONE = Faults(
@@ -76,6 +82,9 @@ NONE = Faults(
     hand_over=0.0,
     wipe=0.0,
     rot=0.0,
+    wrong_folder=0.0,
+    rot_snapshot=0.0,
+    insult=0.0,
 )
 MILD = Faults(
     drop=0.002,
@@ -86,10 +95,11 @@ MILD = Faults(
     fsync_error=0.0,
     wipe=0.0,
     rot=0.0,
+    rot_snapshot=0.0,
 )
 """Few enough faults that the log grows long and leaders last."""
 
-_ALWAYS = frozenset({"half_open", "reconnect"})
+_ALWAYS = frozenset({"half_open", "reconnect", "wrong_folder", "insult", "rot_snapshot"})
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,8 @@ class Settings:
     snapshot_every_entries: int = 12
     append_bytes: int = 260
     """Small, so that many messages are in flight."""
+    apply_bytes: int = SHIPPED_APPLY_BYTES
+    """Small in some seeds, so that there are large entries."""
     snapshot_chunk_bytes: int = 256
     segment_bytes: int = 2048
     max_pending_proposals: int = 10_000
@@ -129,6 +141,7 @@ def drawn(seed: int, voters: int | None = None, virtual_s: float = VIRTUAL_S) ->
         workload=workload,
         snapshot_every_entries=rng.choice((2, 5, 12, 12, 40, 1000)),
         append_bytes=rng.choice(APPEND_BYTES[workload]),
+        apply_bytes=Random(f"{seed}/apply").choice((60, 300, SHIPPED_APPLY_BYTES)),
         snapshot_chunk_bytes=rng.choice((100, 256, 1 << 20)),
         segment_bytes=rng.choice((1024, 2048, 1 << 20)),
         max_pending_proposals=rng.choice((2, 4, 10_000)),

@@ -6,30 +6,29 @@ between takes it along), and the controller hears of it later still. Owned by `q
 
 from __future__ import annotations
 
-import base64
 import errno
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 from typing import Any, Protocol
 
 from kraft.chaos.quorum import counters
-from kraft.chaos.quorum.controller import CLUSTER_ID, Answer, Controller
+from kraft.chaos.quorum.controller import Answer, Controller
+from kraft.chaos.quorum.folders import DATA, check_refuses_wrong_folder, format_folder, open_driver
 from kraft.chaos.quorum.judge import RaftJudge, Violation
 from kraft.chaos.quorum.machine import INNER, Application, WatchedMachine
 from kraft.chaos.quorum.metadata_judge import MetadataJudge
 from kraft.chaos.quorum.settings import Settings
+from kraft.chaos.quorum.strangers import insult
 from kraft.chaos.quorum.witness import Witness
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.scheduler import KernelEvent, Scheduler
 from kraft.chaos.world.storage import Storage, TornOperation
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from quorum.metadata.image import EMPTY, MetadataImage
-from quorum.raft.config import DIRECTORY_ID_BYTES, RaftConfig
+from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import (
     Propose,
@@ -37,11 +36,8 @@ from quorum.raft.events import (
     RaftEvent,
     SendToPeer,
 )
-from quorum.raft.storage import RaftStorageError, open_partition_log
+from quorum.raft.storage import RaftStorageError
 
-DATA = "/data"
-EPOCH_S = 100.0
-"""Where the drivers' clocks begin."""
 SLOW_S = (0.1, 0.9)
 CONTROLLER_TICK_S = 0.1
 
@@ -89,6 +85,7 @@ class Voter:
         self.world = world
         self.node_id = node_id
         self.rng = Random(f"{world.seed}/voter {node_id}")
+        self._mishaps = Random(f"{world.seed}/mishaps {node_id}")
         self.storage = Storage(Random(f"{world.seed}/disk {node_id}"), timing=self._timing())
         self.storage.before_operation = self._before_operation
         self.storage.sync_failure = self._sync_failure
@@ -133,10 +130,8 @@ class Voter:
         self.directory_id = self.rng.randbytes(DIRECTORY_ID_BYTES)
         self.storage.make_dirs(DATA)
         life = Incarnation(self.world.scheduler, f"format-{self.node_id}", self.incarnation)
-        text = base64.urlsafe_b64encode(self.directory_id).decode().rstrip("=")
-        identity = MetaProperties(CLUSTER_ID, self.node_id, text)
         injury, self.injury = self.injury, Injury()
-        write_meta_properties(self._disk(life), DATA, identity)
+        format_folder(self._disk(life), self.node_id, self.directory_id)
         self.storage.sync_everything()
         self.injury = injury
 
@@ -154,6 +149,7 @@ class Voter:
         self._busy = False
         self._due_s = self._told_s = self._posted_s = 0.0
         self._halted = ""
+        self._insulted = False
         self.paused_until_s = 0.0
         self.active = False
         self.applied = 1
@@ -184,28 +180,22 @@ class Voter:
         self._wake_in(0.0)
 
     def _open(self) -> RaftDriver:
-        scheduler, settings = self.world.scheduler, self.world.settings
-        return RaftDriver(
-            config=RaftConfig(
-                node_id=self.node_id,
-                voters={voter: f"host:{voter}" for voter in self.world.ids},
-                cluster_id=CLUSTER_ID,
-                directory=DATA,
-                directory_id=self.directory_id if settings.workload == "topics" else None,
-                timing=settings.timing,
-                snapshot_every_entries=settings.snapshot_every_entries,
-                snapshot_chunk_bytes=settings.snapshot_chunk_bytes,
-                append_bytes=settings.append_bytes,
-                max_pending_proposals=settings.max_pending_proposals,
-            ),
-            disk=self._journal_disk,
-            clock=lambda: EPOCH_S + scheduler.now,
-            wall_ms=lambda: int(scheduler.now * 1000),
-            rng=Random(f"{self.world.seed}/raft {self.node_id}.{self.incarnation}"),
-            halt=self._halt,
-            state_machine=self._machine,
-            log_factory=partial(open_partition_log, segment_bytes=settings.segment_bytes),
+        rng = Random(f"{self.world.seed}/raft {self.node_id}.{self.incarnation}")
+        return open_driver(
+            self.world, self.node_id, self.directory_id, self._journal_disk, self._machine, self._halt, rng
         )
+
+    def meet_wrong_folder(self) -> None:
+        """Before its next life somebody may start it on a disk that is not its own; that is no life."""
+        world, rng = self.world, self._mishaps
+        if rng.random() < world.settings.faults.wrong_folder:
+            machine = WatchedMachine(INNER[world.settings.workload]())
+            check_refuses_wrong_folder(world, self.node_id, self.directory_id, machine, rng)
+            world.happened(counters.WRONG_FOLDER)
+
+    def be_insulted(self) -> None:
+        """Before its next step a peer says something that it must not."""
+        self._insulted = True
 
     def _journal_bytes(self) -> int:
         return sum(len(data) for path, data in self.storage.files().items() if path.endswith(".log"))
@@ -297,6 +287,9 @@ class Voter:
             return
         events, self._inbox = self._inbox, []
         self.steps += 1
+        if self._insulted:
+            self._insulted = False
+            self.world.happened(counters.INSULTED, insult(driver, self._mishaps))
         refused = driver._transport.dropped_messages
         with self._journal_disk.accounting() as account:
             effects = driver.step(events)
@@ -313,6 +306,8 @@ class Voter:
         """Whether this step was this life's last: injured, it may; of itself, it must not."""
         if not self.injury.struck and not self._halted:
             return False
+        if self.injury.struck == counters.FSYNC_ERROR and not self._halted:
+            raise Violation("not-halted", f"voter {self.node_id} goes on after an fsync that failed")
         if not self.injury.struck:
             assert self.driver is not None
             self.has_forgotten = self.driver._quorum_state.void is not None
@@ -327,6 +322,9 @@ class Voter:
         world = self.world
         if self._machine.gap:
             raise Violation("applied-prefix", f"voter {self.node_id}: {self._machine.gap}")
+        too_much = self._machine.take_too_much(world.settings.apply_bytes)
+        if too_much:
+            raise Violation("short-steps", f"voter {self.node_id}: {too_much}")
         whole_step = not self.injury.struck
         if world.judge.looked_at(self.node_id, driver._journal, whole_step=whole_step):
             world.happened(counters.CONFLICT)
@@ -335,6 +333,9 @@ class Voter:
         if self._machine.snapshots_taken:
             world.happened(counters.SNAPSHOT, self._machine.snapshots_taken)
             self._machine.snapshots_taken = 0
+        if self._machine.large_entries:
+            world.happened(counters.LARGE_ENTRY, self._machine.large_entries)
+            self._machine.large_entries = 0
 
     def _leave(self, effects: list[RaftEffect], applications: list[Application]) -> None:
         """The step's fsyncs are over: what it promised goes out."""

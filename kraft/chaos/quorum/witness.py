@@ -23,7 +23,7 @@ from quorum.raft.events import (
     RaftEffect,
     SendToPeer,
 )
-from quorum.raft.messages import SnapshotChunk, decode_message
+from quorum.raft.messages import MessageRefusedError, SnapshotChunk, decode_message
 
 
 class Judged(Protocol):
@@ -74,7 +74,12 @@ class Witness:
 
     def _watch_promise(self, effect: SendToPeer, driver: RaftDriver) -> None:
         judge, happened = self._world.judge, self._world.happened
-        _, message = decode_message(effect.data)
+        try:
+            _, message = decode_message(effect.data)
+        except MessageRefusedError as error:
+            raise Violation(
+                "only-listed-messages", f"voter {self._voter.node_id} says what its peers refuse: {error}"
+            ) from error
         kind = message["type"]
         if kind == "response_vote":
             judge.voted(self._voter.node_id, message["term"], effect.peer_id)
@@ -92,6 +97,9 @@ class Witness:
         elif kind == "take_leadership":
             for voter in self._world.ids:  # an order stands for everybody's consent
                 judge.consented(voter, effect.peer_id, message["term"])
+        elif message.get("entries"):
+            acknowledged = driver._transport.match_index(effect.peer_id) if driver._node.is_leader() else 0
+            judge.sent(self._voter.node_id, effect.peer_id, message["prevLogIdx"], acknowledged)
         elif message.get("serialized") is not None:
             self._watch_transfer(effect.peer_id, message["serialized"])
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from quorum.raft import node
 from quorum.raft.config import MAX_PROPOSAL_BYTES
 from quorum.raft.events import (
     NOT_COMMITTED,
@@ -14,7 +13,7 @@ from quorum.raft.events import (
     QuorumReport,
     ReportQuorum,
 )
-from quorum.raft.messages import encode_message
+from quorum.raft.messages import PROPOSAL, encode_message
 from tests.support.scripted_voter import ScriptedVoter, formatted_storage
 
 
@@ -274,10 +273,10 @@ def test_a_new_leader_knows_nothing_of_its_followers():
     assert (unknown.log_end_offset, unknown.last_fetch_ms, unknown.last_caught_up_ms) == (-1, -1, -1)
 
 
-def test_much_that_is_committed_is_applied_over_several_steps(monkeypatch):
+def test_much_that_is_committed_is_applied_over_several_steps():
     """A leader that applied it all at once would be silent for longer than its followers wait."""
-    monkeypatch.setattr(node, "APPLY_BYTES", 1)
-    voter = follower()
+    voter = ScriptedVoter(apply_bytes=1)
+    voter.connect(2, 3)
     voter.appends(2, 1, (1, 0), 1, 1, 1, 1, commit=5)
     library = voter.driver._node
     before = library.last_applied()
@@ -289,3 +288,29 @@ def test_much_that_is_committed_is_applied_over_several_steps(monkeypatch):
         steps += 1
     assert steps == 5 - before
     assert voter.driver.tick_interval_s > 0.0
+
+
+def large_entries(pauses):
+    voter = ScriptedVoter(apply_bytes=4)
+    voter.connect(2, 3)
+    voter.machine.pauses = pauses
+    return voter
+
+
+def append_commands(voter, *commands, commit):
+    entries = [(PROPOSAL + command, 2 + number, 1) for number, command in enumerate(commands)]
+    message = {"term": 1, "commit_index": commit, "entries": entries, "prevLogIdx": 1, "prevLogTerm": 0}
+    voter.says(2, "append_entries", **message)
+
+
+def test_an_entry_too_large_for_one_step_is_applied_in_several():
+    voter = large_entries(pauses=3)
+    append_commands(voter, b"", b"large", b"", b"", commit=5)
+    library, applied = voter.driver._node, []
+    for _ in range(6):
+        applied.append(library.last_applied())
+        assert voter.driver.tick_interval_s == 0.0 or library.last_applied() == 5
+        voter.step()
+    # The small one before it, three steps of it, its last, and what is behind it.
+    assert applied == [2, 2, 2, 2, 3, 5]
+    assert [offset for offset, _ in voter.committed] == [2, 3, 4, 5]

@@ -643,3 +643,20 @@ def test_a_crash_anywhere_in_an_installation_leaves_a_voter_that_starts(operatio
     again = ScriptedVoter(storage=storage)
     assert again.entries()[-1][0] in (10, last_index)
     assert again.machine.offset in (1, last_index)
+
+
+def test_what_was_begun_of_a_large_entry_is_given_up_for_a_snapshot():
+    voter = ScriptedVoter(apply_bytes=1)
+    voter.connect(2, 3)
+    voter.machine.pauses = 1000
+    voter.appends(2, 1, (1, 0), 1, 1, commit=3)
+    voter.step()
+    assert voter.machine.offset == 1
+    voter.machine.pauses = 0
+    send(voter, snapshot_of(20))
+    assert voter.machine.offset == 20
+    voter.appends(2, 1, (20, 1), 1, 1, commit=22)
+    while voter.driver.tick_interval_s == 0.0:
+        voter.step()
+    assert voter.committed[-2:] == [(21, 1), (22, 1)]
+    assert voter.machine.offset == 22

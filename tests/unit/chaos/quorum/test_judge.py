@@ -158,3 +158,10 @@ def test_the_same_bytes_may_be_proposed_again(judge):
     judge.told_refused(b"a")
     judge.proposed(b"a")
     judge.applied(1, 2, 1, b"a", 1)
+
+
+def test_a_leader_sends_nothing_that_is_acknowledged(judge):
+    judge.sent(1, 2, 5, 5)
+    judge.sent(1, 2, 6, 5)
+    with broken("no-needless-resend"):
+        judge.sent(1, 2, 4, 5)
