@@ -95,6 +95,12 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the file's content was last changed, in wall-clock ms since the Unix epoch."""
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        """Has `modified_ms` say this until the file is changed again."""
+
     def list_dir(self, path: str) -> list[str]:
         """The names in a folder, sorted."""
 

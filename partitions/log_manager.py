@@ -10,6 +10,7 @@ recovery points and log start offsets every 60 s, retention every 5 min).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from partitions.log.directories import LogDirectories, PostponedErrors
 from partitions.log.epoch_checkpointing import EpochWriter
 from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
 from partitions.log.flush import run_flush
+from partitions.log.index_rebuilds import IndexRebuilds
 from partitions.log.log import PartitionLog
 from partitions.log.opening import stored_topic_id
 from partitions.log.parts import LogParts
@@ -47,6 +49,8 @@ from partitions.topic_partition import TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 KAFKAS_CLEANER = CleanerConfig()
+LOGS_PER_STEP = 500
+"""Logs that a flush looks at before other events have their turn."""
 
 logger = structlog.get_logger(__name__)
 
@@ -103,6 +107,7 @@ class LogManager:
         self.reopener = LogReopener(parts, self.cleaner)
         """Opens logs again that wait for room."""
         self._deleter = LogDeleter(parts, self.cleaner)
+        self._index_rebuilds = IndexRebuilds(disk, executor, self._logs)
         self._retention = Retention(parts, self._flush, producer_expiration_ms=producer_expiration_ms)
         self._started = False
         self._closed = False
@@ -121,6 +126,8 @@ class LogManager:
         except BaseException:
             self._directories.release()
             raise
+        for directory in self._directories:  # nobody was kept waiting until now
+            directory.storage.rebuild_beside = self._index_rebuilds.begin
         self._started = True
         clean = is_complete and all(directory.clean_shutdown for directory in self._directories)
         epochs = [directory.previous_broker_epoch for directory in self._directories]
@@ -263,12 +270,16 @@ class LogManager:
 
         Raises NoSpaceLeft when all have had their turn: a full disk may keep epochs from being written.
         """
+        due: list[PartitionLog] = []
+        for number, log in enumerate(list(self._logs.values()), start=1):
+            if number % LOGS_PER_STEP == 0:
+                await asyncio.sleep(0)
+            if not log.is_closed and log.needs_flush:
+                due.append(log)
         # Many at once; what fails here is met again by the flush of that log.
-        await self.epoch_writer.write(
-            [partition for partition, log in self._logs.items() if not log.epochs_are_durable]
-        )
+        await self.epoch_writer.write([log.topic_partition for log in due if not log.epochs_are_durable])
         postponed = PostponedErrors()
-        for log in list(self._logs.values()):
+        for log in due:
             if not log.is_closed and log.needs_flush:
                 with postponed.passed_over(), self._directories.unless_last():
                     await self._flush(log)
@@ -349,6 +360,7 @@ class LogManager:
         self._closed = True
         try:
             await self.cleaner.close()  # whose last round may still find damage
+            await self._index_rebuilds.settled()
             unclean = await self._close_logs()
             await self.damage_noted()
             unclean.update(await self._parts.placements.catch_up())

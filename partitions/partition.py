@@ -66,7 +66,7 @@ class Partition(LocalReplica):
         Of a new epoch the log knows the start when this returns (KIP-101). While that is not durable
         (`awaits_epoch_start`) the replica leads, answers fetches and moves its high watermark, which all speak
         of records of earlier epochs; it refuses appends until `on_epoch_start_durable`. Raises LogError if
-        the log cannot be used; the replica is then what it was before.
+        the log cannot be used, or holds a later epoch; the replica is then what it was before.
         """
         assert state.leader == self._context.broker_id, "the metadata names another leader"
         if not self._is_news(state):
@@ -336,7 +336,7 @@ class Partition(LocalReplica):
         """
         self._check_following(leader_epoch)
         if len(records) > 0:
-            self._append_fetched(records)
+            self._append_fetched(records, leader_epoch)
         # A new leader may know less than the one before; what was committed stays committed.
         committed = min(leader_high_watermark, self.log.log_end_offset)
         if committed > self.high_watermark:
@@ -370,10 +370,10 @@ class Partition(LocalReplica):
             )
         self._check_same_epoch(leader_epoch)
 
-    def _append_fetched(self, records: Buffer) -> None:
+    def _append_fetched(self, records: Buffer, leader_epoch: int) -> None:
         log = self.log
         try:
-            log.append_as_follower(records)
+            log.append_as_follower(records, leader_epoch=leader_epoch)
         except UnexpectedAppendOffset as error:
             # The leader's log starts inside its first batch, and batches come whole: this empty log
             # has to start with that batch too.
@@ -381,5 +381,5 @@ class Partition(LocalReplica):
                 raise
             log.truncate_fully_and_start_at(error.first_offset)
             self.high_watermark = error.first_offset
-            log.append_as_follower(records)
+            log.append_as_follower(records, leader_epoch=leader_epoch)
         self._context.listener.on_append(self, log.log_end_offset)

@@ -93,8 +93,9 @@ class ReplicaLog(Protocol):
     def check_beside(self, records: Buffer) -> Callable[[], CheckedBatches] | None:
         """The check of a client's records as a job for an executor, where it takes long. Raises LogError."""
 
-    def append_as_follower(self, records: Buffer) -> object:
-        """Appends batches as they are, at or after the log end, and notes their epochs. Raises LogError."""
+    def append_as_follower(self, records: Buffer, *, leader_epoch: int) -> object:
+        """Appends batches as they are, at or after the log end, and notes their epochs; those before the first one
+        of an epoch later than `leader_epoch`. Raises LogError."""
 
     def read(
         self, offset: int, max_bytes: int, *, up_to_offset: int, min_one_batch: bool = ...
@@ -127,7 +128,9 @@ class ReplicaLog(Protocol):
         """The largest epoch <= `epoch` and where it ends; (-1, -1) when undefined (KIP-279)."""
 
     def assign_epoch_start(self, epoch: int) -> bool:
-        """Notes that `epoch` starts at the log end offset (KIP-101); whether that is durable already."""
+        """Notes that `epoch` starts at the log end offset (KIP-101); whether that is durable already.
+
+        Raises LogCorruptError, the log being given up, where it holds batches of a later epoch."""
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record at or after the timestamp."""

@@ -71,6 +71,8 @@ class ReplicaLogs(ReplicaEvents, ABC):
         self._jobs = LogJobs(logs, self, halt)
         self.pending = PendingReplicas(loop, self._is_pending)
         self._reported = offline
+        self._unapplied: dict[TopicPartition, None] = {}
+        """Replicas whose newest state in the metadata is still to be applied (`ReplicaManager`)."""
         logs.set_failure_listener(self._on_logs_failing)
 
     @abstractmethod
@@ -181,9 +183,9 @@ class ReplicaLogs(ReplicaEvents, ABC):
     def _is_pending(self, key: TopicPartition, appends: bool) -> bool:
         """Whether this broker leads and its replica is being made ready, to be asked or to be appended to."""
         partition = self._partitions.get(key)
-        if partition is not None:
+        if partition is not None and (partition.is_leader or key not in self._unapplied):
             return appends and partition.awaits_epoch_start
-        if key in self._offline or not self._jobs.is_pending(key):
+        if key not in self._unapplied and (key in self._offline or not self._jobs.is_pending(key)):
             return False
         found = assigned(self._metadata.image, self._broker_id, key)
         return found is not None and found[1].leader == self._broker_id

@@ -13,6 +13,7 @@ from kraft.runtime.collector import collect_seldom, keep_for_good
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.loop import run
 from kraft.runtime.real import real_environment
+from kraft.runtime.switching import switch_often
 
 EXIT_DONE, EXIT_FAILED = 0, 1
 STARTED = "Kafka Server started"
@@ -23,6 +24,7 @@ def run_server(path: str) -> int:
     """Runs the node that `path` configures. Returns the exit code."""
     configure_logs()
     collect_seldom()
+    switch_often()
     try:
         config = load_config(Path(path).read_text())
     except OSError as error:

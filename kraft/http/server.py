@@ -44,6 +44,7 @@ class HttpServer:
             logger=self._errors,
             auto_decompress=False,
             handle_signals=False,
+            lingering_time=0,  # bodies are not read: there is nothing to wait for
             shutdown_timeout=SHUTDOWN_GRACE_S,
         )
         self._gate: ConnectionGate | None = None
@@ -76,4 +77,9 @@ class HttpServer:
     async def _on_answer(self, request: web.Request, response: web.StreamResponse) -> None:
         if self._gate is not None:
             self._gate.renew(request.protocol)
-            self._gate.next_request(request.protocol)
+            if request.can_read_body:
+                # Its body was left in the socket, before any other request. The headers have been decided upon.
+                response.force_close()
+                response.headers["Connection"] = "close"
+            else:
+                self._gate.next_request(request.protocol)

@@ -213,6 +213,12 @@ class RealDisk:
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 

@@ -2,16 +2,17 @@
 
 Guarantees: a file never says more than what is durable, nor what a truncation has made untrue without
 the log's folder capping it; a log's clean offset is written behind a recovery point that covers it.
-Nothing is written in a directory that failed, and one that fails keeps none of the others waiting. A file
-names every partition of its directory, so the executor composes it as well; the event loop copies what it
-must not see change. The log manager calls this on the event loop.
+Nothing is written in a directory that failed, and one that fails keeps none of the others waiting. The event
+loop gathers what has moved since the last time. A file names every partition of its directory, so the executor
+composes it; the event loop copies what it must not see change. The log manager calls this on the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 from partitions.disk import Disk, write_atomically
 from partitions.log.data_directory import (
@@ -27,6 +28,8 @@ from partitions.log.offset_checkpoint import encode_offset_checkpoint
 from partitions.log.partition_files import TruncationCheckpoint
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
+
+_Begun: TypeAlias = Mapping[TopicPartition, tuple[PartitionLog, TruncationCheckpoint]]
 
 
 class CheckpointWriter:
@@ -52,24 +55,27 @@ class CheckpointWriter:
         await self._everywhere(self._write_recovery_points)
 
     async def _write_recovery_points(self, directory: DataDirectory) -> None:
-        begun = self._begin(directory)
-        values = {partition: state.recovery_point for partition, (_, state) in begun.items()}
-        await self.write(directory, RECOVERY_POINTS, values)
-        for partition, (log, state) in begun.items():
-            if self._logs.get(partition) is log:
-                log.complete_checkpoint(recovery_point=state.recovery_point)
-        await self._lower_clean_offsets(directory)
+        moved = directory.storage.moved_recovery_points
+        with self._begun(moved) as begun:
+            values = {partition: state.recovery_point for partition, (_, state) in begun.items()}
+            if values:
+                await self.write(directory, RECOVERY_POINTS, values)
+            for partition, (log, state) in begun.items():
+                if self._logs.get(partition) is log:
+                    log.complete_checkpoint(recovery_point=state.recovery_point)
+            await self._lower_clean_offsets(directory, begun)
 
     async def write_log_start_offsets(self) -> None:
         await self._everywhere(self._write_log_start_offsets)
 
     async def _write_log_start_offsets(self, directory: DataDirectory) -> None:
-        begun = self._begin(directory)
-        values = {partition: state.log_start_offset for partition, (_, state) in begun.items()}
-        await self.write(directory, LOG_START_OFFSETS, values)
-        for partition, (log, state) in begun.items():
-            if self._logs.get(partition) is log:
-                log.complete_checkpoint(log_start_offset=state.log_start_offset)
+        with self._begun(directory.storage.moved_log_starts) as begun:
+            values = {partition: state.log_start_offset for partition, (_, state) in begun.items()}
+            if values:
+                await self.write(directory, LOG_START_OFFSETS, values)
+            for partition, (log, state) in begun.items():
+                if self._logs.get(partition) is log:
+                    log.complete_checkpoint(log_start_offset=state.log_start_offset)
 
     async def write_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
         await self._everywhere(lambda directory: self._write_high_watermarks(directory, changed))
@@ -97,14 +103,16 @@ class CheckpointWriter:
                 await write(directory)
         postponed.report()
 
-    def _begin(
-        self, directory: DataDirectory
-    ) -> dict[TopicPartition, tuple[PartitionLog, TruncationCheckpoint]]:
-        return {
-            partition: (log, log.begin_checkpoint())
-            for partition, log in self._logs.items()
-            if self._home[partition] is directory
-        }
+    @contextmanager
+    def _begun(self, moved: dict[TopicPartition, None]) -> Iterator[_Begun]:
+        """What is to be said of these logs; again by the next checkpoint, unless it is written inside."""
+        logs = {partition: log for partition in moved if (log := self._logs.get(partition)) is not None}
+        moved.clear()
+        try:
+            yield {partition: (log, log.begin_checkpoint()) for partition, log in logs.items()}
+        except BaseException:
+            moved.update(dict.fromkeys(logs))
+            raise
 
     async def write_clean_offset(self, partition: TopicPartition, log: PartitionLog) -> None:
         """Notes how far the log is compacted, and a recovery point that is not below."""
@@ -115,13 +123,13 @@ class CheckpointWriter:
             log.complete_checkpoint(recovery_point=recovery_point)
             await self._write_clean_offsets(directory, {partition: log})
 
-    async def _lower_clean_offsets(self, directory: DataDirectory) -> None:
+    async def _lower_clean_offsets(self, directory: DataDirectory, begun: _Begun) -> None:
         """After truncations: the logs whose file says more than is true."""
         known = directory.checkpoints[CLEANER_OFFSETS]
         lowered = {
-            partition: self._logs[partition]
-            for partition, offset in known.items()
-            if partition in self._logs and self._logs[partition].clean_offset < offset
+            partition: log
+            for partition, (log, _) in begun.items()
+            if self._logs.get(partition) is log and log.clean_offset < known.get(partition, 0)
         }
         if lowered:
             await self._write_clean_offsets(directory, lowered)

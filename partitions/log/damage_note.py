@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from partitions.disk import Disk, write_atomically
-from partitions.log.errors import LogCorruptError
+from partitions.log.errors import EpochDamaged, LogCorruptError
 from partitions.log.scan import Damage, Readable, walk_checked
 from partitions.log.segment import LOG_SUFFIX
 from partitions.log.storage import LogStorage
@@ -49,6 +49,8 @@ def write_damage_note(disk: Disk, folder: str, error: LogCorruptError, extent: L
         limit = extent.limit_of(_base_offset(name))
         if _reaches(disk, error, limit):
             note["limit_offset"] = limit
+        if isinstance(error, EpochDamaged):
+            note["latest_epoch"] = error.latest_epoch
         write_atomically(disk, f"{folder}/{DAMAGE_NOTE}", json.dumps(note).encode())
 
 
@@ -61,6 +63,8 @@ class DamageNote(NamedTuple):
     reason: str
     limit_offset: int | None
     """No batch of the file may reach this; None where that was no part of the damage."""
+    latest_epoch: int | None = None
+    """No batch up to the place is of a later leader epoch; None where that was no part of the damage."""
 
     def is_true_of(self, file: Readable, size_bytes: int) -> bool:
         """Whether anything up to the place is unsound, out of order, or not of this segment. Raises OSError."""
@@ -75,6 +79,8 @@ class DamageNote(NamedTuple):
                 return False
             if self.limit_offset is not None and header.last_offset >= self.limit_offset:
                 return True
+            if self.latest_epoch is not None and header.partition_leader_epoch > self.latest_epoch:
+                return True
             next_offset, latest_epoch = header.next_offset, header.partition_leader_epoch
         return False
 
@@ -83,12 +89,13 @@ def decode_damage_note(content: bytes) -> DamageNote:
     """Raises ValueError for bytes that are no note."""
     try:
         note = json.loads(content)
-        limit = note.get("limit_offset")
+        limit, latest_epoch = note.get("limit_offset"), note.get("latest_epoch")
         found = DamageNote(
             str(note["file"]),
             int(note["position"]),
             str(note["reason"]),
             None if limit is None else int(limit),
+            None if latest_epoch is None else int(latest_epoch),
         )
         _base_offset(found.file)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,23 +1,16 @@
-"""The state of a log, and what of it is on disk: rolling, flushing, checkpoints, closing.
+"""The state of a log, and what of it is on disk: rolling, flushing, closing.
 
-Guarantees: the recovery point never passes a byte, a name or a leader epoch that is not durable;
-whatever the data directory's checkpoint files may say about the log is capped by a file in its own
-folder before a truncation makes it wrong. `PartitionLog` is built on this; the log manager runs the
-flushes through its executor.
+Guarantees: the recovery point never passes a byte, a name or a leader epoch that is not durable. `PartitionLog`
+is built on this; the log manager runs the flushes through its executor.
 """
 
 from __future__ import annotations
 
+from partitions.log.checkpointed_offsets import CheckpointedOffsets
 from partitions.log.cleaner.swap import SegmentSwap
-from partitions.log.epoch_checkpointing import CheckpointedEpochs
 from partitions.log.errors import NoSpaceLeft
 from partitions.log.flush import FlushJob
 from partitions.log.opening import OpenedLog, OpenRequest
-from partitions.log.partition_files import (
-    TRUNCATION_CHECKPOINT,
-    TruncationCheckpoint,
-    encode_truncation_checkpoint,
-)
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
 from partitions.log.reader import LogReader
 from partitions.log.segment import Segment, file_name
@@ -26,16 +19,12 @@ from partitions.ports import NowMs
 from partitions.topic_partition import TopicPartition
 
 
-class DurableLog(CheckpointedEpochs):
+class DurableLog(CheckpointedOffsets):
     """Segments, leader epochs and producers of one partition, and how far each is flushed."""
 
     __slots__ = (
         "_aborted",
-        "_checkpointed",
-        "_clean_checkpointed",
-        "_durable_to",
         "_generation",
-        "_limits",
         "_names_synced",
         "_names_version",
         "_now_ms",
@@ -45,14 +34,10 @@ class DurableLog(CheckpointedEpochs):
         "_snapshot_offset",
         "_swap",
         "_unsynced_sealed",
-        "clean_offset",
         "config",
-        "log_start_offset",
         "producer_state",
         "recovery",
-        "recovery_point",
         "topic_id",
-        "topic_partition",
     )
 
     def __init__(
@@ -65,20 +50,9 @@ class DurableLog(CheckpointedEpochs):
         *,
         owns_storage: bool,
     ) -> None:
-        super().__init__(
-            storage,
-            request.directory,
-            opened.epochs,
-            log_end_offset=opened.log_end_offset,
-            is_dirty=opened.epochs_changed,
-            only_lacking=opened.epochs_only_lacking,
-        )
-        self.topic_partition = topic_partition
+        super().__init__(storage, topic_partition, request, opened)
         self.config = request.config
         self.topic_id = opened.topic_id
-        self.log_start_offset = opened.log_start_offset
-        self.recovery_point = self._durable_to = opened.recovery_point
-        """Everything below is durable; `_durable_to` is higher while a full disk takes no new file of the epochs."""
         self.producer_state = opened.producer_state
         self.recovery = opened.report
         """What opening the log found."""
@@ -86,8 +60,6 @@ class DurableLog(CheckpointedEpochs):
         self._now_ms = now_ms
         self._segments = opened.segments
         self._reader = LogReader(storage, opened.segments, opened.verification())
-        self._limits = opened.limits
-        self._checkpointed = TruncationCheckpoint(request.recovery_point, request.log_start_offset)
         self._generation = 0
         self._names_version = 0
         self._names_synced = 0 if opened.existed_cleanly else -1
@@ -97,10 +69,6 @@ class DurableLog(CheckpointedEpochs):
         if not opened.report.clean:
             self._unsynced_sealed = opened.segments.from_offset(opened.recovery_point)[:-1]
         self._swap: SegmentSwap | None = None
-        self._clean_checkpointed = request.clean_offset
-        limit = opened.log_end_offset if opened.limits is None else opened.limits.recovery_point
-        self.clean_offset = min(request.clean_offset, limit, opened.log_end_offset)
-        """Up to here the log was compacted; not above the recovery point."""
 
     @property
     def storage(self) -> LogStorage:
@@ -207,7 +175,9 @@ class DurableLog(CheckpointedEpochs):
         self._sync_names()
         if self._epochs_dirty:
             self._write_epochs()
-        self.recovery_point = self._durable_to = self.log_end_offset
+        if self.recovery_point != self.log_end_offset:
+            self.recovery_point = self._durable_to = self.log_end_offset
+            self._offsets_moved()
         self._lift_limits()
 
     def _sync_names(self) -> None:
@@ -289,68 +259,13 @@ class DurableLog(CheckpointedEpochs):
         if job.directory is not None:
             self._names_synced = max(self._names_synced, job.names_version)
         self._durable_to = max(self._durable_to, job.end_offset)
-        self.recovery_point = max(self.recovery_point, min(job.end_offset, self._epochs_agree_below))
+        durable_to = min(job.end_offset, self._epochs_agree_below)
+        if durable_to > self.recovery_point:
+            self.recovery_point = durable_to
+            self._offsets_moved()
         self._lift_limits()
         if job.no_room_for_epochs is not None:
             raise job.no_room_for_epochs
-
-    # ---- checkpoints of the data directory
-
-    def begin_checkpoint(self) -> TruncationCheckpoint:
-        """Recovery point and log start offset for the checkpoint files, which are about to be written."""
-        now = TruncationCheckpoint(self.recovery_point, self.log_start_offset)
-        self._checkpointed = TruncationCheckpoint(*map(max, self._checkpointed, now))
-        return now
-
-    def begin_clean_checkpoint(self) -> int:
-        """The clean offset for its checkpoint file, which is about to be written."""
-        self._clean_checkpointed = max(self._clean_checkpointed, self.clean_offset)
-        return self.clean_offset
-
-    def complete_checkpoint(
-        self,
-        *,
-        recovery_point: int | None = None,
-        log_start_offset: int | None = None,
-        clean_offset: int | None = None,
-    ) -> None:
-        """A checkpoint file holds this value, which `begin_checkpoint` gave, durably.
-
-        The clean offset is written after a recovery point that is not below it, so that whatever caps
-        the one caps the other.
-        """
-        if clean_offset is not None:
-            self._clean_checkpointed = clean_offset
-        known = self._checkpointed
-        self._checkpointed = TruncationCheckpoint(
-            known.recovery_point if recovery_point is None else recovery_point,
-            known.log_start_offset if log_start_offset is None else log_start_offset,
-        )
-        self._lift_limits()
-
-    def _lift_limits(self) -> None:
-        """Removes the cap once what the checkpoint files say has become true again."""
-        if (
-            self._limits is not None
-            and self._checkpointed.recovery_point <= self.recovery_point
-            and self._checkpointed.log_start_offset <= self.log_start_offset
-            and self._clean_checkpointed <= self.clean_offset
-        ):
-            self._storage.remove(f"{self.directory}/{TRUNCATION_CHECKPOINT}")
-            self._limits = None
-
-    def _limit_checkpoints(self, recovery_point: int, log_start_offset: int) -> None:
-        """Caps what the checkpoint files say, durably, if they say (or may soon say) more."""
-        known = self._limits or self._checkpointed
-        if recovery_point >= known.recovery_point and log_start_offset >= known.log_start_offset:
-            return
-        limits = TruncationCheckpoint(
-            min(recovery_point, known.recovery_point), min(log_start_offset, known.log_start_offset)
-        )
-        self._storage.replace(
-            f"{self.directory}/{TRUNCATION_CHECKPOINT}", encode_truncation_checkpoint(limits)
-        )
-        self._limits = limits
 
     # ---- compaction
 

@@ -97,6 +97,13 @@ class NoSpaceLeft(LogStorageError):
     needs_room = True
 
 
+class IndexesLost(LogStorageError):
+    """A segment's indexes are wrong or gone, and too much has to be read to make them anew at once: that goes on
+    beside the event loop, and the same will be answered soon."""
+
+    is_transient = True
+
+
 class InterruptedByFullDisk(LogStorageError):
     """The disk was full in the middle of a change: the log has to be opened again, which recovers it."""
 
@@ -120,6 +127,15 @@ class LogCorruptError(LogError):
 
 class BatchDamaged(LogCorruptError):
     """Damage that a checksum proves, or the order of the offsets: no index could be to blame for it."""
+
+
+class EpochDamaged(BatchDamaged):
+    """A batch says that it is of another leader epoch than it can be: no checksum covers that."""
+
+    def __init__(self, path: str, position: int, reason: str, *, latest_epoch: int) -> None:
+        super().__init__(path, position, reason)
+        self.latest_epoch = latest_epoch
+        """No batch up to that place is of a later one."""
 
 
 class InconsistentTopicId(LogError):

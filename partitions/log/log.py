@@ -296,17 +296,20 @@ class PartitionLog(ReadableLog):
             size_bytes,
         )
 
-    def append_as_follower(self, records: Buffer) -> AppendInfo:
+    def append_as_follower(self, records: Buffer, *, leader_epoch: int | None = None) -> AppendInfo:
         """Appends the leader's batches byte for byte, and learns their epochs and producers.
 
-        They start at the log end offset, or later where the leader's log has a hole. Raises
-        AppendError; UnexpectedAppendOffset when the offsets do not fit. Nothing is appended then,
-        except that a disk that fails part of the way keeps the segments already filled.
+        They start at the log end offset, or later where the leader's log has a hole; with `leader_epoch`, those
+        before the first one of a later epoch. Raises AppendError; UnexpectedAppendOffset when the offsets do not
+        fit. Nothing is appended then, except that a disk that fails part of the way keeps the segments already
+        filled.
         """
         self._ensure_open()
         view = records if isinstance(records, memoryview) else memoryview(records)
         latest = self.epochs.latest_epoch
-        batches = check_follower_append(view, log_end_offset=self.log_end_offset, latest_epoch=latest)
+        batches = check_follower_append(
+            view, log_end_offset=self.log_end_offset, latest_epoch=latest, leader_epoch=leader_epoch
+        )
         markers = markers_in(view, batches)
         first_offset = batches[0][1].base_offset if batches else self.log_end_offset
         newest = NO_TIME
@@ -339,7 +342,7 @@ class PartitionLog(ReadableLog):
             self.log_start_offset,
             False,
             len(batches),
-            len(view),
+            batches[-1][0] + batches[-1][1].size_bytes if batches else 0,
         )
 
     def _write(self, stamped: Stamped, size_bytes: int) -> None:

@@ -94,9 +94,9 @@ class OpenedLog:
         """What of the bytes is known: recovery has read everything from the recovery point's segment on."""
         segments = self.segments
         if self.report.clean:
-            return Verification(segments.active)
+            return Verification(segments.active, self.epochs)
         checked = segments[segments.position_for(self.recovery_point)]
-        return Verification(segments.active, known_from=checked.base_offset)
+        return Verification(segments.active, self.epochs, known_from=checked.base_offset)
 
 
 def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:

@@ -11,10 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from leader_epoch.epoch_cache import EpochEntry
 from partitions.log.cleanable import CleanableLog
-from partitions.log.errors import BatchDamaged, LogCorruptError, LogStorageError, OffsetOutOfRange
+from partitions.log.errors import (
+    BatchDamaged,
+    EpochDamaged,
+    LogCorruptError,
+    LogStorageError,
+    OffsetOutOfRange,
+)
 from partitions.log.reader import ReadResult, TimestampedOffset
 from partitions.log.transaction_index import AbortedTransaction
+from partitions.records.batch import HEADER_BYTES, parse_header
 
 T = TypeVar("T")
 
@@ -67,6 +75,42 @@ class ReadableLog(CleanableLog):
         self._ensure_open()
         return self._guarded(
             lambda: self._reader.offset_for_max_timestamp(log_start_offset=self.log_start_offset)
+        )
+
+    def assign_epoch_start(self, epoch: int) -> bool:
+        """As `CheckpointedEpochs.assign_epoch_start`, for a log that can lead in that epoch.
+
+        Nobody has written in a later one: a batch that says so is damaged, and so is the epochs' file where it
+        does and the batches do not. Raises LogCorruptError, and the log is given up; LogStorageError.
+        """
+        self._ensure_open()
+        latest = self.epochs.latest_epoch
+        if latest is not None and latest > epoch:
+            later = next(entry for entry in self.epochs.entries if entry.epoch > epoch)
+            if later.start_offset < self.log_end_offset:  # else it is of no record, and nobody misses it
+                damage = self._guarded(lambda: self._damage_of(later, epoch))
+                self.note_damage(damage)
+                raise damage
+        return super().assign_epoch_start(epoch)
+
+    def _damage_of(self, later: EpochEntry, epoch: int) -> LogCorruptError:
+        """What is wrong where the epochs say that one begins which is later than that in which the log is to lead."""
+        segment = self._segments[self._segments.position_for(later.start_offset)]
+        position = segment.locate(later.start_offset).position
+        header = parse_header(self._storage.file(segment.log_path).read(position, HEADER_BYTES), 0)
+        if header.partition_leader_epoch > epoch:
+            return EpochDamaged(
+                segment.log_path,
+                position,
+                f"the batch at offset {header.base_offset} is of leader epoch {header.partition_leader_epoch}, and"
+                f" the log is to lead in epoch {epoch}",
+                latest_epoch=epoch,
+            )
+        return LogCorruptError(
+            self._epochs_path,
+            0,
+            f"it says that leader epoch {later.epoch} begins at offset {later.start_offset}, which the batches"
+            " contradict; without the file, the next start takes the epochs from them",
         )
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:

@@ -14,8 +14,9 @@ from partitions.disk import Buffer
 from partitions.log.config import LogConfig
 from partitions.log.config_values import INT_MAX
 from partitions.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from partitions.log.indexed_segment import LOG_SUFFIX, NO_TIMESTAMP, IndexedSegment, Placed, file_name
+from partitions.log.indexed_segment import LOG_SUFFIX, NO_TIMESTAMP, Placed, file_name
 from partitions.log.scan import walk
+from partitions.log.searched_segment import SearchedSegment
 from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.ports import NowMs
 
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 
-class Segment(IndexedSegment):
+class Segment(SearchedSegment):
     """A segment as its log changes it."""
 
     __slots__ = ()
@@ -161,6 +162,7 @@ class Segment(IndexedSegment):
 
     def truncate(self, position: int, offset: int) -> None:
         """Cuts data and indexes at the boundary `position`, where `offset` would be; durable for data."""
+        self.is_being_rebuilt = False
         self._grow_indexes()
         offset_index, time_index = self._indexes.grow()
         self._storage.truncate_durably(self.log_path, position)
@@ -179,6 +181,7 @@ class Segment(IndexedSegment):
 
     def remove(self) -> None:
         """Deletes the files; slices that are held stay readable. Raises OSError."""
+        self.is_being_rebuilt = False
         self._storage.index_dropped(self.log_path)
         self._storage.remove(self.log_path)
         for path in self.index_paths:
@@ -186,6 +189,7 @@ class Segment(IndexedSegment):
 
     def release(self) -> None:
         """Closes the file and lets go of the indexes, of a log that is closed or a segment that goes."""
+        self.is_being_rebuilt = False
         self._storage.index_dropped(self.log_path)
         self._storage.release(self.log_path)
         self.unload_indexes()

@@ -88,6 +88,11 @@ class SegmentIndexes:
         self.offsets, self.times = self.growing = (offsets, times)
         return self.growing
 
+    def replace(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """Takes these instead, and writes them over whatever the files hold. Raises OSError."""
+        self._hold(offsets, times)
+        self.rewrite()
+
     def forget(self) -> None:
         """Lets go of memory and mappings; what was not persisted is lost."""
         self.offsets = self.times = self.growing = None

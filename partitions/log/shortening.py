@@ -77,6 +77,7 @@ class ShortenableLog(DurableLog):
         self.recovery_point = min(self.recovery_point, end_offset)
         self._durable_to = min(self._durable_to, end_offset)
         self.clean_offset = min(self.clean_offset, end_offset)
+        self._offsets_moved()
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s.base_offset < active.base_offset]
 
     def _check_batch(self, path: str, found: Stop) -> None:
@@ -133,6 +134,7 @@ class ShortenableLog(DurableLog):
         self._unsynced_sealed.clear()
         self.log_start_offset = self.log_end_offset = self.recovery_point = self._durable_to = offset
         self.clean_offset = min(self.clean_offset, offset)
+        self._offsets_moved()
 
     def _end_half_truncated(self, error: OSError) -> NoReturn:
         """What is in memory says nothing any more. On a full disk the files do, by what caps the checkpoints:
@@ -156,6 +158,7 @@ class ShortenableLog(DurableLog):
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
+        self._offsets_moved()
         return True
 
     def expire_segments(self, now_ms: int, high_watermark: int) -> None:
@@ -291,9 +294,7 @@ class ShortenableLog(DurableLog):
     def _is_expired(self, number: int, now_ms: int) -> bool:
         if self.config.retention_ms < 0:
             return False
-        segment = self._segments[number]
-        newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
-        return now_ms - newest > self.config.retention_ms
+        return now_ms - self._segments[number].newest_ms > self.config.retention_ms
 
     def _surplus_bytes(self) -> int:
         """By how much the log exceeds its size limit; negative when it does not."""

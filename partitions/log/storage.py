@@ -16,6 +16,7 @@ from typing import Final, NoReturn, Protocol
 
 from partitions.disk import Disk, File, write_atomically
 from partitions.log.errors import DirectoryFailed, LogError, LogStorageError, NoSpaceLeft
+from partitions.log.index import RebuiltIndexes, SegmentExtent
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
 
@@ -59,6 +60,22 @@ class IndexOwner(Protocol):
     def unload_indexes(self) -> None: ...
 
 
+class RebuildableSegment(Protocol):
+    """A segment, of which the indexes are made anew by a job, from its headers."""
+
+    is_being_rebuilt: bool
+    """Whether what the job makes is still of use: the segment has neither been cut since, nor gone."""
+
+    def begin_rebuild(self) -> SegmentExtent:
+        """What a job has to read, to make the indexes anew."""
+
+    def give_up_rebuild(self) -> None:
+        """The job has come to nothing: the next lookup that goes astray asks for another one."""
+
+    def end_rebuild(self, rebuilt: RebuiltIndexes) -> None:
+        """Takes the indexes that the job has made, if they are of use. Raises OSError."""
+
+
 def _nobody(_partition: TopicPartition, _error: LogError) -> None:
     """A log that stands alone: who meets its end gets the error, and there is nobody else to tell."""
 
@@ -92,6 +109,13 @@ class LogStorage:
         self._on_failure = on_failure
         self._fails_on_io_errors = fails_on_io_errors
         self.on_lost = on_lost
+        self.rebuild_beside: Callable[[RebuildableSegment], None] | None = None
+        """Begins to make the indexes of a large segment anew beside the event loop (`index_rebuilds.py`); None:
+        whoever asks waits for it."""
+        self.moved_recovery_points: dict[TopicPartition, None] = {}
+        """Logs of which the directory's checkpoint file may say something else by now, in order."""
+        self.moved_log_starts: dict[TopicPartition, None] = {}
+        """The same for the other file."""
         self._max_open_files = max_open_files
         self._max_loaded_indexes = max_loaded_indexes
         self._loaded: OrderedDict[str, IndexOwner] = OrderedDict()
@@ -100,6 +124,11 @@ class LogStorage:
         """Why nothing here can be used any more; None while it can. Set here alone (`fail`, `rule_out`)."""
         self.has_cut_records = False
         """Whether a recovery has cut anything, for whoever opens a single log through this (`apart`)."""
+
+    def offsets_moved(self, partition: TopicPartition) -> None:
+        """A log's recovery point, or its start, is another one: the next checkpoints are to tell it."""
+        self.moved_recovery_points[partition] = None
+        self.moved_log_starts[partition] = None
 
     def apart(self) -> LogStorage:
         """The same disk for a job beside the loop: it shares no file and no state with this one. A failure

@@ -182,12 +182,15 @@ def markers_in(buffer: memoryview, batches: Sequence[PlacedHeader]) -> dict[int,
 
 
 def check_follower_append(
-    buffer: memoryview, *, log_end_offset: int, latest_epoch: int | None
+    buffer: memoryview, *, log_end_offset: int, latest_epoch: int | None, leader_epoch: int | None = None
 ) -> list[PlacedHeader]:
     """The batches that a leader sent: whole, CRC right, in order from the log's end on.
 
     Offsets may leave holes (the leader's log may have been compacted), never go back; nor may leader
-    epochs. Raises AppendError, UnexpectedAppendOffset where the offsets do not fit.
+    epochs. With `leader_epoch`, the epoch that is followed, the batches before the first one of a later epoch:
+    a leader has none, but the epoch may have rotted there, or the leader, deposed, may have written over what it
+    was sending. Raises AppendError, also where the first batch is such a one (asked again, a leader checks what
+    it has), UnexpectedAppendOffset where the offsets do not fit.
     """
     expected = log_end_offset
     epoch = latest_epoch if latest_epoch is not None else -1
@@ -200,9 +203,17 @@ def check_follower_append(
                     f"a batch from the leader starts at offset {header.base_offset}, expected {expected} or later",
                     header.base_offset,
                 )
+            if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
+                if batches:
+                    break
+                raise AppendError(
+                    "CORRUPT_MESSAGE",
+                    f"the batch at offset {header.base_offset} is of leader epoch"
+                    f" {header.partition_leader_epoch}, and was sent in epoch {leader_epoch}",
+                )
             if 0 <= header.partition_leader_epoch < epoch:
                 raise AppendError(
-                    "FENCED_LEADER_EPOCH",
+                    "CORRUPT_MESSAGE",
                     f"the batch at offset {header.base_offset} is of leader epoch"
                     f" {header.partition_leader_epoch}, the log already holds epoch {epoch}",
                 )

@@ -1,7 +1,7 @@
 """Checking, at its first read, what this process neither wrote nor checked: bit rot is not handed on.
 
-Guarantees: a range that `checked` lets through was written by this process, or its batches' CRCs and the
-order of their offsets and epochs have been compared since the log was opened; one read checks at most
+Guarantees: a range that `checked` lets through was written by this process, or its batches' CRCs, the order
+of their offsets, and their epochs have been compared since the log was opened; one read checks at most
 `MAX_BYTES_PER_READ`, or one larger batch. A segment keeps one checked interval, which reads that go on
 where the last one ended extend: whoever reads a log through pays for each byte once. Bytes that rot
 after their check are the reader's to find, by the same CRC. Owned by the log's reader.
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import File
-from partitions.log.errors import BatchDamaged, LogCorruptError
+from partitions.log.errors import BatchDamaged, EpochDamaged, LogCorruptError
 from partitions.log.segment import Segment
 from partitions.records.batch import HEADER_BYTES, BatchHeader, CorruptBatchError, parse_header, verify_crc
 
@@ -50,13 +51,15 @@ class Wanted(NamedTuple):
 class Verification:
     """What of one log's bytes is known to be as they were written."""
 
-    __slots__ = ("_boundary", "_intervals", "_known_from")
+    __slots__ = ("_boundary", "_epochs", "_intervals", "_known_from")
 
-    def __init__(self, active: Segment, *, known_from: int | None = None) -> None:
+    def __init__(self, active: Segment, epochs: EpochCache, *, known_from: int | None = None) -> None:
         """Segments that begin at offset `known_from` or later were checked whole; None: no segment was.
 
-        What is appended to the `active` segment from now on, and to later ones, this process writes.
+        What is appended to the `active` segment from now on, and to later ones, this process writes. `epochs` are
+        the log's, which tell of every batch what its epoch is.
         """
+        self._epochs = epochs
         self._known_from = active.base_offset + 1 if known_from is None else known_from
         self._boundary = (active, active.size_bytes)
         self._intervals: dict[int, _Interval] = {}
@@ -96,7 +99,7 @@ class Verification:
             # An entry that has rotted may name any number.
             begin = max(segment.offset_index.floor_position(position - 1), 0) if position else 0
             known = _Interval(begin, begin, base_offset)
-        found = _Walk(file, segment.size_bytes, wanted, known).up_to(stop)
+        found = _Walk(file, segment.size_bytes, wanted, known, self._epochs).up_to(stop)
         self._intervals[base_offset] = found
         return Checked(end, None) if found.end >= stop else Checked(found.end, found.next_offset)
 
@@ -104,7 +107,10 @@ class Verification:
 class _Walk:
     """Goes on behind an interval of one segment, comparing what there is to compare."""
 
-    def __init__(self, file: File, size_bytes: int, wanted: Wanted, known: _Interval) -> None:
+    def __init__(
+        self, file: File, size_bytes: int, wanted: Wanted, known: _Interval, epochs: EpochCache
+    ) -> None:
+        self._epochs = epochs
         self._file = file
         self._size_bytes = size_bytes
         self._wanted = wanted
@@ -155,12 +161,14 @@ class _Walk:
             raise self._misled(wanted.position, f"the batch of offset {wanted.offset} is not there")
 
     def _check_batch(self, chunk: bytes, position: int, at: int, header: BatchHeader) -> None:
-        """CRC, and what the CRC does not cover: offset and leader epoch only ever grow."""
+        """CRC, and what the CRC does not cover: offset and leader epoch only ever grow, and the log knows where
+        each epoch begins."""
         try:
             verify_crc(chunk, at, header)
         except CorruptBatchError as error:
             raise BatchDamaged(self._file.path, position + at, str(error)) from error
         self._check_order(position + at, header)
+        self._check_epoch(position + at, header)
         self._next_offset = header.next_offset
         self._latest_epoch = max(self._latest_epoch, header.partition_leader_epoch)
 
@@ -175,6 +183,12 @@ class _Walk:
         else:
             return
         raise BatchDamaged(self._file.path, position, reason)
+
+    def _check_epoch(self, position: int, header: BatchHeader) -> None:
+        epoch, known = header.partition_leader_epoch, self._epochs.epoch_for_offset(header.base_offset)
+        if epoch >= 0 and known is not None and epoch != known:
+            reason = f"the batch at offset {header.base_offset} is of leader epoch {epoch}, and should be of {known}"
+            raise EpochDamaged(self._file.path, position, reason, latest_epoch=known)
 
     def _check_successor(self, position: int) -> None:
         """The batch behind has to agree with the last one's offsets, whichever of the two is wrong."""

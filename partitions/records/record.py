@@ -200,6 +200,8 @@ def _encode_varint(number: int) -> bytes:
     if not _MIN_INT64 <= number <= _MAX_INT64:
         raise ValueError(f"{number} does not fit into 64 bits")
     raw = number << 1 ^ number >> 63
+    if raw < 1 << 14:
+        return bytes((raw & 127 | 128, raw >> 7))
     encoded = bytearray()
     while raw > 127:
         encoded.append(raw & 127 | 128)

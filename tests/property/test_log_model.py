@@ -25,7 +25,7 @@ from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.producer_state import BATCHES_RETAINED, BatchRange, ProducerState
 from partitions.records.batch import BatchHeader, iter_batches, verify_crc
-from tests.support.logs import FOLDER, batch_of, lead, new_storage, open_log, simulated_disk
+from tests.support.logs import FOLDER, PARTITION, batch_of, lead, new_storage, open_log, simulated_disk
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, max_message_bytes=400)
 
@@ -221,6 +221,17 @@ class World:
             self.log.complete_flush(job)
 
     def checkpoint(self, amount: int) -> None:
+        """As the writer of the checkpoints does, which asks a log only if that is on its list."""
+        storage = self.log.storage
+        if not storage.moved_recovery_points:
+            assert (self.recovery_point, self.log_start) == (
+                self.log.recovery_point,
+                self.log.log_start_offset,
+            )
+            return
+        assert list(storage.moved_recovery_points) == list(storage.moved_log_starts) == [PARTITION]
+        storage.moved_recovery_points.clear()
+        storage.moved_log_starts.clear()
         now = self.log.begin_checkpoint()
         self.recovery_point, self.log_start = now
         self.log.complete_checkpoint(recovery_point=now.recovery_point, log_start_offset=now.log_start_offset)

@@ -216,6 +216,7 @@ class CleaningRound:
         if aborted:
             path = transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX
             index_files += ((path, encode_entries(aborted)),)
+        await self._run(group[-1], jobs.take_age, ports.disk, group[-1].path, target)
         await self._durably(jobs.make_durable, ports.disk, target, index_files, is_needed=False)
         if aborted:
             # What decides the swap must not be on disk without it: it cannot be told to be missing.

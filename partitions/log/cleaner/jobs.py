@@ -160,6 +160,11 @@ def _append(disk: Disk, path: str, size_bytes: int, buffers: Sequence[Buffer]) -
         file.close()
 
 
+def take_age(disk: Disk, source_path: str, target_path: str) -> None:
+    """The one file counts as changed when the other was, for records that have no timestamp. Raises OSError."""
+    disk.set_modified_ms(target_path, disk.modified_ms(source_path))
+
+
 def make_durable(disk: Disk, data_path: str, index_files: Sequence[tuple[str, bytes]]) -> None:
     """Writes the indexes and fsyncs all files. Raises OSError."""
     for path, content in index_files:

@@ -64,6 +64,22 @@ async def test_requests_sent_ahead_are_answered_in_order(port: int) -> None:
     writer.close()
 
 
+@pytest.mark.parametrize("framing", [b"Content-Length: 4", b"Transfer-Encoding: chunked"])
+async def test_a_request_with_a_body_is_answered_and_is_the_last(port: int, framing: bytes) -> None:
+    """Nothing of the body is read: what comes behind it cannot be told from it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = b"GET " if framing.startswith(b"Content") else b"4\r\nGET \r\n0\r\n\r\n"
+    writer.write(b"GET /health/live HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n%s" % (framing, body))
+    writer.write(b"GET /health/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in answer.lower()
+    assert b'"live": true' in answer
+    writer.close()
+
+
 @pytest.mark.parametrize(
     "data", [b"\x16\x03\x01junk", b"POST /metrics HTTP/1.1\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n"]
 )

@@ -310,12 +310,29 @@ def test_a_follower_accepts_holes_and_refuses_to_go_back() -> None:
             log.append_as_follower(bad)
     with pytest.raises(AppendError) as error:
         log.append_as_follower(batch_of(b"x", base_offset=10, leader_epoch=1))
-    assert error.value.code == "FENCED_LEADER_EPOCH"
+    assert error.value.code == "CORRUPT_MESSAGE", "it is asked for again, and the leader checks what it has"
     with pytest.raises(AppendError) as error:
         log.append_as_follower(batch_of(b"x", base_offset=10, leader_epoch=2)[:-2])
     assert error.value.code == "CORRUPT_MESSAGE"
     assert log.log_end_offset == 10
     assert log.append_as_follower(b"").batches == 0
+
+
+def test_a_follower_takes_nothing_of_a_later_epoch_than_the_one_it_follows() -> None:
+    log = open_log(memory_disk())
+    later = batch_of(b"x", base_offset=2, leader_epoch=70)
+    sent = batch_of(b"a", base_offset=0, leader_epoch=5) + batch_of(b"b", base_offset=1, leader_epoch=7)
+    info = log.append_as_follower(
+        sent + later + batch_of(b"y", base_offset=3, leader_epoch=7), leader_epoch=7
+    )
+    assert (info.last_offset, info.batches, info.size_bytes) == (1, 2, len(sent)), (
+        "what is before it, as Kafka does"
+    )
+    with pytest.raises(AppendError, match="epoch 70, and was sent in epoch 7") as error:
+        log.append_as_follower(later, leader_epoch=7)
+    assert error.value.code == "CORRUPT_MESSAGE"
+    assert log.epochs.entries == ((5, 0), (7, 1))
+    assert read_records(log) == [(0, 5, b"a"), (1, 7, b"b")]
 
 
 # ---- failing disks

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from partitions.log import checkpointing
-from partitions.log.data_directory import HIGH_WATERMARKS
+from partitions.log.data_directory import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from partitions.log.errors import NoSpaceLeft
+from partitions.log.log import PartitionLog
 from partitions.log.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from partitions.topic_partition import TopicPartition
 from tests.unit.log.test_failing_directories import Node, T, two_directories
@@ -61,3 +64,54 @@ async def test_what_says_so_already_is_not_written_again() -> None:
     node.disk.calls.clear()
     await node.manager.checkpoint_high_watermarks({T[0]: 1, T[1]: 1})
     assert node.disk.calls == []
+
+
+async def test_checkpoints_ask_only_the_logs_that_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[TopicPartition] = []
+    begin = PartitionLog.begin_checkpoint
+
+    def begin_checkpoint(log: PartitionLog) -> Any:
+        asked.append(log.topic_partition)
+        return begin(log)
+
+    storage = two_directories()
+    node = Node(storage)
+    node.make(*T)
+    for partition in T:
+        node.append(partition)
+    monkeypatch.setattr(PartitionLog, "begin_checkpoint", begin_checkpoint)
+
+    async def checkpoint() -> list[TopicPartition]:
+        asked.clear()
+        await node.manager.checkpoint_recovery_points()
+        first = sorted(asked)
+        asked.clear()
+        await node.manager.checkpoint_log_start_offsets()
+        assert sorted(asked) == first
+        return first
+
+    def on_disk(name: str) -> dict[TopicPartition, int]:
+        paths = [f"{directory}/{name}" for directory in ("/data", "/more")]
+        return {
+            key: offset
+            for path in paths
+            for key, offset in decode_offset_checkpoint(node.disk.inner.read_bytes(path), path).items()
+        }
+
+    assert await checkpoint() == T
+    assert await checkpoint() == []
+    node.append(T[1])
+    node.manager.logs[T[2]].raise_log_start_offset(1)
+    assert await checkpoint() == [T[1], T[2]]
+    assert on_disk(RECOVERY_POINTS) == {T[0]: 1, T[1]: 2, T[2]: 1, T[3]: 1}
+    assert on_disk(LOG_START_OFFSETS) == {T[0]: 0, T[1]: 0, T[2]: 1, T[3]: 0}
+    node.manager.logs[T[3]].truncate_to(0)
+    node.break_down("/more", errno.ENOSPC, "append")
+    with pytest.raises(NoSpaceLeft):
+        await node.manager.checkpoint_recovery_points()
+    node.break_down("/nowhere")
+    assert T[3] in await checkpoint(), "what had no room is told by the next one"
+    assert on_disk(RECOVERY_POINTS)[T[3]] == 0
+    await node.close()
+    node = Node(storage)
+    assert await checkpoint() == [T[3]], "of an empty log nothing may be in a file"

@@ -153,3 +153,17 @@ def test_a_lock_excludes_and_ends_with_its_process(disk: Disk, tmp_path: Path) -
     lock.release()
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     disk.lock(path).release()
+
+
+def test_the_time_of_the_last_change(disk: Disk, tmp_path: Path) -> None:
+    path = f"{tmp_path}/f"
+    file = disk.open(path, create=True)
+    disk.set_modified_ms(path, 1_234_567)
+    assert disk.modified_ms(path) == 1_234_567
+    file.read(0, 1)
+    file.sync()
+    assert disk.modified_ms(path) == 1_234_567
+    file.append([b"x"])
+    assert disk.modified_ms(path) > 1_700_000_000_000
+    with pytest.raises(FileNotFoundError):
+        disk.modified_ms(f"{tmp_path}/nobody")

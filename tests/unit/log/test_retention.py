@@ -135,10 +135,25 @@ def test_a_size_of_zero_keeps_nothing_that_is_committed() -> None:
     assert (log.log_start_offset, log.size_bytes) == (3, 0)
 
 
-def test_records_without_a_time_age_from_the_segments_making() -> None:
-    log = filled(dataclasses.replace(SMALL, retention_ms=100), [-1, -1])
-    assert retain(log, 1_000_100, 2) == 0
-    assert retain(log, 1_000_101, 2) == 2
+def test_records_without_a_time_age_from_the_last_change_of_their_file() -> None:
+    """As in Kafka: neither a segment's making nor its opening counts, and no start prolongs anything."""
+    config = dataclasses.replace(SMALL, retention_ms=100)
+    storage, now_ms = new_storage(), 0
+    storage.now_ms = lambda: now_ms
+    disk = simulated_disk(storage)
+    log = open_log(disk, config)
+    for now_ms in (1000, 1030, 1060):
+        log.append_as_leader(batch_of(b"%d" % now_ms, timestamp=-1), leader_epoch=0)
+        if now_ms == 1030:
+            log.roll()
+    log.close()
+    now_ms = 5000
+    log = open_log(disk, config, clean=True, now_ms=now_ms)
+    assert retain(log, 1130, 3) == 0
+    assert retain(log, 1131, 3) == 1
+    assert log.segment_base_offsets == (2,)
+    assert retain(log, 1160, 3) == 0
+    assert retain(log, 1161, 3) == 1
 
 
 def test_a_compacted_log_keeps_all_but_what_was_given_up() -> None:

@@ -11,7 +11,7 @@ from partitions.log.cleaner.offset_map import SLOT_BYTES
 from partitions.log.errors import LogCorruptError
 from partitions.records.control import ControlType
 from partitions.records.header import DELETE_HORIZON_BIT
-from tests.support.compaction import CLEANER, COMPACTED, RETENTION_MS, TABLE, Bench, Contents
+from tests.support.compaction import CLEANER, COMPACTED, FOLDER, RETENTION_MS, TABLE, Bench, Contents
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 
@@ -306,3 +306,16 @@ async def test_the_throttle_pauses() -> None:
         bench.put((b"a", b"1"))
     bench.log.roll()
     assert await bench.clean() == 1
+
+
+async def test_what_was_made_of_old_segments_is_as_old() -> None:
+    """Records without a timestamp age from the last change of their file."""
+    bench = Bench()
+    bench.storage.now_ms = lambda: 4000
+    for number in range(6):
+        bench.put((b"a", b"%d" % number))
+    bench.log.roll()
+    bench.storage.now_ms = lambda: 9000
+    assert await bench.clean() == 1
+    bench.put((b"a", b"on"))
+    assert bench.storage.inode(f"{FOLDER}/{0:020d}.log").modified_ms == 4000
