@@ -84,14 +84,6 @@ def bare_file(size_bytes: int, directory: Path) -> Iterator[float]:
         path.unlink(missing_ok=True)
 
 
-def take_memory(size_bytes: int, directory: Path) -> None:
-    """Writes a file and removes it: for a moment the guest has so much free memory that a host need not
-    be asked for, and whoever stores bytes now is charged for storing them, not for the host's faults.
-    """
-    with bare_file(size_bytes, directory):
-        pass
-
-
 def facts() -> dict[str, Any]:
     """Cores, CPU, kernel, versions, and how busy the machine was before the run."""
     import confluent_kafka

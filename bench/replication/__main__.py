@@ -97,7 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "What replication costs, how far it scales, and how soon a partition is written to again.",
         PARTS,
     )
-    parser.add_argument("--records", type=int, default=3_000_000, help="of one run (default %(default)s)")
+    parser.add_argument(
+        "--records", type=int, default=3_000_000, help="of a run with replication (default %(default)s)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="of the throughput (default %(default)s)")
     parser.add_argument("--latency-s", type=int, default=15, help="of paced load (default %(default)s)")
     parser.add_argument("--catch-up-gb", type=float, default=1.0, help="to copy (default %(default)s)")

@@ -15,7 +15,7 @@ SHARE = 0.1
 
 
 class Latency(NamedTuple):
-    """From the call that sends a record to its acknowledgement, as librdkafka measures it."""
+    """From the call that sends a record to its acknowledgement, linger included, as librdkafka measures it."""
 
     maximum_records_per_s: float
     """Of the same producer when it sends as fast as it can, just before."""
