@@ -16,12 +16,13 @@ from typing import Any
 
 import kraft
 from kraft.chaos.campaign import Finished, Tally, Verification, violations_of
+from kraft.chaos.coverage import EVENTS, fault_counters
+from kraft.chaos.faults.context import FAULT_COUNTER
 from kraft.chaos.scenario import Scenario
 
 MANY_SEEDS = 100
 """From so many on, everything that is enabled must have happened."""
 GIT_TIMEOUT_S = 10.0
-FAULT_COUNTER = "fault: {}"
 SHOWN_MAX = 3
 TEXT_MAX_CHARACTERS = 1500
 
@@ -69,8 +70,15 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def counters(asked: Asked) -> list[str]:
-    """The names under which coverage counts the enabled faults."""
-    return [FAULT_COUNTER.format(name) for name in asked.enabled]
+    """The names under which coverage counts what may happen: the enabled faults, and in the default swarm all else."""
+    faults = fault_counters(asked.enabled)
+    return faults if asked.case or asked.faults is not None else [*faults, *EVENTS]
+
+
+def never_happened(tally: Tally, asked: Asked) -> list[str]:
+    """The counters that stayed at zero, and the workloads that got no acknowledgement."""
+    silent = [f"acknowledged: {kind}" for kind, times in sorted(tally.acknowledged.items()) if not times]
+    return [name for name in sorted(counters(asked)) if not tally.coverage[name]] + silent
 
 
 def shortcomings(tally: Tally, asked: Asked) -> list[str]:
@@ -130,6 +138,7 @@ def document(tally: Tally, asked: Asked) -> dict[str, Any]:
         "undecided": {str(seed): why for seed, why in tally.undecided.items()},
         "shortcomings": shortcomings(tally, asked),
         "coverage": dict(sorted(tally.coverage.items())),
+        "never_happened": never_happened(tally, asked),
         "history": dict(sorted(tally.history.items())),
         "acknowledged": dict(sorted(tally.acknowledged.items())),
         "unacknowledged": {kind: n for kind, n in sorted(tally.unacknowledged.items()) if n},

@@ -46,13 +46,18 @@ RULES = (
             "leader_epoch/kip_279_fast_elections",
             "fetcher/kip_279_fast_elections",
         ),
-        ("epoch-that-the-leader-lacks",),
+        ("epoch-that-the-leader-lacks", "cut-at-the-leaders-end"),
     ),
     Rule(
         "KIP-320",
         "a leader or follower that missed an election serves or truncates",
         ("partition/kip_320_fencing", "fetcher/kip_320_fencing"),
-        ("follower-without-epoch-fence",),
+        (
+            "follower-without-epoch-fence",
+            "leader-without-epoch-fence",
+            "client-of-another-epoch-answered",
+            "epoch-end-told-in-another-epoch",
+        ),
     ),
     Rule(
         "Fetch v12",
@@ -63,7 +68,7 @@ RULES = (
             "fetcher/fetch_v12_diverging_epoch",
             "fetcher/out_of_range",
         ),
-        ("no-diverging-epoch",),
+        ("no-diverging-epoch", "diverging-answer-believed"),
     ),
     Rule(
         "high watermark",
@@ -75,7 +80,13 @@ RULES = (
         "KIP-497",
         "leader and controller disagree on the ISR",
         ("partition/joining_the_isr", "partition/leaving_the_isr"),
-        ("shrink-commits-optimistically", "expand-without-epoch-start"),
+        (
+            "shrink-commits-optimistically",
+            "expand-without-epoch-start",
+            "expand-below-the-high-watermark",
+            "laggards-stay",
+            "dropped-without-delay",
+        ),
     ),
     Rule(
         "AlterPartition",
@@ -85,7 +96,12 @@ RULES = (
             "partition/alter_partition_late_answers",
             "partition/alter_partition_unknown_outcome",
         ),
-        ("unknown-outcome-means-refused", "older-partition-epoch-accepted", "stale-metadata-applied"),
+        (
+            "unknown-outcome-means-refused",
+            "out-of-date-means-refused",
+            "older-partition-epoch-accepted",
+            "stale-metadata-applied",
+        ),
     ),
     Rule(
         "KIP-841",
@@ -126,6 +142,7 @@ RULES = (
             "sessions-deaf-to-the-high-watermark",
             "session-settled-with-news",
             "lost-session-goes-on",
+            "session-requests-prove-nothing",
         ),
     ),
     Rule(

@@ -18,6 +18,7 @@ from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.host import Host
 
 REVIVE_EVERY_S = 0.1
+FAULT_COUNTER, STARTED_AGAIN = "fault: {}", "start after a fault"
 LEADER_ODDS, CONTROLLER_ODDS = 0.35, 0.15
 """How often the target is a leader, or the active controller, rather than any running node."""
 
@@ -58,7 +59,7 @@ class FaultContext:
     def strike(self, spec: FaultSpec) -> None:
         """Inflicts one fault, if the state of the cluster lets it. Raises KeyError for an unknown name."""
         kind = FAULTS[spec.name]
-        self.verdicts.declare([f"fault: {kind.name}"])
+        self.verdicts.declare([FAULT_COUNTER.format(kind.name)])
         rng = self.simulation.stream(f"fault/{spec.stream}")
         if not self._over and not (kind.disturbs and self.guard.holds_back(rng, self.topics)):
             kind.strike(self, rng)
@@ -79,7 +80,7 @@ class FaultContext:
     def happened(self, name: str, text: str) -> None:
         """The fault `name` has really happened."""
         self.simulation.note("fault", name, text)
-        self.verdicts.happened(f"fault: {name}", text)
+        self.verdicts.happened(FAULT_COUNTER.format(name), text)
 
     def until(self, duration_s: float, end: Callable[[], None]) -> Callable[[], None]:
         """Calls `end` once: in `duration_s`, in `end_all`, or when the function that it returns is called."""
@@ -140,7 +141,7 @@ class FaultContext:
         if self._held_down[node_id]:
             return
         if not self.host(node_id).alive:
-            self.verdicts.happened("start after a fault", f"node {node_id}")
+            self.verdicts.happened(STARTED_AGAIN, f"node {node_id}")
             self.cluster.start_node(node_id)
             if self._sick[node_id]:
                 self.cluster.excuse(node_id)

@@ -4,8 +4,8 @@ A run installs one `WhiteBox`, which wraps methods of product classes from outsi
 `shadow_log` and `committed` (what each replica holds, what is committed), `replication` and `replica_events`
 (the oracles of data), `compaction` (what cleaners may do to it), `metadata`, `eligible_leaders` and `raft`
 (those of the quorum), `durability` (what must be on the platter), `listed_offsets` (what clients are told of a
-log's ends), `excuse` (what injected faults explain), `convergence` (the end). All of it is incremental: work is
-done when something changes.
+log's ends), `isr_by_lag` (who counts as in sync for how long), `excuse` (what injected faults explain),
+`convergence` (the end). All of it is incremental: work is done when something changes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from kraft.chaos.oracles.convergence import Convergence
 from kraft.chaos.oracles.durability import Durability
 from kraft.chaos.oracles.eligible_leaders import Defaults
 from kraft.chaos.oracles.events import COUNTERS
+from kraft.chaos.oracles.isr_by_lag import IsrByLag
 from kraft.chaos.oracles.listed_offsets import Judge, ListedOffsets
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
 from kraft.chaos.oracles.probes_cleaner import CleanerProbes
 from kraft.chaos.oracles.probes_fetch import FetchProbes
+from kraft.chaos.oracles.probes_leader import LeaderProbes
 from kraft.chaos.oracles.probes_quorum import QuorumProbes
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_events import ReplicaEvents
@@ -74,6 +76,7 @@ class WhiteBox:
             verdicts, lambda node_id: cluster.hosts[node_id].storage, cluster.controller_ids
         )
         self._fetch_probes = FetchProbes(verdicts)
+        self._leader_probes = LeaderProbes(verdicts, whose, IsrByLag(verdicts, self.metadata.name))
         self._quorum_probes = QuorumProbes(verdicts, whose, self.quorum, self.metadata, self._durability)
 
     @contextmanager
@@ -85,6 +88,7 @@ class WhiteBox:
                 self._partition_probes,
                 self._cleaner_probes,
                 self._fetch_probes,
+                self._leader_probes,
                 self._quorum_probes,
             ):
                 stack.enter_context(probes.installed())

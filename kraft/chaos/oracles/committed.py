@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import attrgetter
 
 from kraft.chaos.oracles.shadow_log import Batch
+
+_base_of = attrgetter("base")
 
 
 class CommittedPrefix:
     """The committed batches of one partition that are not deleted by retention."""
 
-    __slots__ = ("_acknowledged", "_given_again", "_had_before", "bases", "batches", "excused",
+    __slots__ = ("_acknowledged", "_expired", "_given_again", "_had_before", "bases", "batches", "excused",
                  "high_watermark", "newest_epoch", "of_epoch", "retained_from")  # fmt: skip
 
     def __init__(self) -> None:
@@ -31,6 +34,8 @@ class CommittedPrefix:
         self.newest_epoch = -1
         self.excused: dict[Batch, None] = {}
         """What was committed, is gone, and may be."""
+        self._expired: list[Batch] = []
+        """What was committed below `retained_from`, in order."""
         self._acknowledged: dict[int, list[tuple[Batch | None, tuple[bytes, ...]]]] = {}
         self._given_again: list[tuple[int, int]] = []
         """Offsets that retention had taken, and that went to other records after an excused loss: from, to."""
@@ -49,6 +54,13 @@ class CommittedPrefix:
         """The committed batches that begin at `low` or later and below `high`."""
         bases = self.bases
         return self.batches[bisect_left(bases, low) : bisect_left(bases, high)]
+
+    def ever_between(self, low: int, high: int) -> list[Batch]:
+        """As `between`, with what retention may have deleted: each replica goes by its own, so one that is behind
+        with it has all of that still, and others copy it."""
+        expired = self._expired
+        first, end = (bisect_left(expired, offset, key=_base_of) for offset in (low, high))
+        return expired[first:end] + self.between(low, high)
 
     def before_epoch(self, leader_epoch: int) -> list[Batch]:
         """What was committed before this leader epoch began, and is to be kept."""
@@ -70,6 +82,7 @@ class CommittedPrefix:
         first = bisect_left(self.bases, offset)
         if first and self.batches[first - 1].next > offset:
             first -= 1
+        self._expired += self.batches[:first]
         del self.batches[:first], self.bases[:first], self.of_epoch[:first]
 
     def give_up(self, batches: Sequence[Batch]) -> None:
@@ -102,6 +115,7 @@ class CommittedPrefix:
                     if log_end <= offset < self.retained_from
                 )
         self.retained_from = log_end
+        del self._expired[bisect_left(self._expired, log_end, key=_base_of) :]
         if not self.batches:
             self.high_watermark = log_end
 

@@ -93,9 +93,13 @@ class LogProbes:
         return probe
 
     def _read(self, original: Method) -> Method:
-        def probe(log: PartitionLog, *arguments: Any, **options: Any) -> Any:
+        def probe(
+            log: PartitionLog, offset: int, max_bytes: int, *, up_to_offset: int, min_one_batch: bool = True
+        ) -> Any:
             try:
-                return original(log, *arguments, **options)
+                return original(
+                    log, offset, max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch
+                )
             except LogCorruptError as error:
                 self._verdicts.happened(events.DAMAGE_AT_READ, f"node {self._whose.node()}: {error}")
                 raise
@@ -337,7 +341,14 @@ class PartitionProbes:
     def _fetched(self, original: Method) -> Method:
         """What arrives at a follower, over a network that changes no byte, is what its leader served."""
 
-        def probe(partition: Partition, records: Any, **options: Any) -> None:
+        def probe(
+            partition: Partition,
+            records: Any,
+            *,
+            leader_epoch: int,
+            leader_high_watermark: int,
+            leader_log_start_offset: int,
+        ) -> None:
             wrong = first_unsound(records)
             if wrong:
                 self._verdicts.violated(
@@ -345,7 +356,13 @@ class PartitionProbes:
                     f"{partition.topic_partition}: leader {partition.leader_id} sent node {self._whose.node()} damaged"
                     f" bytes: {wrong}",
                 )
-            original(partition, records, **options)
+            original(
+                partition,
+                records,
+                leader_epoch=leader_epoch,
+                leader_high_watermark=leader_high_watermark,
+                leader_log_start_offset=leader_log_start_offset,
+            )
 
         return probe
 
@@ -353,8 +370,8 @@ class PartitionProbes:
         saw, who = self._replication.consumer_saw, self._whose.node
         saw_at_follower = self._replication.consumer_saw_at_follower
 
-        def probe(partition: Partition, *arguments: Any, **options: Any) -> Any:
-            answer = original(partition, *arguments, **options)
+        def probe(partition: Partition, fetch_offset: int, **options: Any) -> Any:
+            answer = original(partition, fetch_offset, **options)
             node = who()
             if node is not None and answer.diverging_epoch is None:
                 key = (partition.topic_id, partition.topic_partition.partition)

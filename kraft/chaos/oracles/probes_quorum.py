@@ -136,9 +136,9 @@ class QuorumProbes:
     # -- brokers
 
     def _apply(self, original: Method) -> Method:
-        def probe(loader: MetadataLoader, response: Any, whole: Any) -> bool:
+        async def probe(loader: MetadataLoader, response: Any, whole: Any) -> bool:
             base, published = loader._newest.offset, loader.image.offset
-            changed: bool = original(loader, response, whole)
+            changed: bool = await original(loader, response, whole)
             image = loader._newest
             if image.offset != base and self._whose.node() is not None:
                 self._applied(loader._node_id, response, base, image)

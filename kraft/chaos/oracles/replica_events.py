@@ -89,7 +89,7 @@ class ReplicaEvents:
     def _fill(self, model: PartitionModel, log: ShadowLog, end: int) -> None:
         """A follower goes on behind a hole: it stands for what was compacted there, and has none of it."""
         if end > log.end:
-            for batch in model.committed.between(log.end, end):
+            for batch in model.committed.ever_between(log.end, end):
                 if batch in model.compaction.removed:
                     log.append(batch)
                     log.absent[batch] = None

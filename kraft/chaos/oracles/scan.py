@@ -20,6 +20,8 @@ _LENGTH_ENDS = 12
 _CRC_AT = 17
 _CRC_COVERS_FROM = 21
 _MAGIC = 2
+_new_tuple = tuple.__new__
+"""What `Batch(...)` does, less a Python frame: every append of every replica makes some."""
 
 
 def sound_batches(segments: Sequence[bytes], known: Sequence[Batch] = ()) -> list[Batch]:
@@ -97,13 +99,14 @@ def batches_of_append(
         found = []
         for number, (last_offset, _, _) in enumerate(placed):
             base, _, epoch = _PREFIX.unpack_from(buffers[2 * number])
-            found.append(Batch(base, last_offset + 1, epoch, _CRC.unpack_from(buffers[2 * number + 1], 1)[0]))
+            (crc,) = _CRC.unpack_from(buffers[2 * number + 1], 1)
+            found.append(_new_tuple(Batch, (base, last_offset + 1, epoch, crc)))
         return found
     data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
     found, position = [], 0
     for last_offset, size_bytes, _ in placed:
         base, _, epoch, _, crc, _, _ = _HEAD.unpack_from(data, position)
-        found.append(Batch(base, last_offset + 1, epoch, crc))
+        found.append(_new_tuple(Batch, (base, last_offset + 1, epoch, crc)))
         position += size_bytes
     return found
 

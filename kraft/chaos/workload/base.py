@@ -20,6 +20,7 @@ from kraft.chaos.workload.batches import Decoder, draw_keyed_values, draw_values
 from kraft.chaos.workload.client import Client, PartitionName
 from kraft.chaos.world.host import Host, Process
 
+CLIENT_CRASH = "client crash"
 LIFE_S = (6.0, 30.0)
 """How long a client process lives before it crashes, in virtual seconds."""
 DEATH_S = (0.02, 0.5)
@@ -128,7 +129,7 @@ class Workload(ABC):
         if looks_left and not self.has_open_operations:
             self.around.cluster.simulation.call_later(LOOK_EVERY_S, self._crash, looks_left - 1)
             return
-        self.around.verdicts.happened("client crash", self.process_name)
+        self.around.verdicts.happened(CLIENT_CRASH, self.process_name)
         self._host.kill()
         self.abandon("the client crashed")
         self.around.cluster.simulation.call_later(self.rng.uniform(*DEATH_S), self._come_back)
@@ -251,23 +252,27 @@ class Workload(ABC):
     ) -> None:
         """Enters a poll that is over: when it began is told afterwards, since most find nothing to tell."""
         self.begun += 1
-        history = self.around.history
-        operation = history.invoke(
-            self.process_name,
-            OperationKind.POLL,
-            began_s,
-            key=(topic_id, name[1]),
-            topic=name[0],
-            position=position,
-            final=final,
-            sought=sought,
-        )
-        history.complete(
-            operation, OperationStatus.OK, self.around.now_s, records=records, next_offset=next_offset
+        now_s, operations = self.around.now_s, self.around.history.operations
+        operations.append(
+            Operation(
+                index=len(operations),
+                process=self.process_name,
+                kind=OperationKind.POLL,
+                key=(topic_id, name[1]),
+                invoked_s=began_s,
+                records=tuple(records),
+                position=position,
+                final=final,
+                sought=sought,
+                status=OperationStatus.OK,
+                next_offset=next_offset,
+                completed_s=now_s,
+                topic=name[0],
+            )
         )
         if records:
             self.acknowledged += 1
-            self.newest_read_s[name] = self.around.now_s
+            self.newest_read_s[name] = now_s
 
     def _on_surprise(self, broker: int, text: str) -> None:
         self.around.surprise(self.process_name, broker, text)

@@ -1,7 +1,8 @@
 """Record batches as simulated clients write and read them.
 
 The same batch is read by every consumer of a run, and once more in the final phase. It is checked and
-decoded in full the first time; bytes that are equal to those, from the CRC on, hold the same records.
+decoded in full the first time; bytes that are equal to those, from the CRC on, hold the same records at the
+same base offset.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ KEYS, KEY_SKEW = 60, 4
 so that a tombstone may stay the last one of its key for a while."""
 TOMBSTONE_ODDS = 0.15
 
-Decoded = tuple[tuple[int, ...], tuple[Value, ...]]
-"""Offset deltas and values of a batch's records."""
+Decoded = list[tuple[int, Value]]
+"""Offset and value of a batch's records, in order."""
 
 
 def draw_values(rng: random.Random, prefix: str, first: int) -> tuple[Value, ...]:
@@ -65,7 +66,8 @@ class Decoder:
     """Reads record sets. One serves all clients of a run."""
 
     def __init__(self) -> None:
-        self._remembered: dict[bytes, Decoded] = {}
+        self._remembered: dict[int, tuple[bytes, int, Decoded]] = {}
+        """By the CRC that it names: a batch's bytes from there on, its base offset, and what it holds."""
 
     def read(self, records: memoryview, position: int) -> tuple[list[tuple[int, Value]], int]:
         """Offset and value of all records from offset `position` on, in order, and where to read on.
@@ -75,26 +77,26 @@ class Decoder:
         found: list[tuple[int, Value]] = []
         next_offset = position
         for start, header in iter_batches(records):
-            if header.next_offset <= position:
+            behind = header.next_offset
+            if behind <= position:
                 continue
-            deltas, values = self._decode(records, start, header)
-            base_offset = header.base_offset
-            read = [(base_offset + delta, value) for delta, value in zip(deltas, values, strict=True)]
-            found += read if base_offset >= position else [pair for pair in read if pair[0] >= position]
-            next_offset = header.next_offset
+            read = self._decode(records, start, header)
+            found += (
+                read if header.base_offset >= position else [pair for pair in read if pair[0] >= position]
+            )
+            next_offset = behind
         return found, next_offset
 
     def _decode(self, records: memoryview, start: int, header: BatchHeader) -> Decoded:
         content = bytes(records[start + CRC_POSITION : start + header.size_bytes])
-        decoded = self._remembered.get(content)
-        if decoded is None:
-            verify_crc(records, start, header)
-            opened = decode_records(records, start, header, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
-            decoded = (
-                tuple(record.offset - header.base_offset for record in opened),
-                tuple(value_of(record.key, record.value, record.headers) for record in opened),
-            )
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[content] = decoded
+        base_offset = header.base_offset
+        remembered = self._remembered.get(header.crc)
+        if remembered is not None and remembered[:2] == (content, base_offset):
+            return remembered[2]
+        verify_crc(records, start, header)
+        opened = decode_records(records, start, header, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
+        decoded = [(record.offset, value_of(record.key, record.value, record.headers)) for record in opened]
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._remembered.clear()
+        self._remembered[header.crc] = content, base_offset, decoded
         return decoded

@@ -22,9 +22,10 @@ from kraft.protocol.schema import Message
 CLIENT_ID = "chaos"
 FRAME_MAX_BYTES = 64 * 1024 * 1024
 _LENGTH_BYTES, _CORRELATION_ID_BYTES = 4, 4
+_START_BYTES = _LENGTH_BYTES + _CORRELATION_ID_BYTES
 _CORRELATION_ID_POSITION = 4
 
-_pack_int32 = Struct(">i").pack
+_pack_int32, _int32 = Struct(">i").pack, Struct(">i").unpack_from
 
 OnAnswer = Callable[[memoryview | None], None]
 """Takes an answer's body, or None if there will be none."""
@@ -99,9 +100,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         received = self._received
+        if not received and len(data) >= _START_BYTES and len(data) == _LENGTH_BYTES + _int32(data)[0]:
+            if not self.closed:
+                self._settle(data[_LENGTH_BYTES:])  # one whole answer, as nearly always
+            return
         received += data
         while not self.closed and len(received) >= _LENGTH_BYTES:
-            size = int.from_bytes(received[:_LENGTH_BYTES], "big", signed=True)
+            (size,) = _int32(received)
             if not _CORRELATION_ID_BYTES <= size <= FRAME_MAX_BYTES:
                 self._surprise(f"a frame of {size} bytes came")
                 return
@@ -118,7 +123,7 @@ class Connection(asyncio.Protocol):
     # -- requests in flight
 
     def _settle(self, frame: bytes) -> None:
-        correlation_id = int.from_bytes(frame[:_CORRELATION_ID_BYTES], "big", signed=True)
+        (correlation_id,) = _int32(frame)
         if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
             self._surprise(f"an answer to no request came ({correlation_id})")
             return

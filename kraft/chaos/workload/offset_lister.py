@@ -2,7 +2,8 @@
 
 It asks a new leader at once and repeatedly, since that one may not know yet how far the one before had
 committed: then it must say OFFSET_NOT_AVAILABLE, and never a LATEST below what somebody was told before
-(KIP-207). Each answer goes to the judge with what was so when it was asked for.
+(KIP-207). Each answer goes to the judge with what was so when it was asked for. Now and then it asks where the
+leader's epoch ends (OffsetForLeaderEpoch), as a consumer does that wants to know whether what it read is still there.
 """
 
 from __future__ import annotations
@@ -17,19 +18,28 @@ from kraft.chaos.workload.reader import LIST_OFFSETS_VERSION
 from kraft.chaos.world.host import Process
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.offsets import (
+    CONSUMER_REPLICA_ID,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 
 NOT_AVAILABLE_YET = "LATEST not available yet"
 """The counter of answers that a new leader put off."""
 ASKS_NEW_LEADER = 4
 LOOKS_BACK_MAX_MS = 20_000
+EPOCH_END_VERSION = 4
+EPOCH_END_SHARE = 0.3
+"""Of the questions to a leader that is not new, those about its epoch."""
 
 
 class OffsetLister(Workload):
@@ -49,7 +59,10 @@ class OffsetLister(Workload):
                 await client.back_off()
                 continue
             is_new = self._asked_of[name][1] <= ASKS_NEW_LEADER
-            await self._ask(client, name, leader, self._timestamp(process, is_new))
+            if not is_new and self.rng.random() < EPOCH_END_SHARE:
+                await self._ask_epoch_end(client, name, leader)
+            else:
+                await self._ask(client, name, leader, self._timestamp(process, is_new))
             await (client.back_off() if is_new else asyncio.sleep(self.pause_s(1)))
 
     def abandon(self, why: str) -> None:
@@ -103,6 +116,35 @@ class OffsetLister(Workload):
         judge(found.offset, found.leader_epoch, found.timestamp)
         self._enter(key, topic, began_s, timestamp, found)
 
+    async def _ask_epoch_end(self, client: Client, name: PartitionName, leader: Leader) -> None:
+        """Of the leader's own epoch; it may be another's by now, and then there must be no answer (KIP-320)."""
+        topic, partition = name
+        wanted = OffsetForLeaderPartition(
+            partition=partition, current_leader_epoch=leader.epoch, leader_epoch=leader.epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=CONSUMER_REPLICA_ID, topics=[OffsetForLeaderTopic(topic=topic, partitions=[wanted])]
+        )
+        try:
+            answer = await client.call(
+                leader.broker, request, EPOCH_END_VERSION, OffsetForLeaderEpochResponse
+            )
+        except CallFailedError:
+            client.forget_leader(name, leader.broker)
+            return
+        found = answer.topics[0].partitions[0]
+        code = ErrorCode.of(found.error_code)
+        if code is not ErrorCode.NONE:
+            self._failed(client, name, leader, code)
+        elif not _is_end_of(found, leader.epoch):
+            text = (
+                f"epoch {leader.epoch} of {name} ends with epoch {found.leader_epoch} at {found.end_offset}"
+            )
+            client.surprise(leader.broker, text)
+        else:
+            self.begun += 1
+            self.acknowledged += 1
+
     def _failed(self, client: Client, name: PartitionName, leader: Leader, code: ErrorCode) -> None:
         """An error, which must be one that can pass."""
         if code is ErrorCode.OFFSET_NOT_AVAILABLE:
@@ -135,3 +177,10 @@ class OffsetLister(Workload):
         )
         history.complete(operation, OperationStatus.OK, self.around.now_s, next_offset=found.offset)
         self.acknowledged += 1
+
+
+def _is_end_of(found: EpochEndOffset, epoch: int) -> bool:
+    """Whether it may be the answer about that epoch: it, or an older one if that wrote nothing (KIP-279)."""
+    if found.leader_epoch == -1:
+        return found.end_offset == -1
+    return found.leader_epoch <= epoch and found.end_offset >= 0

@@ -34,6 +34,7 @@ NEARER_FOR_S = 5.0
 """How long a replica is read from before the leader is asked again."""
 NOBODY = -1
 SENT_NEARER = "consumer sent to a replica of its rack"
+BEHIND_THE_END = "consumer behind the end"
 OUT_OF_RANGE_NEARER = "offset out of range at a follower"
 
 
@@ -265,7 +266,7 @@ class Reader:
         elif now_s - position.out_of_range_since_s > LOST_AFTER_S:
             end = await self.offset_of(broker, position, LATEST_TIMESTAMP)
             if end is not None and end < position.offset:
-                self._workload.around.verdicts.happened("consumer behind the end", str(position.name))
+                self._workload.around.verdicts.happened(BEHIND_THE_END, str(position.name))
                 self.seek(position, end)
 
     @staticmethod

@@ -98,10 +98,10 @@ class SimulatedDisk:
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         self._enter("open", path)
-        if create and self._storage.find(path) is None:
-            inode = self._storage.create_file(path)
-        else:
-            inode = self._storage.inode(path)
+        node = self._storage.find(path)
+        if isinstance(node, Inode):
+            return SimulatedFile(self, path, node)
+        inode = self._storage.create_file(path) if create and node is None else self._storage.inode(path)
         return SimulatedFile(self, path, inode)
 
     def read_bytes(self, path: str) -> bytes:
@@ -119,6 +119,14 @@ class SimulatedDisk:
             return self._storage.find(path) is not None
         except NotADirectoryError:
             return False
+
+    def modified_ms(self, path: str) -> int:
+        self._enter("modified", path)
+        return self._storage.inode(path).modified_ms
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        self._enter("set_modified", path)
+        self._storage.inode(path).modified_ms = time_ms
 
     def list_dir(self, path: str) -> list[str]:
         self._enter("list", path)
@@ -252,6 +260,7 @@ class SimulatedFile:
     def _put(self, position: int, data: bytes) -> None:
         inode, disk = self._inode, self._disk
         inode.write(disk._storage.next_sequence(), position, data)
+        inode.modified_ms = disk._storage.now_ms()
         inode.touch(disk.life, position, position + len(data))
 
     def read(self, position: int, length: int) -> bytes:
@@ -281,6 +290,7 @@ class SimulatedFile:
         if size != len(self._inode.data):
             self._disk._storage.grow(self._path, min(0, size - len(self._inode.data)))
             self._inode.truncate(self._disk._storage.next_sequence(), size)
+            self._inode.modified_ms = self._disk._storage.now_ms()
         self._disk._storage.give_back(self._path, self._inode)
 
     def reserve(self, size: int) -> None:

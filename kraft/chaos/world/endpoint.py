@@ -164,7 +164,8 @@ class Endpoint:
             return
         # As `Network.transmit` would: this is how nearly everything is sent.
         scheduler = network.scheduler
-        arrival_s = scheduler.now + link.min_s + link.span_s * network.random()
+        random = network.random
+        arrival_s = scheduler.now + link.min_s + link.span_s * random()
         if arrival_s < self.last_arrival_s:
             arrival_s = self.last_arrival_s
         self.last_arrival_s = arrival_s
@@ -243,34 +244,37 @@ class Endpoint:
         received = self.received
         if not received:
             return b""
-        chunk = received.popleft()
-        size = len(chunk)
-        if size >= max_bytes or not received:
-            if size > max_bytes:
-                received.appendleft(memoryview(chunk)[max_bytes:])
-                chunk = chunk[:max_bytes]
-            data = bytes(chunk)
-        else:
-            parts = [chunk]
-            while received and size < max_bytes:
-                chunk = received.popleft()
-                if size + len(chunk) > max_bytes:
-                    received.appendleft(memoryview(chunk)[max_bytes - size :])
-                    chunk = chunk[: max_bytes - size]
-                parts.append(chunk)
-                size += len(chunk)
-            data = b"".join(parts)
-        if self.link.blocked_since_s is not None or self._unacknowledged_reads or self.peer is None:
-            self._unacknowledged_reads += len(data)
+        data = received.popleft()
+        size = len(data)
+        if received or size > max_bytes or type(data) is not bytes:
+            received.appendleft(data)
+            data = self._take(max_bytes)
+            size = len(data)
+        peer = self.peer
+        if self.link.blocked_since_s is not None or self._unacknowledged_reads or peer is None:
+            self._unacknowledged_reads += size
             if self.link.blocked_since_s is None:
                 self.acknowledge()
             return data
-        peer = self.peer
         was_full = peer.in_flight_bytes >= WINDOW_BYTES  # otherwise nothing waits for room
-        peer.in_flight_bytes -= len(data)
+        peer.in_flight_bytes -= size
         if was_full and peer.owner is not None:
             peer.owner.writable()
         return data
+
+    def _take(self, max_bytes: int) -> bytes:
+        """The first bytes of what was received, in however many pieces they came."""
+        received = self.received
+        parts: list[bytes | memoryview] = []
+        size = 0
+        while received and size < max_bytes:
+            chunk = received.popleft()
+            if size + len(chunk) > max_bytes:
+                received.appendleft(memoryview(chunk)[max_bytes - size :])
+                chunk = chunk[: max_bytes - size]
+            parts.append(chunk)
+            size += len(chunk)
+        return b"".join(parts)
 
     def acknowledge(self) -> None:
         """Tells the peer that there is room again. Acknowledgements travel in no time."""

@@ -105,7 +105,7 @@ class Host:
         self.name = name
         self.clock = Clock(simulation.scheduler)
         self.kernel = Kernel(simulation.network, address)
-        self.storage = Storage(simulation.stream(f"{address}/storage"))
+        self.storage = Storage(simulation.stream(f"{address}/storage"), now_ms=self.clock.now_ms)
         self.process: Process | None = None
         self.halts: list[str] = []
         self._lives = 0

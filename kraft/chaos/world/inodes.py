@@ -35,6 +35,10 @@ class Write(NamedTuple):
     size_before: int
 
 
+_new_tuple = tuple.__new__
+"""What `Write(...)` does, less a Python frame."""
+
+
 class Truncation(NamedTuple):
     """The size became `size`; `removed` was cut off, or zeros were added if the file grew."""
 
@@ -47,10 +51,11 @@ class Truncation(NamedTuple):
 class Inode:
     """A file's content, apart from its names."""
 
-    __slots__ = ("cached", "data", "pending", "reserved", "rotten", "serial", "sync_failed")
+    __slots__ = ("cached", "data", "modified_ms", "pending", "reserved", "rotten", "serial", "sync_failed")
 
-    def __init__(self, serial: int) -> None:
+    def __init__(self, serial: int, modified_ms: int = 0) -> None:
         self.serial = serial
+        self.modified_ms = modified_ms
         self.data = bytearray()
         self.pending: list[Write | Truncation] = []
         self.sync_failed = False
@@ -81,7 +86,7 @@ class Inode:
         if self.rotten:
             self._overwritten(position, end)
         if position == size:  # at the end, as nearly always
-            self.pending.append(Write(sequence, position, data, b"", size))
+            self.pending.append(_new_tuple(Write, (sequence, position, data, b"", size)))
             self.data += data
             return
         replaced = bytes(memoryview(self.data)[position:end])

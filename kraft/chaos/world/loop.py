@@ -13,6 +13,7 @@ import contextvars
 import ipaddress
 import socket
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextvars import copy_context
 from heapq import heappush
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -29,6 +30,7 @@ from kraft.chaos.world.transport import SimTransport
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+_new_handle = LaneHandle.__new__
 DNS_DELAY_S = 0.000_5
 DEFAULT_BACKLOG = 100
 _WILDCARDS = (None, "", "0.0.0.0", "::")
@@ -67,8 +69,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> LaneHandle:
         lane = self.lane
-        handle = LaneHandle(lane, callback, args, context)
-        lane.post(handle)
+        handle = _new_handle(LaneHandle)  # as its constructor does, for every wake-up of a task
+        handle.lane = lane
+        handle._callback = callback
+        handle._args = args
+        handle._context = copy_context() if context is None else context
+        handle._cancelled = False
+        post = lane.post
+        post(handle)
         return handle
 
     def call_soon_threadsafe(

@@ -23,7 +23,7 @@ from typing import Any
 from kraft.chaos.world.trace import Trace, callback_label
 
 STEP_COST_S = 5e-6
-_COMPACT_MIN_CANCELLED = 1_000
+_COMPACT_MIN_CANCELLED = 200
 
 
 class SimulationFailed(Exception):
@@ -315,8 +315,14 @@ class Scheduler:
                 callback = handle._callback
                 if trace_step is not None:
                     trace_step(now, lane, callback)
+                args = handle._args
                 try:
-                    handle._context.run(callback, *handle._args)
+                    if not args:
+                        handle._context.run(callback)
+                    elif len(args) == 1:  # a starred call builds a list and a tuple first
+                        handle._context.run(callback, args[0])
+                    else:
+                        handle._context.run(callback, *args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:  # noqa: BLE001 - as asyncio's own loop does

@@ -49,7 +49,11 @@ def os_error(number: int, path: str) -> OSError:
 class Storage:
     """One file system. Its paths are absolute; its root exists."""
 
-    def __init__(self, rng: random.Random, *, timing: DiskTiming | None = None) -> None:
+    def __init__(
+        self, rng: random.Random, *, timing: DiskTiming | None = None, now_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`now_ms` is the host's wall clock."""
+        self.now_ms = now_ms
         self.timing = timing or DiskTiming()
         self._healthy = self.timing
         self._slowness: list[DiskTiming] = []
@@ -78,9 +82,9 @@ class Storage:
         """The file or folder at `path`, or None. Raises NotADirectoryError if the way leads through a file."""
         node: Node | None = self.root
         for name in _parts(path):
-            if node is None:
-                return None
-            if not isinstance(node, Folder):
+            if type(node) is not Folder:
+                if node is None:
+                    return None
                 raise os_error(errno.ENOTDIR, path)
             node = node.names.get(name)
         return node
@@ -122,7 +126,7 @@ class Storage:
         folder, name = self.place(path)
         self._take_room_for_name(path)
         self._serial += 1
-        inode = Inode(self._serial)
+        inode = Inode(self._serial, self.now_ms())
         folder.names[name] = inode
         self._changes.append(NameChange(self.next_sequence(), inode, None, (folder, name)))
         return inode
@@ -258,11 +262,12 @@ class Storage:
         chosen: set[int] = set()
         keys: set[tuple[int, str]] = set()
         for change in reversed(self._changes):
-            mine = change.sequence in covered and any(
-                place is not None and place[0] is folder for place in (change.source, change.target)
-            )
-            if mine or not keys.isdisjoint(change.keys()):
-                chosen.add(change.sequence)
+            sequence, _, source, target = change
+            mine = (
+                (source is not None and source[0] is folder) or (target is not None and target[0] is folder)
+            ) and sequence in covered
+            if mine or (keys and not keys.isdisjoint(change.keys())):
+                chosen.add(sequence)
                 keys.update(change.keys())
         self._settle(lambda change: change.sequence in chosen)
 

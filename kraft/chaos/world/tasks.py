@@ -17,19 +17,18 @@ class SimTask(asyncio.Task[Any]):
 
     __slots__ = ("serial",)
 
-    serial: int
-    """Of its scheduler, in the order of creation: asyncio keeps a set of all tasks, and asks at once."""
+    def __init__(self, coroutine: Any, *, loop: Any, name: str, **options: Any) -> None:
+        """`loop` is the task's `SimLoop`; the rest is as for `asyncio.Task`."""
+        self.serial: int = loop.scheduler.next_serial()
+        """In the order of creation. asyncio keeps a set of all tasks, and asks for the hash at once."""
+        super().__init__(coroutine, loop=loop, name=name, **options)
 
     @property
     def trace_label(self) -> str:
         return f"{self.get_name()}:{label_of_coroutine(self.get_coro())}"
 
     def __hash__(self) -> int:
-        try:
-            return self.serial
-        except AttributeError:
-            self.serial = _next_serial(self)
-            return self.serial
+        return self.serial
 
 
 class SimFuture(asyncio.Future[Any]):

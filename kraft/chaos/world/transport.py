@@ -97,7 +97,8 @@ class SimTransport(asyncio.Transport):
         endpoint = self._endpoint
         if endpoint.received or endpoint.error is not None or (endpoint.fin_received and not self._eof_read):
             self._read_scheduled = True
-            self._loop.lane.post(self._read_handle)
+            post = self._loop.lane.post
+            post(self._read_handle)
 
     def _read_ready(self) -> None:
         self._read_scheduled = False
@@ -106,7 +107,8 @@ class SimTransport(asyncio.Transport):
         endpoint = self._endpoint
         try:
             if endpoint.received:
-                self._receive()
+                receive = self._receive
+                receive()
             elif endpoint.error is not None:
                 self._force_close(endpoint.error)
             elif endpoint.fin_received and not self._eof_read:
@@ -130,7 +132,7 @@ class SimTransport(asyncio.Transport):
         room_bytes = len(buffer)
         if not room_bytes:
             raise RuntimeError("get_buffer() returned an empty buffer")
-        data = self._endpoint.read(min(room_bytes, READ_MAX_BYTES))
+        data = self._endpoint.read(room_bytes if room_bytes < READ_MAX_BYTES else READ_MAX_BYTES)
         size_bytes = len(data)
         buffer[:size_bytes] = data
         del buffer  # the protocol looks whether anybody still holds its memory

@@ -1,4 +1,4 @@
-"""Mutations of AlterPartition at the controller: which proposals of leaders it takes."""
+"""Mutations of AlterPartition: which proposals a controller takes, and what a leader makes of a refusal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from kraft.broker import alter_partition_manager
 from kraft.chaos.scenario import TopicSpec
+from partitions.isr import _OUT_OF_DATE, IsrState, Outcome, Resolution
 from partitions.leadership import Leadership
 from quorum.controller import replication_control
 from tests.chaos.mutations import scenarios
@@ -21,6 +22,16 @@ def _of_any_partition_epoch(original: Callable[..., str]) -> Callable[..., str]:
         return original(view, broker_id, partition, replace(item, partition_epoch=epoch))
 
     return refusal
+
+
+def _out_of_date_means_refused(original: Callable[..., Any]) -> Callable[..., Any]:
+    def resolve(isr: Any, proposal: Any, result: Any) -> Any:
+        if proposal == isr.in_flight and getattr(result, "code", None) in _OUT_OF_DATE:
+            isr._clear()
+            return Resolution(Outcome.ROLLED_BACK)
+        return original(isr, proposal, result)
+
+    return resolve
 
 
 IMPATIENT = ClusterStage(
@@ -45,5 +56,12 @@ MUTATIONS = (
         ("leader-candidate-completeness",),
         IMPATIENT,
         (Patch(replication_control, "_refusal", _of_any_partition_epoch),),
+    ),
+    Mutation(
+        "out-of-date-means-refused",
+        "a leader whose proposal was out of date goes on with the ISR that it knew, and not with the controller's",
+        ("strong-isr",),
+        IMPATIENT,
+        (Patch(IsrState, "resolve", _out_of_date_means_refused),),
     ),
 )

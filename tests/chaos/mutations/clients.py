@@ -8,15 +8,16 @@ from typing import Any
 from kraft.broker.handlers import metadata, produce
 from kraft.network.connection import CloseConnectionError
 from kraft.protocol.errors import ErrorCode
-from partitions.errors import NotEnoughReplicas
+from partitions.errors import NotEnoughReplicas, ReplicaOffline
 from partitions.local_replica import LocalReplica
 from partitions.log.log import PartitionLog
 from partitions.partition import Partition
+from partitions.partition_types import AckStatus
 from partitions.reads import list_offset
 from partitions.records.batch import decode_records, parse_header
 from partitions.records.builder import build_batch
 from partitions.topic_partition import TopicPartition
-from tests.chaos.mutations import scenarios
+from tests.chaos.mutations import scenarios, scenarios_of_readers
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
 ACKS_ALL, ACKS_LEADER = -1, 1
@@ -138,6 +139,23 @@ def _end_of_the_log(original: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
+# -- in which leader epoch
+
+
+def _of_any_epoch(replica: Any, current_leader_epoch: int | None) -> None:
+    if replica._end is AckStatus.KAFKA_STORAGE_ERROR:
+        raise ReplicaOffline(f"the log of {replica.topic_partition} is on a failed disk of this broker")
+
+
+def _epoch_end_in_any_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
+    def end_offset_for_epoch(
+        replica: Any, leader_epoch: int, *, current_leader_epoch: int | None = None
+    ) -> Any:
+        return original(replica, leader_epoch, current_leader_epoch=None)
+
+    return end_offset_for_epoch
+
+
 # -- Metadata
 
 
@@ -207,6 +225,20 @@ MUTATIONS = (
         ("latest-below-committed",),
         scenarios.LISTED_OFFSETS,
         (Patch(LocalReplica, "list_offset", replaced_by(_end_known_at_once)),),
+    ),
+    Mutation(
+        "client-of-another-epoch-answered",
+        "Fetch and ListOffsets of clients are answered in whatever epoch the leader is (KIP-320)",
+        ("epoch-fenced",),
+        scenarios_of_readers.NEW_EPOCHS,
+        (Patch(LocalReplica, "_check_usable", replaced_by(_of_any_epoch)),),
+    ),
+    Mutation(
+        "epoch-end-told-in-another-epoch",
+        "OffsetForLeaderEpoch is answered in whatever epoch the leader is (KIP-320)",
+        ("epoch-fenced",),
+        scenarios_of_readers.NEW_EPOCHS,
+        (Patch(LocalReplica, "end_offset_for_epoch", _epoch_end_in_any_epoch),),
     ),
     Mutation(
         "latest-is-the-end-of-the-log",

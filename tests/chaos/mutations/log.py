@@ -48,6 +48,7 @@ def _any_checksum(file: Any, end: int) -> Iterator[Any]:
 async def _checkpoint_without_flush(manager: Any) -> None:
     for log in manager._logs.values():
         log.recovery_point = log.log_end_offset
+        log._offsets_moved()
     await manager._checkpoints.write_recovery_points()
 
 
@@ -58,6 +59,12 @@ async def _delete_nothing(manager: Any, partitions: Any) -> None:
 def _take_over(log: Any, topic_id: bytes) -> None:
     log.topic_id = topic_id
 
+
+HINTS = (
+    "An index is a hint. A lookup compares what an entry names with the header at that place, and makes indexes anew"
+    " that are wrong, from the headers and with a warning; an entry behind the log's end is not looked up before"
+    " something else is there. So a stale entry costs time, and no answer depends on it."
+)
 
 MUTATIONS = (
     Mutation(
@@ -79,6 +86,7 @@ MUTATIONS = (
             Patch(OffsetIndex, "truncate", replaced_by(lambda index, relative_offset: None)),
             Patch(TimeIndex, "truncate", replaced_by(lambda index, relative_offset: None)),
         ),
+        equivalent=HINTS,
     ),
     Mutation(
         "recovery-keeps-a-torn-tail",

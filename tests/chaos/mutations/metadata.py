@@ -217,7 +217,7 @@ MUTATIONS = (
         ("eligible-leaders",),
         scenarios.FEW_IN_SYNC,
         (
-            Patch(PartitionChangeBuilder, "_clear_elr_if_isr_suffices", replaced_by(lambda builder: None)),
+            Patch(PartitionChangeBuilder, "_isr_suffices", replaced_by(lambda builder: False)),
             Patch(Leadership, "is_under_min_isr", replaced_by(_under_its_own_min_isr)),
         ),
     ),

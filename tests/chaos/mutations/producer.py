@@ -13,8 +13,8 @@ from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
 
 def _forgets_producers(original: Callable[..., Any]) -> Callable[..., Any]:
-    def append_as_follower(log: Any, records: Any) -> Any:
-        info = original(log, records)
+    def append_as_follower(log: Any, records: Any, **bounds: Any) -> Any:
+        info = original(log, records, **bounds)
         log.producer_state.producers.clear()
         return info
 

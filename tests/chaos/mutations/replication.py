@@ -15,7 +15,7 @@ from partitions.local_replica import LocalReplica
 from partitions.partition import Partition
 from partitions.partition_types import AckStatus, Transition
 from partitions.reads import read
-from tests.chaos.mutations import scenarios
+from tests.chaos.mutations import scenarios, scenarios_of_readers
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
 # -- the high watermark
@@ -70,6 +70,17 @@ def _expand_anybody_at_the_high_watermark(leading: Any, follower: Any, high_wate
         leading.isr.in_flight is not None
         or follower.broker_id in leading.isr.committed
         or follower.log_end_offset < high_watermark
+        or not leading._is_eligible(follower)
+    ):
+        return None
+    return leading.isr.expand(follower.broker_id)
+
+
+def _expand_from_the_epoch_start(leading: Any, follower: Any, high_watermark: int) -> Any:
+    if (
+        leading.isr.in_flight is not None
+        or follower.broker_id in leading.isr.committed
+        or follower.log_end_offset < leading.start_offset
         or not leading._is_eligible(follower)
     ):
         return None
@@ -166,15 +177,6 @@ ACKNOWLEDGED = "an acknowledged record that is gone is seen inside (no-committed
 LOST = ("no-committed-record-lost", "lost-write", "unseen")
 READ = "what was read and then changed is seen inside (consistent-read) and in the history"
 
-LEADER_FENCE = (
-    "What a fetch of another epoch could make a leader believe is judged a second time, by LastFetchedEpoch:"
-    " a follower whose log parts from the leader's gets the diverging epoch, and nothing is learnt from it. A"
-    " follower that knows a newer epoch asks another broker, unless the same one leads again; that one left the"
-    " ISR with its office, and is elected only after it has copied, as a follower, what the others wrote, so it"
-    " does not lead in the older epoch any more. And a claim of an older epoch that the leader's log bears out is"
-    " true of the follower's log, too, since nobody led in between whom the leader did not copy."
-)
-
 MUTATIONS = (
     Mutation(
         "hw-over-the-current-isr",
@@ -236,6 +238,13 @@ MUTATIONS = (
         (Patch(Leadership, "propose_expand", replaced_by(_expand_anybody_at_the_high_watermark)),),
     ),
     Mutation(
+        "expand-below-the-high-watermark",
+        "a follower joins the ISR that lacks what is committed since the leader's epoch began (KIP-497)",
+        ("leader-candidate-completeness",),
+        scenarios.STALE_HIGH_WATERMARKS,
+        (Patch(Leadership, "propose_expand", replaced_by(_expand_from_the_epoch_start)),),
+    ),
+    Mutation(
         "truncate-to-high-watermark",
         "a new follower cuts its log at its high watermark instead of asking by epoch (KIP-101)",
         ("leader-candidate-completeness",),
@@ -256,13 +265,13 @@ MUTATIONS = (
     Mutation(
         "leader-without-epoch-fence",
         "a leader answers fetches of any leader epoch, and counts them (KIP-320)",
-        ("high-watermark-bounded",),
-        scenarios.ELECTIONS,
+        # No record is lost by it, since LastFetchedEpoch tells once more whose log is another; the rule is judged.
+        ("epoch-fenced",),
+        scenarios_of_readers.MADE_ANEW,
         (
             Patch(LocalReplica, "check_epoch", _in_any_epoch),
             Patch(LocalReplica, "_assigned_follower", replaced_by(_follower_of_any_epoch)),
         ),
-        equivalent=LEADER_FENCE,
     ),
     Mutation(
         "consumer-reads-above-hw",

@@ -15,6 +15,7 @@ from tests.chaos.mutations.stages import ClusterStage, Storm, default
 
 ORDERS = "orders"
 REFUSED_ONE_IN = 6
+SHORT_SESSIONS = {"broker.session.timeout.ms": "600", "broker.heartbeat.interval.ms": "130"}
 IDEMPOTENT = WorkloadSpec("idempotent-producer", 0, ORDERS, per_second=60.0)
 ACKS_1 = WorkloadSpec("producer", 1, ORDERS, acks=1, per_second=40.0)
 CONSUMER = WorkloadSpec("consumer", 2, ORDERS, per_second=40.0)
@@ -85,7 +86,7 @@ ALL_DOWN = ClusterStage(
     Storm(
         ("kill-all", "kill-leader", "restart", "restart", "isolate-controller"),
         mean_s=0.6,
-        properties={"broker.session.timeout.ms": "800"},
+        properties={"broker.session.timeout.ms": "800", "broker.heartbeat.interval.ms": "180"},
     ),
 )
 """Brokers leave small ISRs and come back in any order, with and without a clean stop."""
@@ -106,7 +107,7 @@ ZOMBIES = ClusterStage(
     Storm(
         ("isolate-controller", "partition", "partition", "partition-one-way", "isolate-leader"),
         mean_s=0.9,
-        properties={"broker.session.timeout.ms": "600"},
+        properties=SHORT_SESSIONS,
     ),
 )
 """Leaders that are deposed without hearing of it, and go on with the clients and followers they reach."""
@@ -228,7 +229,7 @@ UNCLEAN = ClusterStage(
         ("kill", "kill-leader", "isolate-leader", "pause-leader"),
         mean_s=0.6,
         topics=topic(unclean_leader_election_enable="true", min_insync_replicas="1"),
-        properties={"broker.session.timeout.ms": "600", "replica.lag.time.max.ms": "600"},
+        properties={**SHORT_SESSIONS, "replica.lag.time.max.ms": "600"},
     ),
 )
 COMPACTED = topic(

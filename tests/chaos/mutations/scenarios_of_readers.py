@@ -71,6 +71,23 @@ knew of them could be corrected before it matters: it forgets it while a replica
 and its return at once; and the first fetch tells it anew, unless that is slower than the report. Neither saves it here.
 And it considers who may join with every state that it hears of, as it may at any time.
 """
+NEW_EPOCHS = ClusterStage(
+    "leaders that lead on in a new epoch",
+    Storm(
+        ("bit-rot", "bit-rot", "restart", "high-latency"),
+        mean_s=0.5,
+        topics=(TopicSpec(ORDERS, 4, 3, {"min.insync.replicas": "1", "segment.bytes": "16384"}),),
+        workloads=(
+            IDEMPOTENT,
+            WorkloadSpec("consumer", 1, ORDERS, per_second=60.0),
+            WorkloadSpec("consumer", 2, ORDERS, per_second=60.0),
+            WorkloadSpec("list-offsets", 3, ORDERS, per_second=60.0),
+            WorkloadSpec("list-offsets", 4, ORDERS, per_second=60.0),
+        ),
+        properties={"log.flush.offset.checkpoint.interval.ms": "1000"},
+    ),
+)
+"""A replica that was repaired comes back in a new leader epoch, of which clients do not know."""
 READ_BY_RACK = ClusterStage(
     "consumers in racks",
     Storm(

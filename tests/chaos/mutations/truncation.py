@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from fetcher import replication
+from fetcher.fetch_state import Step
+from fetcher.replication import Replication
 from kraft.chaos.scenario import TopicSpec, WorkloadSpec
+from leader_epoch.truncation import Truncation
 from partitions import reads
 from partitions.log.errors import OffsetOutOfRange
 from partitions.reads import UNDEFINED_EPOCH, DivergingEpoch
@@ -20,6 +25,23 @@ def _as_if_it_knew_every_epoch(log: Any, fetch_offset: int, last_fetched_epoch: 
     return DivergingEpoch(last_fetched_epoch, end_offset) if end_offset < fetch_offset else None
 
 
+def _to_the_leaders_end(
+    cache: Any, leader_epoch_answer: tuple[int, int], *, log_end_offset: int, high_watermark: int
+) -> Truncation:
+    _, leader_end = leader_epoch_answer
+    return Truncation(min(leader_end, log_end_offset) if leader_end >= 0 else high_watermark, completed=True)
+
+
+def _watermarks_first(original: Callable[..., None]) -> Callable[..., None]:
+    def take(followers: Any, state: Any, step: Step, answer: Any, now_ms: int) -> None:
+        committed = min(answer.high_watermark, state.log.log_end_offset)
+        if step is Step.TRUNCATE and committed > state.log.high_watermark:
+            state.log._raise_high_watermark(committed)
+        original(followers, state, step, answer, now_ms)
+
+    return take
+
+
 FORKS = ClusterStage(
     "forks",
     Storm(
@@ -33,7 +55,7 @@ FORKS = ClusterStage(
             WorkloadSpec("producer", 1, scenarios.ORDERS, acks=1, per_second=80.0),
             scenarios.IDEMPOTENT,
         ),
-        properties={"broker.session.timeout.ms": "600"},
+        properties=scenarios.SHORT_SESSIONS,
     ),
 )
 """Two replicas that lead in turns, cut off from each other and not from their clients: both are eligible, and each
@@ -60,5 +82,19 @@ MUTATIONS = (
                 replaced_by(lambda log, fetch_offset, last_fetched_epoch: None),
             ),
         ),
+    ),
+    Mutation(
+        "cut-at-the-leaders-end",
+        "a follower cuts where the leader's epoch ends, though its own epoch of that number ends sooner (KIP-279)",
+        ("liveness",),
+        FORKS,
+        (Patch(replication, "truncation_offset", replaced_by(_to_the_leaders_end)),),
+    ),
+    Mutation(
+        "diverging-answer-believed",
+        "a follower takes over the high watermark of an answer that says that its log is another (Fetch v12)",
+        ("log-matching",),
+        scenarios.ELECTIONS,
+        (Patch(Replication, "_take", _watermarks_first),),
     ),
 )

@@ -21,8 +21,16 @@ from kraft.chaos.campaign import (
     verify,
     violations_of,
 )
+from kraft.chaos.coverage import EVENTS
 from kraft.chaos.pool import Limits
-from kraft.chaos.report import Asked, document, failure_lines, shortcomings, verification_document
+from kraft.chaos.report import (
+    Asked,
+    document,
+    failure_lines,
+    never_happened,
+    shortcomings,
+    verification_document,
+)
 from kraft.chaos.run import Outcome
 from kraft.chaos.scenario import Scenario
 from kraft.chaos.verdict import Violation
@@ -245,6 +253,15 @@ def test_what_never_happened_counts_from_a_hundred_seeds_on():
     assert shortcomings(tally_of(100), ASKED) == ["the fault 'fault-1' was enabled and never struck"]
     silent = tally_of(100, acknowledged={"producer#0": 0, "consumer#1": 3})
     assert "no workload 'producer' got an acknowledgement" in shortcomings(silent, ASKED)
+
+
+def test_what_never_happened_is_told_of_the_default_swarm():
+    coverage = {"fault: fault-0": 1, **dict.fromkeys(EVENTS, 1), "truncation": 0}
+    tally = tally_of(2, coverage=coverage, acknowledged={"producer#0": 0, "consumer#1": 3})
+    told = ["fault: fault-1", "truncation", "acknowledged: producer"]
+    assert never_happened(tally, ASKED) == document(tally, ASKED)["never_happened"] == told
+    named = Asked(("fault-0", "fault-1"), ("fault-0", "fault-1"))
+    assert never_happened(tally, named) == ["fault: fault-1", "acknowledged: producer"]
 
 
 def test_a_history_that_says_nothing_always_counts():

@@ -4,10 +4,13 @@ import inspect
 
 import pytest
 
+from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.faults import FAULTS
 from kraft.chaos.quorum.judge import ORACLES as QUORUM_ORACLES
 from kraft.chaos.swarm import scenario_of
 from kraft.chaos.workload import WORKLOADS
+from kraft.chaos.world.simulation import Simulation
+from kraft.config import load_config
 from tests.chaos.mutations import hunt as hunting
 from tests.chaos.mutations.__main__ import main
 from tests.chaos.mutations.catalogue import BY_NAME, MUTATIONS
@@ -57,9 +60,13 @@ ORACLES = frozenset(
         "tombstone-kept",
         "cleaned-below-high-watermark",
         "unclean-election-reported",
+        "isr-by-lag",
+        "epoch-fenced",
+        "strangers-turned-away",
         *QUORUM_ORACLES,
     }
 )
+STAGES = tuple({m.stage.name: m.stage for m in MUTATIONS if isinstance(m.stage, ClusterStage)}.values())
 
 
 class Target:
@@ -139,6 +146,14 @@ def test_a_mutation_names_oracles_that_exist_and_plays_faults_that_exist(mutatio
     elif isinstance(mutation.stage, RaftStage):
         assert set(mutation.oracles) <= set(QUORUM_ORACLES)
         assert mutation.stage.settings(1) == mutation.stage.settings(1)
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_the_nodes_of_a_stage_can_be_configured_so(stage):
+    scenario = stage.scenario(1)
+    cluster = SimulatedCluster(Simulation(1, trace=False), scenario.nodes, scenario.properties)
+    for node_id in cluster.specs:
+        load_config(cluster.properties_of(node_id))
 
 
 def test_there_are_enough_of_them_and_few_are_argued_away():

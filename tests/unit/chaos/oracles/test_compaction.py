@@ -8,6 +8,7 @@ import pytest
 
 from kraft.chaos.keyed import keyed_value
 from kraft.chaos.oracles.compaction import Cleaning
+from kraft.chaos.oracles.convergence import Convergence
 from kraft.chaos.oracles.shadow_log import Batch
 from partitions.log.cleaner.raw_records import RawRecord, raw_records
 from partitions.log.cleaner.rewrite import batch_with
@@ -193,6 +194,35 @@ def test_a_batch_that_was_cleaned_away_is_not_missed_and_one_that_was_not_is(mod
             model.replicas.appended(KEY, node, [batch], f"/data/{node}")
         model.raise_follower(node, 5)
         assert model.oracles == ([] if node == 2 else ["log-matching"])
+
+
+@pytest.mark.parametrize(
+    ("lacks", "oracles"),
+    [([], []), ([SECOND], ["log-matching"])],
+    ids=["what is compacted away is a hole", "what is not is missed"],
+)
+def test_a_copy_of_a_log_that_another_replicas_retention_was_ahead_of(
+    model: CompactedModel, lacks: list[bytes], oracles: list[str]
+) -> None:
+    """Replica 2 deletes what is below 3 and is then removed; 3 is made from 1, which begins at 0 still."""
+    model.write(segment(4, [(b"b", b"5")]), *NODES)
+    model.raise_leader(5, before=4)
+    model.clean(SECOND, old=2)
+    model.replicas.start_raised(KEY, 2, 3, by_retention=True)
+    model.replicas.restarted(KEY, 3, 0, done=True)
+    model.disks[3].clear()
+    model.verdicts.violations.clear()
+    for data in [data for data in model.disks[1] if data not in lacks]:
+        model.write(data, 3)
+    model.change(replicas=(1, 3), isr=(1, 3))
+    model.replicas.deleted(2, "/data/2")
+    Convergence(
+        model.verdicts,
+        model.metadata,
+        model.replication,
+        lambda node, directory: [b"".join(model.disks[node])],
+    ).judge({})
+    assert model.oracles == oracles
 
 
 def test_a_wipe_takes_what_was_cleaned_away_too(model: CompactedModel) -> None:

@@ -292,6 +292,22 @@ def test_offsets_that_retention_took_may_be_given_again_after_an_excused_loss() 
     assert not committed.explains(0, b"x")
 
 
+def test_what_retention_took_was_committed_all_the_same_until_another_history_takes_its_place() -> None:
+    committed = CommittedPrefix()
+    batches = [Batch(offset, offset + 2, 0, offset) for offset in range(0, 8, 2)]
+    committed.commit(batches, 8, 0)
+    committed.retain_from(2)
+    committed.retain_from(6)
+    assert committed.between(0, 8) == batches[3:]
+    assert committed.ever_between(0, 8) == batches
+    assert committed.ever_between(2, 6) == batches[1:3]
+    committed.give_up(batches[3:])
+    committed.start_over(4)
+    other = Batch(4, 7, 1, 9)
+    committed.commit([other], 7, 1)
+    assert committed.ever_between(0, 8) == [*batches[:2], other]
+
+
 def test_a_leader_that_begins_where_retention_does_starts_nothing_over() -> None:
     committed = CommittedPrefix()
     committed.commit([Batch(0, 2, 0, 1)], 2, 0)

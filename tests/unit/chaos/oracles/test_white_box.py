@@ -1,6 +1,7 @@
 """The probes on the product's own classes: a whole cluster, unhurt and with rules of it broken."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,3 +98,22 @@ def test_the_product_is_as_it_was_when_the_run_is_over() -> None:
         assert vars(PartitionLog)["_write"] is not before[PartitionLog]["_write"]
     for cls, attributes in before.items():
         assert dict(vars(cls)) == attributes
+
+
+def test_what_is_answered_in_another_leader_epoch_is_seen() -> None:
+    verdicts = Verdicts(Simulation(1, trace=False))
+    simulation = verdicts.simulation
+    white_box = WhiteBox(SimulatedCluster(simulation, [NodeSpec(1)]), verdicts)
+    replica = SimpleNamespace(leader_epoch=4, topic_partition="orders-0")
+    asked = []
+    with white_box.installed():
+        probes = white_box._leader_probes
+        probes._whose = SimpleNamespace(node=lambda: 1)
+        answer = probes._answer(lambda replica, *rest, **options: asked.append(options) or "records")
+        for epoch in (None, -1, 4):
+            assert answer(replica, 0, current_leader_epoch=epoch) == "records"
+        assert verdicts.violations == []
+        answer(replica, 0, current_leader_epoch=3)
+        answer(replica, 0, current_leader_epoch=5)
+    assert [violation.oracle for violation in verdicts.violations] == ["epoch-fenced"] * 2
+    assert len(asked) == 5

@@ -115,6 +115,8 @@ def test_a_client_asks_for_offsets_and_takes_the_answers_to_the_judge(without_cr
         assert_sound(stage)
     answers = stage.operations(OperationKind.LIST_OFFSETS, OperationStatus.OK)
     assert len(answers) == len(told) == len(asked) > 60
+    about_epochs = stage.workloads.acknowledged["list-offsets#1"] - len(answers)
+    assert about_epochs > 10, "it asks where leader epochs end, too"
     assert set(asked) == {(TOPIC.name, number) for number in range(TOPIC.partitions)}
     by_timestamp = {-1: 0, -2: 0, 0: 0}
     for answer in answers:

@@ -1,0 +1,42 @@
+"""What the default swarm can make happen, by the names under which runs count it.
+
+A campaign that found nothing proves nothing about what never happened in it. So whoever plays the default swarm
+declares all of these, and says at the end which stayed at zero. Called by `kraft.chaos.report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kraft.chaos.faults.context import FAULT_COUNTER, STARTED_AGAIN
+from kraft.chaos.oracles.events import COUNTERS, UNCLEAN_ELECTION
+from kraft.chaos.workload.base import CLIENT_CRASH
+from kraft.chaos.workload.final import BEYOND_REPAIR
+from kraft.chaos.workload.offset_lister import NOT_AVAILABLE_YET
+from kraft.chaos.workload.operator import EXPECTED
+from kraft.chaos.workload.reader import BEHIND_THE_END, OUT_OF_RANGE_NEARER, SENT_NEARER
+
+EVENTS: Final = tuple(
+    sorted(
+        (
+            *COUNTERS,
+            *EXPECTED,
+            BEHIND_THE_END,
+            BEYOND_REPAIR,
+            CLIENT_CRASH,
+            NOT_AVAILABLE_YET,
+            OUT_OF_RANGE_NEARER,
+            SENT_NEARER,
+            STARTED_AGAIN,
+            UNCLEAN_ELECTION,
+        )
+    )
+)
+"""Everything that is counted besides faults, but for what the default swarm does not aim at: a proposal that is
+refused at apply needs a queue so full that the one before it was dropped."""
+
+
+def fault_counters(faults: Iterable[str]) -> list[str]:
+    """The names under which these faults are counted when they strike."""
+    return [FAULT_COUNTER.format(name) for name in faults]

@@ -1,0 +1,153 @@
+"""Who is dropped from an ISR for lagging, and who ought to be: replica.lag.time.max.ms, as KIP-16 has it.
+
+Judges isr-by-lag, both ways. A leader drops no follower whose fetches prove that it was at the log's end within
+that time, be they requests of a session that did not name the partition (KIP-227). And it does not keep, while it
+goes on appending, a member of the ISR that was not there for longer: writes with acks=-1 wait for it. Pure: fed by
+`probes_leader` with what followers fetch and what leaders append; times are the leader's own monotonic ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kraft.chaos.history import TopicKey
+from kraft.chaos.verdict import Verdicts
+
+ISR_BY_LAG = "isr-by-lag"
+STEP_MAX_MS = 200
+"""The most that counts of the time between two appends: whoever stood still could drop nobody meanwhile."""
+
+
+class SessionFetch(NamedTuple):
+    """What a follower's fetch session asked for last, and when."""
+
+    offset: int
+    at_ms: int
+
+
+class Standing:
+    """One follower as its leader's records of fetches have it."""
+
+    __slots__ = ("caught_up_ms", "end_seen", "fetched_ms", "late_ms", "offset")
+
+    def __init__(self, caught_up_ms: int | None = None) -> None:
+        self.offset = -1
+        self.end_seen = -1
+        """The leader's end when it fetched last."""
+        self.fetched_ms: int | None = None
+        self.caught_up_ms = caught_up_ms
+        """When it was at the leader's end last; None: never, so far."""
+        self.late_ms = 0
+        """How long it has been in the ISR beyond its time while its leader was at work."""
+
+
+class LeaderEpoch:
+    """One leader epoch of one partition at its leader."""
+
+    __slots__ = ("appended_ms", "epoch", "lag_max_ms", "name", "standings")
+
+    def __init__(self, name: str, epoch: int, lag_max_ms: int, members: Iterable[int], now_ms: int) -> None:
+        self.name = name
+        self.epoch = epoch
+        self.lag_max_ms = lag_max_ms
+        self.standings = {member: Standing(now_ms) for member in members}
+        """Whoever begins in the ISR has all of the time to fetch first."""
+        self.appended_ms = now_ms
+
+
+class IsrByLag:
+    """All partitions that are led, by leader."""
+
+    def __init__(self, verdicts: Verdicts, name: Callable[[TopicKey], str]) -> None:
+        self._verdicts = verdicts
+        self._name = name
+        self._led: dict[tuple[int, TopicKey], LeaderEpoch] = {}
+
+    def leads(
+        self, node: int, key: TopicKey, epoch: int, isr: Iterable[int], lag_max_ms: int, now_ms: int
+    ) -> None:
+        """A node leads from this epoch on."""
+        self._led[node, key] = LeaderEpoch(self._name(key), epoch, lag_max_ms, isr, now_ms)
+
+    @staticmethod
+    def assigned(led: LeaderEpoch, followers: Iterable[int]) -> None:
+        """These are the followers from now on; the leader forgets what it knew of others."""
+        staying = set(followers)
+        for gone in [follower for follower in led.standings if follower not in staying]:
+            del led.standings[gone]
+
+    def epoch(self, node: int, key: TopicKey, epoch: int) -> LeaderEpoch | None:
+        """What is known of the epoch that a node leads in; None if its beginning was not seen."""
+        found = self._led.get((node, key))
+        return None if found is None or found.epoch != epoch else found
+
+    @staticmethod
+    def fetched(led: LeaderEpoch, follower: int, offset: int, end: int, now_ms: int) -> None:
+        """A follower fetched from `offset` on, when the leader's log ended at `end`."""
+        standing = led.standings.get(follower)
+        if standing is None:
+            standing = led.standings[follower] = Standing()
+        if offset >= end:
+            _caught_up(standing, now_ms)
+        elif standing.fetched_ms is not None and offset >= standing.end_seen:
+            _caught_up(standing, standing.fetched_ms)
+        standing.offset, standing.fetched_ms = offset, now_ms
+        standing.end_seen = max(standing.end_seen, end)
+        if standing.caught_up_ms is not None and now_ms - standing.caught_up_ms <= led.lag_max_ms:
+            standing.late_ms = 0
+
+    @staticmethod
+    def end_moves(led: LeaderEpoch, follower: int, end: int, asked: SessionFetch) -> None:
+        """The leader's log is about to go on from `end`: until then the session's requests were fetches, too."""
+        standing = led.standings.get(follower)
+        if standing is None or standing.fetched_ms is None or not asked.offset == standing.offset == end:
+            return
+        if asked.at_ms > standing.fetched_ms:
+            _caught_up(standing, asked.at_ms)
+            standing.fetched_ms, standing.end_seen = asked.at_ms, end
+
+    def appended(self, led: LeaderEpoch, members: Iterable[int], end: int, now_ms: int) -> None:
+        """The leader appended, and its log ends at `end`. `members` of its ISR are those that it may drop now."""
+        step_ms = min(now_ms - led.appended_ms, STEP_MAX_MS)
+        led.appended_ms = now_ms
+        for member in members:
+            standing = led.standings.get(member)
+            if standing is None or standing.caught_up_ms is None:
+                continue
+            if standing.offset == end or now_ms - standing.caught_up_ms <= led.lag_max_ms:
+                standing.late_ms = 0
+                continue
+            standing.late_ms += step_ms
+            if standing.late_ms > led.lag_max_ms:
+                self._verdicts.violated(
+                    ISR_BY_LAG,
+                    f"{led.name}: broker {member} stays in the ISR of epoch {led.epoch}; it was caught up"
+                    f" {now_ms - standing.caught_up_ms} ms ago, and {led.lag_max_ms} are allowed",
+                )
+
+    @staticmethod
+    def cannot_drop(led: LeaderEpoch, now_ms: int) -> None:
+        """The leader appended, and waits for the controller's answer about its ISR."""
+        led.appended_ms = now_ms
+        for standing in led.standings.values():
+            standing.late_ms = 0
+
+    def dropped(self, led: LeaderEpoch, members: Iterable[int], end: int, now_ms: int) -> None:
+        """The leader proposes an ISR without these members, since they lag; its log ends at `end`."""
+        for member in members:
+            standing = led.standings.get(member)
+            if standing is None or standing.caught_up_ms is None:
+                continue
+            behind_ms = now_ms - standing.caught_up_ms
+            if standing.offset == end or behind_ms <= led.lag_max_ms:
+                self._verdicts.violated(
+                    ISR_BY_LAG,
+                    f"{led.name}: broker {member}, at {standing.offset} of {end}, is dropped from the ISR of epoch"
+                    f" {led.epoch}; it was caught up {behind_ms} ms ago, and {led.lag_max_ms} are allowed",
+                )
+
+
+def _caught_up(standing: Standing, at_ms: int) -> None:
+    if standing.caught_up_ms is None or at_ms > standing.caught_up_ms:
+        standing.caught_up_ms = at_ms
