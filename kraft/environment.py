@@ -40,6 +40,6 @@ class Environment:
     sender_factory: SenderFactory
     """How responses with file slices leave a connection."""
     connector_factory: ConnectorFactory = default_connector
-    """How HTTP clients connect."""
+    """How the links between voters connect."""
     link_lane_factory: Callable[[], LinkLane] = NodeLoopLane
     """Makes the lane in which a controller's listener and Raft links run."""

@@ -155,7 +155,9 @@ class RemoteLeader:
         }
 
     async def _call(self, lane: int, body: Message, version: int, timeout_s: float) -> Any:
-        connection = await self._connection(lane)
+        connection = self._connections.get(lane)
+        if connection is None or connection.closed:
+            connection = await self._connect(lane)
         try:
             return await connection.request(body, version, timeout_s=timeout_s)
         except ConnectionLostError as error:
@@ -165,10 +167,8 @@ class RemoteLeader:
             self._drop(lane)  # its answer would come in the way of the next call
             raise
 
-    async def _connection(self, lane: int) -> BrokerConnection:
-        connection = self._connections.get(lane)
-        if connection is not None and not connection.closed:
-            return connection
+    async def _connect(self, lane: int) -> BrokerConnection:
+        """The lane's connection, which somebody else may have opened meanwhile."""
         async with self._opening.setdefault(lane, asyncio.Lock()):
             connection = self._connections.get(lane)
             if connection is not None and not connection.closed:

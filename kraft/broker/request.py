@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kraft.protocol.schema import Message
 
 Body = TypeVar("Body", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class Request(Generic[Body]):
+class Request(NamedTuple, Generic[Body]):
     """`listener_name` is the listener that the client came through; answers name addresses of it."""
 
     body: Body

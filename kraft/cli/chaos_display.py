@@ -93,12 +93,25 @@ def print_tally(tally: Tally, asked: Asked, *, to_stderr: bool) -> None:
     if tally.coverage:
         output.print(_coverage_table(tally))
     output.print(_figures_table(tally))
+    _tell_what_never_happened(output, tally, asked)
     for number, finished in enumerate(tally.failed[:TOLD_MAX]):
         _tell(output, failure_lines(finished, asked, with_events=number < TOLD_IN_FULL_MAX))
     if tally.failed_count > TOLD_MAX:
         output.print(f"and {tally.failed_count - TOLD_MAX} other seeds failed", style="red")
     if tally.interrupted:
         output.print("interrupted: this is what was found until then", style="yellow")
+
+
+def _tell_what_never_happened(output: Console, tally: Tally, asked: Asked) -> None:
+    """In a campaign that is long enough for everything to happen."""
+    from kraft.chaos.report import MANY_SEEDS, never_happened
+
+    if tally.seeds < MANY_SEEDS:
+        return
+    if missing := never_happened(tally, asked):
+        output.print(f"never happened: {escape(', '.join(missing))}", style="yellow", soft_wrap=True)
+    else:
+        output.print("every enabled fault struck, and no counter stayed at zero")
 
 
 def _tell(output: Console, lines: list[str]) -> None:

@@ -67,7 +67,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.get_buffer = self._frames.writable  # type: ignore[method-assign]  # one call less
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[_InFlight] = deque()
-        self._free = asyncio.Semaphore(max_in_flight)
+        self._max_in_flight = max_in_flight
+        self._taken = 0
+        """Places in flight that are taken, by requests that were sent or are just about to be."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        """Callers that wait for a place; there are none as long as one is free."""
         self._writable = asyncio.Event()
         self._writable.set()
         self._next_correlation_id = 0
@@ -148,26 +152,22 @@ class BrokerConnection(asyncio.BufferedProtocol):
         RequestTimeoutError, ConnectionLostError.
         """
         deadline_s = self._loop.time() + timeout_s
-        try:
-            if self._free.locked():
-                async with asyncio.timeout_at(deadline_s):
-                    await self._free.acquire()
-            else:
-                await self._free.acquire()  # at once
-        except TimeoutError as error:
-            raise self._late(timeout_s) from error
+        if self._taken < self._max_in_flight:
+            self._taken += 1
+        else:
+            await self._wait_for_place(deadline_s, timeout_s)
         try:
             if not self._writable.is_set():
                 async with asyncio.timeout_at(deadline_s):
                     await self._writable.wait()
             sent = self._send(frame_of, deadline_s, timeout_s)
         except TimeoutError as error:
-            self._free.release()
+            self._give_place_back()
             late = self._late(timeout_s)
             self._lose(late)
             raise late from error
         except BaseException:
-            self._free.release()
+            self._give_place_back()
             raise
         # From here on the place is given back by whatever settles the request.
         return await sent.answer
@@ -218,6 +218,29 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     # -- requests in flight ---------------------------------------------------------------------
 
+    async def _wait_for_place(self, deadline_s: float, timeout_s: float) -> None:
+        """Returns when a place is the caller's, in order of arrival. Raises RequestTimeoutError."""
+        granted = self._loop.create_future()
+        self._waiting.append(granted)
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await granted
+        except BaseException as error:
+            if not granted.cancelled():  # it came together with the end of the wait
+                self._give_place_back()
+            if isinstance(error, TimeoutError):
+                raise self._late(timeout_s) from error
+            raise
+
+    def _give_place_back(self) -> None:
+        """To whoever has waited longest, if anybody does."""
+        while self._waiting:
+            granted = self._waiting.popleft()
+            if not granted.done():
+                granted.set_result(None)
+                return
+        self._taken -= 1
+
     def _send(self, frame_of: Callable[[int], Buffer], deadline_s: float, timeout_s: float) -> _InFlight:
         if self._lost is not None or self._transport is None:
             raise _again(self._lost) if self._lost is not None else self._unconnected()
@@ -241,7 +264,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             )
             return
         sent = self._in_flight.popleft()
-        self._free.release()
+        self._give_place_back()
         if not sent.answer.done():  # done: its caller was cancelled
             sent.answer.set_result(frame)
 
@@ -280,7 +303,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._timer = None
         while self._in_flight:
             sent = self._in_flight.popleft()
-            self._free.release()
+            self._give_place_back()
             if not sent.answer.done():
                 sent.answer.set_exception(_again(error))
         if self._transport is not None:

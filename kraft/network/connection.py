@@ -7,8 +7,7 @@ Memory is bounded: no frame is handled while `max_unanswered_requests` answers a
 does not read what it asked for; reading pauses and TCP pushes back. A malformed frame, a handler's
 `CloseConnectionError` and a bug in a handler close this connection with one log line and touch no other.
 
-Handlers run on the event loop in the order of arrival up to their first await; whoever needs more
-order than that between two requests of one connection has to see to it.
+Handlers run in the order of arrival up to their first await; who needs more order has to see to it.
 """
 
 from __future__ import annotations
@@ -282,7 +281,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_answer(self, future: asyncio.Future[Any]) -> None:
         if self.state >= _CLOSING:
-            if not future.cancelled() and (error := future.exception()) is not None:
+            error = None if future.cancelled() else future.exception()
+            if error is not None and not isinstance(error, CloseConnectionError):
                 logger.error("%s: a handler failed after its client left", self._owner.name, exc_info=error)
         elif self._owed and isinstance(head := self._owed[0], Deferred) and head.future is future:
             self._go_on()

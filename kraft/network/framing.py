@@ -25,8 +25,9 @@ UNPROVEN_FRAME_BYTES = 256 * 1024
 SPARE_BYTES = 4 * 1024 * 1024
 """The largest buffer that is kept for the next large frame: clearing a new one costs as much as reading."""
 _UNSHARED = 2
-"""Reference count of an object that one local variable holds (the other one is the count's argument)."""
+"""Reference count of an object that one variable or attribute holds (the other one is the count's argument)."""
 _MIN_ROOM_BYTES = 1024
+_NO_VIEW = memoryview(b"")
 
 _unpack_length = struct.Struct(">i").unpack_from
 
@@ -70,6 +71,7 @@ class FrameBuffer:
         self._dedicated = False  # the buffer holds one large frame and nothing else
         self._spare: bytearray | None = None  # held the last large frame; views of it may be left
         self._frame_bytes = 0  # length on the wire of the frame under way, when it is known
+        self._view = _NO_VIEW
         self._adopt(bytearray())
 
     @property
@@ -157,12 +159,26 @@ class FrameBuffer:
     def _make_room(self) -> None:
         pending = self._end - self._start
         if not pending:
-            self._reallocate(self._window)
+            if not self._reuse():
+                self._reallocate(self._window)
         elif self._end == self._capacity:
             if self._dedicated:
                 self._reallocate(min(self._frame_bytes, 2 * self._capacity))
             else:
                 self._reallocate(max(self._window, 2 * pending))
+
+    def _reuse(self) -> bool:
+        """Begins anew at the front of the same buffer if it has the right size and nobody looks at it."""
+        size = len(self._view)
+        if self._dedicated or size != self._window:
+            return False
+        self._view = _NO_VIEW
+        if getrefcount(self._buffer) != _UNSHARED:
+            self._view = memoryview(self._buffer)[:size]
+            return False
+        self._start = self._end = 0
+        self._adopt(self._buffer, size)
+        return True
 
     def _reallocate(self, size: int) -> None:
         """Moves the bytes that are not handed out yet to the front of another buffer."""

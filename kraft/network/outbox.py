@@ -67,10 +67,9 @@ class Outbox:
         """Gathers a response; hands on what is gathered when that is a lot."""
         segments = self._segments
         segments.append(_pack_length(response.length))
-        for segment in response.segments:
-            if type(segment) not in BUFFER_TYPES:
-                self._has_slices = True
-            segments.append(segment)
+        segments += response.segments
+        if not BUFFER_TYPES.issuperset(map(type, response.segments)):
+            self._has_slices = True
         self._size += response.length
         if self._has_slices or self._size >= FLUSH_BYTES:
             self.flush()

@@ -16,6 +16,7 @@ from kraft.protocol.api import APIS, ApiKey
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.primitives import (
     MALFORMED,
+    MAX_ELEMENTS,
     UNENCODABLE,
     UUID_BYTES,
     ZERO_UUID,
@@ -47,7 +48,11 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 
 _INT32 = Struct(">i")
+_UUID = Struct(f"{UUID_BYTES}s")
 _REPLICA_STATE = Struct(">iq")
+_ONLY_REPLICA_STATE = Struct(">3siqB")
+_ONLY_REPLICA_STATE_START = b"\1\1\x0d"
+"""One tagged field, its tag and its size: what a follower's request ends with."""
 
 # max_wait_ms, min_bytes, max_bytes, isolation_level, and from version 7 session_id, session_epoch.
 _HEAD_V4 = Struct(">iiib")
@@ -59,6 +64,7 @@ _PARTITION_V4 = Struct(">iqi")
 _PARTITION_V5 = Struct(">iqqi")
 _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqi")
+_PARTITION_V12_AND_NO_TAGS = Struct(">iiqiqix")
 
 
 @message
@@ -118,28 +124,41 @@ def fetch_request_codec(version: int) -> Codec:
 
 def decode_fetch_request(version: int, buffer: Buffer, position: int) -> tuple[FetchRequest, int]:
     """Reads a request; returns it and the position behind it. Raises ProtocolError."""
-    data = memoryview(buffer)
+    data = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     flexible = version >= FIRST_FLEXIBLE_VERSION
-    request = FetchRequest()
+    replica_id, session_id, session_epoch, rack_id = -1, 0, -1, ""
+    topics: list[FetchTopic] = []
+    forgotten: list[ForgottenTopic] = []
     try:
-        position = _read_head(data, position, version, request)
+        if version < FIRST_VERSION_WITH_REPLICA_STATE:
+            (replica_id,) = _INT32.unpack_from(data, position)
+            position += 4
+        if version >= FIRST_VERSION_WITH_SESSIONS:
+            head = _HEAD_V7.unpack_from(data, position)
+            max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = head
+            position += _HEAD_V7.size
+        else:
+            max_wait_ms, min_bytes, max_bytes, isolation_level = _HEAD_V4.unpack_from(data, position)
+            position += _HEAD_V4.size
         count, position = read_array_length(data, position, 3 if flexible else 6, flexible)
         elements = count
         for _ in range(count):
             topic, position = _read_topic(data, position, version, flexible)
-            request.topics.append(topic)
+            topics.append(topic)
             elements += len(topic.partitions)
-            check_elements(elements)
-        if version >= FIRST_VERSION_WITH_SESSIONS:
-            count, position = read_array_length(data, position, 3 if flexible else 6, flexible)
-            for _ in range(count):
-                name, topic_id, position = read_topic_key(data, position, version)
-                partitions, position = read_int32_array(data, position, flexible)
-                if flexible:
-                    position = skip_tagged_fields(data, position)
-                request.forgotten_topics_data.append(ForgottenTopic(name, topic_id, partitions))
-        if version >= FIRST_VERSION_WITH_RACK_ID:
-            request.rack_id, position = read_string(data, position, flexible)
+            if elements > MAX_ELEMENTS:
+                check_elements(elements)
+        if flexible and data[position] == data[position + 1] == 1:  # nothing forgotten, and no rack
+            position += 2
+        else:
+            if version >= FIRST_VERSION_WITH_SESSIONS:
+                forgotten, position = _read_forgotten(data, position, version, flexible)
+            if version >= FIRST_VERSION_WITH_RACK_ID:
+                rack_id, position = read_string(data, position, flexible)
+        request = FetchRequest(
+            None, replica_id, -1, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id,
+            session_epoch, topics, forgotten, rack_id,
+        )  # fmt: skip
         if flexible:
             position = _read_tags(data, position, version, request)
     except MALFORMED as error:
@@ -147,35 +166,10 @@ def decode_fetch_request(version: int, buffer: Buffer, position: int) -> tuple[F
     return request, position
 
 
-def _read_head(data: memoryview, position: int, version: int, request: FetchRequest) -> int:
-    if version < FIRST_VERSION_WITH_REPLICA_STATE:
-        (request.replica_id,) = _INT32.unpack_from(data, position)
-        position += 4
-    if version >= FIRST_VERSION_WITH_SESSIONS:
-        (
-            request.max_wait_ms,
-            request.min_bytes,
-            request.max_bytes,
-            request.isolation_level,
-            request.session_id,
-            request.session_epoch,
-        ) = _HEAD_V7.unpack_from(data, position)
-        return position + _HEAD_V7.size
-    (
-        request.max_wait_ms,
-        request.min_bytes,
-        request.max_bytes,
-        request.isolation_level,
-    ) = _HEAD_V4.unpack_from(data, position)
-    return position + _HEAD_V4.size
-
-
 def read_topic_key(data: memoryview, position: int, version: int) -> tuple[str, bytes, int]:
     """A topic's name (up to version 12) or id (from 13 on), and the position behind it."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        end = position + UUID_BYTES
-        topic_id = bytes(data[position:end])
-        return "", topic_id if len(topic_id) == UUID_BYTES else check_uuid(topic_id), end
+        return "", _UUID.unpack_from(data, position)[0], position + UUID_BYTES
     name, position = read_string(data, position, version >= FIRST_FLEXIBLE_VERSION)
     return name, ZERO_UUID, position
 
@@ -189,8 +183,7 @@ def write_topic_key(out: bytearray, name: str, topic_id: bytes, version: int) ->
 
 
 def _partition_fields(version: int) -> Struct:
-    if version >= 12:
-        return _PARTITION_V12
+    """Of versions that are not flexible."""
     if version >= 9:
         return _PARTITION_V9
     return _PARTITION_V5 if version >= 5 else _PARTITION_V4
@@ -198,16 +191,28 @@ def _partition_fields(version: int) -> Struct:
 
 def _read_topic(data: memoryview, position: int, version: int, flexible: bool) -> tuple[FetchTopic, int]:
     name, topic_id, position = read_topic_key(data, position, version)
+    if not flexible:
+        partitions, position = _legacy_partitions(data, position, version)
+        return FetchTopic(name, topic_id, partitions), position
+    unpack, size = _PARTITION_V12.unpack_from, _PARTITION_V12.size
+    count, position = read_array_length(data, position, size, True)
+    partitions = []
+    for _ in range(count):
+        partitions.append(FetchPartition(*unpack(data, position)))
+        position += size
+        position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
+    position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
+    return FetchTopic(name, topic_id, partitions), position
+
+
+def _legacy_partitions(data: memoryview, position: int, version: int) -> tuple[list[FetchPartition], int]:
     fields = _partition_fields(version)
-    count, position = read_array_length(data, position, fields.size, flexible)
+    count, position = read_array_length(data, position, fields.size, False)
     partitions = []
     for _ in range(count):
         values = fields.unpack_from(data, position)
         position += fields.size
-        if flexible:
-            partition = FetchPartition(*values)
-            position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
-        elif version >= 9:
+        if version >= 9:
             index, epoch, offset, log_start_offset, max_bytes = values
             partition = FetchPartition(index, epoch, offset, -1, log_start_offset, max_bytes)
         elif version >= 5:
@@ -217,14 +222,31 @@ def _read_topic(data: memoryview, position: int, version: int, flexible: bool) -
             index, offset, max_bytes = values
             partition = FetchPartition(index, -1, offset, -1, -1, max_bytes)
         partitions.append(partition)
-    if flexible:
-        position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
-    return FetchTopic(name, topic_id, partitions), position
+    return partitions, position
+
+
+def _read_forgotten(
+    data: memoryview, position: int, version: int, flexible: bool
+) -> tuple[list[ForgottenTopic], int]:
+    count, position = read_array_length(data, position, 3 if flexible else 6, flexible)
+    forgotten = []
+    for _ in range(count):
+        name, topic_id, position = read_topic_key(data, position, version)
+        partitions, position = read_int32_array(data, position, flexible)
+        if flexible:
+            position = skip_tagged_fields(data, position)
+        forgotten.append(ForgottenTopic(name, topic_id, partitions))
+    return forgotten, position
 
 
 def _read_tags(data: memoryview, position: int, version: int, request: FetchRequest) -> int:
     if data[position] == 0:
         return position + 1
+    if version >= FIRST_VERSION_WITH_REPLICA_STATE and len(data) - position >= _ONLY_REPLICA_STATE.size:
+        start, replica_id, replica_epoch, tags_inside = _ONLY_REPLICA_STATE.unpack_from(data, position)
+        if start == _ONLY_REPLICA_STATE_START and not tags_inside:
+            request.replica_id, request.replica_epoch = replica_id, replica_epoch
+            return position + _ONLY_REPLICA_STATE.size
     count, position = read_tag_count(data, position)
     for _ in range(count):
         tag, position, end = read_tag(data, position)
@@ -249,18 +271,18 @@ def encode_fetch_request(version: int, request: FetchRequest) -> Encoded:
         for topic in request.topics:
             write_topic_key(out, topic.topic, topic.topic_id, version)
             write_count(out, len(topic.partitions), flexible)
-            _write_partitions(out, topic.partitions, version)
             if flexible:
+                _write_flexible_partitions(out, topic.partitions)
                 out += b"\0"
-        if version >= FIRST_VERSION_WITH_SESSIONS:
-            write_count(out, len(request.forgotten_topics_data), flexible)
-            for forgotten in request.forgotten_topics_data:
-                write_topic_key(out, forgotten.topic, forgotten.topic_id, version)
-                write_int32_array(out, forgotten.partitions, flexible)
-                if flexible:
-                    out += b"\0"
-        if version >= FIRST_VERSION_WITH_RACK_ID:
-            write_string(out, request.rack_id, flexible)
+            else:
+                _write_legacy_partitions(out, topic.partitions, version)
+        if flexible and len(request.forgotten_topics_data) == 0 and request.rack_id == "":
+            out += b"\1\1"
+        else:
+            if version >= FIRST_VERSION_WITH_SESSIONS:
+                _write_forgotten(out, request.forgotten_topics_data, version, flexible)
+            if version >= FIRST_VERSION_WITH_RACK_ID:
+                write_string(out, request.rack_id, flexible)
         if flexible:
             _write_tags(out, request, version)
     except UNENCODABLE as error:
@@ -271,27 +293,38 @@ def encode_fetch_request(version: int, request: FetchRequest) -> Encoded:
 def _write_head(out: bytearray, request: FetchRequest, version: int) -> None:
     if version < FIRST_VERSION_WITH_REPLICA_STATE:
         out += _INT32.pack(request.replica_id)
-    head = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
     if version >= FIRST_VERSION_WITH_SESSIONS:
-        out += _HEAD_V7.pack(*head, request.session_id, request.session_epoch)
+        out += _HEAD_V7.pack(
+            request.max_wait_ms,
+            request.min_bytes,
+            request.max_bytes,
+            request.isolation_level,
+            request.session_id,
+            request.session_epoch,
+        )
     else:
-        out += _HEAD_V4.pack(*head)
+        out += _HEAD_V4.pack(
+            request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level
+        )
 
 
-def _write_partitions(out: bytearray, partitions: Sequence[FetchPartition], version: int) -> None:
+def _write_flexible_partitions(out: bytearray, partitions: Sequence[FetchPartition]) -> None:
+    pack = _PARTITION_V12_AND_NO_TAGS.pack
+    for p in partitions:
+        out += pack(
+            p.partition,
+            p.current_leader_epoch,
+            p.fetch_offset,
+            p.last_fetched_epoch,
+            p.log_start_offset,
+            p.partition_max_bytes,
+        )
+
+
+def _write_legacy_partitions(out: bytearray, partitions: Sequence[FetchPartition], version: int) -> None:
     pack = _partition_fields(version).pack
     for p in partitions:
-        if version >= 12:
-            out += pack(
-                p.partition,
-                p.current_leader_epoch,
-                p.fetch_offset,
-                p.last_fetched_epoch,
-                p.log_start_offset,
-                p.partition_max_bytes,
-            )
-            out += b"\0"
-        elif version >= 9:
+        if version >= 9:
             tail = (p.fetch_offset, p.log_start_offset, p.partition_max_bytes)
             out += pack(p.partition, p.current_leader_epoch, *tail)
         elif version >= 5:
@@ -300,16 +333,28 @@ def _write_partitions(out: bytearray, partitions: Sequence[FetchPartition], vers
             out += pack(p.partition, p.fetch_offset, p.partition_max_bytes)
 
 
+def _write_forgotten(out: bytearray, topics: Sequence[ForgottenTopic], version: int, flexible: bool) -> None:
+    write_count(out, len(topics), flexible)
+    for topic in topics:
+        write_topic_key(out, topic.topic, topic.topic_id, version)
+        write_int32_array(out, topic.partitions, flexible)
+        if flexible:
+            out += b"\0"
+
+
 def _write_tags(out: bytearray, request: FetchRequest, version: int) -> None:
-    if request.replica_id == request.replica_epoch == -1 and request.cluster_id is None:
-        out += b"\0"
-        return
+    state = (request.replica_id, request.replica_epoch)
     tags = []
     if request.cluster_id is not None:
         cluster_id = bytearray()
         write_nullable_string(cluster_id, request.cluster_id, True)
         tags.append((0, bytes(cluster_id)))
-    state = (request.replica_id, request.replica_epoch)
+    elif state == (-1, -1):
+        out += b"\0"
+        return
+    elif version >= FIRST_VERSION_WITH_REPLICA_STATE:
+        out += _ONLY_REPLICA_STATE.pack(_ONLY_REPLICA_STATE_START, *state, 0)
+        return
     if version >= FIRST_VERSION_WITH_REPLICA_STATE and state != (-1, -1):
         tags.append((1, _REPLICA_STATE.pack(*state) + b"\0"))
     write_tagged_fields(out, tags)

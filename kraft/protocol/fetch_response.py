@@ -40,9 +40,9 @@ from kraft.protocol.primitives import (
     read_count,
     read_tag,
     read_tag_count,
-    read_uvarint,
     skip_tagged_fields,
     uvarint,
+    varint_tail,
     write_count,
     write_tagged_fields,
 )
@@ -161,7 +161,14 @@ def encode_fetch_response(version: int, response: FetchResponse) -> Encoded:
                 out, part_bytes = _write_records(out, data.records, flexible, parts)
                 sent_bytes += part_bytes
                 if flexible:
-                    _write_partition_tags(out, data)
+                    if (
+                        data.diverging_epoch is None
+                        and data.current_leader is None
+                        and data.snapshot_id is None
+                    ):
+                        out += b"\0"
+                    else:
+                        _write_partition_tags(out, data)
             if flexible:
                 out += b"\0"
         if flexible:
@@ -176,10 +183,18 @@ def encode_fetch_response(version: int, response: FetchResponse) -> Encoded:
 def _write_fields(out: bytearray, data: PartitionData, version: int, flexible: bool) -> None:
     """All before the records."""
     aborted = data.aborted_transactions
-    fields = (data.partition_index, data.error_code, data.high_watermark, data.last_stable_offset)
     if flexible and aborted is None:
-        out += _PARTITION_V12.pack(*fields, data.log_start_offset, 0, data.preferred_read_replica)
+        out += _PARTITION_V12.pack(
+            data.partition_index,
+            data.error_code,
+            data.high_watermark,
+            data.last_stable_offset,
+            data.log_start_offset,
+            0,
+            data.preferred_read_replica,
+        )
         return
+    fields = (data.partition_index, data.error_code, data.high_watermark, data.last_stable_offset)
     if version >= 5:
         out += _PARTITION_V5.pack(*fields, data.log_start_offset)
     else:
@@ -224,9 +239,6 @@ def _write_records(
 
 def _write_partition_tags(out: bytearray, data: PartitionData) -> None:
     diverging, leader, snapshot = data.diverging_epoch, data.current_leader, data.snapshot_id
-    if diverging is None and leader is None and snapshot is None:
-        out += b"\0"
-        return
     tags = []
     if diverging is not None and diverging != EpochEndOffset():
         tags.append((0, _EPOCH_END.pack(diverging.epoch, diverging.end_offset) + b"\0"))
@@ -246,32 +258,36 @@ def _write_tags(out: bytearray, response: FetchResponse, version: int) -> None:
 
 def decode_fetch_response(version: int, buffer: Buffer, position: int) -> tuple[FetchResponse, int]:
     """Reads a response; returns it and the position behind it. Raises ProtocolError."""
-    data = memoryview(buffer)
+    data = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     flexible = version >= FIRST_FLEXIBLE_VERSION
-    response = FetchResponse()
+    error_code = session_id = 0
+    topics: list[FetchableTopicResponse] = []
     try:
         if version >= FIRST_VERSION_WITH_SESSIONS:
-            head = _HEAD_V7.unpack_from(data, position)
-            response.throttle_time_ms, response.error_code, response.session_id = head
+            throttle_time_ms, error_code, session_id = _HEAD_V7.unpack_from(data, position)
             position += _HEAD_V7.size
         else:
-            (response.throttle_time_ms,) = _INT32.unpack_from(data, position)
+            (throttle_time_ms,) = _INT32.unpack_from(data, position)
             position += _INT32.size
         count, position = read_array_length(data, position, 3 if flexible else 6, flexible)
         elements = count
         for _ in range(count):
             name, topic_id, position = read_topic_key(data, position, version)
-            topic = FetchableTopicResponse(name, topic_id)
             inner, position = read_array_length(data, position, 24, flexible)
             elements += inner
             if elements > MAX_ELEMENTS:
                 check_elements(elements)
+            partitions: list[PartitionData] = []
             for _ in range(inner):
-                partition, position = _read_partition(data, position, version, flexible)
-                topic.partitions.append(partition)
+                if flexible:
+                    partition, position = _read_partition(data, position)
+                else:
+                    partition, position = _read_legacy_partition(data, position, version)
+                partitions.append(partition)
             if flexible:
                 position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
-            response.responses.append(topic)
+            topics.append(FetchableTopicResponse(name, topic_id, partitions))
+        response = FetchResponse(throttle_time_ms, error_code, session_id, topics)
         if flexible:
             position = _read_tags(data, position, version, response)
     except MALFORMED as error:
@@ -279,34 +295,51 @@ def decode_fetch_response(version: int, buffer: Buffer, position: int) -> tuple[
     return response, position
 
 
-def _read_partition(
-    data: memoryview, position: int, version: int, flexible: bool
-) -> tuple[PartitionData, int]:
+def _read_partition(data: memoryview, position: int) -> tuple[PartitionData, int]:
+    """In a flexible version."""
+    fields = _PARTITION_V12.unpack_from(data, position)
+    index, error_code, high_watermark, last_stable_offset, log_start_offset, aborted_length, preferred = (
+        fields
+    )
+    aborted = None
+    if aborted_length == 0:  # null, as nearly always
+        position += _PARTITION_V12.size
+    else:
+        aborted, position = _read_aborted(data, position + _PARTITION_V5.size, True)
+        (preferred,) = _INT32.unpack_from(data, position)
+        position += _INT32.size
+    length = data[position]
+    position += 1
+    if length > 127:
+        length, position = varint_tail(data, position, length)
+    records, position = _read_records(data, position, length - 1, index)
+    partition = PartitionData(
+        index, error_code, high_watermark, last_stable_offset, log_start_offset,
+        None, None, None, aborted, preferred, records,
+    )  # fmt: skip
+    return partition, position + 1 if data[position] == 0 else _read_partition_tags(data, position, partition)
+
+
+def _read_legacy_partition(data: memoryview, position: int, version: int) -> tuple[PartitionData, int]:
     fields = _PARTITION_V5 if version >= 5 else _PARTITION_V4
     partition = PartitionData(*fields.unpack_from(data, position))
-    position += fields.size
-    partition.aborted_transactions, position = _read_aborted(data, position, flexible)
+    partition.aborted_transactions, position = _read_aborted(data, position + fields.size, False)
     if version >= FIRST_VERSION_WITH_PREFERRED_READ_REPLICA:
         (partition.preferred_read_replica,) = _INT32.unpack_from(data, position)
         position += _INT32.size
-    if flexible:
-        length, position = read_uvarint(data, position)
-        length -= 1
-    else:
-        (length,) = _INT32.unpack_from(data, position)
-        position += _INT32.size
-    if length < 0:
-        partition.records = None
-    else:
-        end = position + length
-        if end > len(data):
-            index = partition.partition_index
-            raise overrun(f"the record set of partition {index}", length, len(data) - position)
-        partition.records = data[position:end]
-        position = end
-    if flexible:
-        position = _read_partition_tags(data, position, partition)
+    (length,) = _INT32.unpack_from(data, position)
+    index = partition.partition_index
+    partition.records, position = _read_records(data, position + _INT32.size, length, index)
     return partition, position
+
+
+def _read_records(data: memoryview, position: int, length: int, index: int) -> tuple[memoryview | None, int]:
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(data):
+        raise overrun(f"the record set of partition {index}", length, len(data) - position)
+    return data[position:end], end
 
 
 def _read_aborted(
@@ -327,8 +360,6 @@ def _read_aborted(
 
 
 def _read_partition_tags(data: memoryview, position: int, partition: PartitionData) -> int:
-    if data[position] == 0:
-        return position + 1
     count, position = read_tag_count(data, position)
     for _ in range(count):
         tag, position, end = read_tag(data, position)

@@ -17,7 +17,7 @@ from kraft.protocol.primitives import (
     MALFORMED,
     UNENCODABLE,
     Buffer,
-    read_legacy_string,
+    overrun,
     skip_tagged_fields,
     write_nullable_string,
 )
@@ -27,9 +27,17 @@ FRAME_LENGTH_BYTES = 4
 
 _SERVED: dict[int, tuple[ApiKey, int]] = {int(key): (key, api.flexible_from) for key, api in APIS.items()}
 """What every header needs to know of an API: its key, and its first flexible version."""
+_NEVER = 32768
+_TAGGED_RESPONSES_FROM: dict[int, int] = {
+    key: _NEVER if key == ApiKey.API_VERSIONS else api.flexible_from for key, api in APIS.items()
+}
+"""The first version whose response header ends with tagged fields."""
 _REQUEST_START = Struct(">hhi")
+_CLIENT_ID_LENGTH = Struct(">h")
+_CLIENT_ID_START = _REQUEST_START.size + _CLIENT_ID_LENGTH.size
 _API_KEY_AND_VERSION = Struct(">hh")
 _CORRELATION_ID = Struct(">i")
+_CORRELATION_ID_AND_TAGS = Struct(">ix")
 _FRAMED_CORRELATION_ID = Struct(">ii")
 _FRAMED_CORRELATION_ID_AND_TAGS = Struct(">iix")
 
@@ -57,7 +65,14 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         served = _SERVED.get(api_key)
         if served is None or api_version < 0:
             raise UnsupportedVersion(api_key, api_version, correlation_id)
-        client_id, position = read_legacy_string(frame, _REQUEST_START.size)
+        (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, _REQUEST_START.size)
+        position = _CLIENT_ID_START
+        client_id = None
+        if length >= 0:
+            position += length
+            if position > len(frame):
+                raise overrun("a string", length, len(frame) - _CLIENT_ID_START)
+            client_id = str(frame[_CLIENT_ID_START:position], "utf-8")
         if api_version >= served[1]:
             position = position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
     except MALFORMED as error:
@@ -93,18 +108,19 @@ def _around_correlation_id(api_key: ApiKey, api_version: int, client_id: str | N
 
 def has_flexible_response_header(api_key: ApiKey, api_version: int) -> bool:
     """Whether the response header ends with a section of tagged fields."""
-    return api_key != ApiKey.API_VERSIONS and api_version >= _SERVED[api_key][1]
+    return api_version >= _TAGGED_RESPONSES_FROM[api_key]
 
 
 def encode_response_header(api_key: ApiKey, api_version: int, correlation_id: int) -> bytes:
     """The header as a broker sends it, without the frame's length."""
-    data = _CORRELATION_ID.pack(correlation_id)
-    return data + b"\0" if has_flexible_response_header(api_key, api_version) else data
+    if api_version >= _TAGGED_RESPONSES_FROM[api_key]:
+        return _CORRELATION_ID_AND_TAGS.pack(correlation_id)
+    return _CORRELATION_ID.pack(correlation_id)
 
 
 def encode_response_start(api_key: ApiKey, api_version: int, correlation_id: int, body_bytes: int) -> bytes:
     """The frame's length and the response header, for a body of this size."""
-    if has_flexible_response_header(api_key, api_version):
+    if api_version >= _TAGGED_RESPONSES_FROM[api_key]:
         return _FRAMED_CORRELATION_ID_AND_TAGS.pack(body_bytes + 5, correlation_id)
     return _FRAMED_CORRELATION_ID.pack(body_bytes + 4, correlation_id)
 
@@ -114,8 +130,8 @@ def decode_response_header(api_key: ApiKey, api_version: int, frame: Buffer) -> 
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
         position = _CORRELATION_ID.size
-        if has_flexible_response_header(api_key, api_version):
-            position = skip_tagged_fields(frame, position)
+        if api_version >= _TAGGED_RESPONSES_FROM[api_key]:
+            position = position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
     except MALFORMED as error:
         raise ProtocolError(f"the response header is malformed: {error}") from error
     return correlation_id, position

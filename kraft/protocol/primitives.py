@@ -185,6 +185,12 @@ def read_nullable_string(data: Buffer, position: int, compact: bool) -> tuple[st
 
 def read_string(data: Buffer, position: int, compact: bool) -> tuple[str, int]:
     """A string that may not be null, and the position behind it."""
+    if compact and 0 < (length := data[position]) < 128:  # nearly always
+        position += 1
+        end = position + length - 1
+        if end > len(data):
+            raise overrun("a string", length - 1, len(data) - position)
+        return str(data[position:end], "utf-8"), end
     text, position = read_compact_string(data, position) if compact else read_legacy_string(data, position)
     if text is None:
         raise not_nullable("a string")

@@ -85,7 +85,9 @@ def decode_produce_request(version: int, buffer: Buffer, position: int) -> tuple
     flexible = version >= FIRST_FLEXIBLE_VERSION
     transactional_id = None
     try:
-        if version >= FIRST_VERSION_WITH_TRANSACTIONAL_ID:
+        if flexible and data[position] == 0:  # null, as of all but transactional producers
+            position += 1
+        elif version >= FIRST_VERSION_WITH_TRANSACTIONAL_ID:
             transactional_id, position = read_nullable_string(data, position, flexible)
         acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, position)
         position += _ACKS_AND_TIMEOUT.size
@@ -103,7 +105,7 @@ def decode_produce_request(version: int, buffer: Buffer, position: int) -> tuple
             if elements > MAX_ELEMENTS:
                 check_elements(elements)
         if flexible:
-            position = skip_tagged_fields(data, position)
+            position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
     except MALFORMED as error:
         raise ProtocolError(f"ProduceRequest v{version} is malformed: {error}") from error
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), position

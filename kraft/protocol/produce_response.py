@@ -106,6 +106,8 @@ def _fixed_fields(version: int) -> Struct:
 _FIXED_FIELDS_V0 = Struct(">ihq")
 _FIXED_FIELDS_V2 = Struct(">ihqq")
 _FIXED_FIELDS_V5 = Struct(">ihqqq")
+_NO_ERRORS_NOR_TAGS = b"\1\0\0"
+"""An empty compact array, a null compact string, no tagged fields."""
 
 
 def encode_produce_response(version: int, response: ProduceResponse) -> Encoded:
@@ -137,6 +139,15 @@ def _write_partition(
     out: bytearray, partition: PartitionProduceResponse, version: int, flexible: bool
 ) -> None:
     fixed = (partition.index, partition.error_code, partition.base_offset)
+    if (
+        flexible
+        and len(partition.record_errors) == 0
+        and partition.error_message is None
+        and partition.current_leader is None
+    ):
+        out += _FIXED_FIELDS_V5.pack(*fixed, partition.log_append_time_ms, partition.log_start_offset)
+        out += _NO_ERRORS_NOR_TAGS
+        return
     if version >= 5:
         out += _FIXED_FIELDS_V5.pack(*fixed, partition.log_append_time_ms, partition.log_start_offset)
     elif version >= 2:
@@ -161,21 +172,23 @@ def _write_partition(
 
 def decode_produce_response(version: int, buffer: Buffer, position: int) -> tuple[ProduceResponse, int]:
     """Reads a response; returns it and the position behind it. Raises ProtocolError."""
-    data = memoryview(buffer)
+    data = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     flexible = version >= FIRST_FLEXIBLE_VERSION
-    response = ProduceResponse()
+    topics: list[TopicProduceResponse] = []
+    throttle_time_ms = 0
     try:
         count, position = read_array_length(data, position, 3 if flexible else 6, flexible)
         elements = count
         for _ in range(count):
             topic, position = _read_topic(data, position, version, flexible)
-            response.responses.append(topic)
+            topics.append(topic)
             elements += len(topic.partition_responses)
             if elements > MAX_ELEMENTS:
                 check_elements(elements)
         if version >= FIRST_VERSION_WITH_THROTTLE_TIME:
-            (response.throttle_time_ms,) = _INT32.unpack_from(data, position)
+            (throttle_time_ms,) = _INT32.unpack_from(data, position)
             position += 4
+        response = ProduceResponse(topics, throttle_time_ms)
         if flexible:
             position = _read_tags(data, position, version, response)
     except MALFORMED as error:
@@ -202,18 +215,22 @@ def _read_topic(
     name, position = read_string(data, position, flexible)
     fixed = _fixed_fields(version)
     count, position = read_array_length(data, position, fixed.size, flexible)
-    topic = TopicProduceResponse(name)
+    partitions: list[PartitionProduceResponse] = []
     for _ in range(count):
         partition = PartitionProduceResponse(*fixed.unpack_from(data, position))
         position += fixed.size
         if version >= FIRST_VERSION_WITH_RECORD_ERRORS:
+            if flexible and data[position : position + 3] == _NO_ERRORS_NOR_TAGS:  # nearly always
+                partitions.append(partition)
+                position += 3
+                continue
             position = _read_record_errors(data, position, flexible, partition)
         if flexible:
             position = _read_partition_tags(data, position, version, partition)
-        topic.partition_responses.append(partition)
+        partitions.append(partition)
     if flexible:
-        position = skip_tagged_fields(data, position)
-    return topic, position
+        position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
+    return TopicProduceResponse(name, partitions), position
 
 
 def _read_record_errors(

@@ -51,6 +51,7 @@ from quorum.metadata.records import (
     RemoveTopic,
     Topic,
 )
+from quorum.steps import Steps, finished
 from tests.support.fake_controller import FakeController
 from tests.support.logs import Halted, memory_disk
 
@@ -227,19 +228,23 @@ class BrokerWorld:
 
     def publish_soon(self, *records: Record) -> None:
         """One step of committed metadata; broker N is registered under epoch N."""
+        finished(self.publish_begun(*records))
+
+    def publish_begun(self, *records: Record) -> Steps[None]:
+        """The same, as far as it is done at once; the rest comes with the steps."""
         delta = MetadataDelta(self.image)
         for record in records:
             offset = record.broker_id if isinstance(record, RegisterBroker) else self.image.offset + 1
             delta.apply(record, offset, 1)
         image = delta.finish(max(self.image.offset, 100) + 1, 1)
-        self._hand_out(delta, image)
+        return self._hand_out(delta, image)
 
-    def _hand_out(self, changes: MetadataChanges, image: MetadataImage) -> None:
+    def _hand_out(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None]:
         self.image = self.loader.image = image
         self.metadata.on_metadata(changes, image)
         self.recently_fenced.on_metadata(changes, image)
         self.throttles.on_metadata(changes, image)
-        self.replicas.on_metadata(changes, image)
+        return self.replicas.on_metadata(changes, image)
 
     # -- looking and asking
 

@@ -44,6 +44,11 @@ class ChainMachine:
         self._link(data, offset, epoch)
         return Applied(True, (data,))
 
+    def apply_steps(self, data: bytes, offset: int, epoch: int) -> Steps[Applied]:
+        for _ in range(self.pauses):
+            yield
+        return self.apply(data, offset, epoch)
+
     def voter_directories(self, data: bytes) -> dict[int, bytes]:
         return decode_directories(data)
 

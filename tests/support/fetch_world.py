@@ -61,7 +61,7 @@ class FollowerMemory:
     ) -> None:  # fmt: skip
         assert leader_epoch == self.epoch
         if records:
-            self.log.append_as_follower(records)
+            self.log.append_as_follower(records, leader_epoch=leader_epoch)
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log_end_offset))
 
     def truncate_to(self, offset: int, *, leader_epoch: int) -> None:

@@ -89,7 +89,7 @@ class MemoryLog:
         self._add(MemoryBatch(first, leader_epoch, tuple(values)))
         return MemoryAppend(first, self.log_end_offset - 1, self.log_start_offset)
 
-    def append_as_follower(self, records: Buffer) -> object:
+    def append_as_follower(self, records: Buffer, *, leader_epoch: int) -> object:
         self._maybe_fail()
         for base_offset, epoch, values in json.loads(bytes(records)):
             if base_offset < self.log_end_offset:

@@ -57,3 +57,15 @@ def test_a_latency_worker_sees_its_own_records() -> None:
             report = worker.result()
     assert report["records"] == 20
     assert 0 < report["p50_ms"] <= report["p99_ms"] <= report["p999_ms"]
+
+
+def test_a_paced_worker_sends_what_is_due_and_hears_of_each_record(null_port: int) -> None:
+    rate, records = 10_000, 1_000
+    load = ["paced", f"127.0.0.1:{null_port}", "bench", PARTITIONS, rate, records]
+    with Child(WORKERS, load) as worker:
+        worker.await_ready()
+        worker.go()
+        report = worker.result()
+    assert report["records"] == records
+    assert report["elapsed_s"] >= (records - 1) / rate  # none is sent before it is due
+    assert 0 < report["p50_ms"] <= report["p99_ms"] <= report["p999_ms"]

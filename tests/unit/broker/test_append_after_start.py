@@ -14,7 +14,8 @@ from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config
-from tests.support.broker_world import BrokerWorld, batch, topic
+from quorum.rpc.replica_messages import DAMAGED
+from tests.support.broker_world import BrokerWorld, batch, led_by, topic, topic_id
 from tests.support.logs import FailingDisk, new_storage, simulated_disk
 
 T0 = TopicPartition("t", 0)
@@ -67,5 +68,27 @@ async def test_rot_takes_the_replica_offline(size: int) -> None:
     await asyncio.sleep(0)
     assert list(world.replicas.offline_partitions) == [T0]
     assert await code(world, b"x" * size) == ErrorCode.KAFKA_STORAGE_ERROR
+    await world.close()
+    assert world.halts == []
+
+
+async def test_a_log_with_a_later_epoch_than_its_replica_is_to_lead_in_goes_offline_alone() -> None:
+    """Nobody has written in such an epoch: it has rotted, where no checksum covers it and no recovery can tell."""
+    storage = new_storage()
+    records = (*topic("t", 1, (1, 2)), *topic("u", 2, (1, 2)))
+    world = BrokerWorld(simulated_disk(storage))
+    await world.start(*records)
+    assert await code(world, b"first") == 0
+    await world.logs.flush()
+    storage.lose_power()
+    simulated_disk(storage).open("/data/t-0/00000000000000000000.log").write_at(14, b"\x40")
+    world = BrokerWorld(simulated_disk(storage))
+    await world.start(*records, led_by(1, 0, 1), led_by(2, 0, 1))
+    await asyncio.sleep(0)
+    assert list(world.replicas.offline_partitions) == [T0]
+    assert "is of leader epoch 16384" in str(world.replicas.offline_partitions[T0])
+    assert world.offline_replicas.kinds == {(topic_id(1), 0): DAMAGED}
+    assert await code(world, b"more") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.replicas.partition(TopicPartition("u", 0)).is_leader
     await world.close()
     assert world.halts == []

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kraft.broker.metadata_loader import MetadataLoader
+from kraft.broker.metadata_loader import RECORDS_PER_STEP, MetadataLoader
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
@@ -16,7 +16,7 @@ from quorum.metadata.record_codec import encode_record, join_encoded
 from quorum.metadata.records import Listener, Record, RegisterBroker, Topic
 from quorum.rpc.envelope import RpcUnavailable
 from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
-from quorum.steps import ROWS_PER_STEP
+from quorum.steps import ROWS_PER_STEP, Steps
 from tests.support.fake_controller import FakeController
 
 LISTENER = Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
@@ -197,3 +197,47 @@ async def test_a_large_image_is_decoded_between_other_work_and_published_once(wo
     assert turns > 4
     assert world.loader.image == image
     assert [offset for offset, _, _ in world.publisher.told] == [70]
+
+
+async def test_a_large_batch_is_taken_in_between_other_work_and_published_once(world: World) -> None:
+    topics = [topic(number) for number in range(1, 5 * RECORDS_PER_STEP)]
+    world.answer(
+        FetchMetadataResponse(0, (entry(0, broker(1)),)), FetchMetadataResponse(1, (entry(1, *topics),))
+    )
+    world.loader.start()
+    await world.until(0)
+    turns = 0
+    while len(world.publisher.told) < 2:
+        assert len(world.loader.image.topics) == 0
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 4
+    assert world.publisher.told[1] == (1, (), [one.topic_id for one in topics])
+
+
+async def test_what_publishers_leave_to_do_is_done_between_other_work(world: World) -> None:
+    """All of them have the image first; the broker has followed so far, and goes on, when nothing is left."""
+    done: list[str] = []
+    rest = asyncio.Event()
+
+    class Busy:
+        def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None]:
+            done.append("image")
+            return self._rest()
+
+        def _rest(self) -> Steps[None]:
+            assert len(world.publisher.told) == 1
+            while not rest.is_set():
+                yield
+            done.append("rest")
+
+    world.loader._publishers.insert(0, Busy())
+    world.answer(FetchMetadataResponse(0, (entry(0, broker(1)),)))
+    world.loader.start()
+    await world.asked(1)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (done, world.loader.image, len(world.controller.calls)) == (["image"], EMPTY, 1)
+    rest.set()
+    await world.until(0)
+    assert done == ["image", "rest"]

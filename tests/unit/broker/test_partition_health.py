@@ -14,6 +14,7 @@ from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.metadata.records import Config, PartitionChange, Record
 from quorum.metadata.tally import LedPartitions
+from quorum.steps import finished
 from tests.support.broker_world import ME, BrokerWorld, batch, gone, led_by, topic, topic_id
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -33,9 +34,9 @@ class Cluster:
         for record in records:
             delta.apply(record, self.image.offset + 1, 1)
         self.image = delta.finish(self.image.offset + 1, 1)
-        self.health.on_metadata(delta, self.image)
+        finished(self.health.on_metadata(delta, self.image))
         again = PartitionHealth(ME, LogTopicConfigs(LogConfig()))
-        again.on_metadata(ImageDiff(EMPTY, self.image), self.image)
+        finished(again.on_metadata(ImageDiff(EMPTY, self.image), self.image))
         assert self.counts() == {state: again.led.count(state) for state in self.counts()}
 
     def counts(self) -> Mapping[int, int]:

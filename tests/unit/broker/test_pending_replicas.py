@@ -11,6 +11,7 @@ import pytest
 from kraft.broker import pending_replicas
 from kraft.broker.dispatch import HANDLERS
 from kraft.broker.ready_requests import answer_when_ready
+from kraft.broker.replica_manager import REPLICAS_PER_STEP
 from kraft.broker.request import Request
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -31,6 +32,7 @@ from kraft.protocol.schemas.offsets import (
 )
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import PartitionChange
+from quorum.steps import finished
 from tests.support.broker_world import LISTENER_NAME, BrokerWorld, batch, gone, led_by, topic, topic_id
 from tests.support.logs import FailingDisk, memory_disk
 
@@ -160,6 +162,24 @@ async def test_a_replica_that_is_to_follow_is_not_waited_for(world: BrokerWorld)
     assert codes(ask(world, LIST, 7)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert not world.replicas.pending
     await made(world)
+
+
+async def test_a_request_waits_for_a_leader_whose_turn_is_still_to_come(world: BrokerWorld) -> None:
+    """Of many partitions that move at once, the last are brought in line some steps after the first."""
+    many = REPLICAS_PER_STEP + 1
+    await world.start(*topic("t", 1, *[(2, 1)] * many), *topic("mine", 2, *[(1, 2)] * many))
+    moved = [led_by(1, number, 1) for number in range(many)]
+    shrunk = [PartitionChange(topic_id(2), number, isr=(1,)) for number in range(many)]
+    steps = world.publish_begun(*moved, *shrunk)
+    assert next(steps, True) is None
+    ready, waiting = ask(world, produce(("t", 0))), ask(world, produce(("t", many - 1)))
+    assert codes(ask(world, produce(("mine", many - 1)))) == [ErrorCode.NONE], "it led before"
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    finished(steps)
+    await world.replicas.settled()
+    assert codes(await ready) == codes(await waiting) == [ErrorCode.NONE]
+    assert not world.replicas.pending
 
 
 async def test_the_wait_ends_with_the_time_of_the_request(world: BrokerWorld) -> None:

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.broker.replica_manager import UnknownTopicOrPartition
+from kraft.broker.replica_manager import REPLICAS_PER_STEP, UnknownTopicOrPartition
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
 from partitions.log.errors import LogStorageError
 from partitions.partition import Partition
 from partitions.topic_partition import TopicPartition
-from quorum.metadata.records import RECOVERING, BrokerChange, Config, PartitionChange
+from quorum.metadata.records import RECOVERING, TOPIC_RESOURCE, BrokerChange, Config, PartitionChange
 from quorum.rpc.messages import AlterPartitionRequest
 from tests.support.broker_world import ME, BrokerWorld, batch, gone, led_by, topic, topic_id
 
@@ -390,3 +390,46 @@ async def test_a_crashed_fetcher_halts_the_node(world: BrokerWorld) -> None:
     with pytest.raises(Exception, match="the fetcher from broker 2"):
         world.replicas.on_fetcher_crashed(2, KeyError("x"))
     world.halts.clear()
+
+
+# -- many at once
+
+MANY = 2 * REPLICAS_PER_STEP + 1
+LAST = TopicPartition("t", MANY - 1)
+
+
+async def test_many_replicas_are_brought_in_line_in_steps(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, *[(2, 1)] * MANY))
+    steps = world.publish_begun(*(led_by(1, number, ME, isr=(ME,)) for number in range(MANY)))
+    taken = 0
+    while True:
+        led = sum(world.replicas.partition(TopicPartition("t", number)).is_leader for number in range(MANY))
+        assert led == min(taken * REPLICAS_PER_STEP, MANY)
+        if next(steps, True):
+            break
+        taken += 1
+    assert world.replicas.partition(LAST).is_leader
+    await world.replicas.settled()
+    assert not world.replicas.pending
+
+
+async def test_what_is_gone_is_gone_before_the_first_step(world: BrokerWorld) -> None:
+    """Nobody may append to a topic's old log once its name may stand for another topic."""
+    await world.start(*topic("t", 1, *[(1,)] * MANY))
+    steps = world.publish_begun(gone(1), *topic("t", 2, *[(1,)] * MANY))
+    for number in (0, MANY - 1):
+        with pytest.raises(NotLeaderOrFollower):
+            world.replicas.partition(TopicPartition("t", number))
+    for _ in steps:
+        await asyncio.sleep(0)
+    await world.replicas.settled()
+    assert world.replicas.partition(LAST).topic_id == topic_id(2)
+
+
+async def test_where_configs_change_too_all_is_one_step(world: BrokerWorld) -> None:
+    """A leader that is deposed in it would acknowledge by the new min.insync.replicas meanwhile."""
+    await world.start(*topic("t", 1, *[(1, 2)] * MANY))
+    stricter = Config(TOPIC_RESOURCE, "t", "min.insync.replicas", "1")
+    steps = world.publish_begun(stricter, *(led_by(1, number, 2) for number in range(MANY)))
+    assert next(steps, True), "there is no second step"
+    assert not world.replicas.partition(LAST).is_leader

@@ -77,7 +77,21 @@ def test_what_says_nothing_is_neither_good_nor_bad(play: Play, capsys: pytest.Ca
     play(lambda scenario: Outcome(scenario.seed))
     assert simulate("--seeds", "99", "--seconds", "1") == 0
     assert simulate("--seeds", "100", "--seconds", "1") == 3
-    assert "the fault 'kill' was enabled and never struck" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "the fault 'kill' was enabled and never struck" in captured.err
+    assert "never happened: ISR expand," in captured.out
+
+
+def test_a_long_campaign_says_that_everything_happened(
+    play: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(lambda scenario: Outcome(scenario.seed, coverage={"fault: kill": 1}))
+    assert simulate("--seeds", "99", "--seconds", "1", "--faults", "kill") == 0
+    assert "stayed at zero" not in capsys.readouterr().out
+    assert simulate("--seeds", "100", "--seconds", "1", "--faults", "kill") == 0
+    assert "every enabled fault struck, and no counter stayed at zero" in capsys.readouterr().out
+    assert simulate("--seeds", "1", "--faults", "kill", "--json") == 0
+    assert answer(capsys)["never_happened"] == []
 
 
 @pytest.mark.parametrize(

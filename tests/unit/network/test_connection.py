@@ -345,3 +345,29 @@ async def test_an_answer_that_races_with_the_leaving_client_is_ignored(
     handler.answer("f1")
     assert await peer.at_end()
     await until(lambda: server.connection_count == 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [(CloseConnectionError("a produce without acknowledgement failed"), False), (ValueError("a bug"), True)],
+)
+async def test_a_handler_that_would_close_what_its_client_has_left_has_nothing_to_say(
+    listen: Listen,
+    dial: Dial,
+    until: Until,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    is_told: bool,
+) -> None:
+    handler = Controlled()
+    server = await listen(handler, limits=SMALL)
+    peer = await dial(server)
+    peer.send(b"f1")
+    await until(lambda: "f1" in handler.futures)
+    (connection,) = server._connections.values()
+    handler.futures["f1"].set_exception(error)
+    connection.close("the client has left")
+    assert await peer.at_end()
+    await until(lambda: server.connection_count == 0)
+    told = [record for record in caplog.records if "failed after its client left" in record.getMessage()]
+    assert bool(told) is is_told

@@ -189,3 +189,21 @@ def test_an_idle_connection_keeps_no_memory_for_a_next_large_frame() -> None:
     assert frames.spare_bytes > 0
     frames.release_idle_memory()
     assert frames.spare_bytes == 0
+
+
+def test_a_full_receive_buffer_is_used_again_when_nobody_looks_at_it() -> None:
+    frames = new()
+    memories = set()
+    for number in range(8):  # more than one buffer has room for
+        (frame,) = feed(frames, wire(bytes([number]) * 900))
+        assert frame == bytes([number]) * 900
+        memories.add(id(frame.obj))
+        del frame
+    assert len(memories) == 1
+
+
+def test_a_receive_buffer_of_which_a_frame_is_held_is_not() -> None:
+    frames = new()
+    held = [feed(frames, wire(bytes([number]) * 900))[0] for number in range(8)]
+    assert [bytes(frame) for frame in held] == [bytes([number]) * 900 for number in range(8)]
+    assert len({id(frame.obj) for frame in held}) > 1

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from quorum.rpc import connection_gate, server
+from quorum.rpc.authentication import SESSION_HEADER
 from quorum.rpc.client import ControllerChannel, RpcClient, request_session
 from quorum.rpc.connection_gate import STRANGERS_MAX
 from quorum.rpc.envelope import Body, RpcError, RpcUnavailable, encode
@@ -74,6 +75,20 @@ async def test_a_refusal_arrives_with_code_sentence_and_hint(serve, client: RpcC
         "ask node 3",
         3,
     )
+
+
+async def test_a_refused_caller_keeps_its_session(serve, client: RpcClient) -> None:
+    """While nobody leads, every caller is refused again and again."""
+
+    async def refuse(method: str, body: Body) -> Body:
+        raise RpcError("NOT_CONTROLLER", "ask another")
+
+    address = await serve(refuse)
+    for _ in range(2):
+        with pytest.raises(RpcError, match="NOT_CONTROLLER"):
+            await client.call(address, "m", {}, 5)
+        session = client._sessions[address]
+    assert session.sign("m", b"")[SESSION_HEADER].endswith(".3")
 
 
 async def test_a_bug_in_the_handler_is_an_error_of_that_call_only(serve, client: RpcClient) -> None:
