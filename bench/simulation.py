@@ -55,8 +55,8 @@ def loaded(seed: int, seconds: float) -> Scenario:
         workloads=(
             WorkloadSpec("idempotent-producer", 0, "orders", -1, 85.0),
             WorkloadSpec("producer", 1, "orders", 1, 30.0),
-            WorkloadSpec("consumer", 2, "orders", -1, 67.0),
-            WorkloadSpec("consumer", 3, "orders", -1, 67.0),
+            WorkloadSpec("consumer", 2, "orders", -1, 80.0),
+            WorkloadSpec("consumer", 3, "orders", -1, 80.0),
         ),
     )
 

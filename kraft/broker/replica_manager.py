@@ -29,7 +29,7 @@ from kraft.broker.replica_logs import ReplicaLogs
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.log.config import LogConfig
 from partitions.log.config_values import LONG_MAX
-from partitions.log.errors import LogCorruptError
+from partitions.log.errors import LogError
 from partitions.log_manager import LogManager
 from partitions.partition import Partition, Transition
 from partitions.ports import Halt
@@ -74,6 +74,8 @@ class ReplicaManager(ReplicaLogs):
         self._lag_watch = LagWatch(self._context.lag_schedule, replica_lag_time_max_ms, self.monotonic_ms)
         self._lag_task: asyncio.Task[None] | None = None
         self._knows_strays = False
+        self._applied_through = -1
+        """Offset of the last image."""
         self.record_checks = RecordCheckLanes(logs.executor, loop, halt)
 
     # -- life
@@ -131,9 +133,9 @@ class ReplicaManager(ReplicaLogs):
     # -- metadata
 
     def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None]:
-        """Brings the replicas in line with a new image. What is not assigned here any more is taken away at once;
-        the others follow with the steps that are returned. Whoever asks for one that is still to become leader
-        waits for it."""
+        """Brings the replicas in line with a new image. What is not assigned here any more is taken away at once,
+        and the first replicas change; the others follow with the steps that are returned. Whoever asks for one that
+        is still to become leader waits for it."""
         removed: list[TopicPartition] = []
         for topic in changes.deleted_topics.values():
             for number in range(len(topic.partitions)):
@@ -152,38 +154,53 @@ class ReplicaManager(ReplicaLogs):
         if self._reported.kinds:
             self._jobs.delete(self._repairable(changes, image))
         reconfigured = self._reconfigure(changes, image)
-        # One step where configs change, too: a leader deposed in it must not acknowledge by the new
-        # min.insync.replicas meanwhile.
-        at_once = max(len(mine), 1) if reconfigured else REPLICAS_PER_STEP
-        if len(mine) > at_once:
-            later = (
-                TopicPartition(image.topics[topic_id].name, number) for topic_id, number in mine[at_once:]
-            )
-            self._unapplied = dict.fromkeys(later)
-            self.pending.expect_all(self._unapplied)
-        return self._bring_in_line(image, mine, at_once, reconfigured, bool(changes.changed_brokers))
+        at_once = self._at_once(mine, reconfigured, changes, image)
+        self._applied_through = image.offset
+        later = mine[at_once:]
+        self._unapplied = {
+            TopicPartition(image.topics[topic_id].name, number): None for topic_id, number in later
+        }
+        self.pending.expect_all(self._unapplied)
+        self._apply_all(image, mine[:at_once])
+        return self._bring_in_line(image, later, reconfigured, bool(changes.changed_brokers))
+
+    def _at_once(
+        self,
+        mine: list[PartitionKey],
+        reconfigured: Sequence[Partition],
+        changes: MetadataChanges,
+        image: MetadataImage,
+    ) -> int:
+        """How many of `mine` have to change before anybody else runs; puts these first.
+
+        A leader that is deposed in this step must not acknowledge by the new min.insync.replicas meanwhile, nor
+        count a broker that registers anew in it as the member of an ISR that its old incarnation was (KIP-903).
+        """
+        registered = (image.brokers[one].epoch for one in changes.changed_brokers if one in image.brokers)
+        if 0 <= self._applied_through < max(registered, default=-1):
+            return len(mine)
+        if not reconfigured:
+            return REPLICAS_PER_STEP
+        first = {(one.topic_id, one.topic_partition.partition) for one in reconfigured}
+        mine.sort(key=lambda key: key not in first)
+        return max(len(first), REPLICAS_PER_STEP)
 
     def _bring_in_line(
         self,
         image: MetadataImage,
-        mine: Sequence[PartitionKey],
-        at_once: int,
+        later: Sequence[PartitionKey],
         reconfigured: Iterable[Partition],
         brokers_changed: bool,
     ) -> Steps[None]:
-        """Applies the image to these replicas, so many in a step; no newer one comes in between."""
-        for start in range(0, len(mine), at_once):
-            if start:
-                yield
-            chunk = mine[start : start + at_once]
-            if self._unapplied:
-                keys = [TopicPartition(image.topics[topic_id].name, number) for topic_id, number in chunk]
-                for key in keys:
-                    self._unapplied.pop(key, None)
-                self._apply_all(image, chunk)
-                self.pending.settle(keys)
-            else:
-                self._apply_all(image, chunk)
+        """Applies the image to the other replicas, so many in a step; no newer one comes in between."""
+        for start in range(0, len(later), REPLICAS_PER_STEP):
+            yield
+            chunk = later[start : start + REPLICAS_PER_STEP]
+            keys = [TopicPartition(image.topics[topic_id].name, number) for topic_id, number in chunk]
+            for key in keys:
+                self._unapplied.pop(key, None)
+            self._apply_all(image, chunk)
+            self.pending.settle(keys)
         for partition in reconfigured:
             partition.reconsider(self.monotonic_ms())
             self.log_flusher.consider(partition.topic_partition)
@@ -215,8 +232,10 @@ class ReplicaManager(ReplicaLogs):
             self._reported.retract((topic.topic_id, number))
         try:
             transition = partition.apply_state(state, self.monotonic_ms())
-        except LogCorruptError:  # it cannot lead; who made out the damage has given the log up
-            return
+        except LogError:
+            if key not in self._logs.failed:
+                raise
+            return  # it cannot lead; who made out the damage, or lost the directory, has given the log up
         if transition is Transition.BECAME_LEADER:
             self.metrics.leader_elections += 1
             _log_leads(partition, state)

@@ -145,8 +145,8 @@ class BrokerServer:
         self.loader.add_publisher(self.metadata)
         self.loader.add_publisher(self.recently_fenced)
         self.loader.add_publisher(self.throttles)
-        self.loader.add_publisher(self.health)
         self.loader.add_publisher(self.replicas)
+        self.loader.add_publisher(self.health)
 
     # -- life
 

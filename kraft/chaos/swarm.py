@@ -134,7 +134,7 @@ def _workloads(rng: Random, topics: Sequence[TopicSpec]) -> tuple[WorkloadSpec, 
 
     for topic in names:
         add("idempotent-producer", rng.choice((80.0, 110.0, 140.0)) / len(names), topic)
-        add("consumer", rng.choice((50.0, 70.0)) / len(names), topic)
+        add("consumer", rng.choice((80.0, 110.0)) / len(names), topic)
     for _ in range(rng.choice((1, 1, 2))):
         add("producer", rng.choice((30.0, 60.0)), rng.choice(names), rng.choice((-1, -1, 0, 1)))
     if rng.random() < 0.5:

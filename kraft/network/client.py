@@ -226,8 +226,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout_at(deadline_s):
                 await granted
         except BaseException as error:
-            if not granted.cancelled():  # it came together with the end of the wait
+            if granted.done() and not granted.cancelled():  # it came together with the end of the wait
                 self._give_place_back()
+            granted.cancel()
             if isinstance(error, TimeoutError):
                 raise self._late(timeout_s) from error
             raise

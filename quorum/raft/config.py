@@ -96,6 +96,7 @@ class RaftConfig:
     append_bytes: int = MAX_APPEND_BYTES
     """Above the largest proposal, always: an entry that fills a message alone halts the node."""
     apply_bytes: int = APPLY_BYTES
+    """Applied in a tick, at least one record."""
     max_pending_proposals: int = 10_000
 
     def __post_init__(self) -> None:
@@ -104,6 +105,8 @@ class RaftConfig:
                 f"Node {self.node_id} is not among the quorum's voters {sorted(self.voters)}:"
                 " add it to controller.quorum.voters, or start it without the controller role."
             )
+        if self.apply_bytes < 1:
+            raise RaftConfigError("A tick of the quorum must apply something: apply_bytes must be above 0.")
         if any(type(voter) is not int or not 0 <= voter < 2**31 for voter in self.voters):
             raise RaftConfigError("Voter ids must be whole numbers from 0 to 2147483647.")
         if self.directory_id is not None and len(self.directory_id) != DIRECTORY_ID_BYTES:

@@ -237,9 +237,9 @@ class BrokerWorld:
             offset = record.broker_id if isinstance(record, RegisterBroker) else self.image.offset + 1
             delta.apply(record, offset, 1)
         image = delta.finish(max(self.image.offset, 100) + 1, 1)
-        return self._hand_out(delta, image)
+        return self.hand_out(delta, image)
 
-    def _hand_out(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None]:
+    def hand_out(self, changes: MetadataChanges, image: MetadataImage) -> Steps[None]:
         self.image = self.loader.image = image
         self.metadata.on_metadata(changes, image)
         self.recently_fenced.on_metadata(changes, image)

@@ -11,10 +11,13 @@ from kraft.broker.replica_manager import REPLICAS_PER_STEP, UnknownTopicOrPartit
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
 from partitions.log.errors import LogStorageError
 from partitions.partition import Partition
+from partitions.partition_types import FollowerFetch
 from partitions.topic_partition import TopicPartition
+from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.records import RECOVERING, TOPIC_RESOURCE, BrokerChange, Config, PartitionChange
 from quorum.rpc.messages import AlterPartitionRequest
-from tests.support.broker_world import ME, BrokerWorld, batch, gone, led_by, topic, topic_id
+from quorum.steps import finished
+from tests.support.broker_world import ME, BrokerWorld, batch, broker, gone, led_by, topic, topic_id
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -404,7 +407,9 @@ async def test_many_replicas_are_brought_in_line_in_steps(world: BrokerWorld) ->
     taken = 0
     while True:
         led = sum(world.replicas.partition(TopicPartition("t", number)).is_leader for number in range(MANY))
-        assert led == min(taken * REPLICAS_PER_STEP, MANY)
+        assert led == min(max(taken, 1) * REPLICAS_PER_STEP, MANY), (
+            "the first come with the metadata themselves"
+        )
         if next(steps, True):
             break
         taken += 1
@@ -426,10 +431,42 @@ async def test_what_is_gone_is_gone_before_the_first_step(world: BrokerWorld) ->
     assert world.replicas.partition(LAST).topic_id == topic_id(2)
 
 
-async def test_where_configs_change_too_all_is_one_step(world: BrokerWorld) -> None:
+async def test_where_configs_change_too_their_replicas_follow_at_once(world: BrokerWorld) -> None:
     """A leader that is deposed in it would acknowledge by the new min.insync.replicas meanwhile."""
-    await world.start(*topic("t", 1, *[(1, 2)] * MANY))
-    stricter = Config(TOPIC_RESOURCE, "t", "min.insync.replicas", "1")
-    steps = world.publish_begun(stricter, *(led_by(1, number, 2) for number in range(MANY)))
-    assert next(steps, True), "there is no second step"
+    await world.start(*topic("t", 1, *[(1, 2)] * MANY), *topic("u", 2, *[(1, 2)] * MANY))
+    laxer = Config(TOPIC_RESOURCE, "u", "min.insync.replicas", "1")
+    moved = (led_by(one, number, 2) for one in (1, 2) for number in range(MANY))
+    steps = world.publish_begun(laxer, *moved)
+    leads = (
+        world.replicas.partition(LAST).is_leader,
+        world.replicas.partition(TopicPartition("u", MANY - 1)).is_leader,
+    )
+    assert leads == (True, False), "the other topic's replicas follow in steps"
+    finished(steps)
     assert not world.replicas.partition(LAST).is_leader
+
+
+async def test_where_a_broker_registers_anew_all_follow_at_once(world: BrokerWorld) -> None:
+    """Its new incarnation would count as the member of an ISR that the old one was, and lost records of (KIP-903)."""
+    await world.start(
+        *topic("t", 1, *[(1, 2)] * MANY), Config(TOPIC_RESOURCE, "t", "min.insync.replicas", "2")
+    )
+    partition = world.replicas.partition(LAST)
+    partition.append_records(batch(b"a"), acks=-1, now_ms=0)
+    epoch = world.image.offset + 1
+    delta = MetadataDelta(world.image)
+    for number in range(MANY):
+        delta.apply(PartitionChange(topic_id(1), number, isr=(1,), elr=()), epoch, 1)
+    delta.apply(broker(2)[0], epoch, 1)
+    steps = world.hand_out(delta, delta.finish(epoch, 1))
+    fetch = FollowerFetch(
+        replica_id=2,
+        broker_epoch=epoch,
+        current_leader_epoch=partition.leader_epoch,
+        fetch_offset=1,
+        last_fetched_epoch=0,
+        log_start_offset=0,
+    )
+    partition.fetch_as_follower(fetch, max_bytes=1000, now_ms=1)
+    assert partition.high_watermark == 0
+    finished(steps)

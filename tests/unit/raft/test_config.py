@@ -39,6 +39,7 @@ def test_timers_that_contradict_each_other_are_refused(changes):
         ({"voters": {1: "a", -2: "b"}}, "whole numbers"),
         ({"snapshot_every_entries": 1}, "2 entries"),
         ({"max_pending_proposals": 0}, "pending proposal"),
+        ({"apply_bytes": 0}, "apply_bytes must be above 0"),
     ],
 )
 def test_a_quorum_that_cannot_be_is_refused_with_what_to_change(changes, sentence):
