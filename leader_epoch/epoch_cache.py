@@ -31,8 +31,7 @@ class EpochCache:
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        for epoch, start_offset in entries:
-            self.assign(epoch, start_offset)
+        self.replace(entries)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -58,20 +57,21 @@ class EpochCache:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Records that `epoch` starts at `start_offset`; True if the cache changed.
 
-        The epoch in force stays where it began. Entries that the new one contradicts (an epoch not
-        below, or a start not below) are dropped: they described records that no longer exist, or
-        an epoch that ended without a record. Raises ValueError for negative values.
+        An epoch that has begun stays where it began. Entries that the new one contradicts (a later epoch, or
+        a start not below) are dropped: they described records that no longer exist, or an epoch that ended
+        without a record. Raises ValueError for negative values.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"a leader epoch entry cannot be negative: epoch {epoch}, offset {start_offset}")
         epochs, starts = self._epochs, self._starts
         if epochs and epochs[-1] == epoch and starts[-1] <= start_offset:
             return False
-        while epochs and (epochs[-1] >= epoch or starts[-1] >= start_offset):
+        while epochs and (epochs[-1] > epoch or starts[-1] >= start_offset):
             epochs.pop()
             starts.pop()
-        epochs.append(epoch)
-        starts.append(start_offset)
+        if not epochs or epochs[-1] != epoch:
+            epochs.append(epoch)
+            starts.append(start_offset)
         return True
 
     def truncate_from_end(self, end_offset: int) -> bool:
@@ -98,6 +98,12 @@ class EpochCache:
         self._epochs.clear()
         self._starts.clear()
         return changed
+
+    def replace(self, entries: Iterable[EpochEntry]) -> None:
+        """Forgets everything for these, oldest first."""
+        self.clear()
+        for epoch, start_offset in entries:
+            self.assign(epoch, start_offset)
 
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> tuple[int, int]:
         """KIP-279: the largest epoch <= the requested one, and the offset at which it ends.

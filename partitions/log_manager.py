@@ -35,7 +35,6 @@ from partitions.log.directories import LogDirectories, PostponedErrors
 from partitions.log.epoch_checkpointing import EpochWriter
 from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
 from partitions.log.flush import run_flush
-from partitions.log.index_rebuilds import IndexRebuilds
 from partitions.log.log import PartitionLog
 from partitions.log.opening import stored_topic_id
 from partitions.log.parts import LogParts
@@ -107,7 +106,6 @@ class LogManager:
         self.reopener = LogReopener(parts, self.cleaner)
         """Opens logs again that wait for room."""
         self._deleter = LogDeleter(parts, self.cleaner)
-        self._index_rebuilds = IndexRebuilds(disk, executor, self._logs)
         self._retention = Retention(parts, self._flush, producer_expiration_ms=producer_expiration_ms)
         self._started = False
         self._closed = False
@@ -126,8 +124,6 @@ class LogManager:
         except BaseException:
             self._directories.release()
             raise
-        for directory in self._directories:  # nobody was kept waiting until now
-            directory.storage.rebuild_beside = self._index_rebuilds.begin
         self._started = True
         clean = is_complete and all(directory.clean_shutdown for directory in self._directories)
         epochs = [directory.previous_broker_epoch for directory in self._directories]
@@ -360,7 +356,6 @@ class LogManager:
         self._closed = True
         try:
             await self.cleaner.close()  # whose last round may still find damage
-            await self._index_rebuilds.settled()
             unclean = await self._close_logs()
             await self.damage_noted()
             unclean.update(await self._parts.placements.catch_up())

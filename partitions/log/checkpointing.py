@@ -56,7 +56,7 @@ class CheckpointWriter:
 
     async def _write_recovery_points(self, directory: DataDirectory) -> None:
         moved = directory.storage.moved_recovery_points
-        with self._begun(moved) as begun:
+        with self._begun(directory, moved) as begun:
             values = {partition: state.recovery_point for partition, (_, state) in begun.items()}
             if values:
                 await self.write(directory, RECOVERY_POINTS, values)
@@ -69,7 +69,7 @@ class CheckpointWriter:
         await self._everywhere(self._write_log_start_offsets)
 
     async def _write_log_start_offsets(self, directory: DataDirectory) -> None:
-        with self._begun(directory.storage.moved_log_starts) as begun:
+        with self._begun(directory, directory.storage.moved_log_starts) as begun:
             values = {partition: state.log_start_offset for partition, (_, state) in begun.items()}
             if values:
                 await self.write(directory, LOG_START_OFFSETS, values)
@@ -104,9 +104,16 @@ class CheckpointWriter:
         postponed.report()
 
     @contextmanager
-    def _begun(self, moved: dict[TopicPartition, None]) -> Iterator[_Begun]:
-        """What is to be said of these logs; again by the next checkpoint, unless it is written inside."""
-        logs = {partition: log for partition in moved if (log := self._logs.get(partition)) is not None}
+    def _begun(self, directory: DataDirectory, moved: dict[TopicPartition, None]) -> Iterator[_Begun]:
+        """What is to be said of these logs; again by the next checkpoint, unless it is written inside.
+
+        A name that was deleted here may be a log of another directory by now, whose file says nothing of it yet.
+        """
+        logs = {
+            partition: log
+            for partition in moved
+            if self._home.get(partition) is directory and (log := self._logs.get(partition)) is not None
+        }
         moved.clear()
         try:
             yield {partition: (log, log.begin_checkpoint()) for partition, log in logs.items()}

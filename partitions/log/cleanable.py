@@ -64,7 +64,7 @@ class CleanableLog(ShortenableLog):
         overdue = False
         number = first
         while number < last:
-            if lag_ms and segments[number].max_timestamp > now_ms - lag_ms:
+            if lag_ms and segments[number].newest_ms > now_ms - lag_ms:
                 break
             overdue = overdue or self._is_overdue(segments[number], now_ms)
             number += 1
@@ -77,6 +77,8 @@ class CleanableLog(ShortenableLog):
         )
 
     def _is_overdue(self, segment: Segment, now_ms: int) -> bool:
+        """By the timestamp of the first batch alone, as in Kafka: when a segment's file was last changed does not
+        tell since when its first record has been waiting."""
         lag_ms = self.config.max_compaction_lag_ms
         return lag_ms != LONG_MAX and 0 < segment.first_timestamp < now_ms - lag_ms
 

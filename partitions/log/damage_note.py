@@ -14,8 +14,10 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
+from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Disk, write_atomically
-from partitions.log.errors import EpochDamaged, LogCorruptError
+from partitions.log.errors import EpochDamaged, EpochsDisagree, LogCorruptError
 from partitions.log.scan import Damage, Readable, walk_checked
 from partitions.log.segment import LOG_SUFFIX
 from partitions.log.storage import LogStorage
@@ -51,6 +53,8 @@ def write_damage_note(disk: Disk, folder: str, error: LogCorruptError, extent: L
             note["limit_offset"] = limit
         if isinstance(error, EpochDamaged):
             note["latest_epoch"] = error.latest_epoch
+        if isinstance(error, EpochsDisagree):
+            note["epochs_disagree"] = True
         write_atomically(disk, f"{folder}/{DAMAGE_NOTE}", json.dumps(note).encode())
 
 
@@ -66,8 +70,12 @@ class DamageNote(NamedTuple):
     latest_epoch: int | None = None
     """No batch up to the place is of a later leader epoch; None where that was no part of the damage."""
 
-    def is_true_of(self, file: Readable, size_bytes: int) -> bool:
-        """Whether anything up to the place is unsound, out of order, or not of this segment. Raises OSError."""
+    epochs_disagree: bool = False
+    """Whether the batch at the place is of another leader epoch than the checkpoint file says."""
+
+    def is_true_of(self, file: Readable, size_bytes: int, epochs: EpochCache) -> bool:
+        """Whether anything up to the place is unsound, out of order, or not of this segment; `epochs` are those
+        of the checkpoint file, none if it cannot be read. Raises OSError."""
         next_offset, latest_epoch = _base_offset(self.file), -1
         for step in walk_checked(file, size_bytes):
             if isinstance(step, Damage):
@@ -81,6 +89,9 @@ class DamageNote(NamedTuple):
                 return True
             if self.latest_epoch is not None and header.partition_leader_epoch > self.latest_epoch:
                 return True
+            if self.epochs_disagree and position == self.position:
+                known = epochs.epoch_for_offset(header.base_offset)
+                return known is not None and 0 <= header.partition_leader_epoch != known
             next_offset, latest_epoch = header.next_offset, header.partition_leader_epoch
         return False
 
@@ -96,6 +107,7 @@ def decode_damage_note(content: bytes) -> DamageNote:
             str(note["reason"]),
             None if limit is None else int(limit),
             None if latest_epoch is None else int(latest_epoch),
+            bool(note.get("epochs_disagree", False)),
         )
         _base_offset(found.file)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -164,9 +176,19 @@ def _base_offset(name: str) -> int:
     return int(name.removesuffix(LOG_SUFFIX))
 
 
+def known_epochs(checkpoint: bytes | None) -> EpochCache:
+    """The epochs in a checkpoint file; none if it is missing or cannot be read, so that a start takes others."""
+    try:
+        return EpochCache() if checkpoint is None else EpochCache(decode_checkpoint(checkpoint))
+    except EpochCheckpointError:
+        return EpochCache()
+
+
 def _is_damaged(storage: LogStorage, path: str, note: DamageNote) -> bool:
+    folder = path.rpartition("/")[0]
+    epochs = known_epochs(storage.read_optional(f"{folder}/{CHECKPOINT_FILE_NAME}"))
     file = storage.disk.open(path)
     try:
-        return note.is_true_of(file, file.size())
+        return note.is_true_of(file, file.size(), epochs)
     finally:
         file.close()

@@ -211,11 +211,11 @@ class DurableLog(CheckpointedOffsets):
         self._write_rest()
         if self._epochs_dirty:
             self._write_epochs()
-        active = self._segments.active
-        if not self.needs_flush and not active.has_unsynced_indexes:
+        index_paths = self._segments.active.unsynced_index_paths
+        if not self.needs_flush and not index_paths:
             return None
         job = self._flush_job()
-        return job._replace(paths=(*job.paths, *active.index_paths), is_last=True)
+        return job._replace(paths=(*job.paths, *index_paths), is_last=bool(index_paths))
 
     def _flush_job(self) -> FlushJob:
         no_room: NoSpaceLeft | None = None

@@ -1,20 +1,27 @@
-"""The leader epochs of a log that is opened: from their checkpoint file, or from the batches.
+"""The leader epochs of a log from its batches, where their checkpoint file cannot tell them.
 
 Guarantees: a log whose checkpoint file is missing or damaged knows again which epoch wrote which offsets of
 those that it holds. An epoch that has no record in the log is not known again. Nobody misses it: it would end
 where it began, and so does, by the answer to an epoch that is not known, the one before it (KIP-279).
-Called by `opening.open_log`; recovery learns the epochs of the segments that it checks by itself.
+`opening.open_log` has all headers read, and an open log, in which a reader has met the contradiction, a few of
+each epoch; recovery learns the epochs of the segments that it checks by itself.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
 from leader_epoch.epoch_cache import EpochCache
 from partitions.log.scan import walk
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
+from partitions.records.batch import BatchHeader
+
+BatchAt: TypeAlias = Callable[[int], BatchHeader | None]
+"""The first batch that reaches an offset; None behind the last one."""
 
 
 class FoundEpochs(NamedTuple):
@@ -55,3 +62,26 @@ def find_epochs(
             end_offset = header.next_offset
     # A log that was never flushed need not have a file.
     return FoundEpochs(epochs, reason if has_batches or content is not None else None)
+
+
+def search_epochs(batch_at: BatchAt, start_offset: int, end_offset: int) -> EpochCache:
+    """The epochs of the batches from the first offset to the second, of which each ends where the next begins.
+
+    As epochs never decrease, the end of each is found by bisection: a log of any size is read in a few places only.
+    Where they do decrease, so that one batch is damaged, what comes out has still its order.
+    """
+    epochs = EpochCache()
+    offset = start_offset
+    while (header := batch_at(offset)) is not None:
+        epoch = header.partition_leader_epoch
+        latest = epochs.latest_epoch
+        if epoch >= 0 and (latest is None or epoch > latest):
+            epochs.assign(epoch, offset)
+
+        def is_beyond(candidate: int, epoch: int = epoch) -> bool:
+            found = batch_at(candidate)
+            return found is None or found.partition_leader_epoch != epoch
+
+        ends = range(header.next_offset, end_offset)
+        offset = header.next_offset + bisect_left(ends, True, key=is_beyond)
+    return epochs

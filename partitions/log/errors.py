@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from partitions.records.batch import BatchHeader
+
 
 class LogError(Exception):
     """Base of the log's errors; `code` is the name of Kafka's error."""
@@ -97,13 +99,6 @@ class NoSpaceLeft(LogStorageError):
     needs_room = True
 
 
-class IndexesLost(LogStorageError):
-    """A segment's indexes are wrong or gone, and too much has to be read to make them anew at once: that goes on
-    beside the event loop, and the same will be answered soon."""
-
-    is_transient = True
-
-
 class InterruptedByFullDisk(LogStorageError):
     """The disk was full in the middle of a change: the log has to be opened again, which recovers it."""
 
@@ -136,6 +131,21 @@ class EpochDamaged(BatchDamaged):
         super().__init__(path, position, reason)
         self.latest_epoch = latest_epoch
         """No batch up to that place is of a later one."""
+
+
+class EpochsDisagree(BatchDamaged):
+    """A batch and the log's leader epochs do not say the same: one of the two has rotted."""
+
+    def __init__(self, path: str, position: int, header: BatchHeader, known_epoch: int) -> None:
+        super().__init__(
+            path,
+            position,
+            f"the batch at offset {header.base_offset} is of leader epoch {header.partition_leader_epoch}, and"
+            f" leader-epoch-checkpoint says {known_epoch}; if that file is what is wrong, remove it, and the next"
+            " start takes the epochs from the batches",
+        )
+        self.header = header
+        self.known_epoch = known_epoch
 
 
 class InconsistentTopicId(LogError):

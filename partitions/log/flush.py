@@ -30,7 +30,7 @@ class FlushJob(NamedTuple):
     no_room_for_epochs: NoSpaceLeft | None = None
     """Why the leader epochs are not in their file; the recovery point then stays below those."""
     is_last: bool = False
-    """Whether it covers the active segment's indexes as well, which grow no more."""
+    """Whether it covers the active segment's indexes as well, as far as they need it; they grow no more."""
 
 
 def run_flush(disk: Disk, job: FlushJob) -> None:

@@ -13,7 +13,7 @@ offset that carries it (12 bytes: timestamp int64, relative offset int32).
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from partitions.disk import Buffer
 
@@ -50,37 +50,6 @@ def _count_up_to(field: struct.Struct, data: Buffer, at: int, entry_bytes: int, 
         else:
             high = middle
     return low
-
-
-def _tail_above(field: struct.Struct, data: Buffer, at: int, entry_bytes: int, value: int) -> Buffer:
-    """The entries, of the last on backwards, that have a higher number in the field at byte `at`. No search: the
-    entries before them may be in no order."""
-    first = len(data) // entry_bytes
-    while first and field.unpack_from(data, (first - 1) * entry_bytes + at)[0] > value:
-        first -= 1
-    return data[first * entry_bytes :]
-
-
-class SegmentExtent(NamedTuple):
-    """Which bytes of which segment are to be indexed."""
-
-    log_path: str
-    base_offset: int
-    size_bytes: int
-    index_interval_bytes: int
-
-
-class RebuiltIndexes(NamedTuple):
-    """What the headers of a segment's first `size_bytes` bytes say."""
-
-    size_bytes: int
-    offsets: bytes
-    """Content of the offset index, and of the time index with a last entry for the largest timestamp."""
-    times: bytes
-    last_offset: int
-    max_timestamp: int
-    """The largest timestamp (ms), and the last offset of the first batch that carries it."""
-    max_timestamp_offset: int
 
 
 class OffsetIndexView:
@@ -144,10 +113,6 @@ class OffsetIndex(OffsetIndexView):
         """Adds an entry unless it does not grow (a rebuilt tail may name a known batch again)."""
         if relative_offset > self.last_relative_offset:
             self.data += _OFFSET_ENTRY.pack(relative_offset, position)
-
-    def extend_above(self, relative_offset: int, other: OffsetIndexView) -> None:
-        """Adds the last entries of another index, those above the offset."""
-        self.data += _tail_above(_INT, other.data, 0, OFFSET_ENTRY_BYTES, relative_offset)
 
     def truncate(self, relative_offset: int) -> None:
         """Drops the entries at or after the offset."""
@@ -213,10 +178,6 @@ class TimeIndex(TimeIndexView):
         last = self.last
         if last is None or (timestamp > last[0] and relative_offset > last[1]):
             self.data += _TIME_ENTRY.pack(timestamp, relative_offset)
-
-    def extend_above(self, relative_offset: int, other: TimeIndexView) -> None:
-        """Adds the last entries of another index, those above the offset."""
-        self.data += _tail_above(_INT, other.data, _RELATIVE_OFFSET_AT, TIME_ENTRY_BYTES, relative_offset)
 
     def truncate(self, relative_offset: int) -> None:
         """Drops the entries at or after the offset."""

@@ -1,8 +1,8 @@
-"""What is known of a segment's content, and of the indexes that say where things are in it.
+"""What is known of a segment's content, and where things are in it: the half that reads.
 
-Guarantees: indexes are hints. A missing or short one costs time, one that is wrong is made anew from the headers,
-of a large segment beside the event loop, and neither is a wrong answer. `SearchedSegment` looks things up in them,
-`Segment` adds what changes the files.
+Guarantees: indexes are hints. A lookup starts at an index entry and goes on over batch headers, and what an
+entry says is compared with the batch that it leads to: a missing or short index costs time, one that is wrong
+is made anew from the headers, and neither a wrong answer. `Segment` adds what changes the files.
 """
 
 from __future__ import annotations
@@ -14,24 +14,15 @@ from typing import Final, TypeAlias
 import structlog
 
 from partitions.log.config_values import INT_MAX
-from partitions.log.errors import IndexesLost, LogCorruptError
-from partitions.log.index import (
-    OffsetIndex,
-    OffsetIndexView,
-    RebuiltIndexes,
-    SegmentExtent,
-    TimeIndex,
-    TimeIndexView,
-)
-from partitions.log.scan import SEEK_CHUNK_BYTES, walk
+from partitions.log.errors import LogCorruptError
+from partitions.log.index import OffsetIndexView, TimeIndexView
+from partitions.log.scan import SEEK_CHUNK_BYTES, Stop, seek, walk
 from partitions.log.segment_indexes import SegmentIndexes
 from partitions.log.storage import LogStorage
 
 logger = structlog.get_logger(__name__)
 
 LOG_SUFFIX: Final = ".log"
-REBUILD_AT_ONCE_BYTES: Final = 512 * 1024
-"""Of small batches, so much is read in ten milliseconds."""
 _UNKNOWN: Final = -1
 NO_TIMESTAMP: Final = -1
 
@@ -58,7 +49,6 @@ class IndexedSegment:
         "_bytes_since_index",
         "_first_timestamp",
         "_indexes",
-        "_is_rebuilt",
         "_max_timestamp",
         "_max_timestamp_offset",
         "_size_bytes",
@@ -66,7 +56,6 @@ class IndexedSegment:
         "base_offset",
         "created_ms",
         "index_interval_bytes",
-        "is_being_rebuilt",
         "log_path",
         "sealed",
     )
@@ -88,14 +77,9 @@ class IndexedSegment:
         self._max_timestamp_offset = _UNKNOWN
         self._indexes = SegmentIndexes(storage, stem)
         self._bytes_since_index = 0
-        self.is_being_rebuilt = False
-        """Whether a job makes the indexes anew, of data that are still those that it was given."""
-        self._is_rebuilt = False
-        """Whether it has: if a lookup goes astray now, it is not for the indexes' sake."""
 
     def reset(self) -> None:
         """Forgets everything about the content: the segment is empty (or about to be rebuilt)."""
-        self.is_being_rebuilt = False
         self._size_bytes = 0
         self._first_timestamp = None
         self._max_timestamp = NO_TIMESTAMP
@@ -195,15 +179,11 @@ class IndexedSegment:
         """Gives memory and mappings back; a sealed segment's indexes are in their files."""
         if self.sealed:
             self._indexes.forget()
-            self._is_rebuilt = False
 
     def _load_indexes(self) -> None:
         indexes = self._indexes
         if not (indexes.map_files() and self._is_plausible()):
-            is_there = bool(indexes.offsets or indexes.times)
-            indexes.forget()
-            self._require_small()
-            if is_there:
+            if indexes.offsets or indexes.times:
                 self.remake_indexes()
             else:  # missing or empty: given up on purpose, or cut off by a crash
                 self._make_indexes()
@@ -222,10 +202,9 @@ class IndexedSegment:
             return offset_index.last_relative_offset > 0 and 0 < offset_index.last_position < self.size_bytes
         return self.size_bytes <= self.index_interval_bytes
 
-    def rebuild(self) -> int:
-        """Indexes and timestamps anew, from the headers of the batches; returns the last offset, or the one before
-        the segment's. Raises LogCorruptError."""
-        size_bytes, last_offset = self.size_bytes, self.base_offset - 1
+    def rebuild(self) -> None:
+        """Indexes and timestamps anew, from the headers of the batches. Raises LogCorruptError."""
+        size_bytes = self.size_bytes
         indexes, kept = (
             self._indexes,
             (self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index),
@@ -234,11 +213,10 @@ class IndexedSegment:
         try:
             self.reset()
             for position, header in walk(self._storage.file(self.log_path), 0, size_bytes):
-                last_offset = header.last_offset
-                if not 0 <= last_offset - self.base_offset <= INT_MAX:
-                    reason = f"no segment that begins at {self.base_offset} holds offset {last_offset}"
+                if not 0 <= header.last_offset - self.base_offset <= INT_MAX:
+                    reason = f"no segment that begins at {self.base_offset} holds offset {header.last_offset}"
                     raise LogCorruptError(self.log_path, position, reason)
-                self.index(((last_offset, header.size_bytes, header.max_timestamp),))
+                self.index(((header.last_offset, header.size_bytes, header.max_timestamp),))
         except BaseException:
             # Half of it would be taken for the whole: readers would go on in the next segment.
             self._size_bytes, self._first_timestamp = size_bytes, first_timestamp
@@ -248,66 +226,6 @@ class IndexedSegment:
                 indexes.offsets, indexes.times = indexes.growing = growing
             raise
         self._append_final_time_entry()
-        return last_offset
-
-    def mend_indexes(self) -> None:
-        """As `remake_indexes`, for a lookup that went astray, which is to be tried once more then. Raises IndexesLost
-        where it is to be tried later."""
-        if not self._is_rebuilt:
-            self._require_small()
-            self.remake_indexes()
-            self.unload_indexes()
-
-    def _require_small(self) -> None:
-        """Raises IndexesLost where somebody makes the indexes of large segments anew, and has begun with these."""
-        rebuild_beside = self._storage.rebuild_beside
-        if rebuild_beside is not None and self.size_bytes > REBUILD_AT_ONCE_BYTES:
-            rebuild_beside(self)
-            raise IndexesLost(f"the indexes of {self.log_path} are being made anew; ask again")
-
-    def begin_rebuild(self) -> SegmentExtent:
-        """What a job has to read, to make the indexes anew."""
-        self.is_being_rebuilt = True
-        return SegmentExtent(self.log_path, self.base_offset, self.size_bytes, self.index_interval_bytes)
-
-    def read_whole(self, size_bytes: int) -> RebuiltIndexes:
-        """The job, in a segment object of its own. Raises LogCorruptError, OSError."""
-        self._size_bytes = size_bytes
-        last_offset = self.rebuild()
-        growing = self._indexes.growing
-        assert growing is not None
-        assert self._max_timestamp is not None
-        return RebuiltIndexes(
-            size_bytes,
-            growing[0].encode_from(0),
-            growing[1].encode_from(0),
-            last_offset,
-            self._max_timestamp,
-            self._max_timestamp_offset,
-        )
-
-    def give_up_rebuild(self) -> None:
-        """The job has come to nothing: the next lookup that goes astray asks for another one."""
-        self.is_being_rebuilt = False
-
-    def end_rebuild(self, rebuilt: RebuiltIndexes) -> None:
-        """Takes the indexes that the job has made, if they are of use. Raises OSError."""
-        was_cut, self.is_being_rebuilt = not self.is_being_rebuilt, False
-        if was_cut or (self.sealed and self.size_bytes != rebuilt.size_bytes):
-            return  # or closed meanwhile, with more in it: the next lookup that goes astray begins anew
-        offsets, times = OffsetIndex(rebuilt.offsets), TimeIndex(rebuilt.times)
-        if self._indexes.growing is not None:
-            last_offset = rebuilt.last_offset - self.base_offset
-            offsets.extend_above(last_offset, self._indexes.growing[0])
-            times.extend_above(last_offset, self._indexes.growing[1])
-        self._indexes.replace(offsets, times)
-        if self._max_timestamp is None or self._max_timestamp <= rebuilt.max_timestamp:
-            self._max_timestamp = rebuilt.max_timestamp
-            self._max_timestamp_offset = rebuilt.max_timestamp_offset
-        self._is_rebuilt = True
-        if self.sealed:
-            self._indexes.map_files()
-            self._storage.index_used(self.log_path, self)
 
     def remake_indexes(self) -> None:
         """Rebuilds the indexes and their files, because they are wrong. Raises LogCorruptError, OSError."""
@@ -324,11 +242,56 @@ class IndexedSegment:
         self.rebuild()
         self._indexes.rewrite()
 
+    def seek(self, position: int, *, stop_offset: int, stop_position: int | None = None) -> Stop:
+        """`scan.seek` in this segment's file, from a known batch boundary. Raises LogCorruptError, also for a
+        position that no batch can have: an index has named it."""
+        if not 0 <= position <= self.size_bytes:
+            raise LogCorruptError(self.log_path, position, "the file has no such place")
+        return seek(
+            self._storage.file(self.log_path),
+            position,
+            self.size_bytes,
+            stop_offset=stop_offset,
+            stop_position=self.size_bytes if stop_position is None else stop_position,
+            passed_offset=self.base_offset,
+        )
+
+    def locate(self, offset: int) -> Stop:
+        """The first batch whose last offset is >= `offset`; at the segment's end, 0 bytes.
+
+        Starts at a batch that lies wholly below, so that `passed_offset` is always right. Raises LogCorruptError
+        where the data are what is wrong, not the index.
+        """
+        start = self.offset_index.floor(offset - 1 - self.base_offset)
+        try:
+            found = self.seek(start, stop_offset=offset)
+        except LogCorruptError:
+            if not start:
+                raise
+        else:
+            if not start or found.position != start:
+                return found
+        # The entry leads to no batch; or to one that, by the entry's own offset, lies below: so it is wrong.
+        self.remake_indexes()
+        return self.seek(self.offset_index.floor(offset - 1 - self.base_offset), stop_offset=offset)
+
+    def locate_time(self, timestamp: int) -> int:
+        """Position of a batch before which every record is older than `timestamp` (ms)."""
+        entry = self.time_index.floor(timestamp)
+        if entry is None:
+            return 0
+        position = self.offset_index.floor(entry[1])
+        if self._is_sound(entry, position):
+            return position
+        self.remake_indexes()
+        entry = self.time_index.floor(timestamp)
+        return 0 if entry is None else self.offset_index.floor(entry[1])
+
     def _newest_entry(self) -> TimeEntry | None:
         """The last one of the time index."""
         entry = self.time_index.last
         if entry is not None and not self._is_sound(entry, self.offset_index.floor(entry[1])):
-            self.mend_indexes()
+            self.remake_indexes()
             entry = self.time_index.last
         return entry
 

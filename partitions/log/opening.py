@@ -142,6 +142,7 @@ def newly_made(storage: LogStorage, request: OpenRequest, epochs: Sequence[Epoch
         now_ms=request.now_ms,
     )
     segment.reset()
+    segment.indexes_are_durable()
     segment.sealed = False
     segments = SegmentList([segment])
     return OpenedLog(
@@ -256,6 +257,8 @@ def _open_existing(
     known = epochs.entries
     aborted = find_aborted_transactions(storage, directory, names, segments)
     if request.clean_shutdown:
+        if segments.active.size_bytes:  # what closed a log with records has covered both indexes
+            segments.active.indexes_are_durable()
         end = log_end_after_clean_shutdown(segments)
         report = RecoveryReport(clean=True)
         recovery_point = end

@@ -113,13 +113,14 @@ class LogReader:
     def mend_index(self, path: str) -> None:
         """Rebuilds the indexes of a segment in which a read found something that cannot be.
 
-        Reads all of its headers. Raises LogCorruptError if they are what is wrong, OSError; IndexesLost where that
-        goes on beside the event loop.
+        Reads all of its headers. Raises LogCorruptError if they are what is wrong, OSError.
         """
         self.forget()
         for segment in self._segments:
             if segment.log_path == path:
-                segment.mend_indexes()
+                segment.remake_indexes()
+                if segment.sealed:
+                    segment.unload_indexes()
 
     def _start(self, segment: Segment, offset: int) -> tuple[int, int]:
         """Position and base offset of the first batch that reaches `offset`; the segment's end if none."""

@@ -14,9 +14,8 @@ from partitions.disk import Buffer
 from partitions.log.config import LogConfig
 from partitions.log.config_values import INT_MAX
 from partitions.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from partitions.log.indexed_segment import LOG_SUFFIX, NO_TIMESTAMP, Placed, file_name
+from partitions.log.indexed_segment import LOG_SUFFIX, NO_TIMESTAMP, IndexedSegment, Placed, file_name
 from partitions.log.scan import walk
-from partitions.log.searched_segment import SearchedSegment
 from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.ports import NowMs
 
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 
-class Segment(SearchedSegment):
+class Segment(IndexedSegment):
     """A segment as its log changes it."""
 
     __slots__ = ()
@@ -120,13 +119,13 @@ class Segment(SearchedSegment):
         self._indexes.sync()
 
     @property
-    def has_unsynced_indexes(self) -> bool:
-        """Whether `sync_indexes` would have anything to do."""
-        return self._indexes.has_unsynced
+    def unsynced_index_paths(self) -> tuple[str, ...]:
+        """The files that `sync_indexes` would make durable."""
+        return self._indexes.unsynced
 
     def indexes_are_durable(self) -> None:
-        """An fsync has covered all that was persisted."""
-        self._indexes.has_unsynced = False
+        """All that is in both files is durable: fsyncs have covered it, of this process or of an earlier one."""
+        self._indexes.are_durable()
 
     def take_indexes(self) -> tuple[bytes, bytes]:
         """Whole offset and time index of a segment that is complete, for its files, which the caller writes."""
@@ -162,7 +161,6 @@ class Segment(SearchedSegment):
 
     def truncate(self, position: int, offset: int) -> None:
         """Cuts data and indexes at the boundary `position`, where `offset` would be; durable for data."""
-        self.is_being_rebuilt = False
         self._grow_indexes()
         offset_index, time_index = self._indexes.grow()
         self._storage.truncate_durably(self.log_path, position)
@@ -181,7 +179,6 @@ class Segment(SearchedSegment):
 
     def remove(self) -> None:
         """Deletes the files; slices that are held stay readable. Raises OSError."""
-        self.is_being_rebuilt = False
         self._storage.index_dropped(self.log_path)
         self._storage.remove(self.log_path)
         for path in self.index_paths:
@@ -189,7 +186,6 @@ class Segment(SearchedSegment):
 
     def release(self) -> None:
         """Closes the file and lets go of the indexes, of a log that is closed or a segment that goes."""
-        self.is_being_rebuilt = False
         self._storage.index_dropped(self.log_path)
         self._storage.release(self.log_path)
         self.unload_indexes()

@@ -30,7 +30,7 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 class SegmentIndexes:
     """Both indexes of one segment."""
 
-    __slots__ = ("_stem", "_storage", "growing", "has_unsynced", "offsets", "times")
+    __slots__ = ("_stem", "_storage", "_were_durable", "growing", "offsets", "times", "unsynced")
 
     def __init__(self, storage: LogStorage, stem: str) -> None:
         """`stem` is the path of the segment's files without their suffix."""
@@ -41,8 +41,10 @@ class SegmentIndexes:
         self.times: TimeIndexView | None = None
         self.growing: tuple[OffsetIndex, TimeIndex] | None = None
         """The same two, where they are in memory and may change."""
-        self.has_unsynced = False
-        """Whether something was written to the files that no fsync covered."""
+        self.unsynced: tuple[str, ...] = ()
+        """The files that need an fsync, because something was written that none has covered."""
+        self._were_durable = False
+        """Whether both were durable when `unsynced` was empty last: one that nobody writes to needs no fsync."""
 
     @property
     def paths(self) -> tuple[str, str]:
@@ -88,11 +90,6 @@ class SegmentIndexes:
         self.offsets, self.times = self.growing = (offsets, times)
         return self.growing
 
-    def replace(self, offsets: OffsetIndex, times: TimeIndex) -> None:
-        """Takes these instead, and writes them over whatever the files hold. Raises OSError."""
-        self._hold(offsets, times)
-        self.rewrite()
-
     def forget(self) -> None:
         """Lets go of memory and mappings; what was not persisted is lost."""
         self.offsets = self.times = self.growing = None
@@ -120,7 +117,7 @@ class SegmentIndexes:
             finally:
                 file.close()
             index.persisted = len(index)
-            self.has_unsynced = True
+            self._note_written(path)
 
     def rewrite(self) -> None:
         """Writes what is in memory over whatever the files hold. Raises OSError."""
@@ -136,7 +133,7 @@ class SegmentIndexes:
             try:
                 if file.size() > index.persisted * entry_bytes:
                     file.truncate(index.persisted * entry_bytes)
-                    self.has_unsynced = True
+                    self._note_written(path)
             finally:
                 file.close()
 
@@ -147,11 +144,22 @@ class SegmentIndexes:
         offsets.persisted, times.persisted = len(offsets), len(times)
         return offsets.encode_from(0), times.encode_from(0)
 
+    def _note_written(self, path: str) -> None:
+        if not self._were_durable:
+            self.unsynced = self.paths  # nobody knows what else is in the page cache alone
+        elif path not in self.unsynced:
+            self.unsynced = (*self.unsynced, path)
+
+    def are_durable(self) -> None:
+        """An fsync has covered all that is in the files."""
+        self.unsynced = ()
+        self._were_durable = True
+
     def sync(self) -> None:
         """Makes the files durable, or halts the node."""
-        if not self.has_unsynced:
+        if not self.unsynced:
             return
-        for path in self.paths:
+        for path in self.unsynced:
             try:
                 file = self._storage.disk.open(path, create=True)
             except OSError as error:
@@ -160,4 +168,4 @@ class SegmentIndexes:
                 self._storage.sync(file)
             finally:
                 file.close()
-        self.has_unsynced = False
+        self.are_durable()

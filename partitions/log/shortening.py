@@ -12,7 +12,13 @@ from typing import NoReturn
 
 from partitions.log.cleaner.swap import DELETED_SUFFIX
 from partitions.log.durability import DurableLog
-from partitions.log.errors import BatchDamaged, InterruptedByFullDisk, LogStorageError, NoSpaceLeft
+from partitions.log.errors import (
+    BatchDamaged,
+    InterruptedByFullDisk,
+    LogCorruptError,
+    LogStorageError,
+    NoSpaceLeft,
+)
 from partitions.log.producer_recovery import load_producer_state
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.recovery import base_offsets
@@ -31,8 +37,9 @@ class ShortenableLog(DurableLog):
         """Gives up every batch that reaches `offset` or lies above it; durable on return.
 
         The log end offset becomes at most `offset`. Leader epochs that begin there go even when no
-        batch does. Raises LogStorageError (InterruptedByFullDisk: the log is given up); BatchDamaged, with
-        nothing changed, where a rotten header would take sound batches along.
+        batch does. Raises LogStorageError (InterruptedByFullDisk: the log is given up); LogCorruptError, and the
+        log is given up, where what is to stay is damaged; BatchDamaged, with nothing changed on disk, where a rotten
+        header would take sound batches along.
         """
         self._ensure_open()
         if offset < self._segments.first.base_offset:
@@ -46,6 +53,11 @@ class ShortenableLog(DurableLog):
                 self._sync_names()
             except OSError as error:
                 self._end_half_truncated(error)
+            except LogCorruptError as damage:
+                # Met before anything was cut, or when a wrong index was made anew of what is left: what is in
+                # memory speaks of more than that, and no append may go by it.
+                self._storage.on_lost(self.topic_partition, damage)
+                raise
         if self.epochs.truncate_from_end(self.log_end_offset):
             self._epochs_changed_from(self.log_end_offset, cut=True)
 
@@ -86,9 +98,7 @@ class ShortenableLog(DurableLog):
         try:
             verify_crc(data, 0, parse_header(data, 0))
         except CorruptBatchError as error:
-            damage = BatchDamaged(path, found.position, str(error))
-            self._storage.on_lost(self.topic_partition, damage)
-            raise damage from error
+            raise BatchDamaged(path, found.position, str(error)) from error
 
     def _reload_producers(self) -> None:
         names = self._storage.disk.list_dir(self.directory)

@@ -16,7 +16,6 @@ from typing import Final, NoReturn, Protocol
 
 from partitions.disk import Disk, File, write_atomically
 from partitions.log.errors import DirectoryFailed, LogError, LogStorageError, NoSpaceLeft
-from partitions.log.index import RebuiltIndexes, SegmentExtent
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
 
@@ -60,22 +59,6 @@ class IndexOwner(Protocol):
     def unload_indexes(self) -> None: ...
 
 
-class RebuildableSegment(Protocol):
-    """A segment, of which the indexes are made anew by a job, from its headers."""
-
-    is_being_rebuilt: bool
-    """Whether what the job makes is still of use: the segment has neither been cut since, nor gone."""
-
-    def begin_rebuild(self) -> SegmentExtent:
-        """What a job has to read, to make the indexes anew."""
-
-    def give_up_rebuild(self) -> None:
-        """The job has come to nothing: the next lookup that goes astray asks for another one."""
-
-    def end_rebuild(self, rebuilt: RebuiltIndexes) -> None:
-        """Takes the indexes that the job has made, if they are of use. Raises OSError."""
-
-
 def _nobody(_partition: TopicPartition, _error: LogError) -> None:
     """A log that stands alone: who meets its end gets the error, and there is nobody else to tell."""
 
@@ -109,9 +92,6 @@ class LogStorage:
         self._on_failure = on_failure
         self._fails_on_io_errors = fails_on_io_errors
         self.on_lost = on_lost
-        self.rebuild_beside: Callable[[RebuildableSegment], None] | None = None
-        """Begins to make the indexes of a large segment anew beside the event loop (`index_rebuilds.py`); None:
-        whoever asks waits for it."""
         self.moved_recovery_points: dict[TopicPartition, None] = {}
         """Logs of which the directory's checkpoint file may say something else by now, in order."""
         self.moved_log_starts: dict[TopicPartition, None] = {}

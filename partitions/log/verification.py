@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import File
-from partitions.log.errors import BatchDamaged, EpochDamaged, LogCorruptError
+from partitions.log.errors import BatchDamaged, EpochsDisagree, LogCorruptError
 from partitions.log.segment import Segment
 from partitions.records.batch import HEADER_BYTES, BatchHeader, CorruptBatchError, parse_header, verify_crc
 
@@ -187,8 +187,7 @@ class _Walk:
     def _check_epoch(self, position: int, header: BatchHeader) -> None:
         epoch, known = header.partition_leader_epoch, self._epochs.epoch_for_offset(header.base_offset)
         if epoch >= 0 and known is not None and epoch != known:
-            reason = f"the batch at offset {header.base_offset} is of leader epoch {epoch}, and should be of {known}"
-            raise EpochDamaged(self._file.path, position, reason, latest_epoch=known)
+            raise EpochsDisagree(self._file.path, position, header, known)
 
     def _check_successor(self, position: int) -> None:
         """The batch behind has to agree with the last one's offsets, whichever of the two is wrong."""

@@ -242,9 +242,11 @@ class Bench:
         epoch: int = 0,
         producer: tuple[int, int, int] = (-1, -1, -1),
         transactional: bool = False,
+        timestamp: int | None = None,
     ) -> int:
-        """Appends `data_batch` and returns its first offset."""
-        batch = data_batch(pairs, self.now_ms, codec=codec, producer=producer, transactional=transactional)
+        """Appends `data_batch`, of now unless told otherwise, and returns its first offset."""
+        time_ms = self.now_ms if timestamp is None else timestamp
+        batch = data_batch(pairs, time_ms, codec=codec, producer=producer, transactional=transactional)
         return self.log.append_as_leader(batch, leader_epoch=epoch, origin="coordinator").first_offset
 
     def mark(self, producer_id: int, kind: ControlType) -> int:

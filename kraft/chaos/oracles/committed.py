@@ -35,7 +35,8 @@ class CommittedPrefix:
         self.excused: dict[Batch, None] = {}
         """What was committed, is gone, and may be."""
         self._expired: list[Batch] = []
-        """What was committed below `retained_from`, in order."""
+        """What was committed below `retained_from`, in order. All of it, for the whole run: a crash may take a log's
+        start back, so that the starts of the replicas do not tell what none of them can show again."""
         self._acknowledged: dict[int, list[tuple[Batch | None, tuple[bytes, ...]]]] = {}
         self._given_again: list[tuple[int, int]] = []
         """Offsets that retention had taken, and that went to other records after an excused loss: from, to."""
@@ -97,6 +98,8 @@ class CommittedPrefix:
         self.batches = [batch for batch, _ in kept]
         self.bases = [batch.base for batch in self.batches]
         self.of_epoch = [epoch for _, epoch in kept]
+        if self._expired and any(batch.base < self.retained_from for batch in gone):
+            self._expired = [batch for batch in self._expired if batch not in gone]
         last = max((batch.next for batch in gone), default=-1)
         if last >= self.high_watermark:
             first = min(batch.base for batch in gone)

@@ -20,7 +20,7 @@ from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.errors import CleaningAborted, CleaningFailed
 from partitions.log.cleaner.throttle import Throttle
 from partitions.log.directories import PostponedErrors
-from partitions.log.errors import IndexesLost, LogCorruptError, LogStorageError
+from partitions.log.errors import LogCorruptError, LogStorageError
 from partitions.log.log import PartitionLog
 from partitions.topic_partition import TopicPartition
 
@@ -90,8 +90,6 @@ class LogCleaner:
             return None
         try:
             section = log.cleanable_section(self._ports.now_ms(), high_watermark_of(partition))
-        except IndexesLost:
-            return None  # in the next round they are there
         except (OSError, LogCorruptError) as error:
             log.note_failure(error)
             return None

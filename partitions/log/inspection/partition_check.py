@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from typing import Final
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
-from partitions.log.damage_note import DAMAGE_NOTE, DamageNote
+from partitions.log.damage_note import DAMAGE_NOTE, DamageNote, known_epochs
 from partitions.log.data_directory import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from partitions.log.inspection.batches import READ_ATTEMPTS
 from partitions.log.inspection.entries import (
@@ -276,8 +276,10 @@ class PartitionCheck:
     def _is_still_there(self, damaged: str, noted: DamageNote) -> bool:
         if not self._disk.exists(damaged):
             return False
+        path = f"{self._directory}/{CHECKPOINT_FILE_NAME}"
+        epochs = known_epochs(read_whole(self._disk, path) if self._disk.exists(path) else None)
         with closing(self._disk.open(damaged)) as file:
-            return noted.is_true_of(file, file.size())
+            return noted.is_true_of(file, file.size(), epochs)
 
     # ---- the log's two ends
 

@@ -233,10 +233,10 @@ def test_what_a_broker_has_noted_of_damage_is_told(kraft: Kraft, folder: Path) -
     """Its offsets alone are wrong: no checksum says so, and the segment is not to be believed."""
     log, path = folder / f"{FIRST}.log", folder / DAMAGE_NOTE
     note = {"version": 0, "file": log.name, "position": 0, "reason": "it went wrong"}
-    note |= {"limit_offset": 2, "latest_epoch": 9}
+    note |= {"limit_offset": 2, "latest_epoch": 9, "epochs_disagree": False}
     path.write_text(json.dumps(note))
     assert kraft("dump", path).lines[1:] == [
-        f"file: {log.name} position: 0 reason: it went wrong limitOffset: 2 latestEpoch: 9"
+        f"file: {log.name} position: 0 reason: it went wrong limitOffset: 2 latestEpoch: 9 epochsDisagree: false"
     ]
     entry = {name: value for name, value in note.items() if name != "version"}
     assert kraft("dump", path, "--json").document["files"][0]["entries"] == [entry]

@@ -29,7 +29,9 @@ def test_assign_tells_whether_anything_changed() -> None:
         (4, 15, ((1, 0), (3, 10), (4, 15))),  # contradicts (5, 20): drops it
         (5, 10, ((1, 0), (5, 10))),  # the same epoch, earlier
         (2, 25, ((1, 0), (2, 25))),
-        (1, 5, ((1, 5),)),  # an older epoch again, later: the entries above are what is wrong
+        (1, 5, ((1, 0),)),  # an older epoch again, later: the entries above are what is wrong
+        (3, 20, ((1, 0), (3, 10))),
+        (3, 30, ((1, 0), (3, 10))),
         (0, 0, ((0, 0),)),
     ],
 )

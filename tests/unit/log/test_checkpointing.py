@@ -115,3 +115,34 @@ async def test_checkpoints_ask_only_the_logs_that_have_moved(monkeypatch: pytest
     await node.close()
     node = Node(storage)
     assert await checkpoint() == [T[3]], "of an empty log nothing may be in a file"
+
+
+async def test_a_name_that_moved_to_another_directory_is_told_of_there_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a log would lift the cap on what its directory's file says before that file is written."""
+    node = Node(two_directories())
+    node.make(*T[:3])
+    node.append(T[0])
+    await node.manager.delete(T[:1])
+    node.make(T[3], T[0])
+    assert node.manager.logs[T[0]].directory == f"/more/{T[0]}"
+    node.append(T[0])
+    node.manager.logs[T[0]].raise_log_start_offset(1)
+    await node.manager.flush()
+    completed: list[str] = []
+    complete = PartitionLog.complete_checkpoint
+
+    def complete_checkpoint(log: PartitionLog, **values: int) -> None:
+        if log.topic_partition == T[0]:
+            ((kind, value),) = values.items()
+            name = {"recovery_point": RECOVERY_POINTS, "log_start_offset": LOG_START_OFFSETS}[kind]
+            path = f"/more/{name}"
+            assert decode_offset_checkpoint(node.disk.inner.read_bytes(path), path)[T[0]] == value == 1
+            completed.append(kind)
+        complete(log, **values)
+
+    monkeypatch.setattr(PartitionLog, "complete_checkpoint", complete_checkpoint)
+    await node.manager.checkpoint_recovery_points()
+    await node.manager.checkpoint_log_start_offsets()
+    assert completed == ["recovery_point", "log_start_offset"]

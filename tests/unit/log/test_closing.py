@@ -91,7 +91,50 @@ async def test_the_loop_waits_for_no_log_by_itself() -> None:
     assert sorted(map(len, flushes)) == [3, CLOSE_BATCH]
     assert not [name for name, _ in executor.jobs if name == "run_flush"]
     synced = [path for step, path in disk.calls if step == "sync" and path.startswith("/data/t-")]
-    assert len(synced) == len(set(synced)) == 3 * (CLOSE_BATCH + 3), "the log and its two indexes, once each"
+    assert len(synced) == len(set(synced)) == 2 * (CLOSE_BATCH + 3), "the log and its time index, once each"
+    assert not [path for path in synced if path.endswith(".index")], "durable and empty since it was made"
+
+
+def closing_syncs(disk: FailingDisk) -> list[str]:
+    """The files that were made durable, without their folder."""
+    return [path.rpartition("/")[2] for step, path in disk.calls if step == "sync" and "/t-0/" in path]
+
+
+async def test_an_index_that_did_not_change_since_a_clean_start_needs_no_fsync() -> None:
+    storage = formatted_storage()
+    manager = await with_records(simulated_disk(storage), InlineExecutor(), 1)
+    await manager.close(broker_epoch=7, high_watermarks={})
+    storage.locks.clear()
+    disk = FailingDisk(simulated_disk(storage))
+    again = started(disk, InlineExecutor())
+    again.logs[TopicPartition("t", 0)].append_as_leader(batch_of(b"v", timestamp=20_000), leader_epoch=4)
+    disk.calls.clear()
+    await again.close(broker_epoch=8, high_watermarks={})
+    assert closing_syncs(disk) == ["00000000000000000000.log", "00000000000000000000.timeindex"]
+
+
+async def test_after_a_crash_both_indexes_are_made_durable() -> None:
+    storage = formatted_storage()
+    await with_records(simulated_disk(storage), InlineExecutor(), 1)
+    storage.sync_everything()
+    storage.locks.clear()  # the process is gone, what it wrote is there
+    disk = FailingDisk(simulated_disk(storage))
+    again = started(disk, InlineExecutor())
+    disk.calls.clear()
+    await again.close(broker_epoch=8, high_watermarks={})
+    assert {name.rpartition(".")[2] for name in closing_syncs(disk)} >= {"index", "timeindex"}
+
+
+async def test_both_indexes_of_a_new_segment_are_made_durable() -> None:
+    disk = FailingDisk(simulated_disk(formatted_storage()))
+    manager = await with_records(disk, InlineExecutor(), 1)
+    log = manager.logs[TopicPartition("t", 0)]
+    log.roll()
+    log.append_as_leader(batch_of(b"v"), leader_epoch=4)
+    disk.calls.clear()
+    await manager.close(broker_epoch=7, high_watermarks={})
+    newest = [name for name in closing_syncs(disk) if name.startswith("00000000000000000001")]
+    assert sorted(name.rpartition(".")[2] for name in newest) == ["index", "log", "timeindex"]
 
 
 async def test_what_was_closed_survives_a_power_loss_as_it_was() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.disk import Disk
-from partitions.log.errors import BatchDamaged, EpochDamaged, LogCorruptError
+from partitions.log.errors import BatchDamaged, EpochDamaged, EpochsDisagree, LogCorruptError
 from partitions.log.inspection.findings import Findings
 from partitions.log.inspection.log_state import EVERYTHING, Expected
 from partitions.log.inspection.partition_check import check_partition
@@ -23,10 +24,10 @@ LOG = f"{FOLDER}/{0:020d}.log"
 EPOCHS = f"{FOLDER}/{CHECKPOINT_FILE_NAME}"
 
 
-def written(disk: Disk) -> PartitionLog:
-    """Offsets 0 and 1 are of epoch 3, 2 and 3 of epoch 5."""
+def written(disk: Disk, epochs: Sequence[int] = (3, 3, 5, 5)) -> PartitionLog:
+    """Each offset is of one of the epochs."""
     log = open_log(disk)
-    for number, epoch in enumerate((3, 3, 5, 5)):
+    for number, epoch in enumerate(epochs):
         log.append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=epoch)
     return log
 
@@ -38,6 +39,12 @@ def rot_epoch(disk: Disk, offset: int, epoch: int) -> int:
     position = next(at for at, header in iter_batches(memoryview(content)) if header.base_offset == offset)
     file.write_at(position + 12, epoch.to_bytes(4, "big"))
     return position
+
+
+def rot_checkpoint(disk: Disk, entry: bytes) -> None:
+    """Has it say this of the second epoch."""
+    content = disk.read_bytes(EPOCHS)
+    disk.open(EPOCHS).write_at(content.index(b"5 2"), entry)
 
 
 def all_offsets(log: PartitionLog) -> list[int]:
@@ -55,14 +62,83 @@ def test_a_reader_finds_a_batch_of_another_epoch_than_the_log_knows(offset: int,
     assert (raised.value.path, raised.value.position) == (LOG, position)
 
 
-def test_a_checkpoint_that_rotted_is_not_served_by() -> None:
+@pytest.mark.parametrize("rotten", [b"4 2", b"5 3", b"6 2", b"5 1", b"7 2"])
+def test_a_checkpoint_that_two_batches_contradict_is_made_anew(rotten: bytes) -> None:
     disk = memory_disk()
     written(disk).close()
-    assert b"5 2\n" in disk.read_bytes(EPOCHS)
-    disk.open(EPOCHS).write_at(disk.read_bytes(EPOCHS).index(b"5 2"), b"4")
+    rot_checkpoint(disk, rotten)
     log = open_log(disk, clean=True)
-    with pytest.raises(EpochDamaged):
-        log.read(2, 10_000, up_to_offset=4)
+    assert not log.assign_epoch_start(8)
+    assert all_offsets(log) == [0, 1, 2, 3]
+    assert log.epochs.entries == ((3, 0), (5, 2), (8, 4))
+    log.sync()
+    assert disk.read_bytes(EPOCHS) == b"0\n3\n3 0\n5 2\n8 4\n"
+    log.append_as_leader(batch_of(b"on"), leader_epoch=8)
+    log.close()
+    assert open_log(disk, clean=True).epochs.entries == ((3, 0), (5, 2), (8, 4))
+
+
+@pytest.mark.parametrize(("rotten", "is_mended"), [(b"5 3", False), (b"5 4", True)])
+def test_one_bit_of_one_batch_may_be_what_is_wrong(rotten: bytes, is_mended: bool) -> None:
+    """Else a batch of epoch 5 that says 4 would have a leader let followers keep what is not in its log."""
+    disk = memory_disk()
+    written(disk, (4, 4, 5, 5, 5)).close()
+    rot_checkpoint(disk, rotten)
+    log = open_log(disk, clean=True)
+    if is_mended:
+        assert all_offsets(log) == [0, 1, 2, 3, 4]
+        assert log.epochs.entries == ((4, 0), (5, 2))
+    else:
+        with pytest.raises(
+            EpochsDisagree, match="at offset 2 is of leader epoch 5, and leader-epoch-checkpoint says 4"
+        ):
+            log.read(0, 10_000, up_to_offset=5)
+
+
+async def test_a_batch_alone_against_the_checkpoint_keeps_a_log_failed_until_either_is_put_right() -> None:
+    storage: Any = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P)
+    for number, epoch in enumerate((3, 3, 5)):
+        node.manager.logs[P].append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=epoch)
+    await node.close()
+    checkpoint = storage.inode(f"/data/{P}/{CHECKPOINT_FILE_NAME}").data
+    sound = bytes(checkpoint)
+    checkpoint[:] = sound.replace(b"5 2", b"4 2")
+    node = Node(storage, ("/data",))
+    with pytest.raises(
+        EpochsDisagree, match="leader-epoch-checkpoint says 4; if that file is what is wrong, remove"
+    ):
+        node.manager.logs[P].read(0, 10_000, up_to_offset=3)
+    await node.close()
+    node = Node(storage, ("/data",))
+    assert "leader-epoch-checkpoint says 4" in str(node.manager.failed[P]), "noted"
+    await node.close()
+    checkpoint[:] = sound
+    node = Node(storage, ("/data",))
+    assert all_offsets(node.manager.logs[P]) == [0, 1, 2]
+
+
+async def test_without_the_checkpoint_that_a_batch_contradicts_a_log_comes_back() -> None:
+    storage: Any = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P)
+    for number, epoch in enumerate((3, 3, 5)):
+        node.manager.logs[P].append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=epoch)
+    await node.close()
+    path = f"/data/{P}/{CHECKPOINT_FILE_NAME}"
+    checkpoint = storage.inode(path).data
+    checkpoint[:] = bytes(checkpoint).replace(b"5 2", b"4 2")
+    node = Node(storage, ("/data",))
+    with pytest.raises(EpochsDisagree):
+        node.manager.logs[P].read(0, 10_000, up_to_offset=3)
+    await node.close()
+    node = Node(storage, ("/data",))
+    node.disk.remove(path)
+    await node.close()
+    node = Node(storage, ("/data",))
+    assert all_offsets(node.manager.logs[P]) == [0, 1, 2]
+    assert node.manager.logs[P].epochs.entries == ((3, 0), (5, 2))
 
 
 def test_an_epoch_that_nobody_has_led_in_ends_a_leadership_before_it_begins() -> None:
@@ -77,19 +153,33 @@ def test_an_epoch_that_nobody_has_led_in_ends_a_leadership_before_it_begins() ->
     assert (raised.value.path, raised.value.position, raised.value.latest_epoch) == (LOG, position, 6)
 
 
-def test_a_checkpoint_that_names_a_later_epoch_than_the_batches_is_what_is_damaged() -> None:
+def test_a_checkpoint_that_names_a_later_epoch_than_the_batches_is_made_anew() -> None:
     disk = memory_disk()
     written(disk).close()
-    disk.open(EPOCHS).write_at(disk.read_bytes(EPOCHS).index(b"5 2"), b"9")
+    rot_checkpoint(disk, b"9 2")
     log = open_log(disk, clean=True)
-    with pytest.raises(LogCorruptError, match="leader epoch 9 begins at offset 2") as raised:
-        log.assign_epoch_start(6)
-    assert raised.value.path == EPOCHS
-    disk.remove(EPOCHS)  # what the sentence says
-    log = open_log(disk, clean=True)
-    assert log.epochs.entries == ((3, 0), (5, 2))
     assert not log.assign_epoch_start(6)
+    assert log.epochs.entries == ((3, 0), (5, 2), (6, 4))
     assert all_offsets(log) == [0, 1, 2, 3]
+
+
+def test_bytes_that_are_no_batch_where_a_later_epoch_is_to_begin_are_damage() -> None:
+    """The log has read none of its batches yet when it is to lead."""
+    told: list[object] = []
+    disk = memory_disk()
+    log = written(disk)
+    log.append_as_leader(batch_of(b"value-0004"), leader_epoch=9)
+    log.close()
+    content = disk.read_bytes(LOG)
+    position = next(at for at, header in iter_batches(memoryview(content)) if header.base_offset == 4)
+    disk.open(LOG).write_at(position + 57, b"\x7f")  # the number of records
+    storage = LogStorage(disk, halt, on_lost=lambda partition, error: told.append(error))
+    log = PartitionLog.open(
+        disk, FOLDER, PARTITION, SMALL, now_ms=lambda: 0, halt=halt, storage=storage, clean_shutdown=True
+    )
+    with pytest.raises(LogCorruptError) as raised:
+        log.assign_epoch_start(6)
+    assert (raised.value.path, raised.value.position, told) == (LOG, position, [raised.value])
 
 
 def test_a_later_epoch_without_a_record_is_missed_by_nobody() -> None:

@@ -11,10 +11,12 @@ from structlog.testing import capture_logs
 from kraft.runtime.disk import RealDisk
 from partitions.disk import Disk
 from partitions.log.config import LogConfig
+from partitions.log.errors import LogCorruptError, LogError
 from partitions.log.index import OffsetIndex, OffsetIndexView, TimeIndex
 from partitions.log.log import PartitionLog
 from partitions.log.storage import LogStorage
 from partitions.records.batch import iter_batches
+from partitions.topic_partition import TopicPartition
 from tests.support.logs import FOLDER, PARTITION, batch_of, halt, memory_disk, open_log, read_records
 
 DENSE = LogConfig(segment_bytes=20_000, index_interval_bytes=0, max_message_bytes=800)
@@ -240,16 +242,90 @@ def test_a_rotten_entry_of_the_active_segment_keeps_no_log_from_being_opened(suf
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("bit", [0, 4, 7])
 def test_a_log_is_truncated_over_a_rotten_entry(sealed: dict[str, bytes], suffix: str, bit: int) -> None:
+    """In the segment that is cut, or, with the boundary, in the one below, which takes appends again."""
     name = f"{0:020d}.{suffix}"
+    boundary = sorted(int(name.removesuffix(".log")) for name in sealed if name.endswith(".log"))[1]
     for at in range(len(sealed[name])):
-        for offset in (3, 8, 13):
-            log = open_log(with_rot(sealed, name, at, bit), ROTTEN, clean=True)
-            assert offset < log.segment_base_offsets[1]
-            log.truncate_to(offset)
-            assert log.log_end_offset == offset, at
-            log.append_as_leader(batch_of(b"next", timestamp=2000), leader_epoch=1)
-            assert [record.offset for record in read_records(log)] == list(range(offset + 1)), at
-            assert log.offset_for_timestamp(1500) == (2000, offset, 1), at
+        for offset in (3, 8, 13, boundary):
+            check_truncation(with_rot(sealed, name, at, bit), offset, f"byte {at}, cut at {offset}")
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("bit", [0, 4, 7])
+def test_the_active_segment_is_cut_over_a_rotten_entry(suffix: str, bit: int) -> None:
+    disk = memory_disk()
+    log = open_log(disk, ROTTEN)
+    for number in range(12):
+        log.append_as_leader(batch_of(b"%03d" % number, timestamp=1000 + 10 * number), leader_epoch=0)
+    assert len(log.segment_base_offsets) == 1
+    log.close()
+    files = {name: disk.read_bytes(f"{FOLDER}/{name}") for name in disk.list_dir(FOLDER)}
+    name = f"{0:020d}.{suffix}"
+    for at in range(len(files[name])):
+        for offset in (4, 8, 11):
+            check_truncation(with_rot(files, name, at, bit), offset, f"byte {at}, cut at {offset}")
+
+
+def check_truncation(disk: Disk, offset: int, what: str) -> None:
+    """A log that was closed properly is cut, and goes on: what is acknowledged then is there after any restart."""
+    log = open_log(disk, ROTTEN, clean=True)
+    log.truncate_to(offset)
+    assert log.log_end_offset == offset, what
+    log.assign_epoch_start(7)
+    for number in range(3):
+        appended = log.append_as_leader(batch_of(b"next", timestamp=2000 + number), leader_epoch=7)
+        assert appended.first_offset == offset + number, what
+    log.sync()
+    crashed = open_log(copied(disk), ROTTEN)
+    log.close()
+    for one in (crashed, open_log(disk, ROTTEN, clean=True)):
+        records = read_records(one)
+        assert [record.offset for record in records] == list(range(offset + 3)), what
+        assert [record.value for record in records[offset:]] == [b"next"] * 3, what
+        assert one.offset_for_timestamp(1500) == (2000, offset, 7), what
+        assert one.offset_for_timestamp(1000 + 10 * (offset - 1)) == (
+            1000 + 10 * (offset - 1),
+            offset - 1,
+            0,
+        ), what
+        newest = one.offset_for_max_timestamp()
+        assert newest is not None, what
+        assert newest.offset == offset + 2, what
+
+
+def copied(disk: Disk) -> Disk:
+    """The folder's files as they are now, on a disk of their own."""
+    other = memory_disk()
+    other.make_dirs(FOLDER)
+    for name in disk.list_dir(FOLDER):
+        other.open(f"{FOLDER}/{name}", create=True).append([disk.read_bytes(f"{FOLDER}/{name}")])
+    return other
+
+
+@pytest.mark.parametrize("at_boundary", [False, True])
+def test_a_cut_that_finds_what_stays_damaged_is_the_logs_end(
+    sealed: dict[str, bytes], at_boundary: bool
+) -> None:
+    """The index is wrong, and cannot be made anew: else appends would go on behind an end that is not there."""
+    name = f"{0:020d}.timeindex"
+    times = bytearray(sealed[name])
+    for entry in range(0, len(times), 12):
+        times[entry + 7] ^= 1  # its timestamp
+    disk = with_rot({**sealed, name: bytes(times)}, "", 0, 0)
+    path = f"{FOLDER}/{0:020d}.log"
+    positions = [position for position, _ in iter_batches(disk.read_bytes(path))]
+    disk.open(path).write_at(positions[1] + 8, b"\x7f")  # the length of the second batch
+    told: list[tuple[TopicPartition, LogError]] = []
+    storage = LogStorage(disk, halt, on_lost=lambda partition, error: told.append((partition, error)))
+    log = PartitionLog.open(
+        disk, FOLDER, PARTITION, ROTTEN, now_ms=lambda: 1000, halt=halt, clean_shutdown=True, storage=storage
+    )
+    with pytest.raises(LogCorruptError) as raised:
+        log.truncate_to(log.segment_base_offsets[1] if at_boundary else 8)
+    assert told == [(PARTITION, raised.value)]
+    assert len(disk.read_bytes(path)) == (len(sealed[f"{0:020d}.log"]) if at_boundary else positions[8]), (
+        "cut"
+    )
 
 
 def test_what_is_made_anew_is_said(sealed: dict[str, bytes]) -> None:

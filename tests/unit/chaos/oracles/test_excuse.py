@@ -308,6 +308,15 @@ def test_what_retention_took_was_committed_all_the_same_until_another_history_ta
     assert committed.ever_between(0, 8) == [*batches[:2], other]
 
 
+def test_what_retention_took_and_a_leader_lacks_is_given_up_as_well() -> None:
+    committed = CommittedPrefix()
+    batches = [Batch(offset, offset + 2, 0, offset) for offset in range(0, 8, 2)]
+    committed.commit(batches, 8, 0)
+    committed.retain_from(4)
+    committed.give_up(batches[1:])
+    assert committed.ever_between(0, 8) == batches[:1]
+
+
 def test_a_leader_that_begins_where_retention_does_starts_nothing_over() -> None:
     committed = CommittedPrefix()
     committed.commit([Batch(0, 2, 0, 1)], 2, 0)

@@ -127,6 +127,31 @@ async def test_what_is_due(change: dict[str, int], rounds: int) -> None:
     assert await bench.clean() == rounds
 
 
+@pytest.mark.parametrize(("passed_ms", "rounds"), [(99, 0), (101, 1)])
+async def test_records_without_a_time_wait_from_the_last_change_of_their_file(
+    passed_ms: int, rounds: int
+) -> None:
+    """As in Kafka, for min.compaction.lag.ms; max.compaction.lag.ms does not apply to them."""
+    bench = Bench(config=dataclasses.replace(COMPACTED, min_compaction_lag_ms=100))
+    changed_ms = bench.now_ms
+    bench.storage.now_ms = lambda: changed_ms
+    for _ in range(4):
+        bench.put((b"a", b"1"), timestamp=-1)
+    bench.log.roll()
+    bench.now_ms += passed_ms
+    assert await bench.clean() == rounds
+
+
+async def test_no_record_without_a_time_is_overdue() -> None:
+    due = {"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 100}
+    bench = Bench(config=dataclasses.replace(COMPACTED, **due))  # type: ignore[arg-type]
+    bench.storage.now_ms = lambda: 0
+    bench.put((b"a", b"1"), timestamp=-1)
+    bench.log.roll()
+    bench.now_ms += 1000
+    assert await bench.clean() == 0
+
+
 async def test_nothing_at_or_above_the_high_watermark_counts() -> None:
     bench = Bench(high_watermark=3)
     for number in range(4):
