@@ -15,6 +15,9 @@ from quorum.raft.events import VoterDirectories, VoterStanding
 
 log = structlog.get_logger(__name__)
 
+NO_LEADER = "the quorum has no leader"
+"""As between two leaders, for some tenths of a second."""
+
 
 class VoterStatus:
     """What the Raft lane of one voter has told of the voters."""
@@ -48,7 +51,7 @@ class VoterStatus:
         if standing.is_lost:
             reasons.append(_lost(standing))
         elif leader_id is None:
-            reasons.append("the quorum has no leader")
+            reasons.append(NO_LEADER)
         if not standing.counts:
             reasons.append(
                 "this voter's disk is new: it is being brought up to date, and its votes do not count yet"

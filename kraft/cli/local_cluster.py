@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.node_state import state_of
 from kraft.cli.ports import free_port_range as free_port_range
 from kraft.cli.ports import free_ports, is_free
 from kraft.cli.storage import format_node, new_uuid
@@ -355,11 +356,7 @@ class LocalCluster:
         stat = _process_stat(pid)
         if stat is not None and stat.state == "T":
             return "paused"
-        health = self.readiness(node_id)
-        if health.get("ready"):
-            return "running"
-        # A node that answers and has started, but has no controller or is shutting down, counts as fenced.
-        return "starting" if not health or "starting" in health.get("reasons", []) else "fenced"
+        return state_of(self.readiness(node_id))
 
 
 def deadline(seconds: float) -> Iterator[None]:

@@ -9,6 +9,7 @@ import pytest
 from kraft.cli.app import run
 from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.local_cluster import STATE_FILE, LocalCluster, free_port_range
+from kraft.cli.node_state import state_of
 from kraft.config import load_config
 
 
@@ -70,6 +71,25 @@ def test_a_recycled_pid_is_nobody(cluster: LocalCluster) -> None:
     assert cluster.pid(1) is None
     assert cluster.kill(1) is False
     assert cluster.status()["nodes"][0]["state"] == "dead"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "state"),
+    [
+        ([], "running"),
+        (["the quorum has no leader"], "running"),
+        (["the quorum has no leader", "no active controller answers"], "fenced"),
+        (["the quorum has no leader", "fenced"], "fenced"),
+        (["the quorum has no leader", "starting"], "starting"),
+        (["shutting down"], "fenced"),
+    ],
+)
+def test_a_node_runs_on_while_controllers_are_elected(reasons: list[str], state: str) -> None:
+    assert state_of({"ready": not reasons, "reasons": reasons}) == state
+
+
+def test_a_node_that_does_not_answer_is_starting() -> None:
+    assert state_of({}) == "starting"
 
 
 def test_no_cluster_and_no_node_are_sentences(cluster: LocalCluster) -> None:
