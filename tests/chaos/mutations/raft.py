@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kraft.chaos.quorum.settings import NONE, Faults, Settings
+from kraft.chaos.quorum.settings import NONE, Settings
 from quorum.controller import state
 from quorum.controller.decision import Unit
 from quorum.controller.proposal import Proposal, ProposalFence
@@ -36,7 +36,7 @@ SHORT_LIVED_LEADERS = RaftStage(
         snapshot_every_entries=1000,
         virtual_s=60.0,
         propose=0.8,
-        faults=Faults(drop=0.2, kill_new_leader=0.9, kill=0.001, power_loss=0.001, cut_short=0.001),
+        faults=replace(NONE, drop=0.2, kill_new_leader=0.9, kill=0.001, power_loss=0.001, cut_short=0.001),
     ),
 )
 COLLIDING_CANDIDATES = RaftStage(
