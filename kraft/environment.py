@@ -40,6 +40,6 @@ class Environment:
     sender_factory: SenderFactory
     """How responses with file slices leave a connection."""
     connector_factory: ConnectorFactory = default_connector
-    """How the links between voters connect."""
+    """How HTTP clients connect: calls to controllers, and the links between voters."""
     link_lane_factory: Callable[[], LinkLane] = NodeLoopLane
     """Makes the lane in which a controller's listener and Raft links run."""
