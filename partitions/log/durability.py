@@ -215,7 +215,7 @@ class DurableLog(CheckpointedOffsets):
         if not self.needs_flush and not index_paths:
             return None
         job = self._flush_job()
-        return job._replace(paths=(*job.paths, *index_paths), is_last=bool(index_paths))
+        return job._replace(paths=(*job.paths, *index_paths), covers_active_indexes=bool(index_paths))
 
     def _flush_job(self) -> FlushJob:
         no_room: NoSpaceLeft | None = None
@@ -254,7 +254,7 @@ class DurableLog(CheckpointedOffsets):
             closed.sync_indexes()
             self._aborted.sync(closed.base_offset)
         self._unsynced_sealed = unsynced
-        if job.is_last and job.end_offset == self.log_end_offset:
+        if job.covers_active_indexes and job.end_offset == self.log_end_offset:
             self._segments.active.indexes_are_durable()
         if job.directory is not None:
             self._names_synced = max(self._names_synced, job.names_version)

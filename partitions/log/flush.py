@@ -29,8 +29,8 @@ class FlushJob(NamedTuple):
     """Base offsets of the sealed segments that the job covers."""
     no_room_for_epochs: NoSpaceLeft | None = None
     """Why the leader epochs are not in their file; the recovery point then stays below those."""
-    is_last: bool = False
-    """Whether it covers the active segment's indexes as well, as far as they need it; they grow no more."""
+    covers_active_indexes: bool = False
+    """As far as they need it, for a log that is being closed: they grow no more."""
 
 
 def run_flush(disk: Disk, job: FlushJob) -> None:

@@ -9,6 +9,7 @@ leader's epoch ends (OffsetForLeaderEpoch), as a consumer does that wants to kno
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from kraft.chaos.history import OperationKind, OperationStatus
 from kraft.chaos.scenario import WorkloadSpec
@@ -17,6 +18,7 @@ from kraft.chaos.workload.client import CallFailedError, Client, Leader, Partiti
 from kraft.chaos.workload.reader import LIST_OFFSETS_VERSION
 from kraft.chaos.world.host import Process
 from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schema import Message
 from kraft.protocol.schemas.offsets import (
     CONSUMER_REPLICA_ID,
     EARLIEST_TIMESTAMP,
@@ -103,18 +105,10 @@ class OffsetLister(Workload):
         )
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
         judge = around.on_list_offsets(key, timestamp)
-        try:
-            answer = await client.call(leader.broker, request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
-        except CallFailedError:
-            client.forget_leader(name, leader.broker)
-            return
-        found = answer.topics[0].partitions[0]
-        code = ErrorCode.of(found.error_code)
-        if code is not ErrorCode.NONE:
-            self._failed(client, name, leader, code)
-            return
-        judge(found.offset, found.leader_epoch, found.timestamp)
-        self._enter(key, topic, began_s, timestamp, found)
+        found = await self._answer(client, name, leader, request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
+        if found is not None:
+            judge(found.offset, found.leader_epoch, found.timestamp)
+            self._enter(key, topic, began_s, timestamp, found)
 
     async def _ask_epoch_end(self, client: Client, name: PartitionName, leader: Leader) -> None:
         """Of the leader's own epoch; it may be another's by now, and then there must be no answer (KIP-320)."""
@@ -125,18 +119,12 @@ class OffsetLister(Workload):
         request = OffsetForLeaderEpochRequest(
             replica_id=CONSUMER_REPLICA_ID, topics=[OffsetForLeaderTopic(topic=topic, partitions=[wanted])]
         )
-        try:
-            answer = await client.call(
-                leader.broker, request, EPOCH_END_VERSION, OffsetForLeaderEpochResponse
-            )
-        except CallFailedError:
-            client.forget_leader(name, leader.broker)
+        found = await self._answer(
+            client, name, leader, request, EPOCH_END_VERSION, OffsetForLeaderEpochResponse
+        )
+        if found is None:
             return
-        found = answer.topics[0].partitions[0]
-        code = ErrorCode.of(found.error_code)
-        if code is not ErrorCode.NONE:
-            self._failed(client, name, leader, code)
-        elif not _is_end_of(found, leader.epoch):
+        if not _is_end_of(found, leader.epoch):
             text = (
                 f"epoch {leader.epoch} of {name} ends with epoch {found.leader_epoch} at {found.end_offset}"
             )
@@ -144,6 +132,28 @@ class OffsetLister(Workload):
         else:
             self.begun += 1
             self.acknowledged += 1
+
+    async def _answer(
+        self,
+        client: Client,
+        name: PartitionName,
+        leader: Leader,
+        request: Message,
+        version: int,
+        response: type[Message],
+    ) -> Any:
+        """What it says of the one partition that was asked about; None if it says nothing, for now."""
+        try:
+            answer: Any = await client.call(leader.broker, request, version, response)
+        except CallFailedError:
+            client.forget_leader(name, leader.broker)
+            return None
+        found = answer.topics[0].partitions[0]
+        code = ErrorCode.of(found.error_code)
+        if code is ErrorCode.NONE:
+            return found
+        self._failed(client, name, leader, code)
+        return None
 
     def _failed(self, client: Client, name: PartitionName, leader: Leader, code: ErrorCode) -> None:
         """An error, which must be one that can pass."""

@@ -32,6 +32,17 @@ def written(disk: Disk, epochs: Sequence[int] = (3, 3, 5, 5)) -> PartitionLog:
     return log
 
 
+async def written_and_closed() -> Any:
+    """The storage of a node whose log has two batches of epoch 3 and one of epoch 5."""
+    storage: Any = one_directory()
+    node = Node(storage, ("/data",))
+    node.make(P)
+    for number, epoch in enumerate((3, 3, 5)):
+        node.manager.logs[P].append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=epoch)
+    await node.close()
+    return storage
+
+
 def rot_epoch(disk: Disk, offset: int, epoch: int) -> int:
     """Gives the batch at the offset another epoch; returns its position."""
     file = disk.open(LOG)
@@ -96,12 +107,7 @@ def test_one_bit_of_one_batch_may_be_what_is_wrong(rotten: bytes, is_mended: boo
 
 
 async def test_a_batch_alone_against_the_checkpoint_keeps_a_log_failed_until_either_is_put_right() -> None:
-    storage: Any = one_directory()
-    node = Node(storage, ("/data",))
-    node.make(P)
-    for number, epoch in enumerate((3, 3, 5)):
-        node.manager.logs[P].append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=epoch)
-    await node.close()
+    storage = await written_and_closed()
     checkpoint = storage.inode(f"/data/{P}/{CHECKPOINT_FILE_NAME}").data
     sound = bytes(checkpoint)
     checkpoint[:] = sound.replace(b"5 2", b"4 2")
@@ -120,12 +126,7 @@ async def test_a_batch_alone_against_the_checkpoint_keeps_a_log_failed_until_eit
 
 
 async def test_without_the_checkpoint_that_a_batch_contradicts_a_log_comes_back() -> None:
-    storage: Any = one_directory()
-    node = Node(storage, ("/data",))
-    node.make(P)
-    for number, epoch in enumerate((3, 3, 5)):
-        node.manager.logs[P].append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=epoch)
-    await node.close()
+    storage = await written_and_closed()
     path = f"/data/{P}/{CHECKPOINT_FILE_NAME}"
     checkpoint = storage.inode(path).data
     checkpoint[:] = bytes(checkpoint).replace(b"5 2", b"4 2")
