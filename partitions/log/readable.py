@@ -98,8 +98,8 @@ class ReadableLog(CleanableLog):
         """
         self._ensure_open()
         if (later := self._later_epoch(epoch)) is not None:
-            if self._guarded(lambda: self._check_not_later(later, epoch)):
-                self._guarded(self._relearn_epochs)
+            self._guarded(lambda: self._check_not_later(later, epoch))
+            self._guarded(self._relearn_epochs)
             if (still := self._later_epoch(epoch)) is not None:
                 self._guarded(lambda: self._check_not_later(still, epoch))
         return super().assign_epoch_start(epoch)
@@ -112,7 +112,7 @@ class ReadableLog(CleanableLog):
         later = next(entry for entry in self.epochs.entries if entry.epoch > epoch)
         return later if later.start_offset < self.log_end_offset else None
 
-    def _check_not_later(self, later: EpochEntry, epoch: int) -> bool:
+    def _check_not_later(self, later: EpochEntry, epoch: int) -> None:
         """Raises EpochDamaged if the batch is there that the entry tells of, and is of a later epoch; LogCorruptError,
         OSError. Else the entry is what is wrong."""
         found = self._batch_at(later.start_offset)
@@ -125,7 +125,6 @@ class ReadableLog(CleanableLog):
                 f" the log is to lead in epoch {epoch}",
                 latest_epoch=epoch,
             )
-        return True
 
     def _batch_at(self, offset: int) -> _PlacedBatch | None:
         """The first batch that reaches the offset; None at the log's end. Raises LogCorruptError, OSError."""
