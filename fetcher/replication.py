@@ -30,8 +30,18 @@ _ROLE_CHANGED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNK
 class ReplicationListener(Protocol):
     """Told what people and the node have to know."""
 
-    def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
-        """The log's end went from `from_offset` to `to_offset`; `high_watermark` is the one before."""
+    def on_truncated(
+        self,
+        key: PartitionKey,
+        from_offset: int,
+        to_offset: int,
+        high_watermark: int,
+        latest_epoch: int | None,
+    ) -> None:
+        """The log's end went from `from_offset` to `to_offset`.
+
+        `high_watermark` and `latest_epoch` are those before: nothing of a later leader epoch was cut off.
+        """
 
     def on_partition_failed(
         self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None
@@ -128,6 +138,7 @@ class Replication:
         log = state.log
         before = (log.log_end_offset, log.epochs.latest_epoch)
         high_watermark = log.high_watermark
+        log.confirm_epoch_end(leader_epoch_answer[0])
         cut = truncation_offset(
             log.epochs, leader_epoch_answer, log_end_offset=log.log_end_offset, high_watermark=high_watermark
         )
@@ -139,11 +150,11 @@ class Replication:
             return
         self._states.was_cut(state)
         if log.log_end_offset != before[0]:
-            self._listener.on_truncated(state.key, before[0], log.log_end_offset, high_watermark)
+            self._listener.on_truncated(state.key, before[0], log.log_end_offset, high_watermark, before[1])
 
     def _reset(self, state: FetchState, bounds: LeaderOffsets) -> None:
         log, leader_epoch = state.log, state.followed.leader_epoch
-        before, high_watermark = log.log_end_offset, log.high_watermark
+        before, high_watermark, latest_epoch = log.log_end_offset, log.high_watermark, log.epochs.latest_epoch
         reset = reset_for_range(
             log_start_offset=log.log_start_offset,
             log_end_offset=before,
@@ -156,7 +167,7 @@ class Replication:
         elif reset.truncate_to is not None:
             log.truncate_to(reset.truncate_to, leader_epoch=leader_epoch)
         if reset.restart_at is not None or log.log_end_offset != before:
-            self._listener.on_truncated(state.key, before, log.log_end_offset, high_watermark)
+            self._listener.on_truncated(state.key, before, log.log_end_offset, high_watermark, latest_epoch)
         self._states.fetches_again(state)
 
     def _on_log_error(self, state: FetchState, error: Exception, now_ms: int) -> None:
@@ -189,4 +200,8 @@ def _stray_from(log: FollowerLog, leader_epoch: int) -> int | None:
     latest = log.epochs.latest_epoch
     if latest is None or latest <= leader_epoch:
         return None
+    log.confirm_epoch_end(leader_epoch)
+    latest = log.epochs.latest_epoch
+    if latest is None or latest <= leader_epoch:
+        return None  # the file that the epochs came from had rotted
     return log.epochs.end_offset_for(leader_epoch, log.log_end_offset)[1]

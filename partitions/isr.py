@@ -110,8 +110,8 @@ class Resolution(NamedTuple):
 class IsrState:
     """The committed ISR and ELR, their partition epoch, and the proposal in flight."""
 
-    __slots__ = ("_epoch_of", "_leader_epoch", "_sequence", "_uncertain", "committed", "elr", "in_flight",
-                 "maximal", "partition_epoch")  # fmt: skip
+    __slots__ = ("_epoch_of", "_leader_epoch", "_sequence", "_uncertain", "_wide_was_refused", "committed",
+                 "elr", "in_flight", "maximal", "partition_epoch")  # fmt: skip
 
     def __init__(
         self,
@@ -132,6 +132,8 @@ class IsrState:
         self._epoch_of = epoch_of
         self._sequence = 0
         self._uncertain = False
+        self._wide_was_refused = False
+        """Whether the controller refused several at once for the sake of one: the next go one by one."""
 
     def adopt(self, isr: tuple[int, ...], elr: tuple[int, ...], partition_epoch: int) -> None:
         """Takes over a newer committed state; it settles whatever is in flight, since that is fenced now."""
@@ -139,6 +141,7 @@ class IsrState:
         self.committed = isr
         self.elr = elr
         self.partition_epoch = partition_epoch
+        self._wide_was_refused = False
         self._clear()
 
     def expand(self, broker_id: int) -> AlterPartitionProposal:
@@ -147,6 +150,36 @@ class IsrState:
         proposal = self._propose(IsrChange.EXPAND, (*self.committed, broker_id))
         self.maximal = proposal.new_isr
         return proposal
+
+    def widen(self, joining: Collection[int]) -> AlterPartitionProposal:
+        """Proposes more members in the place of an expand that `may_widen`.
+
+        It must not have been sent, which only the caller knows: a copy of it might be committed while this
+        one is in flight.
+        """
+        proposal = self.in_flight
+        assert proposal is not None, "there is nothing to widen"
+        assert self.may_widen, (
+            "only an expand that was never sent, and that does well with others, is widened"
+        )
+        self.in_flight = None
+        widened = self._propose(IsrChange.EXPAND, (*proposal.new_isr, *joining))
+        self.maximal = widened.new_isr
+        return widened
+
+    @property
+    def may_widen(self) -> bool:
+        """Whether the proposal in flight, if it was never sent, may name more members.
+
+        One that was tried may still be accepted as it is. And after a refusal of several, the one who is not
+        eligible must not keep the others out: they are proposed one by one until the ISR changes.
+        """
+        return (
+            self.in_flight is not None
+            and self.in_flight.change is IsrChange.EXPAND
+            and not self._uncertain
+            and not self._wide_was_refused
+        )
 
     def shrink(self, leaving: Collection[int]) -> AlterPartitionProposal:
         """Proposes to do without some members; until that is committed they still count."""
@@ -164,6 +197,8 @@ class IsrState:
             self.adopt(result.isr, result.elr, result.partition_epoch)
             return Resolution(Outcome.COMMITTED)
         if result.code in _NOT_APPLIED:
+            if result.code == "INELIGIBLE_REPLICA" and len(proposal.new_isr) > len(self.committed) + 1:
+                self._wide_was_refused = True
             return self._not_applied(proposal)
         if result.code in _OUT_OF_DATE:
             return Resolution(Outcome.AWAITS_METADATA)

@@ -12,7 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from partitions.isr import UNKNOWN_BROKER_EPOCH, AlterPartitionProposal, IsrState
+from partitions.isr import (
+    UNKNOWN_BROKER_EPOCH,
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    IsrState,
+    Resolution,
+)
 from partitions.replica import Replica
 
 if TYPE_CHECKING:
@@ -73,6 +79,32 @@ class Leadership:
             epoch_of=self._vouching_epoch,
         )
         self.update_assignment(state, now_ms)
+
+    def adopt(self, state: MetadataState, now_ms: int) -> None:
+        """Takes over a newer ISR of this epoch from the metadata, and the assignment."""
+        before = self.isr.committed
+        for broker_id in before:
+            follower = self._followers.get(broker_id)
+            if follower is not None and broker_id not in state.isr:
+                follower.leave_isr()
+        self.isr.adopt(state.isr, state.elr, state.partition_epoch)
+        self._welcome(before, now_ms)
+        self.update_assignment(state, now_ms)
+
+    def resolve(
+        self, proposal: AlterPartitionProposal, result: AlterPartitionResult, now_ms: int
+    ) -> Resolution:
+        """Takes the controller's answer to a proposal."""
+        before = self.isr.committed
+        resolution = self.isr.resolve(proposal, result)
+        self._welcome(before, now_ms)
+        return resolution
+
+    def _welcome(self, before: tuple[int, ...], now_ms: int) -> None:
+        for broker_id in self.isr.committed:
+            follower = self._followers.get(broker_id)
+            if follower is not None and broker_id not in before:
+                follower.join_isr(now_ms)
 
     def update_assignment(self, state: MetadataState, now_ms: int) -> None:
         """Takes over the assigned replicas; followers that stay keep what is known of them.
@@ -153,15 +185,33 @@ class Leadership:
         It needs all of the epoch's beginning, not only what is below the high watermark: a new leader's
         high watermark may lag behind what was committed in the epochs before.
         """
-        if (
-            self.isr.in_flight is not None
-            or follower.broker_id in self.isr.committed
-            or follower.log_end_offset < high_watermark
-            or follower.log_end_offset < self.start_offset
-            or not self._is_eligible(follower)
-        ):
+        if self.isr.in_flight is not None or not self._is_ready_to_join(follower, high_watermark):
             return None
         return self.isr.expand(follower.broker_id)
+
+    def widen_expand(self, high_watermark: int) -> None:
+        """Has an expand that is about to be sent for the first time name all who may join by now.
+
+        After a start every follower of every partition joins: together they cost the controller one change.
+        """
+        proposal = self.isr.in_flight
+        if proposal is None or not self.isr.may_widen:
+            return
+        joining = [
+            follower.broker_id
+            for follower in self._followers.values()
+            if follower.broker_id not in proposal.new_isr and self._is_ready_to_join(follower, high_watermark)
+        ]
+        if joining:
+            self.isr.widen(joining)
+
+    def _is_ready_to_join(self, follower: Replica, high_watermark: int) -> bool:
+        return (
+            follower.broker_id not in self.isr.committed
+            and follower.log_end_offset >= high_watermark
+            and follower.log_end_offset >= self.start_offset
+            and self._is_eligible(follower)
+        )
 
     def propose_shrink(self, leader_end_offset: int, now_ms: int) -> AlterPartitionProposal | None:
         """The proposal that drops the members that lag too long, if any and nothing is in flight."""
@@ -202,7 +252,8 @@ class Leadership:
         """Whether the high watermark has to wait for a follower outside the ISR.
 
         Without waiting, a follower that copies everything at once might never be at the high watermark
-        of an ISR that consists of the leader alone.
+        of an ISR that consists of the leader alone. One that comes back far behind is not waited for: what
+        proved it caught up was forgotten when it left the ISR, or when its broker registered anew.
         """
         return follower.is_caught_up(leader_end_offset, now_ms, self._max_lag_ms) and self._is_eligible(
             follower

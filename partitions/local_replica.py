@@ -1,4 +1,4 @@
-"""What a replica is and what it answers; nothing here changes it.
+"""What a replica is and what it answers; nothing here changes it, but for epochs of its log that prove rotten.
 
 Guarantees: a question is answered only in the leader epoch it was asked in (KIP-320), a follower's only
 for its present registration (KIP-903); consumers see what is below the high watermark, at a follower that
@@ -295,6 +295,10 @@ class LocalReplica:
         """Answers OffsetForLeaderEpoch: the largest epoch <= `leader_epoch` and its end; (-1, -1) if undefined."""
         self.check_epoch(current_leader_epoch)
         return self.log.end_offset_for_epoch(leader_epoch)
+
+    def confirm_epoch_end(self, epoch: int) -> None:
+        """Has the log look whether its batches confirm where the epoch ends. Raises LogError."""
+        self.log.end_offset_for_epoch(epoch)
 
     # Who may ask
 

@@ -73,8 +73,7 @@ class Partition(LocalReplica):
             return self._take_assignment(state, now_ms)
         if self._leading is not None and state.leader_epoch == self.leader_epoch:
             self._take_over(state)
-            self._leading.isr.adopt(state.isr, state.elr, state.partition_epoch)
-            self._leading.update_assignment(state, now_ms)
+            self._leading.adopt(state, now_ms)
             self._settle(self._leading, now_ms)
             return Transition.UPDATED
         start_offset = self.log.log_end_offset
@@ -152,7 +151,8 @@ class Partition(LocalReplica):
         self._context.lag_schedule.disarm(self)
 
     def _settle(self, leading: Leadership, now_ms: int) -> None:
-        """What follows from a new ISR or assignment."""
+        """What follows from a new ISR or assignment; nobody waits for a replica that is gone."""
+        self._context.listener.on_low_watermark(self)
         self._advance_high_watermark(leading, now_ms)
         self._watch_lag(leading, now_ms)
         self._context.listener.on_state_change(self)
@@ -283,6 +283,12 @@ class Partition(LocalReplica):
             return None
         return self._leading.next_lag_deadline_ms(self.log.log_end_offset, now_ms)
 
+    def widen_proposal(self) -> AlterPartitionProposal | None:
+        """The proposal in flight, which is about to be sent: an expand that never was names all who may join by now."""
+        if self._leading is not None:
+            self._leading.widen_expand(self.high_watermark)
+        return self.pending_proposal
+
     def on_alter_partition_result(
         self, proposal: AlterPartitionProposal, result: AlterPartitionResult, now_ms: int
     ) -> AlterPartitionProposal | None:
@@ -295,7 +301,7 @@ class Partition(LocalReplica):
         leading = self._leading
         if leading is None:
             return None
-        outcome, retry = leading.isr.resolve(proposal, result)
+        outcome, retry = leading.resolve(proposal, result, now_ms)
         if outcome in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
             self.partition_epoch = leading.isr.partition_epoch
             self._settle(leading, now_ms)

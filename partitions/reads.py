@@ -135,7 +135,7 @@ def list_offset(
         return ListedOffset(NO_TIMESTAMP, up_to_offset, leader_epoch)
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         offset = log.log_start_offset
-        epoch = log.epochs.epoch_for_offset(offset)
+        epoch = log.epoch_for_offset(offset)
         return ListedOffset(NO_TIMESTAMP, offset, UNDEFINED_EPOCH if epoch is None else epoch)
     found = (
         log.offset_for_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)

@@ -70,7 +70,7 @@ class Replica:
 
     @property
     def was_caught_up(self) -> bool:
-        """Whether it ever was in this leader epoch."""
+        """Whether it ever was in this leader epoch, as far as that is not forgotten."""
         return self.last_caught_up_ms != NEVER_MS
 
     def fetched_by(self, session: FetchClock | None) -> None:
@@ -97,6 +97,27 @@ class Replica:
         """It is sent records from there on."""
         self._handed_offsets[in_session] = fetch_offset
 
+    def join_isr(self, now_ms: int) -> None:
+        """The controller took it in: it has the whole of replica.lag.time.max.ms to catch up with the leader.
+
+        It joins with all that is committed, and may never have been at the leader's end, or not for long.
+        """
+        self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+
+    def leave_isr(self) -> None:
+        """The controller dropped it: that it was caught up before is no reason to wait for it when it comes back.
+
+        Where its log ends stays known.
+        """
+        self._forget_catching_up()
+        if self.clock is not None:
+            self.clock.look_again()
+            self.clock = None
+
+    def _forget_catching_up(self) -> None:
+        self.last_caught_up_ms = NEVER_MS
+        self.last_fetch_ms = NEVER_MS
+
     def record_fetch(
         self,
         *,
@@ -111,8 +132,11 @@ class Replica:
         A fetch that reads up to the leader's end proves that the follower is caught up now. One that
         reads up to where the leader's end was at the previous fetch proves that it was caught up then:
         without that rule a follower of a busy partition would never count as caught up, though it
-        copies everything at once.
+        copies everything at once. A new incarnation has to prove it by its own fetches: the log of the
+        one before may have ended elsewhere, and the leader's has gone on while it was away.
         """
+        if self.has_fetched and broker_epoch != self.broker_epoch:
+            self._forget_catching_up()
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif self.has_fetched and fetch_offset >= self.last_fetch_leader_end_offset:

@@ -125,7 +125,10 @@ class ReplicaLog(Protocol):
         """Gives up the records below `offset`; their files go later. Raises LogError."""
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch <= `epoch` and where it ends; (-1, -1) when undefined (KIP-279)."""
+        """The largest epoch <= `epoch` and where it ends; (-1, -1) when undefined (KIP-279). Raises LogError."""
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch that wrote, or would write, the record at `offset`; None below all epochs. Raises LogError."""
 
     def assign_epoch_start(self, epoch: int) -> bool:
         """Notes that `epoch` starts at the log end offset (KIP-101); whether that is durable already.

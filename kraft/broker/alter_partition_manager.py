@@ -1,6 +1,7 @@
 """Sends what partition leaders propose for their ISRs to the controller, many partitions in one request.
 
-One request is in flight at a time; what is proposed meanwhile goes with the next. A proposal whose
+One request is in flight at a time; what is proposed meanwhile goes with the next, and an expand is widened
+when it is sent first: it names all followers that may join the ISR by then. A proposal whose
 outcome is unknown is repeated after a back-off for as long as its partition still stands by it; the
 controller's epochs make repeating safe. (KIP-497, AlterPartitionManager.)
 """
@@ -97,7 +98,9 @@ class AlterPartitionManager:
                 break
             proposal = self._waiting.pop(partition)
             if partition.pending_proposal == proposal:
-                taken.append((partition, proposal))
+                widened = partition.widen_proposal()
+                assert widened is not None, "widening withdraws nothing"
+                taken.append((partition, widened))
         return taken
 
     async def _send(self, proposed: list[_Proposed]) -> bool:

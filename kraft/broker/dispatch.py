@@ -8,7 +8,8 @@ Produce and Fetch have handlers of their own that work on batches, not on messag
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -35,7 +36,7 @@ from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
 from kraft.network.request import RequestContext
-from kraft.network.response import Answer, Deferred, Response
+from kraft.network.response import Answer, Deferred, Response, as_it_is
 from kraft.protocol.api import SUPPORTED, ApiKey, api_name, is_supported
 from kraft.protocol.headers import encode_response_header
 from kraft.protocol.messages import decode_request, encode_response
@@ -103,16 +104,22 @@ class Dispatcher:
             return None
         if isinstance(result, Message):
             return _frame(result, header.api_version, header.correlation_id)
-        if isinstance(result, Deferred):
-            finish, version, correlation_id = result.finish, header.api_version, header.correlation_id
-            return Deferred(result.future, lambda outcome: _frame(finish(outcome), version, correlation_id))
-        return self._later(result, header.api_version, header.correlation_id)
+        if not isinstance(result, Deferred):
+            # Not in a task around it: cancelled before its first step, that would leave this one behind.
+            result = Deferred(asyncio.ensure_future(result, loop=self._services.loop), as_it_is)
+        return _framed(result, header.api_version, header.correlation_id)
 
-    async def _later(
-        self, result: Awaitable[Message | None], version: int, correlation_id: int
-    ) -> Response | None:
-        message = await result
+
+def _framed(
+    deferred: Deferred[Any, Message] | Deferred[Any, Message | None], version: int, correlation_id: int
+) -> Deferred[Any, Response | None]:
+    """The same answer as a frame, for when it is due."""
+
+    def finish(outcome: Any) -> Response | None:
+        message = deferred.finish(outcome)
         return None if message is None else _frame(message, version, correlation_id)
+
+    return Deferred(deferred.future, finish)
 
 
 def _frame(message: Message, version: int, correlation_id: int) -> Response:

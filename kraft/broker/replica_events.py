@@ -22,9 +22,9 @@ from partitions.isr import AlterPartitionProposal, IsrChange
 from partitions.log.errors import LogError, LogStorageError
 from partitions.log_manager import LogManager
 from partitions.partition import AckStatus, Partition
+from partitions.partition_types import NO_EPOCH
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
-from quorum.metadata.records import RECOVERING
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +91,14 @@ class ReplicaEvents(LocalReplicas):
 
     # -- FetcherListener
 
-    def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
+    def on_truncated(
+        self,
+        key: PartitionKey,
+        from_offset: int,
+        to_offset: int,
+        high_watermark: int,
+        latest_epoch: int | None,
+    ) -> None:
         self.metrics.truncations += 1
         self.fetch_purgatory.on_progress(TopicPartition(*key))
         partition = self._partitions.get(TopicPartition(*key))
@@ -103,33 +110,43 @@ class ReplicaEvents(LocalReplicas):
         if to_offset > from_offset:
             log.info("a log starts anew", **where, start=to_offset, end_before=from_offset)
             return
-        self.metrics.truncated_records += from_offset - to_offset
-        cut = {"first": to_offset, "last": from_offset - 1, "offsets": from_offset - to_offset}
-        lost = max(0, min(high_watermark, from_offset) - to_offset)
-        if lost:
+        count = from_offset - to_offset
+        self.metrics.truncated_records += count
+        cut = {"first": to_offset, "last": from_offset - 1, "offsets": count, "hw": high_watermark}
+        known = max(0, min(high_watermark, from_offset) - to_offset)
+        if known:
             self._moved[TopicPartition(*key)] = None
-            self.metrics.lost_records += lost
-        elif not self._has_unclean_leader(key):
-            log.info("truncated", **where, **cut, hw=high_watermark)
-            return
-        # After a crash the high watermark is an old checkpoint's: more may have been committed than is known here.
-        log.error(
-            "truncated",
-            consequence="the leader was elected uncleanly and lacks these; what was committed of them is lost",
-            **where,
-            **cut,
-            known_committed=lost,
-            hw=high_watermark,
-        )
+        if partition is not None and self._were_given_up(partition, latest_epoch):
+            # After a crash the high watermark is an old checkpoint's: of what was acknowledged nobody knows more.
+            self.metrics.lost_records += count
+            log.error(
+                "truncated",
+                consequence="an unclean election gave these up: as many of them as were acknowledged are lost",
+                **where,
+                **cut,
+                lost_at_most=count,
+                known_committed=known,
+            )
+        elif known:
+            self.metrics.lost_records += known
+            log.error(
+                "truncated",
+                consequence="the leader lacks these, although some were committed: those are lost",
+                **where,
+                **cut,
+                known_committed=known,
+            )
+        else:
+            log.info("truncated", **where, **cut)
 
-    def _has_unclean_leader(self, key: PartitionKey) -> bool:
-        """Whether the present leader was elected uncleanly, and nobody has been in sync with it yet."""
-        topic = self._metadata.image.topic(key[0])
-        return (
-            topic is not None
-            and key[1] < len(topic.partitions)
-            and topic.partitions[key[1]].leader_recovery_state == RECOVERING
-        )
+    def _were_given_up(self, partition: Partition, latest_epoch: int | None) -> bool:
+        """Whether an unclean election lies between the epochs of a log and the one that its replica follows in."""
+        topic = self._metadata.image.topic(partition.topic_partition.topic)
+        number = partition.topic_partition.partition
+        if topic is None or number >= len(topic.partitions):
+            return False
+        unclean_epoch = topic.partitions[number].unclean_leader_epoch
+        return (NO_EPOCH if latest_epoch is None else latest_epoch) < unclean_epoch <= partition.leader_epoch
 
     def on_partition_failed(
         self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None

@@ -37,7 +37,6 @@ from partitions.topic_partition import TopicPartition
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.delta import PartitionKey
 from quorum.metadata.image import MetadataImage, PartitionImage, TopicImage
-from quorum.metadata.records import RECOVERING
 from quorum.steps import ROWS_PER_STEP, Steps
 
 log = structlog.get_logger(__name__)
@@ -305,12 +304,16 @@ class ReplicaManager(ReplicaLogs):
 
 def _log_leads(partition: Partition, state: PartitionImage) -> None:
     key, epoch, end = str(partition.topic_partition), state.leader_epoch, partition.log_end_offset
-    if state.leader_recovery_state != RECOVERING:
+    if state.unclean_leader_epoch != epoch:
         log.info("leads", partition=key, epoch=epoch, isr=state.isr, end=end)
         return
+    if len(state.replicas) > 1:
+        consequence = "what other replicas have from the end on, or instead of what is here, is given up"
+    else:
+        consequence = "it is the only replica: what its log had and lacks now is lost"
     log.error(
         "leads after an unclean election",
-        consequence="what other replicas have from the end on, or instead of what is here, is given up",
+        consequence=consequence,
         partition=key,
         epoch=epoch,
         end=end,

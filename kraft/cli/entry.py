@@ -14,6 +14,9 @@ def main() -> None:
     """Entry point of the console script; ends the process with the command's exit code."""
     arguments = sys.argv[1:]
     if len(arguments) == 2 and arguments[0] == "server" and not arguments[1].startswith("-"):
+        from kraft.runtime.stacks import print_stacks_when_asked
+
+        print_stacks_when_asked()  # also where the imports are, which take most of a start
         from kraft.cli.server import run_server
 
         sys.exit(run_server(arguments[1]))

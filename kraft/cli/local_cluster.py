@@ -19,20 +19,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.cli.node_process import evidence, how_it_ended, log_tail, process_stat
 from kraft.cli.node_state import state_of
 from kraft.cli.ports import free_port_range as free_port_range
 from kraft.cli.ports import free_ports, is_free
 from kraft.cli.storage import format_node, new_uuid
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
+"""A node needs two or three seconds, most of them CPU time, of which a busy host may have little to give."""
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
 HTTP_TIMEOUT_S = 1.0
+LAST_ANSWER_TIMEOUT_S = 5.0
+"""Of the last question, before a node is said not to be ready: a host that stands still cuts short ones off."""
 NODES_MAX = 15
 STATE_FILE = "cluster.json"
 
@@ -171,10 +177,7 @@ class LocalCluster:
         }
         for node_id in folders:
             self._send(node_id, signal.SIGKILL)
-        for (
-            node_id,
-            folder,
-        ) in folders.items():  # removing many partitions takes a while: by then all are dead
+        for node_id, folder in folders.items():  # removing takes a while: by now all are to die
             self._await_end(node_id, STOP_TIMEOUT_S)
             shutil.rmtree(folder, ignore_errors=True)
         (self.directory / STATE_FILE).unlink(missing_ok=True)
@@ -189,7 +192,7 @@ class LocalCluster:
             pid_text, start_text = (self.node_dir(node_id) / "pid").read_text().split()
         except (FileNotFoundError, ValueError):
             return None
-        stat = _process_stat(int(pid_text))
+        stat = process_stat(int(pid_text))
         is_alive = stat is not None and stat.start_time == start_text and not stat.is_gone
         return int(pid_text) if is_alive else None
 
@@ -199,7 +202,7 @@ class LocalCluster:
         for port in (node.client_port, node.controller_port, node.http_port):
             _require_free(port, node_id)
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        with (folder / "server.log").open("ab") as output:
+        with self._log(node_id).open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "kraft.cli.entry", "server", str(folder / "server.properties")],
                 stdin=subprocess.DEVNULL,
@@ -210,7 +213,7 @@ class LocalCluster:
                 env=environment,
             )
         self._children = [child for child in self._children if child.poll() is None] + [process]
-        stat = _process_stat(process.pid)
+        stat = process_stat(process.pid)
         (folder / "pid").write_text(f"{process.pid} {stat.start_time if stat else 0}\n")
         return process
 
@@ -233,24 +236,45 @@ class LocalCluster:
         waiting = list(nodes)
         for _ in deadline(START_TIMEOUT_S):
             for node_id in list(waiting):
-                process = started.get(node_id)
-                if process is not None and process.poll() is not None:
-                    raise UserError(f"node {node_id} ended while it started:\n{self.log_tail(node_id)}")
+                if self.pid(node_id) is None:
+                    raise UserError(self._ended(node_id, started.get(node_id)))
                 if self.readiness(node_id).get("ready"):
                     waiting.remove(node_id)
                     on_ready(node_id)
             if not waiting:
                 return
+        with ThreadPoolExecutor(len(waiting)) as pool:  # at the same time: one deadline for all
+            last_answers = pool.map(self.readiness, waiting, repeat(LAST_ANSWER_TIMEOUT_S))
+        answers = dict(zip(waiting, last_answers, strict=True))
+        late = {node_id: answer for node_id, answer in answers.items() if not answer.get("ready")}
+        for node_id in answers.keys() - late.keys():
+            on_ready(node_id)
+        if late:
+            raise UserError(self._not_ready(late))
+
+    def _ended(self, node_id: int, process: subprocess.Popen[bytes] | None) -> str:
+        how = "" if process is None else how_it_ended(process.poll())
+        return f"node {node_id} ended while it started{how}:\n{self.log_tail(node_id)}"
+
+    def _not_ready(self, late: dict[int, dict[str, Any]]) -> str:
+        """A sentence, and what there is to see: the folder may be removed next."""
         reasons = "; ".join(
-            f"node {n}: {', '.join(self.readiness(n).get('reasons', ['does not answer']))}" for n in waiting
+            f"node {node_id}: {', '.join(answer.get('reasons', ['does not answer']))}"
+            for node_id, answer in late.items()
         )
-        raise UserError(
-            f"not ready after {START_TIMEOUT_S:g} s: {reasons} (logs: {self.directory}/node-*/server.log)"
+        logs = f"{self.directory}/node-*/server.log"
+        return "\n".join(
+            [f"not ready after {START_TIMEOUT_S:g} s: {reasons} (logs: {logs})", *map(self.evidence, late)]
         )
 
     def kill(self, node_id: int) -> bool:
         """SIGKILL. Returns whether there was a process; returns when it is gone."""
-        return self._signal(node_id, signal.SIGKILL, wait_s=STOP_TIMEOUT_S)
+        if not self._signal(node_id, signal.SIGKILL):
+            return False
+        self._await_end(node_id, STOP_TIMEOUT_S)
+        if self.pid(node_id) is not None:
+            raise UserError(f"not gone {STOP_TIMEOUT_S:g} s after SIGKILL: {self.evidence(node_id)}")
+        return True
 
     def pause(self, node_id: int) -> bool:
         """SIGSTOP."""
@@ -281,13 +305,8 @@ class LocalCluster:
             if self.pid(node_id) is not None:
                 self.kill(node_id)
 
-    def _signal(self, node_id: int, number: signal.Signals, wait_s: float = 0.0) -> bool:
-        self.node(node_id)
-        if not self._send(node_id, number):
-            return False
-        if wait_s:
-            self._await_end(node_id, wait_s)
-        return True
+    def _signal(self, node_id: int, number: signal.Signals) -> bool:
+        return self._send(self.node(node_id).id, number)
 
     def _send(self, node_id: int, number: signal.Signals) -> bool:
         pid = self.pid(node_id)
@@ -305,15 +324,14 @@ class LocalCluster:
 
     # -- what it looks like
 
-    def readiness(self, node_id: int) -> dict[str, Any]:
+    def readiness(self, node_id: int, timeout_s: float = HTTP_TIMEOUT_S) -> dict[str, Any]:
         """What `/health/ready` says, or {} if nobody answers."""
-        return self.http_json(node_id, "/health/ready") or {}
+        return self.http_json(node_id, "/health/ready", timeout_s) or {}
 
-    def http_json(self, node_id: int, path: str) -> Any:
-        """GETs a JSON document from the node's HTTP listener; None if nobody answers."""
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", self.node(node_id).http_port, timeout=HTTP_TIMEOUT_S
-        )
+    def http_json(self, node_id: int, path: str, timeout_s: float = HTTP_TIMEOUT_S) -> Any:
+        """GETs a JSON document from the node's HTTP listener; None if nobody answers in time."""
+        port = self.node(node_id).http_port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
         try:
             connection.request("GET", path)
             return json.loads(connection.getresponse().read())
@@ -322,12 +340,17 @@ class LocalCluster:
         finally:
             connection.close()
 
-    def log_tail(self, node_id: int, lines: int = 12) -> str:
-        try:
-            text = (self.node_dir(node_id) / "server.log").read_text(errors="replace")
-        except FileNotFoundError:
-            return "(no log)"
-        return "\n".join(text.splitlines()[-lines:])
+    def log_tail(self, node_id: int) -> str:
+        """The last lines that the node's processes have printed."""
+        return log_tail(self._log(node_id))
+
+    def evidence(self, node_id: int, *, all_threads: bool = False) -> str:
+        """Why the node may not do what it should: its process, the end of its log, the stacks of its threads."""
+        log = self._log(node_id)
+        return evidence(f"node {node_id}", self.pid(node_id), log, all_threads=all_threads)
+
+    def _log(self, node_id: int) -> Path:
+        return self.node_dir(node_id) / "server.log"
 
     def status(self) -> dict[str, Any]:
         """The document of `kraft cluster status --json`."""
@@ -353,7 +376,7 @@ class LocalCluster:
     def _state(self, node_id: int, pid: int | None) -> str:
         if pid is None:
             return "dead"
-        stat = _process_stat(pid)
+        stat = process_stat(pid)
         if stat is not None and stat.state == "T":
             return "paused"
         return state_of(self.readiness(node_id))
@@ -366,28 +389,6 @@ def deadline(seconds: float) -> Iterator[None]:
         yield
         time.sleep(POLL_S)
     yield
-
-
-@dataclass(frozen=True)
-class _ProcessStat:
-    state: str
-    start_time: str
-    threads: int
-
-    @property
-    def is_gone(self) -> bool:
-        """A zombie of which no thread is left: until then its ports may still be in use."""
-        return self.state == "Z" and self.threads <= 1
-
-
-def _process_stat(pid: int) -> _ProcessStat | None:
-    """State letter and start time (clock ticks since boot) of a process, from /proc."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text.rpartition(")")[2].split()
-    return _ProcessStat(fields[0], fields[19], int(fields[17]))
 
 
 def _require_free(port: int, node_id: int) -> None:

@@ -108,8 +108,8 @@ _BROKER_COUNTERS = (
     (
         "lost_records",
         "kafka_server_replicafetchermanager_lostrecords",
-        "Records cut off here that were known to be committed: the leader was elected uncleanly, without them. Each"
-        " replica that had them counts them.",
+        "Records cut off here that an unclean election gave up, of which some may never have been acknowledged, or"
+        " that were known to be committed. Each replica that had them counts them.",
     ),
     (
         "replication_retries",

@@ -247,12 +247,9 @@ class Connection(asyncio.BufferedProtocol):
         """Runs the handler on one frame; False when that closed the connection."""
         try:
             answer = self._handler(frame, self)
-        except CloseConnectionError as error:
-            self._reject(str(error))
-            return False
-        except Exception:
-            logger.exception("%s: a handler failed; closing %s", self._owner.name, self._peer_text())
-            self._shut()
+        except Exception as error:  # noqa: BLE001 - closes the connection, whatever it is
+            self._tell_if_bug(error)
+            self._close_for(error)
             return False
         if type(answer) is Response:
             if self._owed or outbox.write_paused or outbox.busy:
@@ -280,11 +277,11 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers --------------------------------------------------------------------------------
 
     def _on_answer(self, future: asyncio.Future[Any]) -> None:
-        if self.state >= _CLOSING:
-            error = None if future.cancelled() else future.exception()
-            if error is not None and not isinstance(error, CloseConnectionError):
-                logger.error("%s: a handler failed after its client left", self._owner.name, exc_info=error)
-        elif self._owed and isinstance(head := self._owed[0], Deferred) and head.future is future:
+        # Looked at here and not in its turn, which never comes if the connection is closed before it.
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._tell_if_bug(error)
+        head = self._owed[0] if self.state < _CLOSING and self._owed else None
+        if isinstance(head, Deferred) and head.future is future:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -317,23 +314,20 @@ class Connection(asyncio.BufferedProtocol):
     def _result(self, deferred: Deferred[Any, Response | None]) -> Response | None:
         """The answer, which is due; closes the connection when there is none to give."""
         future = deferred.future
-        if future.cancelled():
+        try:
+            return deferred.finish(future.result())
+        except asyncio.CancelledError:
             self._reject("its request was cancelled")
-            return None
-        error = future.exception()
-        if error is None:
-            try:
-                return deferred.finish(future.result())
-            except Exception as failure:  # noqa: BLE001 - closes the connection, as one in a task does
-                error = failure
-        if isinstance(error, CloseConnectionError):
-            self._reject(str(error))
-        else:
-            logger.error(
-                "%s: a handler failed; closing %s", self._owner.name, self._peer_text(), exc_info=error
-            )
-            self._shut()
+        except Exception as error:  # noqa: BLE001 - closes the connection, whatever it is
+            if future.exception() is None:  # the future's own is told by `_on_answer`
+                self._tell_if_bug(error)
+            self._close_for(error)
         return None
+
+    def _tell_if_bug(self, error: BaseException) -> None:
+        if not isinstance(error, CloseConnectionError):
+            text = "%s: a handler failed; the connection from %s will end"
+            logger.error(text, self._owner.name, self._peer_text(), exc_info=error)
 
     def _on_sent(self) -> None:
         self._events += 1
@@ -371,6 +365,12 @@ class Connection(asyncio.BufferedProtocol):
         """The peer broke the rules: what is ready goes out, then the connection is closed."""
         logger.warning("%s: closing connection from %s: %s", self._owner.name, self._peer_text(), reason)
         self._shut()
+
+    def _close_for(self, error: BaseException) -> None:
+        if isinstance(error, CloseConnectionError):
+            self._reject(str(error))
+        else:
+            self._shut()
 
     def _shut(self) -> None:
         """Closes the transport behind what it was given; answers still owed are cancelled."""

@@ -14,7 +14,7 @@ from partitions.log.partition_files import (
     TruncationCheckpoint,
     encode_truncation_checkpoint,
 )
-from partitions.log.storage import LogStorage
+from partitions.log.storage import LogStorage, storage_error
 from partitions.topic_partition import TopicPartition
 
 
@@ -34,6 +34,7 @@ class CheckpointedOffsets(CheckpointedEpochs):
             log_end_offset=opened.log_end_offset,
             is_dirty=opened.epochs_changed,
             only_lacking=opened.epochs_only_lacking,
+            proven_from=opened.epochs_proven_from,
         )
         self.topic_partition = topic_partition
         self.log_start_offset = opened.log_start_offset
@@ -74,7 +75,7 @@ class CheckpointedOffsets(CheckpointedEpochs):
         """A checkpoint file holds this value, which `begin_checkpoint` gave, durably.
 
         The clean offset is written after a recovery point that is not below it, so that whatever caps
-        the one caps the other.
+        the one caps the other. Raises LogStorageError.
         """
         if clean_offset is not None:
             self._clean_checkpointed = clean_offset
@@ -86,14 +87,20 @@ class CheckpointedOffsets(CheckpointedEpochs):
         self._lift_limits()
 
     def _lift_limits(self) -> None:
-        """Removes the cap once what the checkpoint files say has become true again."""
+        """Removes the cap once what the checkpoint files say has become true again. Raises LogStorageError."""
         if (
             self._limits is not None
             and self._checkpointed.recovery_point <= self.recovery_point
             and self._checkpointed.log_start_offset <= self.log_start_offset
             and self._clean_checkpointed <= self.clean_offset
         ):
-            self._storage.remove(f"{self.directory}/{TRUNCATION_CHECKPOINT}")
+            path = f"{self.directory}/{TRUNCATION_CHECKPOINT}"
+            try:
+                self._storage.remove(path)
+            except OSError as error:
+                reason = f"{path} could not be removed: {error}"
+                self._storage.fail_if_broken(reason, error)
+                raise storage_error(reason, error) from error
             self._limits = None
 
     def _limit_checkpoints(self, recovery_point: int, log_start_offset: int) -> None:

@@ -53,7 +53,8 @@ async def _flush(disk: Disk, executor: Executor, prepared: list[tuple[PartitionL
     errors = await executor.run(run_flushes, disk, tuple(job for _, job in prepared))
     for (log, job), error in zip(prepared, errors, strict=True):
         if error is None:
-            log.complete_flush(job)
+            with contextlib.suppress(LogStorageError):
+                log.complete_flush(job)
         elif not (log.is_closed and isinstance(error, FileNotFoundError)):  # else it was deleted meanwhile
             with contextlib.suppress(LogStorageError):
                 log.storage.fail(f"fsync of the log {log.directory} failed: {error}", error)

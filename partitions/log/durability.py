@@ -9,7 +9,7 @@ from __future__ import annotations
 from partitions.log.checkpointed_offsets import CheckpointedOffsets
 from partitions.log.cleaner.swap import SegmentSwap
 from partitions.log.errors import NoSpaceLeft
-from partitions.log.flush import FlushJob
+from partitions.log.flush import ActiveIndexes, FlushJob
 from partitions.log.opening import OpenedLog, OpenRequest
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
 from partitions.log.reader import LogReader
@@ -96,7 +96,7 @@ class DurableLog(CheckpointedOffsets):
         old = self._segments.active
         if self.config.preallocate:
             old.trim()
-        old.persist_indexes(final=True)
+        old.persist_indexes()
         self._aborted.persist(old.base_offset)
         flushed = self.recovery_point >= self.log_end_offset
         if flushed:
@@ -153,6 +153,16 @@ class DurableLog(CheckpointedOffsets):
         if old >= 0 and not self._segments.has_base(old):
             self._storage.remove(self._snapshot_path(old))
             self._names_version += 1
+
+    @property
+    def _needs_no_snapshot(self) -> bool:
+        """Whether a start learns as soon without one that there are no producers: it reads all headers anyway."""
+        return (
+            self._snapshot_offset < 0
+            and not self.producer_state.producers
+            and len(self._segments) == 1
+            and self._segments.active.is_unindexed
+        )
 
     def _snapshot_path(self, offset: int) -> str:
         return f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
@@ -211,11 +221,15 @@ class DurableLog(CheckpointedOffsets):
         self._write_rest()
         if self._epochs_dirty:
             self._write_epochs()
-        index_paths = self._segments.active.unsynced_index_paths
+        active = self._segments.active
+        index_paths = active.unsynced_index_paths
         if not self.needs_flush and not index_paths:
             return None
         job = self._flush_job()
-        return job._replace(paths=(*job.paths, *index_paths), covers_active_indexes=bool(index_paths))
+        return job._replace(
+            paths=(*job.paths, *index_paths),
+            active_indexes=ActiveIndexes(active.base_offset, active.index_writes) if index_paths else None,
+        )
 
     def _flush_job(self) -> FlushJob:
         no_room: NoSpaceLeft | None = None
@@ -243,7 +257,8 @@ class DurableLog(CheckpointedOffsets):
     def complete_flush(self, job: FlushJob) -> None:
         """The second half, after the job succeeded: moves the recovery point as far as it covers.
 
-        Raises NoSpaceLeft if all but the epochs is durable now: below the recovery point they are in their file.
+        Raises NoSpaceLeft if all but the epochs is durable now: below the recovery point they are in their file;
+        LogStorageError if a file that is no longer needed cannot be removed.
         """
         if self._closed or job.generation != self._generation:
             return
@@ -254,8 +269,9 @@ class DurableLog(CheckpointedOffsets):
             closed.sync_indexes()
             self._aborted.sync(closed.base_offset)
         self._unsynced_sealed = unsynced
-        if job.covers_active_indexes and job.end_offset == self.log_end_offset:
-            self._segments.active.indexes_are_durable()
+        covered, active = job.active_indexes, self._segments.active
+        if covered is not None and covered.base_offset == active.base_offset:
+            active.indexes_are_durable(covered.writes)
         if job.directory is not None:
             self._names_synced = max(self._names_synced, job.names_version)
         self._durable_to = max(self._durable_to, job.end_offset)
@@ -283,8 +299,10 @@ class DurableLog(CheckpointedOffsets):
         self._storage.ensure_usable()
         self._settle_swap()
         self._write_rest()
-        self._segments.active.sync_indexes()
-        self._aborted.sync(self._segments.active.base_offset)
+        active = self._segments.active
+        if active.unsynced_index_paths:
+            active.sync_indexes()
+        self._aborted.sync(active.base_offset)
         self.sync()
         self._release()
 
@@ -294,9 +312,10 @@ class DurableLog(CheckpointedOffsets):
         try:
             if self.config.preallocate:
                 active.trim()
-            active.persist_indexes(final=True)
+            active.persist_indexes(is_closing=True)
             self._aborted.persist(active.base_offset)
-            self._write_snapshot()
+            if not self._needs_no_snapshot:
+                self._write_snapshot()
         except OSError as error:
             raise storage_error(f"closing the log {self.directory} failed: {error}", error) from error
 

@@ -46,7 +46,8 @@ class CheckpointedEpochs:
     """The leader epochs of one log, and whether their file holds them."""
 
     __slots__ = ("_closed", "_epochs_agree_below", "_epochs_dirty", "_epochs_installed", "_epochs_only_lacking",
-                 "_storage", "directory", "epochs", "log_end_offset")  # fmt: skip
+                 "_epochs_proven_at", "_epochs_proven_from", "_storage", "directory", "epochs",
+                 "log_end_offset")  # fmt: skip
 
     def __init__(
         self,
@@ -57,8 +58,10 @@ class CheckpointedEpochs:
         log_end_offset: int,
         is_dirty: bool,
         only_lacking: bool = True,
+        proven_from: int = 0,
     ) -> None:
-        """`is_dirty`: the file in `directory` does not hold these epochs, or not durably."""
+        """`is_dirty`: the file in `directory` does not hold these epochs, or not durably. `proven_from`: batches
+        have confirmed them at this offset and above."""
         self.directory = directory
         self.epochs = epochs
         self.log_end_offset = log_end_offset
@@ -70,6 +73,9 @@ class CheckpointedEpochs:
         self._epochs_only_lacking = only_lacking
         """Whether the file has no entry that these epochs contradict: it may lack the last ones."""
         self._epochs_installed: EpochWrite | None = None
+        self._epochs_proven_from = proven_from
+        self._epochs_proven_at: frozenset[tuple[int, bool]] = frozenset()
+        """Offsets below at which batches have confirmed the epochs since; whether those on both sides have."""
 
     @property
     def is_closed(self) -> bool:

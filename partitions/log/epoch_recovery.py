@@ -15,13 +15,26 @@ from typing import NamedTuple, TypeAlias
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
 from leader_epoch.epoch_cache import EpochCache
+from partitions.log.errors import BatchDamaged
 from partitions.log.scan import walk
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.records.batch import BatchHeader
+from partitions.records.header import NO_LEADER_EPOCH
 
 BatchAt: TypeAlias = Callable[[int], BatchHeader | None]
 """The first batch that reaches an offset; None behind the last one."""
+
+
+def stated_epoch(path: str, position: int, header: BatchHeader) -> int | None:
+    """The leader epoch that the batch says it is of; None if of none. Raises BatchDamaged for what no epoch can be:
+    no checksum covers it, and where only headers are read nobody else looks."""
+    epoch = header.partition_leader_epoch
+    if epoch < NO_LEADER_EPOCH:
+        raise BatchDamaged(
+            path, position, f"the batch at offset {header.base_offset} is of leader epoch {epoch}"
+        )
+    return None if epoch == NO_LEADER_EPOCH else epoch
 
 
 class FoundEpochs(NamedTuple):
@@ -36,7 +49,8 @@ def find_epochs(
 ) -> FoundEpochs:
     """The epochs in the checkpoint file, else those of the batches in segments that start below the offset.
 
-    Of the data headers are read, and no checksum is compared. Raises LogCorruptError, OSError.
+    Of the data headers are read, and no checksum is compared. Raises LogCorruptError (BatchDamaged for an epoch that
+    none can be), OSError.
     """
     path = f"{directory}/{CHECKPOINT_FILE_NAME}"
     content = storage.read_optional(path)
@@ -52,10 +66,10 @@ def find_epochs(
     for segment in segments:
         if segment.base_offset >= below_offset:
             break
-        for _, header in walk(storage.file(segment.log_path), 0, segment.size_bytes):
+        for position, header in walk(storage.file(segment.log_path), 0, segment.size_bytes):
             has_batches = True
-            epoch = header.partition_leader_epoch
-            if epoch >= 0 and epoch != epochs.latest_epoch:
+            epoch = stated_epoch(segment.log_path, position, header)
+            if epoch is not None and epoch != epochs.latest_epoch:
                 # In the hole that compaction left, an epoch rather begins too early: a follower then copies
                 # again what it has, but never keeps what another leader wrote there.
                 epochs.assign(epoch, end_offset)

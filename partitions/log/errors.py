@@ -136,16 +136,18 @@ class EpochDamaged(BatchDamaged):
 class EpochsDisagree(BatchDamaged):
     """A batch and the log's leader epochs do not say the same: one of the two has rotted."""
 
-    def __init__(self, path: str, position: int, header: BatchHeader, known_epoch: int) -> None:
+    def __init__(self, path: str, position: int, header: BatchHeader, known_epoch: int | None) -> None:
+        said = "nothing of it" if known_epoch is None else str(known_epoch)
         super().__init__(
             path,
             position,
             f"the batch at offset {header.base_offset} is of leader epoch {header.partition_leader_epoch}, and"
-            f" leader-epoch-checkpoint says {known_epoch}; if that file is what is wrong, remove it, and the next"
+            f" leader-epoch-checkpoint says {said}; if that file is what is wrong, remove it, and the next"
             " start takes the epochs from the batches",
         )
         self.header = header
         self.known_epoch = known_epoch
+        """Of the batch's first offset, or of its last one if that is of another epoch; None below all epochs."""
 
 
 class InconsistentTopicId(LogError):

@@ -15,6 +15,15 @@ from partitions.disk import Disk
 from partitions.log.errors import NoSpaceLeft
 
 
+class ActiveIndexes(NamedTuple):
+    """Index files as they are when a job is prepared that covers them."""
+
+    base_offset: int
+    """Of their segment."""
+    writes: int
+    """How often they have been written to: once more, and the job proves nothing about them."""
+
+
 class FlushJob(NamedTuple):
     """What must be made durable before the recovery point may move to `end_offset`."""
 
@@ -29,8 +38,8 @@ class FlushJob(NamedTuple):
     """Base offsets of the sealed segments that the job covers."""
     no_room_for_epochs: NoSpaceLeft | None = None
     """Why the leader epochs are not in their file; the recovery point then stays below those."""
-    covers_active_indexes: bool = False
-    """As far as they need it, for a log that is being closed: they grow no more."""
+    active_indexes: ActiveIndexes | None = None
+    """Of the active segment's indexes, for a log that is being closed: they grow no more."""
 
 
 def run_flush(disk: Disk, job: FlushJob) -> None:

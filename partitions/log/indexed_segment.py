@@ -14,11 +14,12 @@ from typing import Final, TypeAlias
 import structlog
 
 from partitions.log.config_values import INT_MAX
-from partitions.log.errors import LogCorruptError
+from partitions.log.errors import BatchDamaged, LogCorruptError, NoSpaceLeft
 from partitions.log.index import OffsetIndexView, TimeIndexView
 from partitions.log.scan import SEEK_CHUNK_BYTES, Stop, seek, walk
 from partitions.log.segment_indexes import SegmentIndexes
 from partitions.log.storage import LogStorage
+from partitions.records.batch import CorruptBatchError, verify_stamped
 
 logger = structlog.get_logger(__name__)
 
@@ -125,12 +126,21 @@ class IndexedSegment:
         timestamp, relative = last if last is not None else (NO_TIMESTAMP, 0)
         offset = self.base_offset + relative
         start = self.offset_index.floor(relative)
-        if self.sealed:  # sealing wrote the final entry; a loaded index passed its checks
+        if self.sealed:  # sealing wrote the final entry, so that none of the batches passed over is younger
             start = max(start, self.offset_index.last_position)
         for _, header in walk(self._storage.file(self.log_path), start, self.size_bytes):
             if header.max_timestamp > timestamp:
+                if self.sealed:
+                    self._remake_short_index()
+                    return
                 timestamp, offset = header.max_timestamp, header.last_offset
         self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+
+    def _remake_short_index(self) -> None:
+        """The time index of a closed segment lacks its end: a batch is younger than its last entry."""
+        self._max_timestamp = None
+        self.remake_indexes()
+        assert self._max_timestamp is not None, "a rebuild looks at every batch"
 
     def index(self, batches: Sequence[Placed]) -> None:
         """Takes note of batches that are in the file from `size_bytes` on."""
@@ -209,10 +219,16 @@ class IndexedSegment:
             self._indexes,
             (self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index),
         )
-        first_timestamp, growing = self._first_timestamp, self._indexes.growing
+        first_timestamp, held = self._first_timestamp, self._indexes.held()
         try:
             self.reset()
+            due = self.base_offset
             for position, header in walk(self._storage.file(self.log_path), 0, size_bytes):
+                if header.base_offset < due:
+                    # An index made of that would lead readers past records.
+                    reason = f"the batch goes back to offset {header.base_offset}, expected {due}"
+                    raise LogCorruptError(self.log_path, position, reason)
+                due = header.next_offset
                 if not 0 <= header.last_offset - self.base_offset <= INT_MAX:
                     reason = f"no segment that begins at {self.base_offset} holds offset {header.last_offset}"
                     raise LogCorruptError(self.log_path, position, reason)
@@ -221,9 +237,7 @@ class IndexedSegment:
             # Half of it would be taken for the whole: readers would go on in the next segment.
             self._size_bytes, self._first_timestamp = size_bytes, first_timestamp
             self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index = kept
-            indexes.forget()
-            if growing is not None:
-                indexes.offsets, indexes.times = indexes.growing = growing
+            indexes.restore(held)
             raise
         self._append_final_time_entry()
 
@@ -235,12 +249,20 @@ class IndexedSegment:
     def make_indexes(self) -> None:
         """As `remake_indexes`, where there are none. Reads the headers of the whole segment."""
         self._make_indexes()
-        self._indexes.sync()
         self.unload_indexes()
 
     def _make_indexes(self) -> None:
+        """Those of a closed segment durably, and in one go: no later flush covers them, and a power loss would leave
+        a part of them, of which nobody could tell that there was more."""
         self.rebuild()
-        self._indexes.rewrite()
+        if not self.sealed:
+            self._indexes.rewrite()
+            return
+        try:
+            self._indexes.replace()
+        except NoSpaceLeft as error:
+            # What is in memory is right; whoever needs it after that makes it again.
+            logger.warning("indexes made anew were not written", segment=self.log_path, reason=str(error))
 
     def seek(self, position: int, *, stop_offset: int, stop_position: int | None = None) -> Stop:
         """`scan.seek` in this segment's file, from a known batch boundary. Raises LogCorruptError, also for a
@@ -297,21 +319,34 @@ class IndexedSegment:
 
     def _is_sound(self, entry: TimeEntry, position: int) -> bool:
         """Whether a batch ends with the entry's offset and carries its timestamp: mostly the one at `position`,
-        to which the offset index leads, else one of the next."""
+        to which the offset index leads, else one of the next.
+
+        Raises BatchDamaged if that batch is what is wrong; OSError.
+        """
         timestamp, relative_offset = entry
         if not 0 <= position < self.size_bytes or relative_offset < 0:
             return False
         offset = self.base_offset + relative_offset
         file = self._storage.file(self.log_path)
         base_offset, last_delta, newest = _ENDS.unpack(file.read(position, _ENDS.size).ljust(_ENDS.size))
-        if base_offset + last_delta == offset:
-            return bool(newest == timestamp)
+        if base_offset + last_delta == offset and newest == timestamp:
+            return True
         try:
-            for _, header in walk(file, position, self.size_bytes, first_read_bytes=SEEK_CHUNK_BYTES):
-                if header.last_offset >= offset:
-                    return header.last_offset == offset and header.max_timestamp == timestamp
-        except LogCorruptError:
+            at, header = next(
+                (at, header)
+                for at, header in walk(file, position, self.size_bytes, first_read_bytes=SEEK_CHUNK_BYTES)
+                if header.last_offset >= offset
+            )
+        except (LogCorruptError, StopIteration):
             return False  # the offset index leads to no batch; if the data are damaged, the rebuild finds it
+        if header.last_offset != offset:
+            return False
+        if header.max_timestamp == timestamp:
+            return True
+        try:  # an index made anew of a rotten timestamp would lead readers past the segment
+            verify_stamped(file.read(at, header.size_bytes), 0, header)
+        except CorruptBatchError as error:
+            raise BatchDamaged(self.log_path, at, str(error)) from error
         return False
 
     def _append_final_time_entry(self) -> None:

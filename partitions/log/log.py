@@ -27,6 +27,7 @@ from partitions.log.append import (
 )
 from partitions.log.config import LOG_APPEND_TIME, LogConfig
 from partitions.log.config_values import INT_MAX
+from partitions.log.epoch_answers import EpochAnsweringLog
 from partitions.log.errors import (
     AppendError,
     AppendPostponed,
@@ -39,7 +40,6 @@ from partitions.log.opening import OpenRequest, inconsistent_topic_id, newly_mad
 from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata
 from partitions.log.producer_recovery import aborted_transaction
 from partitions.log.producer_state import BatchRange
-from partitions.log.readable import ReadableLog
 from partitions.log.record_checks import check_records, must_open, takes_no_time
 from partitions.log.segment import Segment
 from partitions.log.storage import LogStorage, is_disk_full, is_passing, storage_error
@@ -59,7 +59,7 @@ from partitions.topic_partition import TopicPartition
 _NO_MARKERS: Final[Mapping[int, EndTransactionMarker]] = MappingProxyType({})
 
 
-class PartitionLog(ReadableLog):
+class PartitionLog(EpochAnsweringLog):
     """The segments of one partition, its leader epochs and its producers."""
 
     __slots__ = ()
@@ -229,18 +229,8 @@ class PartitionLog(ReadableLog):
         if idempotent:
             self._record_producers(batches, first_offset, markers)
         self.producer_state.end_offset = next_offset
-        return append_info(
-            (
-                first_offset,
-                next_offset - 1,
-                max_timestamp,
-                append_time,
-                self.log_start_offset,
-                False,
-                len(batches),
-                size_bytes,
-            )
-        )
+        return append_info((first_offset, next_offset - 1, max_timestamp, append_time, self.log_start_offset,
+                            False, len(batches), size_bytes))  # fmt: skip
 
     def _check(self, records: Buffer, origin: Origin) -> CheckedBatches:
         """What can be judged of the batches by themselves. Raises AppendError."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -17,6 +17,7 @@ from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from leader_epoch.epoch_cache import EpochCache, EpochEntry
 from partitions.log.cleaner.swap import recover_swaps
 from partitions.log.config import LogConfig
+from partitions.log.epoch_evidence import confirm_flushed_epochs, confirm_newest_epoch
 from partitions.log.epoch_recovery import find_epochs
 from partitions.log.errors import InconsistentTopicId, LogCorruptError
 from partitions.log.partition_files import (
@@ -89,6 +90,8 @@ class OpenedLog:
     """Nothing in the folder is waiting for an fsync."""
     epochs_only_lacking: bool = True
     """Whether the file has no epoch that these contradict."""
+    epochs_proven_from: int = 0
+    """Batches at this offset and above, and the last one below, confirm the epochs."""
 
     def verification(self) -> Verification:
         """What of the bytes is known: recovery has read everything from the recovery point's segment on."""
@@ -248,23 +251,19 @@ def _open_existing(
         log_start_offset = min(log_start_offset, limits.log_start_offset)
     recovery_point = max(recovery_point, segments.first.base_offset)
     checked_from = segments[segments.position_for(recovery_point)].base_offset
-    epochs, rebuilt = find_epochs(
-        storage,
-        directory,
-        segments,
-        below_offset=UNBOUNDED if request.clean_shutdown else checked_from,
-    )
+    headers_below = UNBOUNDED if request.clean_shutdown else checked_from
+    epochs, rebuilt = find_epochs(storage, directory, segments, below_offset=headers_below)
     known = epochs.entries
     aborted = find_aborted_transactions(storage, directory, names, segments)
     if request.clean_shutdown:
-        if segments.active.size_bytes:  # what closed a log with records has covered both indexes
-            segments.active.indexes_are_durable()
-        end = log_end_after_clean_shutdown(segments)
-        report = RecoveryReport(clean=True)
+        end, report, unread_below, contradicted = _find_end(storage, segments, epochs)
         recovery_point = end
     else:
-        end, report = _recover(storage, directory, segments, epochs, aborted, recovery_point)
-    _make_missing_indexes(segments, names, below_offset=end if request.clean_shutdown else checked_from)
+        stored = EpochCache(known) if known and rebuilt is None else None
+        end, report, unread_below, contradicted = _recover(
+            storage, directory, segments, epochs, aborted, recovery_point, stored
+        )
+    _make_missing_indexes(segments, names, below_offset=unread_below)
     start = min(max(log_start_offset, segments.first.base_offset), end)
     epochs.truncate_from_end(end)
     first = segments.first.base_offset
@@ -283,10 +282,11 @@ def _open_existing(
         recovery_point=min(recovery_point, end),
         topic_id=None,
         limits=limits,
-        report=replace(report, epochs_rebuilt=rebuilt),
+        report=replace(report, epochs_rebuilt=rebuilt or contradicted),
         epochs_changed=epochs.entries != known or rebuilt is not None,
         existed_cleanly=report.clean,
         epochs_only_lacking=rebuilt is not None or _agree(known, epochs, first),
+        epochs_proven_from=unread_below,
     )
 
 
@@ -312,6 +312,30 @@ def _make_missing_indexes(segments: SegmentList, names: Sequence[str], *, below_
                 logger.warning("missing indexes were not made", segment=segment.log_path, reason=str(error))
 
 
+class _End(NamedTuple):
+    """Where the log ends, and what came of looking for that."""
+
+    offset: int
+    report: RecoveryReport
+    unread_below: int
+    """Of the batches below only the last one was looked at."""
+    contradicted: str | None
+    """Why epochs were taken from batches although their file can be read; None if they were not."""
+
+
+def _find_end(storage: LogStorage, segments: SegmentList, epochs: EpochCache) -> _End:
+    """Where the log ends after a clean one."""
+    if segments.active.size_bytes:  # what closed a log with records has covered both indexes
+        segments.active.indexes_are_durable()
+    end, last_epoch = log_end_after_clean_shutdown(segments)
+    epochs.truncate_from_end(end)
+    contradicted = None
+    is_elsewhere = last_epoch is None and len(segments) > 1
+    if is_elsewhere or last_epoch != epochs.epoch_for_offset(end - 1):
+        contradicted = confirm_newest_epoch(storage, segments, epochs, end)
+    return _End(end, RecoveryReport(clean=True), end, contradicted)
+
+
 def _recover(
     storage: LogStorage,
     directory: str,
@@ -319,8 +343,15 @@ def _recover(
     epochs: EpochCache,
     aborted: AbortedTransactions,
     recovery_point: int,
-) -> tuple[int, RecoveryReport]:
-    """Where the log ends after an unclean end; epochs and aborted transactions are learnt again."""
+    stored: EpochCache | None,
+) -> _End:
+    """Where the log ends after an unclean end; epochs and aborted transactions are learnt again. `stored`: the
+    epochs in the checkpoint file, if it has any."""
+    contradicted = None
+    unread = list(segments)[: segments.position_for(recovery_point)]
+    if unread:
+        end = segments[len(unread)].base_offset
+        contradicted = confirm_newest_epoch(storage, SegmentList(unread), epochs, end)
     recovery = Recovery(storage, segments, epochs, recovery_point=recovery_point)
     end, report = recovery.run()
     rebuild_aborted_transactions(
@@ -332,7 +363,10 @@ def _recover(
         end_offset=end,
         has_markers=recovery.has_markers,
     )
-    return end, report
+    if stored is not None:
+        flushed = range(recovery.first_offset, min(recovery_point, end))
+        contradicted = confirm_flushed_epochs(storage, segments, stored, epochs, flushed) or contradicted
+    return _End(end, report, recovery.first_offset, contradicted)
 
 
 def _truncation_limits(storage: LogStorage, directory: str) -> TruncationCheckpoint | None:

@@ -99,6 +99,8 @@ class LogReader:
                 slices.append(file.slice(position, end - position))
                 left -= end - position
                 next_offset = end_offset
+            elif not full:
+                self._confirm_absence(number, offset, position)
             if full or next_base is None or next_base >= stop:
                 break
             number += 1
@@ -109,6 +111,14 @@ class LogReader:
             return ReadResult((), 0, offset, offset)
         self._remember(next_offset, segment, end)
         return ReadResult(tuple(slices), max_bytes - left, start_offset, next_offset)
+
+    def _confirm_absence(self, number: int, offset: int, position: int) -> None:
+        """Has the batches checked that were passed over on the way to `position`, and the one there: they say that the
+        segment has nothing to read from `offset` on, which is rare, and leads readers past it. Raises as `read`."""
+        segment = self._segments[number]
+        passed_from = segment.offset_index.floor(offset - 1 - segment.base_offset)
+        there = segment.seek(position, stop_offset=segment.base_offset)
+        self._confirm(number, passed_from, position + there.batch_bytes)
 
     def mend_index(self, path: str) -> None:
         """Rebuilds the indexes of a segment in which a read found something that cannot be.
@@ -161,8 +171,8 @@ class LogReader:
                 if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
                     continue
                 found = self._first_record(segment, position, header, timestamp, log_start_offset)
+                self._confirm(number, start, position + header.size_bytes)
                 if found is not None:
-                    self._confirm(number, start, position + header.size_bytes)
                     return found
             number = segments.first_reaching(timestamp, number + 1)
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from leader_epoch.epoch_cache import EpochCache
-from partitions.log.errors import LogCorruptError
+from partitions.log.errors import BatchDamaged, LogCorruptError
 from partitions.log.scan import Damage, walk, walk_checked
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from partitions.log.segments import SegmentList
@@ -76,19 +76,30 @@ def find_segments(
     ]
 
 
-def log_end_after_clean_shutdown(segments: SegmentList) -> int:
-    """The log end offset, from the active segment's last index entry on; an index that leads to no batch is made
+class LogEnd(NamedTuple):
+    """Where a log ends."""
+
+    offset: int
+    last_epoch: int | None
+    """The leader epoch of the last batch; None if that is not in the active segment."""
+
+
+def log_end_after_clean_shutdown(segments: SegmentList) -> LogEnd:
+    """The log's end, from the active segment's last index entry on; an index that leads to no batch is made
     anew. Raises LogCorruptError, OSError."""
     try:
         return _end_of(segments.active)
+    except BatchDamaged:
+        raise
     except LogCorruptError:
         segments.active.remake_indexes()
         return _end_of(segments.active)
 
 
-def _end_of(active: Segment) -> int:
+def _end_of(active: Segment) -> LogEnd:
     active.unseal()
-    return active.seek(active.offset_index.last_position, stop_offset=_FOREVER).offset
+    end = active.seek(active.offset_index.last_position, stop_offset=_FOREVER)
+    return LogEnd(end.offset, end.passed_epoch)
 
 
 class Suspect(NamedTuple):

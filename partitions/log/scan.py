@@ -20,11 +20,11 @@ from partitions.records.batch import (
     BatchHeader,
     CorruptBatchError,
     parse_header,
-    verify_crc,
+    verify_stamped,
 )
 
-_PEEK: Final = struct.Struct(">qi4xb6xi")
-"""Base offset, batch length, magic and last offset delta of a batch, and nothing else of its header."""
+_PEEK: Final = struct.Struct(">qiib6xi")
+"""Base offset, batch length, leader epoch, magic and last offset delta of a batch, and nothing else of its header."""
 _MAGIC: Final = 2
 _MIN_BATCH_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 SEEK_CHUNK_BYTES: Final = 8 * 1024
@@ -42,6 +42,8 @@ class Stop(NamedTuple):
     batch_bytes: int
     passed_offset: int
     """The offset after the last batch that was passed."""
+    passed_epoch: int | None
+    """The leader epoch of that batch; None if none was passed."""
 
 
 def seek(
@@ -53,12 +55,13 @@ def seek(
     `stop_position`. `position` is a batch boundary: bytes that can be no batch there, or one from below
     `passed_offset`, are a LogCorruptError. That offset is reported when nothing was passed.
     """
+    passed_epoch: int | None = None
     while position < end:
         chunk = file.read(position, min(SEEK_CHUNK_BYTES, end - position))
         available = len(chunk) - _PEEK.size
         at = 0
         while at <= available:
-            base_offset, length, magic, last_delta = _PEEK.unpack_from(chunk, at)
+            base_offset, length, epoch, magic, last_delta = _PEEK.unpack_from(chunk, at)
             batch_end = position + at + length + LOG_OVERHEAD_BYTES
             if (
                 length < _MIN_BATCH_LENGTH
@@ -69,13 +72,15 @@ def seek(
             ):
                 raise LogCorruptError(file.path, position + at, "no batch can have this header")
             if base_offset + last_delta >= stop_offset or batch_end > stop_position:
-                return Stop(position + at, base_offset, length + LOG_OVERHEAD_BYTES, passed_offset)
+                size_bytes = length + LOG_OVERHEAD_BYTES
+                return Stop(position + at, base_offset, size_bytes, passed_offset, passed_epoch)
             passed_offset = base_offset + last_delta + 1
+            passed_epoch = epoch
             at = batch_end - position
         if at == 0:
             raise LogCorruptError(file.path, position, f"{end - position} bytes are no batch")
         position += at
-    return Stop(position, passed_offset, 0, passed_offset)
+    return Stop(position, passed_offset, 0, passed_offset, passed_epoch)
 
 
 def walk(
@@ -134,7 +139,7 @@ def walk_checked(file: Readable, end: int) -> Iterator[tuple[int, BatchHeader] |
                     if at:
                         break
                     chunk = memoryview(file.read(position, header.size_bytes))
-                verify_crc(chunk, at, header)
+                verify_stamped(chunk, at, header)
             except CorruptBatchError as error:
                 yield Damage(position + at, str(error))
                 return

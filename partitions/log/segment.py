@@ -104,15 +104,15 @@ class Segment(IndexedSegment):
         self._storage.file(self.log_path).append(buffers)
         self.index(batches)
 
-    def persist_indexes(self, *, final: bool = False) -> None:
-        """Writes the entries that are not in the files yet. Raises OSError.
+    def persist_indexes(self, *, is_closing: bool = False) -> None:
+        """Writes the entries that are not in the files yet, of a segment that is sealed, or closed with its log.
+        Raises OSError.
 
-        `final` adds the time index's last word, by which the largest timestamp is known at the next
-        start without reading data: done when the segment is sealed or closed.
+        The time index gets its last word, by which the largest timestamp is known at the next start without
+        reading data.
         """
-        if final:
-            self._append_final_time_entry()
-        self._indexes.persist()
+        self._append_final_time_entry()
+        self._indexes.persist(only_news=is_closing)
 
     def sync_indexes(self) -> None:
         """Makes the index files durable, or halts the node."""
@@ -120,12 +120,24 @@ class Segment(IndexedSegment):
 
     @property
     def unsynced_index_paths(self) -> tuple[str, ...]:
-        """The files that `sync_indexes` would make durable."""
-        return self._indexes.unsynced
+        """What has to be made durable of the indexes of an active segment before its log counts as closed.
 
-    def indexes_are_durable(self) -> None:
-        """All that is in both files is durable: fsyncs have covered it, of this process or of an earlier one."""
-        self._indexes.are_durable()
+        Not a time index without an offset index beside it: the next start asks neither (`unseal`).
+        """
+        unsynced = self._indexes.unsynced
+        return () if self.is_unindexed and unsynced == self._indexes.paths[1:] else unsynced
+
+    @property
+    def index_writes(self) -> int:
+        """How often the index files were written to, for `indexes_are_durable`."""
+        return self._indexes.writes
+
+    def indexes_are_durable(self, writes: int | None = None) -> None:
+        """All that is in both files is durable: fsyncs have covered it, of this process or of an earlier one.
+
+        With `writes`, all that was in them when `index_writes` was that.
+        """
+        self._indexes.are_durable(writes)
 
     def take_indexes(self) -> tuple[bytes, bytes]:
         """Whole offset and time index of a segment that is complete, for its files, which the caller writes."""
@@ -141,17 +153,35 @@ class Segment(IndexedSegment):
 
         Raises OSError (and stays unsealed).
         """
-        self.persist_indexes(final=True)
+        self.persist_indexes()
         self.sealed = True
         self.unload_indexes()
 
     def unseal(self) -> None:
-        """Becomes the active segment again: indexes are loaded and stay in memory."""
-        if self._max_timestamp is None:
-            self._load_max_timestamp()
-        self._grow_indexes()
+        """Becomes the active segment again: indexes are loaded and stay in memory.
+
+        Where the offset index has no entry they are made from the headers, mostly very few: so the time index beside
+        it need not be durable when a log is closed.
+        """
+        if self._indexes.growing is None and self._indexes.offset_file_is_empty:
+            self.rebuild()
+            self._first_timestamp = None  # the first append looks at the data once more
+            if len(self.offset_index):
+                self._indexes.rewrite()
+            else:
+                self._indexes.leave_files_unread()
+        else:
+            if self._max_timestamp is None:
+                self._load_max_timestamp()
+            self._grow_indexes()
         self.sealed = False
         self._storage.index_dropped(self.log_path)
+
+    @property
+    def is_unindexed(self) -> bool:
+        """Whether an active segment has no entry in its offset index, so that a start reads all of its headers."""
+        growing = self._indexes.growing
+        return growing is not None and not len(growing[0])
 
     def _grow_indexes(self) -> None:
         """Has the indexes in memory, where they can change."""

@@ -8,7 +8,7 @@ segments may keep theirs mapped is up to the pool in `storage.py`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from partitions.disk import Buffer
 from partitions.log.index import (
@@ -27,10 +27,18 @@ INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 
 
+class HeldIndexes(NamedTuple):
+    """The indexes of a segment before they are made anew."""
+
+    growing: tuple[OffsetIndex, TimeIndex] | None
+    files_unread: bool
+
+
 class SegmentIndexes:
     """Both indexes of one segment."""
 
-    __slots__ = ("_stem", "_storage", "_were_durable", "growing", "offsets", "times", "unsynced")
+    __slots__ = ("_files_unread", "_stem", "_storage", "_were_durable", "growing", "offsets", "times",
+                 "unsynced", "writes")  # fmt: skip
 
     def __init__(self, storage: LogStorage, stem: str) -> None:
         """`stem` is the path of the segment's files without their suffix."""
@@ -43,8 +51,12 @@ class SegmentIndexes:
         """The same two, where they are in memory and may change."""
         self.unsynced: tuple[str, ...] = ()
         """The files that need an fsync, because something was written that none has covered."""
+        self.writes = 0
+        """How often either file was written to, so that an fsync is not taken to cover what came after it."""
         self._were_durable = False
         """Whether both were durable when `unsynced` was empty last: one that nobody writes to needs no fsync."""
+        self._files_unread = False
+        """Whether nobody knows what the files hold, because the indexes were made from the data."""
 
     @property
     def paths(self) -> tuple[str, str]:
@@ -62,6 +74,14 @@ class SegmentIndexes:
     def begin(self) -> None:
         """Two empty indexes in memory, whatever there is in the files."""
         self._hold(OffsetIndex(), TimeIndex())
+        self._files_unread = False
+
+    def leave_files_unread(self) -> None:
+        """What is in memory was made from the data, and the files, which nobody has looked into, are left alone
+        until there is more to write, or all has to be in them."""
+        for _, index, _ in self._files():
+            index.persisted = len(index)
+        self._files_unread = True
 
     def map_files(self) -> bool:
         """Looks into the files as they are from now on; False if they cannot be indexes. Raises OSError."""
@@ -71,6 +91,11 @@ class SegmentIndexes:
         self.offsets, self.times = OffsetIndexView(offset_data), TimeIndexView(time_data)
         self.growing = None
         return True
+
+    @property
+    def offset_file_is_empty(self) -> bool:
+        """Whether the offset index's file has no entry, or is not there. Raises OSError."""
+        return not self._map(self.paths[0])
 
     def _map(self, path: str) -> Buffer:
         try:
@@ -94,6 +119,17 @@ class SegmentIndexes:
         """Lets go of memory and mappings; what was not persisted is lost."""
         self.offsets = self.times = self.growing = None
 
+    def held(self) -> HeldIndexes:
+        """What is in memory, and what is known of the files, for `restore` if making them anew fails."""
+        return HeldIndexes(self.growing, self._files_unread)
+
+    def restore(self, held: HeldIndexes) -> None:
+        """Goes back to what was in memory; to nothing if that was mapped, so that the files are looked at again."""
+        self.forget()
+        if held.growing is not None:
+            self._hold(*held.growing)
+        self._files_unread = held.files_unread
+
     # ---- the files
 
     def _files(self) -> tuple[tuple[str, GrowingIndex, int], ...]:
@@ -104,8 +140,16 @@ class SegmentIndexes:
         offsets, times = self.growing
         return (offset_path, offsets, OFFSET_ENTRY_BYTES), (time_path, times, TIME_ENTRY_BYTES)
 
-    def persist(self) -> None:
-        """Writes the entries that are not in the files yet. Raises OSError."""
+    def persist(self, *, only_news: bool = False) -> None:
+        """Writes the entries that are not in the files yet. Raises OSError.
+
+        Files that were not read are written whole; with `only_news` they stay as they are if nothing was added.
+        """
+        if self._files_unread:
+            has_news = any(len(index) != index.persisted for _, index, _ in self._files())
+            if has_news or not only_news:
+                self.rewrite()
+            return
         for path, index, entry_bytes in self._files():
             if len(index) == index.persisted:
                 continue
@@ -121,10 +165,27 @@ class SegmentIndexes:
 
     def rewrite(self) -> None:
         """Writes what is in memory over whatever the files hold. Raises OSError."""
-        for _, index, _ in self._files():
-            index.persisted = 0
-        self.cut_files()
-        self.persist()
+        for path, index, _ in self._files():
+            data = index.encode_from(0)
+            file = self._storage.disk.open(path, create=True)
+            try:
+                if data or file.size():
+                    self._note_written(path)
+                if file.size() > len(data):
+                    file.truncate(len(data))
+                if data:
+                    file.write_at(0, data)
+            finally:
+                file.close()
+            index.persisted = len(index)
+        self._files_unread = False
+
+    def replace(self) -> None:
+        """Has files that hold what is in memory, in the place of those that are there, durably: a power loss leaves
+        the old file or the new one, whole. Raises LogStorageError."""
+        for path, index, _ in self._files():
+            self._storage.replace(path, index.encode_from(0))
+            index.persisted = len(index)
 
     def cut_files(self) -> None:
         """Cuts away what the files hold beyond the persisted entries. Raises OSError."""
@@ -145,15 +206,17 @@ class SegmentIndexes:
         return offsets.encode_from(0), times.encode_from(0)
 
     def _note_written(self, path: str) -> None:
+        self.writes += 1
         if not self._were_durable:
             self.unsynced = self.paths  # nobody knows what else is in the page cache alone
         elif path not in self.unsynced:
             self.unsynced = (*self.unsynced, path)
 
-    def are_durable(self) -> None:
-        """An fsync has covered all that is in the files."""
-        self.unsynced = ()
-        self._were_durable = True
+    def are_durable(self, writes: int | None = None) -> None:
+        """An fsync has covered all that is in the files, or was when `writes` was this."""
+        if writes is None or writes == self.writes:
+            self.unsynced = ()
+            self._were_durable = True
 
     def sync(self) -> None:
         """Makes the files durable, or halts the node."""

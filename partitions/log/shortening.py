@@ -58,6 +58,8 @@ class ShortenableLog(DurableLog):
                 # memory speaks of more than that, and no append may go by it.
                 self._storage.on_lost(self.topic_partition, damage)
                 raise
+        # What comes behind the new end this process writes; of what the last batch is, it may never have seen.
+        self._epochs_proven_from = min(self._epochs_proven_from, self.log_end_offset + 1)
         if self.epochs.truncate_from_end(self.log_end_offset):
             self._epochs_changed_from(self.log_end_offset, cut=True)
 

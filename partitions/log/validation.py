@@ -23,6 +23,7 @@ from partitions.records.batch import (
     CorruptBatchError,
     iter_batches,
     verify_crc,
+    verify_stamped,
 )
 from partitions.records.compression import Codec
 from partitions.records.header import (
@@ -197,7 +198,7 @@ def check_follower_append(
     batches: list[PlacedHeader] = []
     try:
         for position, header in iter_batches(buffer):
-            verify_crc(buffer, position, header)
+            verify_stamped(buffer, position, header)
             if header.base_offset < expected:
                 raise UnexpectedAppendOffset(
                     f"a batch from the leader starts at offset {header.base_offset}, expected {expected} or later",

@@ -13,9 +13,16 @@ from typing import Final, NamedTuple
 
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import File
-from partitions.log.errors import BatchDamaged, EpochsDisagree, LogCorruptError
+from partitions.log.epoch_evidence import check_epoch
+from partitions.log.errors import BatchDamaged, LogCorruptError
 from partitions.log.segment import Segment
-from partitions.records.batch import HEADER_BYTES, BatchHeader, CorruptBatchError, parse_header, verify_crc
+from partitions.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatchError,
+    parse_header,
+    verify_stamped,
+)
 
 MAX_BYTES_PER_READ: Final = 1024 * 1024
 
@@ -90,12 +97,14 @@ class Verification:
         if base_offset >= self._known_from:
             return Checked(end, None)
         known = self._intervals.get(base_offset)
-        if known is not None and known.start <= position and end <= known.end:
+        if known is not None and known.start >= max(position, 1):
+            known = None  # the batch before has to be in it: it says that it does not hold the offset
+        if known is not None and end <= known.end:
             return Checked(end, None)
         stop = min(end, self._boundary[1]) if self._boundary[0] is segment else end
         if position >= stop:
             return Checked(end, None)
-        if known is None or not known.start <= position <= known.end:
+        if known is None or position > known.end:
             # An entry that has rotted may name any number.
             begin = max(segment.offset_index.floor_position(position - 1), 0) if position else 0
             known = _Interval(begin, begin, base_offset)
@@ -164,11 +173,11 @@ class _Walk:
         """CRC, and what the CRC does not cover: offset and leader epoch only ever grow, and the log knows where
         each epoch begins."""
         try:
-            verify_crc(chunk, at, header)
+            verify_stamped(chunk, at, header)
         except CorruptBatchError as error:
             raise BatchDamaged(self._file.path, position + at, str(error)) from error
         self._check_order(position + at, header)
-        self._check_epoch(position + at, header)
+        check_epoch(self._file.path, position + at, header, self._epochs)
         self._next_offset = header.next_offset
         self._latest_epoch = max(self._latest_epoch, header.partition_leader_epoch)
 
@@ -183,11 +192,6 @@ class _Walk:
         else:
             return
         raise BatchDamaged(self._file.path, position, reason)
-
-    def _check_epoch(self, position: int, header: BatchHeader) -> None:
-        epoch, known = header.partition_leader_epoch, self._epochs.epoch_for_offset(header.base_offset)
-        if epoch >= 0 and known is not None and epoch != known:
-            raise EpochsDisagree(self._file.path, position, header, known)
 
     def _check_successor(self, position: int) -> None:
         """The batch behind has to agree with the last one's offsets, whichever of the two is wrong."""

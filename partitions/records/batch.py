@@ -23,6 +23,7 @@ from partitions.records.header import (
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
+    NO_LEADER_EPOCH,
     BatchHeader,
     Buffer,
     CorruptBatchError,
@@ -52,6 +53,7 @@ __all__ = [
     "stamp_log_append_time",
     "stamped_header_prefix",
     "verify_crc",
+    "verify_stamped",
     "with_max_timestamp",
 ]
 
@@ -97,6 +99,16 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
         raise CorruptBatchError(
             f"the batch at offset {header.base_offset} fails its checksum:"
             f" stored {header.crc:#010x}, computed {computed:#010x}",
+            position,
+        )
+
+
+def verify_stamped(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """As `verify_crc`, of a batch that a leader has stamped: no CRC covers the epoch, and none is below -1."""
+    verify_crc(buffer, position, header)
+    if header.partition_leader_epoch < NO_LEADER_EPOCH:
+        raise CorruptBatchError(
+            f"the batch at offset {header.base_offset} is of leader epoch {header.partition_leader_epoch}",
             position,
         )
 

@@ -6,7 +6,8 @@ leaderships and ISR memberships, in a handful of proposals; one that comes back 
 cleanly is no eligible leader replica of anything (KIP-966); offline replicas are what the present
 registration reported; one that asks to stop is told to only when
 it leads nothing and the brokers that took over know of it, and where several ask at the same time none takes
-over from another. Called by `ControllerState`; the model is
+over from another; brokers that are ready at the same time, as when a cluster starts, share the partitions that
+waited for them. Called by `ControllerState`; the model is
 Kafka's ClusterControlManager and BrokerHeartbeatManager (KIP-631, KIP-841). Times are monotonic ms.
 """
 
@@ -54,6 +55,8 @@ class ClusterControl:
         self._shutdown_offsets: dict[int, int] = {}
         self._asked_to_stop: dict[int, int] = {}
         """Broker epochs by id, of those whose leaderships have not been moved yet."""
+        self._asked_to_serve: dict[int, int] = {}
+        """The same of fenced brokers that are ready."""
         for broker_id in sorted(image.brokers):
             broker = image.brokers[broker_id]
             if not broker.fenced:
@@ -119,7 +122,11 @@ class ClusterControl:
         broker = view.registered(request.broker_id, request.broker_epoch)
         self.sessions.touch(broker.broker_id, broker.epoch, now_ms, request.current_metadata_offset)
         current = _state_of(broker)
-        state = self._next_state(view, broker, current, request)
+        state = self._next_state(view, broker, current, request, now_ms)
+        if _asks_to_serve(broker, current, request):
+            self._asked_to_serve[broker.broker_id] = broker.epoch
+        else:
+            self._asked_to_serve.pop(broker.broker_id, None)
         if request.want_shutdown and current is BrokerControlState.UNFENCED:
             self._asked_to_stop[broker.broker_id] = broker.epoch
         units: list[Unit] = []
@@ -133,7 +140,7 @@ class ClusterControl:
             if state is BrokerControlState.FENCED:
                 units = _fencing(view, [broker])
             elif state is BrokerControlState.UNFENCED:
-                units = _unfencing(view, broker)
+                units = self._unfencing(view, now_ms)
             else:
                 units, on_proposed = self._controlled_shutdown(view)
         response = HeartbeatResponse(
@@ -144,7 +151,12 @@ class ClusterControl:
         return Decision(tuple(units), lambda offset: response, on_proposed)
 
     def _next_state(
-        self, view: ClusterView, broker: BrokerImage, current: BrokerControlState, request: HeartbeatRequest
+        self,
+        view: ClusterView,
+        broker: BrokerImage,
+        current: BrokerControlState,
+        request: HeartbeatRequest,
+        now_ms: int,
     ) -> BrokerControlState:
         states = BrokerControlState
         leads = view.index.led_by(broker.broker_id) > 0
@@ -152,8 +164,8 @@ class ClusterControl:
             case states.FENCED:
                 if request.want_shutdown:
                     return states.SHUTDOWN_NOW
-                caught_up = request.current_metadata_offset >= broker.epoch
-                return states.UNFENCED if caught_up and not request.want_fence else states.FENCED
+                asks = _asks_to_serve(broker, current, request)
+                return states.UNFENCED if asks and self._may_serve(view, broker, now_ms) else states.FENCED
             case states.UNFENCED:
                 if request.want_fence:
                     return states.SHUTDOWN_NOW if request.want_shutdown else states.FENCED
@@ -168,6 +180,35 @@ class ClusterControl:
                 if not leads and self._shutdown_offsets[broker.broker_id] <= self._lowest_active_offset(view):
                     return states.SHUTDOWN_NOW
                 return states.CONTROLLED_SHUTDOWN
+
+    def _may_serve(self, view: ClusterView, broker: BrokerImage, now_ms: int) -> bool:
+        """Not with its first word, where partitions wait for a leader and other brokers are about to be ready: who
+        came first would have to lead all of them."""
+        return (
+            self._asked_to_serve.get(broker.broker_id) == broker.epoch
+            or not view.index.has_leaderless_on(broker.broker_id)
+            or all(
+                self._asked_to_serve.get(other.broker_id) == other.epoch
+                for other in view.image.brokers.values()
+                if other.fenced
+                and other.broker_id != broker.broker_id
+                and self.sessions.is_valid(other.broker_id, other.epoch, now_ms)
+            )
+        )
+
+    def _unfencing(self, view: ClusterView, now_ms: int) -> list[Unit]:
+        """The brokers first that have asked, then the partitions that waited for them: no fenced broker leads,
+        however far it gets."""
+        ready = [
+            broker
+            for broker_id, epoch in sorted(self._asked_to_serve.items())
+            if (broker := view.image.brokers.get(broker_id)) is not None
+            and broker.epoch == epoch
+            and broker.fenced
+            and self.sessions.is_valid(broker_id, epoch, now_ms)
+        ]
+        served = replication_control.come_back(view, [broker.broker_id for broker in ready])
+        return [*(Unit(_unfenced(broker)) for broker in ready), *served]
 
     def _controlled_shutdown(self, view: ClusterView) -> tuple[list[Unit], OnProposed]:
         """Moves the leaderships away of all who have asked to stop."""
@@ -262,8 +303,16 @@ def _fencing(view: ClusterView, brokers: list[BrokerImage]) -> list[Unit]:
     return [*moves, *(Unit(BrokerChange(broker.broker_id, broker.epoch, fenced=True)) for broker in brokers)]
 
 
-def _unfencing(view: ClusterView, broker: BrokerImage) -> list[Unit]:
-    """The broker first, then the partitions that waited for it: no fenced broker leads, however far it gets."""
+def _unfenced(broker: BrokerImage) -> BrokerChange:
     shutdown = False if broker.in_controlled_shutdown else None
-    change = BrokerChange(broker.broker_id, broker.epoch, fenced=False, in_controlled_shutdown=shutdown)
-    return [Unit(change), *replication_control.come_back(view, broker.broker_id)]
+    return BrokerChange(broker.broker_id, broker.epoch, fenced=False, in_controlled_shutdown=shutdown)
+
+
+def _asks_to_serve(broker: BrokerImage, current: BrokerControlState, request: HeartbeatRequest) -> bool:
+    """Whether a fenced broker is ready, and knows of its own registration."""
+    return (
+        current is BrokerControlState.FENCED
+        and not request.want_fence
+        and not request.want_shutdown
+        and request.current_metadata_offset >= broker.epoch
+    )

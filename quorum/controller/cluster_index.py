@@ -61,6 +61,10 @@ class ClusterIndex:
         """The partitions without a leader that have a replica on the broker, ascending."""
         return sorted(self._leaderless.get(broker_id, ()))
 
+    def has_leaderless_on(self, broker_id: int) -> bool:
+        """Whether there are any of those."""
+        return bool(self._leaderless.get(broker_id))
+
     def leaderless(self) -> list[PartitionKey]:
         """All partitions without a leader, ascending."""
         return sorted(self._all_leaderless)

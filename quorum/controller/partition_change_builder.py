@@ -151,11 +151,12 @@ class PartitionChangeBuilder:
         offline = self.target_offline
         if offline:
             offline = tuple(replica for replica in self.target_replicas if replica in offline)
+        leader = self._new_leader(elected.leader)
         record = PartitionChange(
             topic_id=self._key[0],
             partition=self._key[1],
             isr=_changed(before.isr, self.target_isr),
-            leader=self._new_leader(elected.leader),
+            leader=leader,
             leader_recovery_state=self._new_leader_recovery_state(elected),
             replicas=_changed(before.replicas, self.target_replicas),
             removing_replicas=_changed(before.removing_replicas, self.target_removing),
@@ -163,6 +164,7 @@ class PartitionChangeBuilder:
             elr=_changed(before.elr, self.target_elr),
             last_known_elr=_changed(before.last_known_elr, self._last_known_elr(elected.leader)),
             offline_replicas=_changed(before.offline_replicas, offline),
+            unclean_leader_epoch=before.leader_epoch + (leader is not None) if elected.unclean else None,
         )
         return None if record == PartitionChange(*self._key) else record
 

@@ -67,12 +67,13 @@ def start_over(view: ClusterView, broker_id: int, *, cleanly: bool) -> list[Unit
     )
 
 
-def come_back(view: ClusterView, broker_id: int) -> list[Unit]:
-    """Gives leaders to the partitions that have none and can have one once the broker is unfenced."""
+def come_back(view: ClusterView, ready: Collection[int]) -> list[Unit]:
+    """Gives leaders to the partitions that have none and can have one once these brokers are unfenced."""
+    index = view.index
     return changes(
         view,
-        view.index.leaderless_on(broker_id),
-        acceptable=lambda candidate: candidate == broker_id or view.is_active(candidate),
+        sorted({key for broker_id in ready for key in index.leaderless_on(broker_id)}),
+        acceptable=lambda candidate: candidate in ready or view.is_active(candidate),
     )
 
 

@@ -352,7 +352,7 @@ def changed_partition(before: PartitionImage, record: PartitionChange) -> Partit
     isr = before.isr if record.isr is None else record.isr
     removing, adding = record.removing_replicas, record.adding_replicas
     elr, last_known_elr, offline = record.elr, record.last_known_elr, record.offline_replicas
-    recovery = record.leader_recovery_state
+    recovery, unclean = record.leader_recovery_state, record.unclean_leader_epoch
     return PartitionImage(
         replicas=replicas,
         isr=replicas if isr == replicas else isr,
@@ -365,6 +365,7 @@ def changed_partition(before: PartitionImage, record: PartitionChange) -> Partit
         elr=before.elr if elr is None else elr,
         last_known_elr=before.last_known_elr if last_known_elr is None else last_known_elr,
         offline_replicas=before.offline_replicas if offline is None else offline,
+        unclean_leader_epoch=before.unclean_leader_epoch if unclean is None else unclean,
     )
 
 

@@ -42,9 +42,9 @@ SortKey = TypeVar("SortKey", bytes, ConfigKey)
 K = TypeVar("K")
 V = TypeVar("V")
 
-IMAGE_VERSION = 2
-"""Version 2 has offline replicas, version 1 features, voters' identities, ELRs and reassignments; older
-versions are read without them."""
+IMAGE_VERSION = 3
+"""Version 3 has the epochs of unclean elections, version 2 offline replicas, version 1 features, voters'
+identities, ELRs and reassignments; older versions are read without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _in_order(keys: Iterable[SortKey]) -> Generator[None, None, Iterator[SortKey
 
 
 _RUN_KEYS = 1000
-_SECTIONS = (7, 9, 9)
+_SECTIONS = (7, 9, 9, 9)
 """How many values an image has, by version."""
 
 _offset_or_none = wire.integer(-1, wire.INT64_MAX)

@@ -15,6 +15,7 @@ from quorum.errors import InvalidPartitionStateError, MalformedError
 from quorum.metadata import wire
 from quorum.metadata.records import (
     NO_LEADER,
+    NO_UNCLEAN_ELECTION,
     RECOVERED,
     RECOVERING,
     FeatureRange,
@@ -60,6 +61,8 @@ class PartitionImage:
     an unfinished reassignment is about (KIP-455). `offline_replicas` ⊆ `replicas`: those whose brokers
     cannot serve their logs; none of them is in `isr`, unless it is all that is left there, without a
     leader, where no ELR is kept to remember it. Equal tuples of one partition are one object.
+    `unclean_leader_epoch`: of the last unclean election. What an epoch before it holds beyond the log that
+    was elected then is lost; a replica that has it may come back much later.
     """
 
     replicas: tuple[int, ...]
@@ -73,6 +76,7 @@ class PartitionImage:
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
     offline_replicas: tuple[int, ...] = ()
+    unclean_leader_epoch: int = NO_UNCLEAN_ELECTION
 
     @property
     def has_leader(self) -> bool:
@@ -127,9 +131,9 @@ class TopicImage:
     partitions: tuple[PartitionImage, ...]
 
 
-BROKER_FIELDS = (8, 9, 9)
+BROKER_FIELDS = (8, 9, 9, 9)
 """Of a broker's row, by image version."""
-PARTITION_FIELDS = (6, 10, 11)
+PARTITION_FIELDS = (6, 10, 11, 12)
 """Of a partition's row, by image version."""
 
 
@@ -159,9 +163,13 @@ partition_row = attrgetter(
     "elr",
     "last_known_elr",
     "offline_replicas",
+    "unclean_leader_epoch",
 )
 
 _recovery_state = wire.integer(RECOVERED, RECOVERING)
+_unclean_leader_epoch = wire.integer(NO_UNCLEAN_ELECTION, wire.INT32_MAX)
+_NO_LISTS: tuple[tuple[int, ...], ...] = ((), (), (), (), ())
+"""In the place of the lists of a partition that a row of an older version lacks."""
 _short_text = wire.text(255)
 _topic_name = wire.text(249)
 _config_value = wire.text()
@@ -207,11 +215,12 @@ def read_topic_name(value: object) -> str:
 
 def read_partition(row: object, version: int) -> PartitionImage:
     """A partition from its row in an image of that version, its invariants checked."""
-    replicas, isr, leader, leader_epoch, partition_epoch, recovery, *lists = wire.array(
+    replicas, isr, leader, leader_epoch, partition_epoch, recovery, *later = wire.array(
         row, PARTITION_FIELDS[version], "a partition"
     )
-    missing = [()] * (PARTITION_FIELDS[-1] - PARTITION_FIELDS[version])
-    removing, adding, elr, last_known_elr, offline = map(_broker_ids, [*lists, *missing])
+    lists = (*later, *_NO_LISTS[len(later) :])[: len(_NO_LISTS)]
+    removing, adding, elr, last_known_elr, offline = map(_broker_ids, lists)
+    unclean_leader_epoch = later[len(_NO_LISTS)] if len(later) > len(_NO_LISTS) else NO_UNCLEAN_ELECTION
     replicas = _broker_ids(replicas)
     partition = PartitionImage(
         replicas=replicas,
@@ -225,6 +234,7 @@ def read_partition(row: object, version: int) -> PartitionImage:
         elr=elr,
         last_known_elr=last_known_elr,
         offline_replicas=offline,
+        unclean_leader_epoch=_unclean_leader_epoch(unclean_leader_epoch),
     )
     partition.check()
     return partition

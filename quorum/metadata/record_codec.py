@@ -97,6 +97,7 @@ _PARTITION_CHANGE_1: _Fields = (
     ("elr", _optional_broker_ids),
     ("last_known_elr", _optional_broker_ids),
 )
+_PARTITION_CHANGE_2: _Fields = (*_PARTITION_CHANGE_1, ("offline_replicas", _optional_broker_ids))
 
 _LAYOUTS: dict[tuple[int, int], _Layout] = {
     (1, 0): _Layout(RegisterBroker, _REGISTER_BROKER_0),
@@ -125,7 +126,10 @@ _LAYOUTS: dict[tuple[int, int], _Layout] = {
     (5, 2): _Layout(Partition, (*_PARTITION_1, ("offline_replicas", wire.distinct_broker_ids))),
     (6, 0): _Layout(PartitionChange, _PARTITION_CHANGE_0),
     (6, 1): _Layout(PartitionChange, _PARTITION_CHANGE_1),
-    (6, 2): _Layout(PartitionChange, (*_PARTITION_CHANGE_1, ("offline_replicas", _optional_broker_ids))),
+    (6, 2): _Layout(PartitionChange, _PARTITION_CHANGE_2),
+    (6, 3): _Layout(
+        PartitionChange, (*_PARTITION_CHANGE_2, ("unclean_leader_epoch", wire.optional(wire.epoch32)))
+    ),
     (7, 0): _Layout(RemoveTopic, (("topic_id", wire.uuid),)),
     (8, 0): _Layout(
         Config,

@@ -22,6 +22,9 @@ RECOVERED = 0
 RECOVERING = 1
 """Leader recovery state (KIP-704): RECOVERING after an unclean election until the ISR is confirmed."""
 
+NO_UNCLEAN_ELECTION = -1
+"""In the place of the leader epoch of a partition's last unclean election."""
+
 FeatureRange = tuple[str, int, int]
 """A feature's name and the lowest and highest level of it that a node can work with (KIP-584)."""
 
@@ -110,7 +113,8 @@ class Partition:
 class PartitionChange:
     """A partition's replicas, ISR, ELR, leader or offline replicas change; None leaves a field as it is.
 
-    Every change adds 1 to the partition epoch; a given `leader` (-1 = none) adds 1 to the leader epoch.
+    Every change adds 1 to the partition epoch; a given `leader` (-1 = none) adds 1 to the leader epoch. An
+    unclean election gives its leader epoch as `unclean_leader_epoch`.
     """
 
     topic_id: bytes
@@ -124,6 +128,7 @@ class PartitionChange:
     elr: tuple[int, ...] | None = None
     last_known_elr: tuple[int, ...] | None = None
     offline_replicas: tuple[int, ...] | None = None
+    unclean_leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -18,6 +18,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "clients" and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed shows what its nodes were at: the logs go with the cluster."""
+    report = yield
+    if report.failed:
+        found = {id(value): value for value in getattr(item, "funcargs", {}).values()}
+        for cluster in (value for value in found.values() if isinstance(value, NodeProcesses)):
+            for node_id in cluster.node_ids:
+                report.sections.append((f"node {node_id}", cluster.local.evidence(node_id, all_threads=True)))
+    return report
 
 
 @pytest.fixture(scope="session")

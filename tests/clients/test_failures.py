@@ -205,5 +205,5 @@ def test_an_unclean_election_is_logged_with_what_it_cost(fragile_cluster: NodePr
     assert [line for node in cluster.node_ids for line in said("unclean leader election", node)]
     assert said("leads after an unclean election", second)
     [line] = said("truncated", first)
-    for told in ("ERROR", f"leader={second}", "first=1", "last=5", "offsets=5"):
+    for told in ("ERROR", f"leader={second}", "first=1", "last=5", "offsets=5", "lost_at_most=5"):
         assert told in line

@@ -3,9 +3,10 @@ written, or an error; never anything else."""
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.disk import Disk
 from partitions.log.errors import LogCorruptError, LogError
 from partitions.log.log import PartitionLog
@@ -78,6 +79,25 @@ def test_rot_between_two_processes(
                 read_checked(log, offset, max_bytes)
         except LogError:
             return
+
+
+@given(rot, st.sampled_from([(".log",), (CHECKPOINT_FILE_NAME,)]), st.permutations((0, 1, 2)))
+@settings(max_examples=150, deadline=None)
+def test_epochs_end_where_they_ended_whatever_rots(
+    place: tuple[float, int], suffixes: tuple[str, ...], asked: list[int]
+) -> None:
+    disk = memory_disk()
+    written(disk)
+    flip(disk, suffixes, *place)
+    try:
+        log = open_log(disk, clean=True)
+        # What the last batch counts is in its checksum, which a clean start does not compare.
+        assume(log.log_end_offset == RECORDS)
+        for epoch in asked:
+            assert log.end_offset_for_epoch(epoch) == {0: (0, 30), 1: (1, RECORDS), 2: (-1, -1)}[epoch]
+            assert log.epoch_for_offset(epoch) == 0
+    except LogCorruptError:
+        return
 
 
 @given(rot, reads, reads)

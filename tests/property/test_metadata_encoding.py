@@ -54,6 +54,7 @@ any_record: st.SearchStrategy[r.Record] = st.one_of(
         st.none() | st.integers(-1, 5),
         st.none() | recovery,
         *([st.none() | isrs] * 6),
+        st.none() | st.integers(0, 5),
     ),
     st.builds(r.RemoveTopic, uuids),
     st.builds(r.Config, st.just("broker"), short, short, st.none() | short),

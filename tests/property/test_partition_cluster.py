@@ -121,9 +121,11 @@ class History:
         self.world.register(broker_id)
 
     def alter(self, broker_id: int, choice: int) -> None:
-        """A proposal arrives at the controller."""
+        """A proposal arrives at the controller; by the time it was sent, others could join as well."""
         if self.world.outbox:
             index = choice % len(self.world.outbox)
+            if choice % 2:
+                self.world.widen_alter(index)
             pending = self.world.outbox[index]
             result = self.world.deliver_alter(index)
             self.results.append((pending, result))

@@ -55,6 +55,9 @@ class FollowerMemory:
     def epochs(self) -> EpochCache:
         return self.log.epochs
 
+    def confirm_epoch_end(self, epoch: int) -> None:
+        return
+
     def append_as_follower(
         self, records: bytes | bytearray | memoryview, *, leader_epoch: int, leader_high_watermark: int,
         leader_log_start_offset: int,
@@ -83,12 +86,21 @@ class Listened:
 
     def __init__(self) -> None:
         self.truncated: list[tuple[PartitionKey, int, int]] = []
+        self.truncated_epochs: list[int | None] = []
         self.failed: list[tuple[PartitionKey, str]] = []
         self.retried: list[tuple[PartitionKey, str]] = []
         self.crashed: list[tuple[int, str]] = []
 
-    def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
+    def on_truncated(
+        self,
+        key: PartitionKey,
+        from_offset: int,
+        to_offset: int,
+        high_watermark: int,
+        latest_epoch: int | None,
+    ) -> None:
         self.truncated.append((key, from_offset, to_offset))
+        self.truncated_epochs.append(latest_epoch)
 
     def on_partition_failed(
         self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None

@@ -160,6 +160,9 @@ class MemoryLog:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
+    def epoch_for_offset(self, offset: int) -> int | None:
+        return self.epochs.epoch_for_offset(offset)
+
     def assign_epoch_start(self, epoch: int) -> bool:
         self.epochs.assign(epoch, self.log_end_offset)
         return True

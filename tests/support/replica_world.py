@@ -131,7 +131,12 @@ class Broker:
     # ReplicationListener
 
     def on_truncated(
-        self, key: tuple[str, int], from_offset: int, to_offset: int, high_watermark: int
+        self,
+        key: tuple[str, int],
+        from_offset: int,
+        to_offset: int,
+        high_watermark: int,
+        latest_epoch: int | None,
     ) -> None:
         below = " BELOW ITS HIGH WATERMARK" if to_offset < high_watermark else ""
         self.world.say(f"{self.broker_id}: truncates {from_offset} -> {to_offset}{below}")
@@ -482,6 +487,20 @@ class World:
         assert earliest is not None
         assert latest is not None
         return LeaderOffsets(earliest.offset, latest.offset)
+
+    def widen_alter(self, index: int = 0) -> None:
+        """The leader is about to send what waits: by now others may join as well."""
+        pending = self.outbox[index]
+        partition = pending.broker.partition
+        if partition is None or pending.broker.incarnation != pending.incarnation or pending.is_abandoned:
+            return
+        if partition.pending_proposal == pending.proposal:
+            widened = partition.widen_proposal()
+            assert widened is not None
+            if widened != pending.proposal:
+                pending.proposal = widened
+                isr = ",".join(f"{i}@{e}" for i, e in widened.new_isr_with_epochs)
+                self.say(f"{pending.broker.broker_id}: proposes {widened.change.value} to isr={isr} instead")
 
     def deliver_alter(self, index: int = 0) -> AlterPartitionResult:
         """An AlterPartition arrives at the controller."""

@@ -86,6 +86,7 @@ RULES = (
             "expand-below-the-high-watermark",
             "laggards-stay",
             "dropped-without-delay",
+            "joins-and-is-dropped-at-once",
         ),
     ),
     Rule(

@@ -1,9 +1,10 @@
 """Who is dropped from an ISR for lagging, and who ought to be: replica.lag.time.max.ms, as KIP-16 has it.
 
 Judges isr-by-lag, both ways. A leader drops no follower whose fetches prove that it was at the log's end within
-that time, be they requests of a session that did not name the partition (KIP-227). And it does not keep, while it
-goes on appending, a member of the ISR that was not there for longer: writes with acks=-1 wait for it. Pure: fed by
-`probes_leader` with what followers fetch and what leaders append; times are the leader's own monotonic ms.
+that time, be they requests of a session that did not name the partition (KIP-227), and none that has joined the ISR
+within it. And it does not keep, while it goes on appending, a member of the ISR that was not there for longer: writes
+with acks=-1 wait for it. Pure: fed by `probes_leader` with what followers fetch and what leaders append; times are
+the leader's own monotonic ms.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ class SessionFetch(NamedTuple):
 class Standing:
     """One follower as its leader's records of fetches have it."""
 
-    __slots__ = ("caught_up_ms", "end_seen", "fetched_ms", "late_ms", "offset")
+    __slots__ = ("broker_epoch", "caught_up_ms", "end_seen", "fetched_ms", "late_ms", "offset")
 
     def __init__(self, caught_up_ms: int | None = None) -> None:
         self.offset = -1
+        self.broker_epoch: int | None = None
+        """Of the incarnation that fetched last."""
         self.end_seen = -1
         """The leader's end when it fetched last."""
         self.fetched_ms: int | None = None
@@ -40,6 +43,11 @@ class Standing:
         """When it was at the leader's end last; None: never, so far."""
         self.late_ms = 0
         """How long it has been in the ISR beyond its time while its leader was at work."""
+
+    def forget(self) -> None:
+        """Nothing that it did so far proves that it is caught up."""
+        self.caught_up_ms = self.fetched_ms = None
+        self.late_ms = 0
 
 
 class LeaderEpoch:
@@ -83,11 +91,34 @@ class IsrByLag:
         return None if found is None or found.epoch != epoch else found
 
     @staticmethod
-    def fetched(led: LeaderEpoch, follower: int, offset: int, end: int, now_ms: int) -> None:
+    def joined(led: LeaderEpoch, members: Iterable[int], now_ms: int) -> None:
+        """The controller took them into the ISR: they have all of the time to get to the log's end."""
+        for member in members:
+            standing = led.standings.get(member)
+            if standing is not None:
+                _caught_up(standing, now_ms)
+                standing.late_ms = 0
+
+    @staticmethod
+    def left(led: LeaderEpoch, members: Iterable[int]) -> None:
+        """The controller dropped them from the ISR: they are caught up again when they prove it anew."""
+        for member in members:
+            standing = led.standings.get(member)
+            if standing is not None:
+                standing.forget()
+
+    @staticmethod
+    def fetched(
+        led: LeaderEpoch, follower: int, offset: int, end: int, now_ms: int, broker_epoch: int
+    ) -> None:
         """A follower fetched from `offset` on, when the leader's log ended at `end`."""
         standing = led.standings.get(follower)
         if standing is None:
             standing = led.standings[follower] = Standing()
+        if standing.broker_epoch != broker_epoch:
+            if standing.broker_epoch is not None:
+                standing.forget()
+            standing.broker_epoch = broker_epoch
         if offset >= end:
             _caught_up(standing, now_ms)
         elif standing.fetched_ms is not None and offset >= standing.end_seen:
@@ -139,6 +170,7 @@ class IsrByLag:
             standing = led.standings.get(member)
             if standing is None or standing.caught_up_ms is None:
                 continue
+            standing.late_ms = 0
             behind_ms = now_ms - standing.caught_up_ms
             if standing.offset == end or behind_ms <= led.lag_max_ms:
                 self._verdicts.violated(

@@ -43,6 +43,7 @@ class LeaderProbes:
                 (Partition, "update_follower"): self._update_follower,
                 (Partition, "append_records"): self._append,
                 (Partition, "maybe_shrink"): self._maybe_shrink,
+                (Partition, "on_alter_partition_result"): self._answered_by_the_controller,
                 (Leadership, "propose_shrink"): self._propose_shrink,
             }
         )
@@ -81,6 +82,8 @@ class LeaderProbes:
 
     def _make_leader(self, original: Method) -> Method:
         def probe(partition: Partition, state: Any, now_ms: int) -> Any:
+            before = partition._leading
+            members = () if before is None else before.isr.committed
             transition = original(partition, state, now_ms)
             node, leading = self._whose.node(), partition._leading
             if transition is Transition.BECAME_LEADER and node is not None and leading is not None:
@@ -90,6 +93,9 @@ class LeaderProbes:
             if led is not None and leading is not None:
                 online = (f.broker_id for f in leading.followers if f.broker_id not in leading._offline)
                 self._lag.assigned(led, online)
+                if leading is before and transition is Transition.UPDATED:
+                    self._lag.left(led, set(members).difference(leading.isr.committed))
+                    self._lag.joined(led, set(leading.isr.committed).difference(members), now_ms)
             return transition
 
         return probe
@@ -115,7 +121,19 @@ class LeaderProbes:
             )
             led = self._led(partition)
             if led is not None:
-                fetched(led, replica_id, fetch_offset, leader_end_offset, now_ms)
+                fetched(led, replica_id, fetch_offset, leader_end_offset, now_ms, broker_epoch)
+
+        return probe
+
+    def _answered_by_the_controller(self, original: Method) -> Method:
+        def probe(partition: Partition, proposal: Any, result: Any, now_ms: int) -> Any:
+            leading = partition._leading
+            before = () if leading is None else leading.isr.committed
+            retry = original(partition, proposal, result, now_ms)
+            led = None if leading is None else self._led(partition)
+            if led is not None and leading is not None:
+                self._lag.joined(led, set(leading.isr.committed).difference(before), now_ms)
+            return retry
 
         return probe
 

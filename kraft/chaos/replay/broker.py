@@ -250,7 +250,14 @@ class ReplayBroker:
 
     # -- ReplicationListener
 
-    def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
+    def on_truncated(
+        self,
+        key: PartitionKey,
+        from_offset: int,
+        to_offset: int,
+        high_watermark: int,
+        latest_epoch: int | None,
+    ) -> None:
         """The step's table shows it."""
 
     def on_partition_failed(

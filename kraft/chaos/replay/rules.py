@@ -134,6 +134,9 @@ class _ComparesNothing:
     def high_watermark(self) -> int:
         return self._replica.high_watermark
 
+    def confirm_epoch_end(self, epoch: int) -> None:
+        self._replica.confirm_epoch_end(epoch)
+
     def append_as_follower(
         self, records: Buffer, *, leader_epoch: int, leader_high_watermark: int, leader_log_start_offset: int
     ) -> None:

@@ -26,7 +26,7 @@ from partitions.records.batch import (
     BatchHeader,
     CorruptBatchError,
     parse_header,
-    verify_crc,
+    verify_stamped,
 )
 from partitions.records.record import MalformedRecordError
 
@@ -223,7 +223,7 @@ class _Piece:
                 if at:
                     return
                 self.data = memoryview(self._file.read(self._start, header.size_bytes))
-            verify_crc(self.data, at, header)
+            verify_stamped(self.data, at, header)
             before, at = at, at + header.size_bytes
             self.position = self._start + at
             yield before, header

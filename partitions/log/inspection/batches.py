@@ -20,6 +20,7 @@ from partitions.records.header import (
     CRC_START,
     HEADER_BYTES,
     MAGIC_POSITION,
+    NO_LEADER_EPOCH,
     BatchHeader,
     UnsupportedMagicError,
     parse_header,
@@ -147,7 +148,9 @@ class SegmentReader:
             return _Failure(f"the batch has {header.size_bytes} bytes, the file ends after {left}", None)
         computed = self._checksum(position, header)
         if computed == header.crc:
-            return header
+            if header.partition_leader_epoch >= NO_LEADER_EPOCH:
+                return header
+            return _Failure(f"the batch is of leader epoch {header.partition_leader_epoch}", header, computed)
         reason = f"the batch fails its checksum: stored {header.crc:#010x}, computed {computed:#010x}"
         return _Failure(reason, header, computed)
 

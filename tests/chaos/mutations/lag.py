@@ -55,4 +55,11 @@ MUTATIONS = (
         scenarios.FLAPPING_ISR,
         (Patch(Leadership, "propose_shrink", replaced_by(lambda leading, leader_end_offset, now_ms: None)),),
     ),
+    Mutation(
+        "joins-and-is-dropped-at-once",
+        "who joins the ISR behind the leader's end has no time to get there (KIP-497)",
+        ("isr-by-lag",),
+        scenarios.FLAPPING_ISR,
+        (Patch(Replica, "join_isr", replaced_by(lambda follower, now_ms: None)),),
+    ),
 )

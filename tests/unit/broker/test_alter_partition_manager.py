@@ -98,6 +98,41 @@ async def test_what_is_proposed_meanwhile_goes_with_the_next(world: BrokerWorld)
     assert len(world.controller.calls) == 1  # one in flight
 
 
+async def test_all_who_can_join_when_the_request_is_sent_join_with_it(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (1, 2, 3), isr=(1,)))
+    world.controller.always(AlterPartitionRequest, committed)
+    partition = world.replicas.partition(T0)
+    for follower in (2, 3):
+        partition.update_follower(follower, follower, 0, 0, 0, world.replicas.monotonic_ms())
+    assert partition.maximal_isr == (1, 2), "one proposal at a time"
+    request = await sent(world, 1)
+    members = request.topics[0].partitions[0].new_isr_with_epochs
+    assert [(m.broker_id, m.broker_epoch) for m in members] == [(1, 1), (2, 2), (3, 3)]
+    await settled(world, T0)
+    assert (partition.isr, len(world.controller.calls)) == ((1, 2, 3), 1)
+
+
+async def test_one_who_is_not_eligible_does_not_keep_the_others_out(world: BrokerWorld) -> None:
+    """The controller has fenced broker 3, of which this leader has not heard yet."""
+    await world.start(*topic("t", 1, (1, 2, 3), isr=(1,)))
+    asked: list[tuple[int, ...]] = []
+
+    def answer(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        members = tuple(m.broker_id for m in request.topics[0].partitions[0].new_isr_with_epochs)
+        asked.append(members)
+        return refused(request, "INELIGIBLE_REPLICA") if 3 in members else committed(request)
+
+    world.controller.always(AlterPartitionRequest, answer)
+    partition = world.replicas.partition(T0)
+    for _ in range(2):
+        calls = len(world.controller.calls)
+        for follower in (2, 3):
+            partition.update_follower(follower, follower, 0, 0, 0, world.replicas.monotonic_ms())
+        await sent(world, calls + 1)
+        await settled(world, T0)
+    assert (asked, partition.isr) == ([(1, 2, 3), (1, 2)], (1, 2))
+
+
 async def test_a_request_holds_only_so_many(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alter_partition_manager, "PARTITIONS_PER_REQUEST_MAX", 2)
     await world.start(*topic("t", 1, *[(1, 2)] * 5, isr=(1,)))

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kraft.broker.dispatch import HANDLERS, Dispatcher
-from kraft.network.connection import CloseConnectionError
+from kraft.network.connection import CloseConnectionError, Connection
 from kraft.network.request import decoding
 from kraft.network.response import Response
+from kraft.network.server import SocketServer
 from kraft.protocol.api import SUPPORTED, ApiKey
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.headers import decode_response_header
 from kraft.protocol.messages import decode_response, encode_request_frame
-from kraft.protocol.produce import ProduceRequest
+from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraft.protocol.schemas.cluster import DescribeClusterRequest
 from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from partitions.topic_partition import TopicPartition
 from quorum.rpc.messages import CreateTopicsRequest
-from tests.support.broker_world import LISTENER_NAME, BrokerWorld, topic
+from tests.support.broker_world import LISTENER_NAME, BrokerWorld, batch, topic
 
 CONNECTION: Any = SimpleNamespace(peer=("127.0.0.1", 5), session=None)
 
@@ -119,3 +123,49 @@ async def test_an_answer_may_come_later(world: BrokerWorld) -> None:
     await world.controller.until_called(CreateTopicsRequest, 1)
     assert not waiting.done()
     waiting.cancel()
+
+
+class Pipe(asyncio.Transport):
+    """A transport whose other end the test plays."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is held back."""
+
+
+async def ask_and_leave(world: BrokerWorld, message: Any, version: int) -> None:
+    """A client sends a request, and its connection is lost in the very turn of the loop that takes it up."""
+    server = SocketServer(decoding(Dispatcher(world.services, LISTENER_NAME)))
+    connection = Connection(server, asyncio.get_running_loop())
+    connection.connection_made(Pipe())
+    frame = encode_request_frame(message, version, correlation_id=7, client_id="test")
+    memoryview(connection.get_buffer(len(frame)))[: len(frame)] = frame
+    connection.buffer_updated(len(frame))
+    connection.connection_lost(None)
+    await asyncio.wait(list(server._leaving))
+
+
+async def test_what_was_not_begun_when_its_client_left_is_never_begun(world: BrokerWorld) -> None:
+    await world.start()
+    message = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        await ask_and_leave(world, message, 12)
+        gc.collect()
+    assert warned == []
+    assert world.controller.calls_of(CreateTopicsRequest) == []
+
+
+async def test_nor_is_what_would_have_waited_for_a_replica(world: BrokerWorld) -> None:
+    await world.start()
+    world.executor.holding = True
+    await world.publish(*topic("t", 1, (1,)))
+    await asyncio.sleep(0)
+    data = PartitionProduceData(index=0, records=batch(b"x"))
+    message = ProduceRequest(
+        acks=0, timeout_ms=30_000, topic_data=[TopicProduceData(name="t", partition_data=[data])]
+    )
+    await ask_and_leave(world, message, 9)
+    assert world.replicas.pending.count == 0
+    world.executor.release()
+    await world.replicas.settled()
+    assert world.replicas.partition(TopicPartition("t", 0)).log_end_offset == 0

@@ -14,7 +14,14 @@ from partitions.partition import Partition
 from partitions.partition_types import FollowerFetch
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.delta import MetadataDelta
-from quorum.metadata.records import RECOVERING, TOPIC_RESOURCE, BrokerChange, Config, PartitionChange
+from quorum.metadata.records import (
+    RECOVERED,
+    RECOVERING,
+    TOPIC_RESOURCE,
+    BrokerChange,
+    Config,
+    PartitionChange,
+)
 from quorum.rpc.messages import AlterPartitionRequest
 from quorum.steps import finished
 from tests.support.broker_world import ME, BrokerWorld, batch, broker, gone, led_by, topic, topic_id
@@ -292,7 +299,7 @@ async def test_a_high_watermark_that_was_cut_back_is_written(world: BrokerWorld)
     )
     assert world.replicas.take_changed_high_watermarks() == {T0: 2}
     partition.truncate_to(0, leader_epoch=0)
-    world.replicas.on_truncated(T0, 2, 0, 2)
+    world.replicas.on_truncated(T0, 2, 0, 2, 0)
     assert world.replicas.take_changed_high_watermarks() == {T0: 0}
 
 
@@ -307,12 +314,12 @@ async def test_a_cut_says_how_much_is_lost_and_because_of_whom(world: BrokerWorl
     )
     with capture_logs() as uncommitted:
         partition.truncate_to(2, leader_epoch=0)
-        world.replicas.on_truncated(T0, 3, 2, 2)
+        world.replicas.on_truncated(T0, 3, 2, 2, 0)
     with capture_logs() as committed:
         partition.truncate_to(0, leader_epoch=0)
-        world.replicas.on_truncated(T0, 2, 0, 2)
+        world.replicas.on_truncated(T0, 2, 0, 2, 0)
     with capture_logs() as anew:
-        world.replicas.on_truncated(T0, 0, 7, 0)
+        world.replicas.on_truncated(T0, 0, 7, 0, None)
     told = {"partition": "t-0", "leader": 2, "leader_epoch": 0}
     assert uncommitted == [
         {"event": "truncated", "log_level": "info", **told, "first": 2, "last": 2, "offsets": 1, "hw": 2}
@@ -326,30 +333,65 @@ async def test_a_cut_says_how_much_is_lost_and_because_of_whom(world: BrokerWorl
     assert (metrics.truncations, metrics.truncated_records, metrics.lost_records) == (3, 3, 2)
 
 
-async def test_a_cut_for_an_unclean_leader_is_an_error_whatever_the_checkpoint_knew(
-    world: BrokerWorld,
+def elected_uncleanly(leader: int, *, epoch: int) -> PartitionChange:
+    return PartitionChange(
+        topic_id(1),
+        0,
+        isr=(leader,),
+        leader=leader,
+        leader_recovery_state=RECOVERING,
+        unclean_leader_epoch=epoch,
+    )
+
+
+@pytest.mark.parametrize("latest_epoch", [None, 0, 1, 2])
+async def test_a_cut_for_an_unclean_election_is_an_error_whatever_the_checkpoint_knew(
+    world: BrokerWorld, latest_epoch: int | None
 ) -> None:
-    await world.start(*topic("t", 1, (2, 1)))
+    """Of epochs before it; and also when others have been in sync with its leader since, or lead in its place."""
+    await world.start(*topic("t", 1, (2, 1, 3)))
     world.replicas.partition(T0).append_as_follower(
         batch(b"a", leader_epoch=0), leader_epoch=0, leader_high_watermark=0, leader_log_start_offset=0
     )
-    await world.publish(PartitionChange(topic_id(1), 0, isr=(2,), leader=2, leader_recovery_state=RECOVERING))
+    await world.publish(elected_uncleanly(2, epoch=1))
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(2, 3), leader_recovery_state=RECOVERED))
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(3,), leader=3))
     with capture_logs() as logs:
-        world.replicas.on_truncated(T0, 1, 0, 0)
-    assert [(line["log_level"], line["offsets"], line["known_committed"]) for line in logs] == [
-        ("error", 1, 0)
-    ]
-
-
-async def test_a_leader_says_that_its_election_was_unclean(world: BrokerWorld) -> None:
-    await world.start(*topic("t", 1, (2, 1), isr=(2,)))
-    with capture_logs() as logs:
-        await world.publish(
-            PartitionChange(topic_id(1), 0, isr=(ME,), leader=ME, leader_recovery_state=RECOVERING)
+        world.replicas.on_truncated(T0, 1, 0, 0, latest_epoch)
+    [line] = logs
+    if latest_epoch in (None, 0):
+        assert (line["log_level"], line["offsets"], line["lost_at_most"]) == ("error", 1, 1)
+        assert (line["leader"], line["leader_epoch"], line["known_committed"]) == (3, 2, 0)
+    else:
+        assert line["log_level"] == "info", (
+            "it followed the unclean leader: what that one lacked is cut off already"
         )
+    assert world.replicas.metrics.lost_records == (latest_epoch in (None, 0))
+
+
+@pytest.mark.parametrize("replicas", [(2, 1), (1,)])
+async def test_a_leader_says_that_its_election_was_unclean(
+    world: BrokerWorld, replicas: tuple[int, ...]
+) -> None:
+    await world.start(*topic("t", 1, replicas, isr=replicas[:1]))
+    with capture_logs() as logs:
+        await world.publish(PartitionChange(topic_id(1), 0, isr=(), leader=-1))
+        await world.publish(elected_uncleanly(ME, epoch=2))
     [line] = [line for line in logs if line["log_level"] == "error"]
     assert line["event"] == "leads after an unclean election"
-    assert (line["partition"], line["epoch"], line["end"], line["hw"]) == ("t-0", 1, 0, 0)
+    assert (line["partition"], line["epoch"], line["end"], line["hw"]) == ("t-0", 2, 0, 0)
+    assert ("other replicas" in line["consequence"]) == (len(replicas) > 1)
+
+
+async def test_a_clean_election_is_none_of_the_unclean_one_before(world: BrokerWorld) -> None:
+    """The partition stays RECOVERING until its ISR changes, which may be never."""
+    await world.start(*topic("t", 1, (1,)))
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(), leader=-1))
+    await world.publish(elected_uncleanly(ME, epoch=2))
+    await world.publish(PartitionChange(topic_id(1), 0, leader=-1))
+    with capture_logs() as logs:
+        await world.publish(PartitionChange(topic_id(1), 0, leader=ME))
+    assert [(line["event"], line["log_level"]) for line in logs] == [("leads", "info")]
 
 
 async def test_a_disk_that_fails_under_a_follower_takes_the_replica_offline(world: BrokerWorld) -> None:

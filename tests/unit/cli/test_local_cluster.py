@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,6 +93,96 @@ def test_a_node_runs_on_while_controllers_are_elected(reasons: list[str], state:
 
 def test_a_node_that_does_not_answer_is_starting() -> None:
     assert state_of({}) == "starting"
+
+
+# -- nodes that do not become ready
+
+
+SLOW_NODE = """
+import http.server, pathlib, sys, time
+class Ready(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        time.sleep(1.2)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"ready": true}')
+config = dict(line.split("=", 1) for line in pathlib.Path(sys.argv[-1]).read_text().splitlines())
+http.server.ThreadingHTTPServer(("127.0.0.1", int(config["http.listener"].split(":")[1])), Ready).serve_forever()
+"""
+
+
+@pytest.fixture
+def node_that(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], None]]:
+    """Makes a cluster whose one node is a Python script, for which half a second is waited."""
+    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 0.5)
+
+    def made(script: str) -> None:
+        program = tmp_path / "node"
+        program.write_text(f"#!{sys.executable}\n{script}")
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+        cluster.create(1, free_port_range(1), {})
+
+    yield made
+    cluster.destroy()
+
+
+def test_a_node_that_ends_says_how(cluster: LocalCluster, node_that: Callable[[str], None]) -> None:
+    node_that("print('this folder is not mine', flush=True); raise SystemExit(3)")
+    with pytest.raises(
+        UserError, match=r"node 1 ended while it started \(exit code 3\):\nthis folder is not"
+    ):
+        cluster.start_node(1)
+
+
+def test_a_node_that_hangs_shows_its_process_and_its_log(
+    cluster: LocalCluster, node_that: Callable[[str], None]
+) -> None:
+    node_that("import time; print('opening logs', flush=True); time.sleep(100)")
+    with pytest.raises(UserError, match=r"^not ready after 0\.5 s: node 1: does not answer ") as raised:
+        cluster.start_node(1)
+    assert f"process {cluster.pid(1)} waits; 1 thread has had 0." in str(raised.value)
+    assert cluster.pid(1) is not None
+
+
+def test_a_running_node_that_ends_meanwhile_is_not_waited_for(
+    cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 50.0)
+    node_that("import time; time.sleep(0.2)")
+    cluster.spawn(1)
+    with pytest.raises(UserError, match="node 1 ended while it started"):
+        cluster.start_all()
+
+
+def test_the_last_question_is_a_patient_one(cluster: LocalCluster, node_that: Callable[[str], None]) -> None:
+    node_that(SLOW_NODE)
+    ready: list[int] = []
+    cluster.spawn(1)
+    cluster.start_all(ready.append)
+    assert ready == [1]
+
+
+def test_all_are_asked_the_last_question_at_the_same_time(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create(3, 19092, {})
+    all_asked = threading.Barrier(3)
+
+    def readiness(node_id: int, timeout_s: float = 0.0) -> dict[str, bool]:
+        if not timeout_s:
+            return {}
+        all_asked.wait(timeout=30.0)
+        return {"ready": True}
+
+    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(cluster, "pid", lambda node_id: 1)
+    monkeypatch.setattr(cluster, "readiness", readiness)
+    ready: list[int] = []
+    cluster.start_all(ready.append)
+    assert ready == [1, 2, 3]
 
 
 def test_no_cluster_and_no_node_are_sentences(cluster: LocalCluster) -> None:

@@ -11,7 +11,7 @@ from quorum.controller.election import Election
 from quorum.controller.partition_change_builder import PartitionChangeBuilder, TopicSettings
 from quorum.metadata.delta import changed_partition
 from quorum.metadata.image import PartitionImage
-from quorum.metadata.records import RECOVERED, RECOVERING, PartitionChange
+from quorum.metadata.records import NO_UNCLEAN_ELECTION, RECOVERED, RECOVERING, PartitionChange
 
 KEY = (bytes(16), 0)
 ALL = (1, 2, 3)
@@ -144,12 +144,15 @@ def test_an_unclean_election_takes_anybody_and_says_so() -> None:
     changed = after(state, record)
     assert (changed.isr, changed.leader, changed.elr, changed.last_known_elr) == ((3,), 3, (), ())
     assert changed.leader_recovery_state == RECOVERING
+    assert changed.unclean_leader_epoch == changed.leader_epoch
     again = left(changed, 3)
+    assert again.unclean_leader_epoch == changed.leader_epoch == again.leader_epoch - 1, "it is remembered"
     electing = builder(after(again, PartitionChange(*KEY, elr=())), alive=(2,))
     electing.election = Election.UNCLEAN
     record = electing.build()
     assert record is not None
     assert record.leader_recovery_state == RECOVERING, "also of a partition that is recovering already"
+    assert record.unclean_leader_epoch == again.leader_epoch + 1
 
 
 def test_an_unclean_election_prefers_who_has_everything() -> None:
@@ -158,6 +161,7 @@ def test_an_unclean_election_prefers_who_has_everything() -> None:
     electing.election = Election.UNCLEAN
     changed = after(state, electing.build())
     assert (changed.leader, changed.leader_recovery_state) == (3, RECOVERED)
+    assert changed.unclean_leader_epoch == NO_UNCLEAN_ELECTION
 
 
 def test_a_preferred_leader_that_is_in_sync() -> None:
@@ -194,7 +198,9 @@ def test_a_reassignment_is_complete_when_its_whole_target_is_elected(last_known:
     state = PartitionImage((1, 4), (), -1, 4, 7, RECOVERED, (4,), (1,), last_known, last_known)
     electing = PartitionChangeBuilder(KEY, state, lambda id_: id_ == 1, TopicSettings(2, elr_enabled=True))
     electing.election = Election.UNCLEAN
-    assert after(state, electing.build()) == PartitionImage((1,), (1,), 1, 5, 8, RECOVERING)
+    assert after(state, electing.build()) == PartitionImage(
+        (1,), (1,), 1, 5, 8, RECOVERING, unclean_leader_epoch=5
+    )
 
 
 def test_an_eligible_leader_that_is_the_whole_target_completes_a_reassignment() -> None:

@@ -131,6 +131,7 @@ def test_a_diverging_epoch_cuts_and_the_next_fetch_asks_again() -> None:
     follower.answer(FetchedPartition(A, None, 99, 99, (1, 2)))
     assert (log.text(), log.high_watermark) == ("a b", 0)
     assert follower.listened.truncated == [(A, 3, 2)]
+    assert follower.listened.truncated_epochs == [1], "whoever hears of it learns of which epochs that was"
     asked = follower.ask().partitions[0]
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (2, 1)
     assert follower.state(A).phase is FetchPhase.FETCHING
@@ -209,6 +210,24 @@ def test_an_epoch_beyond_the_leaders_that_has_no_record_is_forgotten() -> None:
     follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"))
     follower.replication.apply_offsets(follower.states.offsets_queries(0), {A: LeaderOffsets(0, 1)}, 0)
     assert (log.text(), log.epochs.latest_epoch, follower.listened.truncated) == ("a", 1, [])
+
+
+class Mended(FollowerMemory):
+    """Its file spoke of a later epoch than its batches do."""
+
+    def confirm_epoch_end(self, epoch: int) -> None:
+        self.log.epochs.truncate_from_end(1)
+
+
+def test_epochs_that_prove_not_to_go_beyond_the_leaders_cut_nothing() -> None:
+    follower, log = Follower(), Mended("a", "b", epoch=1)
+    log.log.epochs.assign(9, 1)
+    log.epoch = 4
+    follower.follow((A, log), leader_epoch=4)
+    follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"))
+    follower.replication.apply_offsets(follower.states.offsets_queries(0), {A: LeaderOffsets(0, 2)}, 0)
+    assert (log.text(), follower.listened.truncated, follower.listened.failed) == ("a b", [], [])
+    assert log.epochs.latest_epoch == 1
 
 
 def test_the_leaders_offsets_may_fail_too() -> None:

@@ -55,7 +55,14 @@ class Story:
 
     # -- ReplicationListener
 
-    def on_truncated(self, key: PartitionKey, from_offset: int, to_offset: int, high_watermark: int) -> None:
+    def on_truncated(
+        self,
+        key: PartitionKey,
+        from_offset: int,
+        to_offset: int,
+        high_watermark: int,
+        latest_epoch: int | None,
+    ) -> None:
         below = " BELOW ITS HIGH WATERMARK" if to_offset < high_watermark else ""
         self.said.append(f"{key[0]}: truncates {from_offset} -> {to_offset}{below}")
 

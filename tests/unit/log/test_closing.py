@@ -13,6 +13,7 @@ from partitions.disk import Disk
 from partitions.log.closing import CLOSE_BATCH
 from partitions.log.creation import NewLog
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.partition_files import TRUNCATION_CHECKPOINT
 from partitions.log_manager import LogManager
 from partitions.topic_partition import TopicPartition
 from tests.support.logs import (
@@ -91,8 +92,10 @@ async def test_the_loop_waits_for_no_log_by_itself() -> None:
     assert sorted(map(len, flushes)) == [3, CLOSE_BATCH]
     assert not [name for name, _ in executor.jobs if name == "run_flush"]
     synced = [path for step, path in disk.calls if step == "sync" and path.startswith("/data/t-")]
-    assert len(synced) == len(set(synced)) == 2 * (CLOSE_BATCH + 3), "the log and its time index, once each"
-    assert not [path for path in synced if path.endswith(".index")], "durable and empty since it was made"
+    assert len(synced) == len(set(synced)) == CLOSE_BATCH + 3, (
+        "the log, once; no start asks such short indexes"
+    )
+    assert {path.rpartition(".")[2] for path in synced} == {"log"}
 
 
 def closing_syncs(disk: FailingDisk) -> list[str]:
@@ -103,6 +106,8 @@ def closing_syncs(disk: FailingDisk) -> list[str]:
 async def test_an_index_that_did_not_change_since_a_clean_start_needs_no_fsync() -> None:
     storage = formatted_storage()
     manager = await with_records(simulated_disk(storage), InlineExecutor(), 1)
+    for _ in range(4):
+        manager.logs[TopicPartition("t", 0)].append_as_leader(batch_of(b"v"), leader_epoch=4)
     await manager.close(broker_epoch=7, high_watermarks={})
     storage.locks.clear()
     disk = FailingDisk(simulated_disk(storage))
@@ -137,6 +142,25 @@ async def test_both_indexes_of_a_new_segment_are_made_durable() -> None:
     assert sorted(name.rpartition(".")[2] for name in newest) == ["index", "log", "timeindex"]
 
 
+async def test_no_snapshot_tells_of_no_producers_in_a_log_that_a_start_reads_anyway() -> None:
+    storage = formatted_storage()
+    manager = await with_records(simulated_disk(storage), InlineExecutor(), 2)
+    known, indexed = TopicPartition("t", 0), TopicPartition("t", 1)
+    manager.logs[known].append_as_leader(batch_of(b"v", producer=(7, 0, 0)), leader_epoch=4)
+    for _ in range(5):
+        manager.logs[indexed].append_as_leader(batch_of(b"v"), leader_epoch=4)
+    await manager.creator.create([NewLog(TopicPartition("t", 2), ID, SMALL, 4)])
+    manager.logs[TopicPartition("t", 2)].append_as_leader(batch_of(b"v"), leader_epoch=4)
+    await manager.close(broker_epoch=7, high_watermarks={})
+    names = {number: simulated_disk(storage).list_dir(f"/data/t-{number}") for number in range(3)}
+    with_snapshot = [n for n, files in names.items() if any(file.endswith(".snapshot") for file in files)]
+    assert with_snapshot == [0, 1]
+    storage.locks.clear()
+    again = started(simulated_disk(storage), InlineExecutor())
+    producers = [list(log.producer_state.producers) for log in again.logs.values()]
+    assert producers == [[7], [], []]
+
+
 async def test_what_was_closed_survives_a_power_loss_as_it_was() -> None:
     storage = formatted_storage()
     manager = await with_records(simulated_disk(storage), InlineExecutor(), LOGS)
@@ -163,8 +187,27 @@ async def test_a_failed_fsync_leaves_no_clean_mark() -> None:
     storage = formatted_storage()
     disk = FailingDisk(simulated_disk(storage))
     manager = await with_records(disk, InlineExecutor(), LOGS)
-    failing = "/data/t-2/00000000000000000000.timeindex"
+    failing = "/data/t-2/00000000000000000000.log"
     disk.fail = lambda step, path: errno.EIO if (step, path) == ("sync", failing) else None
     with pytest.raises(Halted):
         await manager.close(broker_epoch=7, high_watermarks={})
+    assert not simulated_disk(storage).exists(MARK)
+
+
+async def test_a_cap_that_cannot_be_removed_leaves_no_clean_mark_and_keeps_no_other_log_waiting() -> None:
+    """The recovery point is above what the truncation had lowered it to, but the file that says so stays."""
+    storage = formatted_storage()
+    manager = await with_records(simulated_disk(storage), InlineExecutor(), LOGS)
+    await manager.close(broker_epoch=7, high_watermarks={})
+    storage.locks.clear()
+    disk = FailingDisk(simulated_disk(storage))
+    again = started(disk, InlineExecutor())
+    for log in again.logs.values():
+        log.truncate_to(0)
+        for _ in range(2):
+            log.append_as_leader(batch_of(b"v"), leader_epoch=5)
+    cap = f"/data/t-2/{TRUNCATION_CHECKPOINT}"
+    disk.fail = lambda step, path: errno.EIO if (step, path) == ("remove", cap) else None
+    await again.close(broker_epoch=8, high_watermarks={})
+    assert [log.log_end_offset for log in again.logs.values() if not log.is_closed] == [2]
     assert not simulated_disk(storage).exists(MARK)

@@ -32,12 +32,12 @@ def written(disk: Disk, epochs: Sequence[int] = (3, 3, 5, 5)) -> PartitionLog:
     return log
 
 
-async def written_and_closed() -> Any:
-    """The storage of a node whose log has two batches of epoch 3 and one of epoch 5."""
+async def written_and_closed(epochs: Sequence[int] = (3, 3, 5)) -> Any:
+    """The storage of a node whose log has a batch of each of these epochs."""
     storage: Any = one_directory()
     node = Node(storage, ("/data",))
     node.make(P)
-    for number, epoch in enumerate((3, 3, 5)):
+    for number, epoch in enumerate(epochs):
         node.manager.logs[P].append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=epoch)
     await node.close()
     return storage
@@ -67,9 +67,8 @@ def test_a_reader_finds_a_batch_of_another_epoch_than_the_log_knows(offset: int,
     disk = memory_disk()
     written(disk).close()
     position = rot_epoch(disk, offset, epoch)
-    log = open_log(disk, clean=True)
     with pytest.raises(BatchDamaged) as raised:
-        log.read(0, 10_000, up_to_offset=4)
+        open_log(disk, clean=True).read(0, 10_000, up_to_offset=4)
     assert (raised.value.path, raised.value.position) == (LOG, position)
 
 
@@ -111,15 +110,12 @@ async def test_a_batch_alone_against_the_checkpoint_keeps_a_log_failed_until_eit
     checkpoint = storage.inode(f"/data/{P}/{CHECKPOINT_FILE_NAME}").data
     sound = bytes(checkpoint)
     checkpoint[:] = sound.replace(b"5 2", b"4 2")
-    node = Node(storage, ("/data",))
-    with pytest.raises(
-        EpochsDisagree, match="leader-epoch-checkpoint says 4; if that file is what is wrong, remove"
-    ):
-        node.manager.logs[P].read(0, 10_000, up_to_offset=3)
-    await node.close()
-    node = Node(storage, ("/data",))
-    assert "leader-epoch-checkpoint says 4" in str(node.manager.failed[P]), "noted"
-    await node.close()
+    for _ in range(2):
+        node = Node(storage, ("/data",))
+        assert "leader-epoch-checkpoint says 4; if that file is what is wrong, remove" in str(
+            node.manager.failed[P]
+        )
+        await node.close()
     checkpoint[:] = sound
     node = Node(storage, ("/data",))
     assert all_offsets(node.manager.logs[P]) == [0, 1, 2]
@@ -131,15 +127,53 @@ async def test_without_the_checkpoint_that_a_batch_contradicts_a_log_comes_back(
     checkpoint = storage.inode(path).data
     checkpoint[:] = bytes(checkpoint).replace(b"5 2", b"4 2")
     node = Node(storage, ("/data",))
-    with pytest.raises(EpochsDisagree):
-        node.manager.logs[P].read(0, 10_000, up_to_offset=3)
-    await node.close()
-    node = Node(storage, ("/data",))
+    assert list(node.manager.failed) == [P]
     node.disk.remove(path)
     await node.close()
     node = Node(storage, ("/data",))
     assert all_offsets(node.manager.logs[P]) == [0, 1, 2]
     assert node.manager.logs[P].epochs.entries == ((3, 0), (5, 2))
+
+
+async def test_a_log_that_was_given_up_for_its_checkpoint_comes_back_without_it() -> None:
+    """What was noted of the batch is true as long as there is a file that contradicts it."""
+    storage = await written_and_closed((3, 5, 6))
+    path = f"/data/{P}/{CHECKPOINT_FILE_NAME}"
+    checkpoint = storage.inode(path).data
+    checkpoint[:] = bytes(checkpoint).replace(b"5 1", b"4 1")
+    node = Node(storage, ("/data",))
+    with pytest.raises(EpochsDisagree):
+        node.manager.logs[P].read(0, 10_000, up_to_offset=3)
+    await node.close()
+    node = Node(storage, ("/data",))
+    assert list(node.manager.failed) == [P]
+    node.disk.remove(path)
+    await node.close()
+    node = Node(storage, ("/data",))
+    assert all_offsets(node.manager.logs[P]) == [0, 1, 2]
+    assert node.manager.logs[P].epochs.entries == ((3, 0), (5, 1), (6, 2))
+
+
+@pytest.mark.parametrize("epochs", [(-1, -1, 3, 3, 5, 5), (-1, 3), (-1,)])
+def test_a_batch_alone_is_not_believed_where_the_checkpoint_says_nothing(epochs: Sequence[int]) -> None:
+    """The sign bit of one that is of no epoch makes it later than all others, which would go for its sake."""
+    disk = memory_disk()
+    written(disk, epochs).close()
+    if len(epochs) == 1:
+        disk.open(EPOCHS, create=True).append([b"0\n0\n"])
+    rot_epoch(disk, 0, 2**31 - 1)
+    with pytest.raises(EpochsDisagree, match=r"is of leader epoch 2147483647, and .* says nothing of it"):
+        open_log(disk, clean=True).epoch_for_offset(0)
+
+
+def test_a_batch_alone_is_believed_where_the_checkpoint_begins_with_a_later_epoch() -> None:
+    disk = memory_disk()
+    written(disk, (3, 5, 5)).close()
+    disk.remove(EPOCHS)
+    disk.open(EPOCHS, create=True).append([b"0\n1\n5 1\n"])
+    log = open_log(disk, clean=True)
+    assert log.epoch_for_offset(0) == 3
+    assert log.epochs.entries == ((3, 0), (5, 1))
 
 
 def test_an_epoch_that_nobody_has_led_in_ends_a_leadership_before_it_begins() -> None:
@@ -221,6 +255,53 @@ async def test_a_start_knows_of_the_epoch_for_which_a_log_was_given_up() -> None
     storage.inode(FIRST).data[last + 13] ^= 1
     node = Node(storage, ("/data",))
     assert node.manager.logs[P].epochs.entries == ((5, 0),)
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(1, 4), (2, 4), (3, 69)])
+def test_a_recovery_does_not_learn_from_a_flushed_batch_what_its_checkpoint_contradicts(
+    offset: int, epoch: int
+) -> None:
+    disk = memory_disk()
+    written(disk).sync()
+    position = rot_epoch(disk, offset, epoch)
+    with pytest.raises(EpochsDisagree) as raised:
+        open_log(disk, recovery_point=4)
+    assert (raised.value.path, raised.value.position) == (LOG, position)
+
+
+@pytest.mark.parametrize("rotten", [b"4 2", b"5 3", b"6 2", b"5 1", b"7 2"])
+def test_a_recovery_believes_two_flushed_batches_more_than_their_checkpoint(rotten: bytes) -> None:
+    disk = memory_disk()
+    written(disk).sync()
+    rot_checkpoint(disk, rotten)
+    log = open_log(disk, recovery_point=4)
+    assert log.epochs.entries == ((3, 0), (5, 2))
+    assert "lacks epoch" in str(log.recovery)
+    log.close()
+    assert disk.read_bytes(EPOCHS) == b"0\n2\n3 0\n5 2\n"
+
+
+def test_a_checkpoint_that_was_contradicted_is_made_anew_before_the_batches_go_that_told_so() -> None:
+    """Each batch that stays is one bit from what the file says of it."""
+    disk = memory_disk()
+    log = written(disk, (4, 4, 5, 5))
+    log.roll()
+    log.append_as_leader(batch_of(b"value-0004"), leader_epoch=5)
+    log.sync()
+    rot_checkpoint(disk, b"5 5")
+    log = open_log(disk, recovery_point=4, clean=False)
+    log.delete_segments_before(4)
+    assert open_log(disk, recovery_point=5).epochs.entries == ((5, 4),)
+
+
+def test_a_recovery_goes_by_the_batches_that_no_flush_has_covered() -> None:
+    """Their epochs need not be in the file."""
+    disk = memory_disk()
+    log = written(disk)
+    log.sync()
+    log.append_as_leader(batch_of(b"later"), leader_epoch=7)
+    log = open_log(disk, recovery_point=4)
+    assert log.epochs.entries == ((3, 0), (5, 2), (7, 4))
 
 
 def test_verify_names_the_batch_of_an_epoch_that_the_checkpoint_does_not_have() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,24 @@ from kraft.runtime.disk import RealDisk
 from partitions.disk import Disk
 from partitions.log.config import LogConfig
 from partitions.log.errors import LogCorruptError, LogError
+from partitions.log.flush import run_flush
 from partitions.log.index import OffsetIndex, OffsetIndexView, TimeIndex
 from partitions.log.log import PartitionLog
 from partitions.log.storage import LogStorage
 from partitions.records.batch import iter_batches
 from partitions.topic_partition import TopicPartition
-from tests.support.logs import FOLDER, PARTITION, batch_of, halt, memory_disk, open_log, read_records
+from tests.support.logs import (
+    FOLDER,
+    PARTITION,
+    FailingDisk,
+    batch_of,
+    halt,
+    memory_disk,
+    new_storage,
+    open_log,
+    read_records,
+    simulated_disk,
+)
 
 DENSE = LogConfig(segment_bytes=20_000, index_interval_bytes=0, max_message_bytes=800)
 """Index files of more than a page."""
@@ -39,6 +53,27 @@ def log_on(disk: Disk, folder: str, *, mapped: int = 100, clean: bool = True) ->
 def filled(log: PartitionLog, count: int) -> None:
     for number in range(count):
         log.append_as_leader(batch_of(b"%d" % number, timestamp=1000 + number), leader_epoch=0)
+
+
+def test_making_indexes_anew_in_vain_does_not_make_their_files_known() -> None:
+    """After a clean start the indexes may come from the data: what the files say has been read by nobody."""
+    disk, config = memory_disk(), LogConfig(segment_bytes=40_000, index_interval_bytes=300)
+    log = open_log(disk, config)
+    filled(log, 3)
+    log.close()
+    data_path, time_path = (f"{FOLDER}/{0:020}{suffix}" for suffix in (".log", ".timeindex"))
+    disk.open(time_path, create=True).write_at(0, (9_000_000).to_bytes(8, "big") + (2).to_bytes(4, "big"))
+    log = open_log(disk, config, clean=True)
+    data = disk.open(data_path)
+    length = data.read(8, 4)
+    data.write_at(8, b"\xff" * 4)
+    with pytest.raises(LogCorruptError):
+        log._segments.active.remake_indexes()
+    data.write_at(8, length)
+    filled(log, 30)
+    log.roll()
+    entries = disk.read_bytes(time_path)
+    assert max(struct.unpack(">" + "qi" * (len(entries) // 12), entries)[::2]) == 1029
 
 
 def loaded(log: PartitionLog) -> list[int]:
@@ -341,3 +376,149 @@ def test_what_is_made_anew_is_said(sealed: dict[str, bytes]) -> None:
         assert log.offset_for_timestamp(1000 + 10 * 5) == (1000 + 10 * 5, 5, 0)
         log.offset_for_timestamp(1000 + 10 * 5)
     assert [line["segment"] for line in said] == [f"{FOLDER}/{0:020d}.log"]
+
+
+# ---- a time index that lacks its end
+
+
+PEAK = 200
+"""The batch with the largest timestamp; those behind it are younger than those before it."""
+
+
+def peaked(disk: Disk) -> PartitionLog:
+    """A closed segment with a time index of several sectors, in which the largest timestamp comes last."""
+    log = open_log(disk, DENSE)
+    for number in range(400):
+        timestamp = 9000 if number == PEAK else 1000 + number if number < PEAK else 2000
+        log.append_as_leader(batch_of(b"%03d" % number, timestamp=timestamp), leader_epoch=0)
+    assert log.segment_base_offsets[1] > PEAK
+    return log
+
+
+@pytest.mark.parametrize("lacking", [1, 2, 50])
+def test_a_short_time_index_beside_a_whole_offset_index_is_noticed(lacking: int) -> None:
+    disk = memory_disk()
+    peaked(disk).close()
+    path = f"{FOLDER}/{0:020d}.timeindex"
+    disk.open(path).truncate(12 * (PEAK - lacking))
+    log = open_log(disk, DENSE, clean=True)
+    assert log.offset_for_timestamp(3000) == (9000, PEAK, 0)
+    assert len(disk.read_bytes(path)) == 12 * PEAK
+
+
+def test_an_index_that_a_reader_made_anew_is_whole_after_a_power_loss() -> None:
+    """Also when the log was closed properly in between: the next start then looks into no closed segment."""
+    for seed in range(60):
+        storage = new_storage(seed)
+        disk = simulated_disk(storage)
+        peaked(disk).close()
+        path = f"{FOLDER}/{0:020d}.timeindex"
+        right = disk.read_bytes(path)
+        disk.open(path).write_at(0, b"\x00" * len(right))
+        storage.sync_everything()
+        log = open_log(disk, DENSE, clean=True)
+        assert log.offset_for_timestamp(3000) == (9000, PEAK, 0)
+        log.close()
+        storage.lose_power()
+        assert simulated_disk(storage).read_bytes(path) == right, seed
+
+
+def test_an_index_that_is_made_anew_on_a_full_disk_still_answers(sealed: dict[str, bytes]) -> None:
+    name = f"{0:020d}.timeindex"
+    right = answers(open_log(with_rot(sealed, "", 0, 0), ROTTEN, clean=True))
+    disk = FailingDisk(with_rot({**sealed, name: b"\x00" * len(sealed[name])}, "", 0, 0))
+    log = open_log(disk, ROTTEN, clean=True)
+    disk.fail = lambda operation, path: errno.ENOSPC if operation == "append" else None
+    assert answers(log) == right
+
+
+# ---- an active segment without an offset index
+
+
+def unindexed(disk: Disk, batches: int) -> PartitionLog:
+    log = open_log(disk, FEW)
+    for number in range(batches):
+        log.append_as_leader(batch_of(b"%03d" % number, timestamp=1000 + number), leader_epoch=0)
+    return log
+
+
+FEW = LogConfig(segment_bytes=4000, index_interval_bytes=2000)
+
+
+def test_a_start_looks_into_no_time_index_without_an_offset_index() -> None:
+    disk = memory_disk()
+    unindexed(disk, 5).close()
+    path = f"{FOLDER}/{0:020d}.timeindex"
+    assert len(disk.read_bytes(path)) == 12
+    disk.open(path).write_at(0, b"\x7f" * 12)
+    log = open_log(disk, FEW, clean=True)
+    assert log.offset_for_timestamp(1003) == (1003, 3, 0)
+    log.append_as_leader(batch_of(b"next", timestamp=2000), leader_epoch=0)
+    log.close()
+    assert len(disk.read_bytes(path)) == 24, "the old newest and the new newest timestamp"
+    assert open_log(disk, FEW, clean=True).offset_for_timestamp(1500) == (2000, 5, 0)
+
+
+def test_a_file_that_was_not_read_is_written_whole_when_its_segment_is_closed() -> None:
+    disk = memory_disk()
+    unindexed(disk, 5).close()
+    path = f"{FOLDER}/{0:020d}.timeindex"
+    right = disk.read_bytes(path)
+    disk.open(path).append([b"\x7f" * 30])
+    log = open_log(disk, FEW, clean=True)
+    log.close()
+    assert len(disk.read_bytes(path)) == 42, "nothing was added, so nothing was written"
+    log = open_log(disk, FEW, clean=True)
+    log.roll()
+    assert disk.read_bytes(path) == right
+
+
+def test_a_log_that_outgrows_its_first_interval_has_both_indexes_made_durable() -> None:
+    for seed in range(30):
+        storage = new_storage(seed)
+        unindexed(simulated_disk(storage), 5).close()
+        storage.lose_power()
+        log = open_log(simulated_disk(storage), FEW, clean=True)
+        for number in range(5, 30):
+            log.append_as_leader(batch_of(b"%03d" % number, timestamp=1000 + number), leader_epoch=0)
+        assert not log._segments.active.is_unindexed
+        log.close()
+        storage.lose_power()
+        log = open_log(simulated_disk(storage), FEW, clean=True)
+        for number in range(30):
+            assert log.offset_for_timestamp(1000 + number) == (1000 + number, number, 0), seed
+
+
+def test_one_large_batch_needs_no_index_either() -> None:
+    disk = memory_disk()
+    log = open_log(disk, FEW)
+    log.append_as_leader(batch_of(b"x" * 3000), leader_epoch=0)
+    log.close()
+    with capture_logs() as said:
+        log = open_log(disk, FEW, clean=True)
+    assert said == []
+    assert log.log_end_offset == 1
+    assert log.offset_for_timestamp(1000) == (1000, 0, 0)
+
+
+# ---- what a flush covers
+
+
+def test_an_index_that_was_rewritten_while_its_fsync_ran_is_not_durable() -> None:
+    for seed in range(30):
+        storage = new_storage(seed)
+        disk = simulated_disk(storage)
+        log = open_log(disk, ROTTEN)
+        for number in range(12):
+            log.append_as_leader(batch_of(b"%03d" % number, timestamp=1000 + number), leader_epoch=0)
+        job = log.prepare_close()
+        assert job is not None
+        run_flush(disk, job)
+        log._segments.active.remake_indexes()  # a reader met something that cannot be
+        log.complete_flush(job)
+        assert log._segments.active.unsynced_index_paths
+        log.close()
+        storage.lose_power()
+        again = open_log(simulated_disk(storage), ROTTEN, clean=True)
+        for number in range(12):
+            assert again.offset_for_timestamp(1000 + number) == (1000 + number, number, 0), seed

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from partitions.log.errors import BatchDamaged, OffsetOutOfRange
+from partitions.log.errors import LogCorruptError, OffsetOutOfRange
 from partitions.log.log import PartitionLog
 from partitions.records.batch import iter_batches
 from tests.support.logs import (
@@ -61,7 +61,7 @@ def test_a_rotten_header_takes_no_sound_batch_along(offset: int) -> None:
     )  # the highest byte of its last offset delta
     log.truncate_to(offset)  # in a later segment, or at least behind the index entries of this one
     assert log.log_end_offset == offset
-    with pytest.raises(BatchDamaged):
+    with pytest.raises(LogCorruptError, match="goes back to offset 6"):
         log.truncate_to(6)
     assert log.log_end_offset == offset
 

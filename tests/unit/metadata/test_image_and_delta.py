@@ -100,10 +100,10 @@ def test_the_last_in_the_isr_may_be_offline_while_nobody_leads() -> None:
     assert MetadataImage.decode(image.encode()) == image
 
 
-def test_the_mark_of_an_offline_replica_costs_a_byte_where_there_is_none() -> None:
+def test_offline_replicas_and_unclean_elections_cost_a_byte_where_there_is_none() -> None:
     """A hundred thousand partitions have none."""
     more = applied(BASE, [r.Partition(A, 2, (1, 2), (1, 2), 1)], offset=10)
-    assert len(more.encode()) - len(BASE.encode()) == 16
+    assert len(more.encode()) - len(BASE.encode()) == 17
     assert more.topics[A].partitions[2].offline_replicas is BASE.topics[A].partitions[0].offline_replicas
 
 
@@ -168,6 +168,30 @@ def test_an_image_of_version_1_is_read_without_offline_replicas() -> None:
     assert image.brokers[1].features == (("x", 1, 2),)
     assert (image.features, image.voters) == ({"x": 1}, {7: B})
     assert image.config("topic", "orders") == {"retention.ms": "5"}
+
+
+def test_an_image_of_version_2_is_read_without_unclean_elections() -> None:
+    old = [
+        2, 10, 1, 5, [],
+        [[A, "orders", [[[1, 2], [2], 2, 3, 4, 1, [], [], [], [], [1]]]]],
+        [], [], [],
+    ]  # fmt: skip
+    image = MetadataImage.decode(msgpack.packb(old))
+    assert image.partition(A, 0) == PartitionImage((1, 2), (2,), 2, 3, 4, 1, offline_replicas=(1,))
+
+
+def test_the_last_unclean_election_is_remembered() -> None:
+    """Also when the leader has long been another, elected cleanly: a replica may come back that was away since."""
+    unclean = r.PartitionChange(
+        A, 0, isr=(2,), leader=2, leader_recovery_state=r.RECOVERING, unclean_leader_epoch=1
+    )
+    later = [
+        r.PartitionChange(A, 0, isr=(2, 1), leader_recovery_state=r.RECOVERED),
+        r.PartitionChange(A, 0, leader=1),
+    ]
+    image = MetadataImage.decode(applied(BASE, [unclean, *later]).encode())
+    assert image.partition(A, 0) == PartitionImage((1, 2), (2, 1), 1, 2, 3, unclean_leader_epoch=1)
+    assert image.partition(A, 1) == BASE.partition(A, 1)
 
 
 def test_the_base_image_is_never_touched() -> None:
@@ -312,8 +336,8 @@ def test_an_image_survives_its_encoding() -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ([3, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 2"),
-        ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 2"),
+        ([4, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 3"),
+        ([-1, 0, 0, 0, [], [], [], [], []], "reads image versions 0 to 3"),
         ([0, 0, 0, 0, [], []], "an image of version 0 is an array of 7"),
         ([1, 0, 0, 0, [], [], []], "an image of version 1 is an array of 9"),
         ([2, 0, 0, 0, [], [], []], "is an array of 9 elements, not of 7"),

@@ -25,6 +25,7 @@ ONE_OF_EACH = [
     r.Partition(TOPIC_ID, 1, (1, 2, 3), (), -1, 4, 5, r.RECOVERED, (1,), (3,), (2,), (1,), (3, 1)),
     r.PartitionChange(TOPIC_ID, 0, None, None, None, (1, 2, 3), (1,), (3,), (2,), (), (2,)),
     r.PartitionChange(TOPIC_ID, 0, offline_replicas=()),
+    r.PartitionChange(TOPIC_ID, 0, leader=2, leader_recovery_state=r.RECOVERING, unclean_leader_epoch=7),
     r.RemoveTopic(TOPIC_ID),
     r.Config(r.TOPIC_RESOURCE, "orders", "retention.ms", "1"),
     r.Config(r.TOPIC_RESOURCE, "orders", "retention.ms", None),
@@ -45,8 +46,8 @@ def test_what_is_written_is_read() -> None:
 def test_the_format_is_pinned() -> None:
     """Logs of earlier versions must stay readable: kinds, versions and the order of fields do not move."""
     assert [msgpack.unpackb(codec.encode_record(record))[:2] for record in ONE_OF_EACH] == [
-        [1, 1], [1, 1], [1, 1], [2, 0], [3, 0], [3, 0], [4, 0], [5, 2], [6, 2], [6, 2], [5, 2], [6, 2],
-        [6, 2], [7, 0], [8, 0], [8, 0], [9, 0], [10, 0], [11, 0], [12, 0],
+        [1, 1], [1, 1], [1, 1], [2, 0], [3, 0], [3, 0], [4, 0], [5, 2], [6, 3], [6, 3], [5, 2], [6, 3],
+        [6, 3], [6, 3], [7, 0], [8, 0], [8, 0], [9, 0], [10, 0], [11, 0], [12, 0],
     ]  # fmt: skip
     assert (
         codec.encode_record(ONE_OF_EACH[7]).hex()
@@ -54,7 +55,7 @@ def test_the_format_is_pinned() -> None:
     )
     assert (
         codec.encode_record(r.PartitionChange(TOPIC_ID, 0, offline_replicas=(2,))).hex()
-        == "9d0602c410" + TOPIC_ID.hex() + "00" + "c0" * 8 + "9102"
+        == "9e0603c410" + TOPIC_ID.hex() + "00" + "c0" * 8 + "9102" + "c0"
     )
 
 
@@ -81,6 +82,15 @@ def test_records_of_version_1_know_of_no_offline_replicas() -> None:
         r.PartitionChange(
             TOPIC_ID, 0, (2, 1), None, r.RECOVERED, (1, 2), (1,), (2,), (1,), (2,), offline_replicas=None
         ),
+    ]
+
+
+def test_a_change_of_version_2_tells_no_unclean_election() -> None:
+    old = [[6, 2, TOPIC_ID, 0, [2], 2, 1, None, None, None, None, None, [1]]]
+    assert codec.decode_records(msgpack.packb(old)) == [
+        r.PartitionChange(
+            TOPIC_ID, 0, (2,), 2, r.RECOVERING, offline_replicas=(1,), unclean_leader_epoch=None
+        )
     ]
 
 

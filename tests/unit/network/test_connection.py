@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import struct
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from tests.unit.network.conftest import Dial, Listen, Until
 
 SMALL = NetworkLimits(max_request_bytes=1000, min_request_bytes=1)
+MORE_THAN_IS_BUFFERED = 32 * 1024 * 1024
+"""Bytes of an answer that neither the sockets nor the transport take at once."""
 
 
 def echo(frame: memoryview, connection: Connection) -> Answer:
@@ -369,5 +372,61 @@ async def test_a_handler_that_would_close_what_its_client_has_left_has_nothing_t
     connection.close("the client has left")
     assert await peer.at_end()
     await until(lambda: server.connection_count == 0)
-    told = [record for record in caplog.records if "failed after its client left" in record.getMessage()]
-    assert bool(told) is is_told
+    assert handlers_that_failed(caplog) == is_told
+
+
+@pytest.mark.parametrize("closing", ["an earlier answer", "the client", "the client does not read"])
+@pytest.mark.parametrize("kind", ["f", "c", "d"])
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [(CloseConnectionError("a produce without acknowledgement failed"), False), (ValueError("a bug"), True)],
+)
+async def test_the_failure_of_an_answer_whose_turn_never_comes_is_not_left_to_the_loop(
+    listen: Listen,
+    dial: Dial,
+    until: Until,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    is_told: bool,
+    kind: str,
+    closing: str,
+) -> None:
+    left_to_the_loop: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: left_to_the_loop.append(context["message"])
+    )
+    handler = Controlled()
+    server = await listen(handler, limits=SMALL)
+    peer = await dial(server)
+    first, second = f"{kind}1", f"{kind}2"
+    peer.send(first.encode(), second.encode())
+    await until(lambda: len(handler.futures) == 2)
+    if closing == "the client does not read":
+        handler.futures[first].set_result(Response.of(bytes(MORE_THAN_IS_BUFFERED)))
+        (connection,) = server._connections.values()
+        await until(lambda: connection._outbox is not None and connection._outbox.blocked)
+        del connection
+    handler.futures[second].set_exception(error)
+    await a_few_turns()
+    if closing == "an earlier answer":
+        handler.futures[first].set_exception(CloseConnectionError("it failed, too"))
+        assert await peer.at_end()
+    else:
+        peer.reset()
+    await until(lambda: server.connection_count == 0)
+    await a_few_turns()
+    handler.futures.clear()
+    gc.collect()
+    assert left_to_the_loop == []
+    assert handlers_that_failed(caplog) == is_told
+
+
+async def a_few_turns() -> None:
+    """Enough for a task to end, and for what waits for that."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+def handlers_that_failed(caplog: pytest.LogCaptureFixture) -> int:
+    """How many log lines say so."""
+    return sum("a handler failed" in record.getMessage() for record in caplog.records)

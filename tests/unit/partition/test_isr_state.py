@@ -44,6 +44,55 @@ def test_an_expand_counts_at_once_and_a_shrink_only_when_committed() -> None:
     assert (shrinking.committed, shrinking.maximal) == ((1, 2), (1, 2))
 
 
+def test_an_expand_that_was_never_sent_can_name_more() -> None:
+    isr = state(1)
+    narrow = isr.expand(2)
+    wide = isr.widen([3])
+    assert (wide.change, wide.new_isr, isr.maximal) == (IsrChange.EXPAND, (1, 2, 3), (1, 2, 3))
+    assert (isr.in_flight, isr.committed) == (wide, (1,))
+    assert isr.resolve(narrow, IsrCommitted(4, 10, (1, 2))).outcome is Outcome.IGNORED
+    assert isr.resolve(wide, AlterPartitionFailed("INELIGIBLE_REPLICA")).outcome is Outcome.ROLLED_BACK
+    assert isr.maximal == (1,)
+
+
+def test_an_expand_of_which_a_copy_may_be_accepted_is_not_widened() -> None:
+    isr = state(1)
+    isr.resolve(isr.expand(2), AlterPartitionFailed("REQUEST_TIMED_OUT"))
+    with pytest.raises(AssertionError, match="never sent"):
+        isr.widen([3])
+
+
+def test_a_shrink_is_not_widened() -> None:
+    isr = state(1, 2)
+    isr.shrink([2])
+    with pytest.raises(AssertionError, match="only an expand"):
+        isr.widen([3])
+
+
+def test_after_several_were_refused_the_next_go_one_by_one() -> None:
+    isr = state(1)
+    isr.expand(2)
+    isr.resolve(isr.widen([3]), AlterPartitionFailed("INELIGIBLE_REPLICA"))
+    isr.expand(2)
+    assert not isr.may_widen
+    with pytest.raises(AssertionError, match="does well with others"):
+        isr.widen([3])
+    isr.adopt((1, 2), (), 11)
+    isr.expand(3)
+    assert isr.may_widen
+
+
+@pytest.mark.parametrize("code", ["INELIGIBLE_REPLICA", "OPERATION_NOT_ATTEMPTED"])
+def test_one_that_is_refused_alone_or_not_for_its_members_may_go_with_others_next(code: str) -> None:
+    isr = state(1)
+    proposal = isr.expand(2)
+    if code == "OPERATION_NOT_ATTEMPTED":
+        proposal = isr.widen([3])
+    isr.resolve(proposal, AlterPartitionFailed(code))
+    isr.expand(2)
+    assert isr.may_widen
+
+
 def test_one_proposal_at_a_time() -> None:
     isr = state(1, 2)
     isr.expand(3)

@@ -10,13 +10,15 @@ from fetcher.follower_log import FollowerLog
 from fetcher.leader_endpoint import FetchedPartition, FetchResponse
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
 from partitions.log.log import PartitionLog
 from partitions.partition import FollowerFetch, LeaderState, Partition, ReplicaContext, ReplicaLog
+from partitions.reads import EARLIEST_TIMESTAMP
 from partitions.records.builder import build_batch
 from tests.support.fetch_world import Listened
-from tests.support.logs import PARTITION, SMALL, halt, lead, memory_disk
+from tests.support.logs import PARTITION, lead, memory_disk, open_log, read_records
 
 TOPIC_ID = bytes(15) + b"\x09"
 
@@ -37,10 +39,9 @@ class Everybody:
     def on_alter_partition(self, partition: Partition, proposal: AlterPartitionProposal) -> None: ...
 
 
-def replica(broker_id: int) -> Partition:
-    log: ReplicaLog = PartitionLog.open(
-        memory_disk(), "/data/orders-3", PARTITION, SMALL, now_ms=lambda: 1000, halt=halt
-    )
+def replica(broker_id: int, found: PartitionLog | None = None) -> Partition:
+    """A broker's replica, over an empty log or over one that was found on its disk."""
+    log: ReplicaLog = found or open_log(memory_disk())
     everybody = Everybody()
     return Partition(PARTITION, TOPIC_ID, log, ReplicaContext(broker_id, everybody, everybody, LagSchedule()))
 
@@ -139,3 +140,64 @@ def test_an_epoch_in_which_nothing_was_written_does_not_keep_the_logs_apart(
     assert listened.truncated == []
     assert [entry.epoch for entry in second.epochs.entries] == [0, 2]
     assert content(first) == content(second)
+
+
+def test_a_follower_does_not_keep_what_only_a_rotten_checkpoint_says_to_be_of_the_leaders_epoch() -> None:
+    """The leader wrote one record more in epoch 5 than the follower has, who led in epoch 6 from there on."""
+    disk = memory_disk()
+    log = open_log(disk)
+    for epoch in (5, 5, 6, 6, 6, 6):
+        log.append_as_leader(batch("lost"), leader_epoch=epoch)
+    log.close()
+    checkpoint = f"{log.directory}/{CHECKPOINT_FILE_NAME}"
+    at = disk.read_bytes(checkpoint).index(b"6 2")
+    disk.open(checkpoint).write_at(at, b"6 4")
+    first, second = replica(1), replica(2, open_log(disk, clean=True))
+    for epoch, count in ((5, 3), (7, 2)):
+        apply(first, LeaderState(1, epoch, epoch, (1, 2), (1, 2)))
+        for _ in range(count):
+            first.append_records(batch("won"), acks=1, now_ms=0)
+    apply(second, LeaderState(1, 7, 7, (1, 2), (1, 2)))
+    listened = copy(first, second, 2)
+    assert listened.truncated == [((PARTITION.topic, PARTITION.partition), 6, 2)]
+    assert isinstance(second.log, PartitionLog)
+    assert [record.epoch for record in read_records(second.log)] == [5, 5, 5, 7, 7]
+    assert first.epochs == second.epochs
+
+
+@pytest.mark.parametrize("common", [5, 6])
+def test_a_follower_that_was_cut_names_the_epoch_of_its_last_batch(common: int) -> None:
+    """Its file says that epoch 5 begins at offset 6. Named epoch 3, the leader would have it cut committed records."""
+    disk = memory_disk()
+    log = open_log(disk)
+    for epoch in (3,) * 4 + (5,) * 6 + (6,) * 4:
+        log.append_as_leader(batch("x"), leader_epoch=epoch)
+    log.close()
+    checkpoint = f"{log.directory}/{CHECKPOINT_FILE_NAME}"
+    disk.open(checkpoint).write_at(disk.read_bytes(checkpoint).index(b"5 4"), b"5 6")
+    first, second = replica(1), replica(2, open_log(disk, clean=True))
+    for epoch, count in ((3, 4), (5, common - 4), (8, 3)):
+        apply(first, LeaderState(1, epoch, epoch, (1, 2), (1, 2)))
+        for _ in range(count):
+            first.append_records(batch("x"), acks=1, now_ms=0)
+    second.high_watermark = common
+    apply(second, LeaderState(1, 8, 8, (1, 2), (1, 2)))
+    listened = copy(first, second, 2)
+    assert listened.truncated == [((PARTITION.topic, PARTITION.partition), 14, common)]
+    assert content(first) == content(second)
+    assert first.epochs == second.epochs
+
+
+def test_the_epoch_of_the_earliest_offset_is_that_of_the_batch_there() -> None:
+    disk = memory_disk()
+    log = open_log(disk)
+    for epoch in (3, 3, 5, 5):
+        log.append_as_leader(batch("x"), leader_epoch=epoch)
+    log.close()
+    checkpoint = f"{log.directory}/{CHECKPOINT_FILE_NAME}"
+    disk.open(checkpoint).write_at(disk.read_bytes(checkpoint).index(b"3 0"), b"2 0")
+    leader = replica(1, open_log(disk, clean=True))
+    apply(leader, LeaderState(1, 6, 6, (1, 2), (1, 2)))
+    listed = leader.list_offset(EARLIEST_TIMESTAMP, for_client=False)
+    assert listed is not None
+    assert (listed.offset, listed.leader_epoch) == (0, 3)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from partitions.errors import NotEnoughReplicas, NotLeaderOrFollower, ReplicaOffline
 from partitions.isr import IsrCommitted
 from partitions.lag_schedule import LagSchedule
-from partitions.partition import AckStatus, LeaderState, Partition, Transition
+from partitions.partition import AckStatus, FollowerFetch, LeaderState, Partition, Transition
 from partitions.replica import NEVER_MS, Replica
 from tests.support.replica_world import KEY, MAX_LAG_MS, World
 
@@ -18,6 +21,18 @@ def fetch(replica: Replica, offset: int, *, leader_end: int, now_ms: int) -> Non
     replica.record_fetch(
         broker_epoch=7, fetch_offset=offset, log_start_offset=0, leader_end_offset=leader_end, now_ms=now_ms
     )
+
+
+@dataclass
+class Session:
+    """A follower's fetch session, as far as its leader's replica knows it."""
+
+    fetch_offset: int
+    last_fetch_ms: int
+    repeats: bool = False
+
+    def look_again(self) -> None:
+        self.repeats = True
 
 
 def test_a_follower_starts_unknown_and_caught_up_only_if_it_is_in_sync() -> None:
@@ -39,6 +54,66 @@ def test_caught_up_when_it_reads_to_the_leaders_end_of_now_or_of_its_fetch_befor
     assert replica.last_caught_up_ms == 100
     fetch(replica, 30, leader_end=30, now_ms=400)
     assert replica.last_caught_up_ms == 400
+
+
+def test_what_an_incarnation_proved_is_not_for_the_next() -> None:
+    replica = Replica(2, in_sync=True, now_ms=0)
+    fetch(replica, 10, leader_end=10, now_ms=100)
+    replica.record_fetch(
+        broker_epoch=8, fetch_offset=10, log_start_offset=0, leader_end_offset=90, now_ms=200
+    )
+    assert not replica.is_caught_up(90, 200, MAX_LAG_MS), "it was there, when it was another"
+    replica.record_fetch(
+        broker_epoch=8, fetch_offset=90, log_start_offset=0, leader_end_offset=95, now_ms=300
+    )
+    assert replica.last_caught_up_ms == 200
+
+
+def test_who_leaves_the_isr_proves_anew_that_it_is_caught_up() -> None:
+    replica = Replica(2, in_sync=True, now_ms=0)
+    session = Session(fetch_offset=10, last_fetch_ms=150)
+    replica.fetched_by(session)
+    fetch(replica, 10, leader_end=10, now_ms=100)
+    replica.leave_isr()
+    replica.catch_up_with_session(10)
+    fetch(replica, 10, leader_end=90, now_ms=200)
+    assert not replica.is_caught_up(90, 200, MAX_LAG_MS)
+    assert replica.log_end_offset == 10
+    assert session.repeats, "what its session does not name would never be heard of again"
+    fetch(replica, 90, leader_end=90, now_ms=300)
+    assert replica.is_caught_up(95, 300, MAX_LAG_MS)
+
+
+def test_who_joins_the_isr_has_all_of_the_time_to_catch_up() -> None:
+    replica = Replica(2, in_sync=False, now_ms=0)
+    fetch(replica, 10, leader_end=90, now_ms=100)
+    replica.join_isr(200)
+    assert replica.is_caught_up(90, 200 + MAX_LAG_MS, MAX_LAG_MS)
+    assert not replica.is_caught_up(90, 201 + MAX_LAG_MS, MAX_LAG_MS)
+
+
+@pytest.mark.parametrize("way", ["answer", "metadata"])
+def test_a_slow_follower_that_joins_is_dropped_when_its_time_is_over_and_not_at_once(way: str) -> None:
+    """Others wait for it as long as that, even below min.insync.replicas: it has all that is committed."""
+    world = World(brokers=(1, 2), isr=(1,), min_insync_replicas=2)
+    leader = world.partition(1)
+    epoch = world.brokers[2].broker_epoch
+    for text in (b"a", b"b", b"c"):
+        leader.append_records(text, acks=1, now_ms=0)
+    joined_ms = 5 * MAX_LAG_MS
+    leader.update_follower(2, epoch, 1, 0, 3, joined_ms)
+    proposal = leader.pending_proposal
+    assert proposal is not None
+    if way == "answer":
+        leader.on_alter_partition_result(proposal, IsrCommitted(0, 1, (1, 2)), joined_ms)
+    else:
+        leader.apply_state(LeaderState(1, 0, 1, (1, 2), (1, 2)), joined_ms)
+    assert (leader.isr, leader.high_watermark) == ((1, 2), 1)
+    assert leader.next_lag_deadline_ms(joined_ms) == joined_ms + MAX_LAG_MS + 1
+    leader.maybe_shrink(joined_ms + MAX_LAG_MS)
+    assert leader.pending_proposal is None
+    leader.maybe_shrink(joined_ms + MAX_LAG_MS + 1)
+    assert leader.pending_proposal is not None
 
 
 def test_who_asks_again_in_the_same_way_could_not_use_what_it_was_sent() -> None:
@@ -175,7 +250,7 @@ def test_the_high_watermark_stops_waiting_for_a_follower_that_no_longer_catches_
 
 def test_nobody_waits_for_a_follower_that_is_offline() -> None:
     """Its broker lives and had copied everything just now, but it cannot serve its log any more."""
-    world = World(brokers=(1, 2))
+    world = World(brokers=(1, 2), isr=(1,))
     leader = world.partition(1)
     world.fetch(2)
     leader.append_records(b"a", acks=-1, now_ms=0)
@@ -190,6 +265,46 @@ def test_nobody_waits_for_a_follower_that_is_offline() -> None:
     leader.apply_state(LeaderState(1, 0, 3, (1, 2), (1,)), 0)
     leader.reconsider(0)
     assert leader.maximal_isr == (1, 2)
+
+
+class LowWatermarks:
+    """A listener that notes the low watermarks that whoever waits in DeleteRecords is told of."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def on_low_watermark(self, partition: Partition) -> None:
+        self.told.append(partition.low_watermark)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: None
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        LeaderState(1, 0, 1, (1, 2, 3), (1, 2), offline_replicas=(3,)),
+        LeaderState(1, 0, 1, (1, 2), (1, 2)),
+        LeaderState(1, 0, 0, (1, 2), (1, 2)),
+    ],
+    ids=["offline", "no longer assigned", "assignment after the ISR"],
+)
+def test_who_deletes_records_is_told_that_the_replica_it_waits_for_is_gone(state: LeaderState) -> None:
+    world, listener = World(), LowWatermarks()
+    context = replace(world.partition(1)._context, listener=listener)  # type: ignore[arg-type]
+    leader = Partition(KEY, bytes(16), world.brokers[1].log, context)
+    leader.apply_state(LeaderState(1, 0, 0, (1, 2, 3), (1, 2, 3)), 0)
+    leader.append_records(b"a", acks=1, now_ms=0)
+    for broker_id in (2, 3):
+        fetch = FollowerFetch(broker_id, world.brokers[broker_id].broker_epoch, 0, 1, 0, 0)
+        leader.fetch_as_follower(fetch, max_bytes=1000, now_ms=0)
+    assert leader.delete_records(None) == 1
+    fetch = FollowerFetch(2, world.brokers[2].broker_epoch, 0, 1, 0, 1)
+    leader.fetch_as_follower(fetch, max_bytes=1000, now_ms=0)
+    assert leader.low_watermark == 0
+    listener.told.clear()
+    leader.apply_state(state, 0)
+    assert listener.told == [1]
 
 
 def test_a_follower_that_was_offline_may_have_lost_what_it_had() -> None:

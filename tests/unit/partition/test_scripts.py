@@ -273,6 +273,10 @@ class Story:
         self.do_answer([], {})
         return lines
 
+    def do_widen(self, arguments: list[str], options: dict[str, str]) -> None:
+        """widen: the oldest proposal is about to be sent."""
+        self.world.widen_alter()
+
     def do_decide(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         """decide: the oldest proposal reaches the controller; its answer comes with `answer`."""
         return [self._result(self.world.deliver_alter())]

@@ -86,6 +86,48 @@ def test_halting_says_why_and_ends_the_process_at_once() -> None:
     assert "Halting this node: the disk failed" in result.stderr
 
 
+def test_a_process_that_is_asked_for_its_stacks_prints_them_and_goes_on() -> None:
+    result = python(
+        "import os, signal\n"
+        "from kraft.runtime.stacks import print_stacks_when_asked\n"
+        "print_stacks_when_asked()\n"
+        "def stands_here():\n"
+        "    os.kill(os.getpid(), signal.SIGQUIT)\n"
+        "stands_here()\n"
+        "print('goes on')\n"
+    )
+    assert (result.returncode, result.stdout) == (0, "goes on\n")
+    assert "in stands_here" in result.stderr
+
+
+def test_stacks_without_anywhere_to_print_them_to_keep_nobody_from_starting() -> None:
+    result = python(
+        "import sys\n"
+        "from kraft.runtime.stacks import print_stacks_when_asked\n"
+        "sys.stderr = None\n"
+        "print_stacks_when_asked()\n"
+        "print('starts')\n"
+    )
+    assert result.stdout == "starts\n"
+
+
+def test_a_node_can_be_asked_for_its_stacks_while_it_is_still_importing() -> None:
+    result = python(
+        "import os, signal, sys\n"
+        "class Importing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'kraft.cli.server':\n"
+        "            os.kill(os.getpid(), signal.SIGQUIT)\n"
+        "            sys.exit('goes on')\n"
+        "sys.meta_path.insert(0, Importing())\n"
+        "sys.argv = ['kraft', 'server', 'server.properties']\n"
+        "from kraft.cli.entry import main\n"
+        "main()\n"
+    )
+    assert "in find_spec" in result.stderr
+    assert result.stderr.endswith("goes on\n")
+
+
 def test_clocks() -> None:
     assert abs(now_ms() - time.time() * 1000) < 60_000
     assert monotonic_s() <= monotonic_s()

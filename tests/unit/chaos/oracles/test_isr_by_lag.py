@@ -11,6 +11,7 @@ from kraft.chaos.world.simulation import Simulation
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 KEY = (bytes(16), 0)
 LAG_MS = 1_000
+BROKER_EPOCH = 7
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_a_member_has_all_of_the_time_to_fetch_first(
 
 
 def test_who_stands_at_the_end_is_not_dropped(judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts) -> None:
-    judge.fetched(led, FOLLOWER, 5, 5, 100)
+    judge.fetched(led, FOLLOWER, 5, 5, 100, BROKER_EPOCH)
     judge.dropped(led, (FOLLOWER,), 5, 100_000)
     assert oracles(verdicts) == [ISR_BY_LAG]
 
@@ -61,8 +62,8 @@ def test_who_stands_at_the_end_is_not_dropped(judge: IsrByLag, led: LeaderEpoch,
 def test_who_reads_up_to_the_end_of_its_fetch_before_was_there_then(
     judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts, now_ms: int, fired: list[str]
 ) -> None:
-    judge.fetched(led, FOLLOWER, 3, 7, 600)
-    judge.fetched(led, FOLLOWER, 7, 9, 700)
+    judge.fetched(led, FOLLOWER, 3, 7, 600, BROKER_EPOCH)
+    judge.fetched(led, FOLLOWER, 7, 9, 700, BROKER_EPOCH)
     judge.dropped(led, (FOLLOWER,), 12, now_ms)
     assert oracles(verdicts) == fired
 
@@ -80,7 +81,7 @@ def test_who_reads_up_to_the_end_of_its_fetch_before_was_there_then(
 def test_requests_of_a_session_count_until_the_end_moves(
     judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts, asked: SessionFetch, fired: list[str]
 ) -> None:
-    judge.fetched(led, FOLLOWER, 5, 5, 100)
+    judge.fetched(led, FOLLOWER, 5, 5, 100, BROKER_EPOCH)
     judge.end_moves(led, FOLLOWER, 5, asked)
     judge.dropped(led, (FOLLOWER,), 6, 10_000)
     assert oracles(verdicts) == fired
@@ -103,7 +104,7 @@ def appends(judge: IsrByLag, led: LeaderEpoch, *times_ms: int) -> None:
 def test_who_lags_is_dropped_while_its_leader_works(
     judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts
 ) -> None:
-    judge.fetched(led, FOLLOWER, 9, 9, 0)
+    judge.fetched(led, FOLLOWER, 9, 9, 0, BROKER_EPOCH)
     appends(judge, led, *range(100, 2_001, 100))
     assert oracles(verdicts) == []
     appends(judge, led, 2_100)
@@ -113,7 +114,7 @@ def test_who_lags_is_dropped_while_its_leader_works(
 def test_a_leader_that_stood_still_could_drop_nobody(
     judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts
 ) -> None:
-    judge.fetched(led, FOLLOWER, 9, 9, 0)
+    judge.fetched(led, FOLLOWER, 9, 9, 0, BROKER_EPOCH)
     appends(judge, led, 100, 60_000, 60_100, 120_000)
     assert oracles(verdicts) == []
 
@@ -121,7 +122,7 @@ def test_a_leader_that_stood_still_could_drop_nobody(
 def test_nor_could_one_that_waits_for_the_controller(
     judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts
 ) -> None:
-    judge.fetched(led, FOLLOWER, 9, 9, 0)
+    judge.fetched(led, FOLLOWER, 9, 9, 0, BROKER_EPOCH)
     for start_ms in range(100, 10_000, 1_000):
         appends(judge, led, *range(start_ms, start_ms + 900, 100))
         judge.cannot_drop(led, start_ms + 950)
@@ -129,10 +130,10 @@ def test_nor_could_one_that_waits_for_the_controller(
 
 
 def test_who_catches_up_begins_anew(judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts) -> None:
-    judge.fetched(led, FOLLOWER, 9, 9, 0)
+    judge.fetched(led, FOLLOWER, 9, 9, 0, BROKER_EPOCH)
     for start_ms in range(100, 10_000, 1_500):
         appends(judge, led, *range(start_ms, start_ms + 1_500, 100))
-        judge.fetched(led, FOLLOWER, 50, 50, start_ms + 1_450)
+        judge.fetched(led, FOLLOWER, 50, 50, start_ms + 1_450, BROKER_EPOCH)
     assert oracles(verdicts) == []
 
 
@@ -141,14 +142,58 @@ def test_who_is_late_now_and_then_may_stay(judge: IsrByLag, led: LeaderEpoch, ve
     for end in range(10, 40):
         now_ms = 600 * (end - 9)
         judge.appended(led, (FOLLOWER,), end, now_ms - 10)
-        judge.fetched(led, FOLLOWER, end - 1, end, now_ms)
+        judge.fetched(led, FOLLOWER, end - 1, end, now_ms, BROKER_EPOCH)
     assert led.standings[FOLLOWER].caught_up_ms == now_ms - 600
     assert oracles(verdicts) == []
 
 
 def test_who_never_was_there_is_nobody_to_drop(judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts) -> None:
     judge.assigned(led, (OTHER,))
-    judge.fetched(led, FOLLOWER, 2, 9, 0)
+    judge.fetched(led, FOLLOWER, 2, 9, 0, BROKER_EPOCH)
     appends(judge, led, *range(100, 10_000, 100))
     judge.dropped(led, (FOLLOWER,), 5, 10_000)
     assert oracles(verdicts) == []
+
+
+@pytest.mark.parametrize(("now_ms", "fired"), [(6_000, [ISR_BY_LAG]), (6_001, [])])
+def test_who_joins_has_all_of_the_time_to_catch_up(
+    judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts, now_ms: int, fired: list[str]
+) -> None:
+    judge.fetched(led, OTHER, 5, 9, 4_900, BROKER_EPOCH)
+    judge.joined(led, (OTHER,), 5_000)
+    judge.dropped(led, (OTHER,), 9, now_ms)
+    assert oracles(verdicts) == fired
+
+
+def test_nor_has_it_more(judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts) -> None:
+    judge.fetched(led, OTHER, 5, 9, 4_900, BROKER_EPOCH)
+    judge.joined(led, (OTHER,), 5_000)
+    for now_ms in range(5_100, 7_001, 100):
+        judge.appended(led, (OTHER,), now_ms, now_ms)
+    assert oracles(verdicts) == []
+    judge.appended(led, (OTHER,), 7_100, 7_100)
+    assert oracles(verdicts) == [ISR_BY_LAG]
+
+
+def test_who_was_dropped_in_time_does_not_go_on_being_late(
+    judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts
+) -> None:
+    """A replica that joins by what is committed alone, is dropped as it does not catch up, and joins again."""
+    judge.fetched(led, FOLLOWER, 9, 9, 0, BROKER_EPOCH)
+    for start_ms in range(1_100, 10_000, 1_000):
+        appends(judge, led, *range(start_ms, start_ms + 900, 100))
+        judge.dropped(led, (FOLLOWER,), 20, start_ms + 950)
+    assert oracles(verdicts) == []
+
+
+@pytest.mark.parametrize("way", ["left", "registered anew", "neither"])
+def test_who_left_or_registered_anew_has_proved_nothing(
+    judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts, way: str
+) -> None:
+    judge.fetched(led, FOLLOWER, 5, 5, 100, BROKER_EPOCH)
+    if way == "left":
+        judge.left(led, (FOLLOWER,))
+    again = BROKER_EPOCH + (way == "registered anew")
+    judge.fetched(led, FOLLOWER, 5, 9, 200, again)
+    judge.dropped(led, (FOLLOWER,), 9, 300)
+    assert oracles(verdicts) == ([ISR_BY_LAG] if way == "neither" else [])

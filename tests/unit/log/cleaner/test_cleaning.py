@@ -325,6 +325,22 @@ async def test_damage_is_reported_and_the_log_left_alone() -> None:
     assert bench.log.is_closed
 
 
+async def test_a_batch_of_an_epoch_that_none_can_be_is_not_copied() -> None:
+    """No checksum covers the epoch."""
+    bench = Bench()
+    for number in range(20):
+        bench.put((b"a", b"%d" % number))
+    bench.log.roll()
+    bench.log.sync()
+    bench.storage.inode("/data/table-0/00000000000000000000.log").data[12] ^= 0x80
+    assert await bench.clean() == 0
+    (reason,) = bench.manager.cleaner.uncleanable.values()
+    assert (
+        "00000000000000000000.log is damaged at byte 0: the batch at offset 0 is of leader epoch -" in reason
+    )
+    assert isinstance(bench.manager.failed[TABLE], LogCorruptError)
+
+
 async def test_the_throttle_pauses() -> None:
     bench = Bench(cleaner=CleanerConfig(io_max_bytes_per_s=1e9))
     for _ in range(8):
