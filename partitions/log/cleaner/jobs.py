@@ -190,7 +190,8 @@ class _Piece:
     """Whole batches from a position on, as many as the buffer takes and at least one.
 
     While it is iterated, `position` is the end of the batch at hand. Raises LogCorruptError for
-    damage, and for what goes wrong with a batch inside the `with`, naming file and byte.
+    damage, and for what goes wrong with a batch inside the `with`, naming file and byte. No checksum
+    covers offsets: a batch that rotted to a late one would take older records' places.
     """
 
     def __init__(self, disk: Disk, source: SourceSegment, position: int, buffer_bytes: int) -> None:
@@ -210,7 +211,7 @@ class _Piece:
             raise LogCorruptError(self._source.path, self.position, str(error)) from error
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader]]:
-        end = self._source.size_bytes
+        end, due_offset = self._source.size_bytes, self._source.base_offset
         self.data = memoryview(self._file.read(self._start, min(self._buffer_bytes, end - self._start)))
         at = 0
         while self._start + at < end:
@@ -224,6 +225,13 @@ class _Piece:
                     return
                 self.data = memoryview(self._file.read(self._start, header.size_bytes))
             verify_stamped(self.data, at, header)
+            if not due_offset <= header.base_offset <= header.last_offset < self._source.next_base:
+                raise CorruptBatchError(
+                    f"a batch of offsets {header.base_offset} to {header.last_offset} is between"
+                    f" {due_offset} and {self._source.next_base}",
+                    at,
+                )
+            due_offset = header.next_offset
             before, at = at, at + header.size_bytes
             self.position = self._start + at
             yield before, header

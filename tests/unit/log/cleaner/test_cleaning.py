@@ -9,6 +9,7 @@ import pytest
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.offset_map import SLOT_BYTES
 from partitions.log.errors import LogCorruptError
+from partitions.records.batch import iter_batches
 from partitions.records.control import ControlType
 from partitions.records.header import DELETE_HORIZON_BIT
 from tests.support.compaction import CLEANER, COMPACTED, FOLDER, RETENTION_MS, TABLE, Bench, Contents
@@ -338,6 +339,29 @@ async def test_a_batch_of_an_epoch_that_none_can_be_is_not_copied() -> None:
     assert (
         "00000000000000000000.log is damaged at byte 0: the batch at offset 0 is of leader epoch -" in reason
     )
+    assert isinstance(bench.manager.failed[TABLE], LogCorruptError)
+
+
+@pytest.mark.parametrize(
+    ("number", "byte", "bit"),
+    [(0, 1, 0x02), (-1, 1, 0x02), (2, 7, 0x01), (3, 7, 0x01), (3, 0, 0x80)],
+    ids=["first-far-ahead", "last-far-ahead", "ahead-by-one", "back-by-one", "negative"],
+)
+async def test_a_batch_at_an_offset_that_it_cannot_be_at_takes_no_records_place(
+    number: int, byte: int, bit: int
+) -> None:
+    """No checksum covers the offset; its records would count as the last of their keys."""
+    bench = Bench()
+    for value in range(20):
+        bench.put((b"a", b"%d" % value))
+    bench.log.roll()
+    bench.log.sync()
+    data = bench.storage.inode("/data/table-0/00000000000000000000.log").data
+    starts = [position for position, _ in iter_batches(bytes(data))]
+    data[starts[number] + byte] ^= bit
+    assert await bench.clean() == 0
+    (reason,) = bench.manager.cleaner.uncleanable.values()
+    assert "00000000000000000000.log is damaged at byte" in reason
     assert isinstance(bench.manager.failed[TABLE], LogCorruptError)
 
 
