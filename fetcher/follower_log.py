@@ -27,7 +27,7 @@ class FollowerLog(Protocol):
     def confirm_epoch_end(self, epoch: int) -> None:
         """Makes sure of what `epochs` say of where this one ends: the file that they come from may have rotted.
 
-        `epochs` are others then: any of them may be, also the newest. Raises an error with KAFKA_STORAGE_ERROR as
+        `epochs` may be others then, also the newest. Raises an error with KAFKA_STORAGE_ERROR as
         its `code` if the log's batches contradict them and may be what has rotted, or cannot be read.
         """
 

@@ -253,7 +253,8 @@ class Leadership:
 
         Without waiting, a follower that copies everything at once might never be at the high watermark
         of an ISR that consists of the leader alone. One that comes back far behind is not waited for: what
-        proved it caught up was forgotten when it left the ISR, or when its broker registered anew.
+        proved it caught up was forgotten when the controller dropped it, or when its broker registered anew;
+        one that the leader dropped had proved nothing for long.
         """
         return follower.is_caught_up(leader_end_offset, now_ms, self._max_lag_ms) and self._is_eligible(
             follower

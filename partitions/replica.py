@@ -34,6 +34,7 @@ class Replica:
     """A follower's progress as its leader sees it."""
 
     __slots__ = (
+        "_forgotten_ms",
         "_handed_offsets",
         "broker_epoch",
         "broker_id",
@@ -62,6 +63,8 @@ class Replica:
         self.last_fetch_leader_end_offset = UNKNOWN_OFFSET
         self.last_fetch_ms = NEVER_MS
         self.last_caught_up_ms = now_ms if in_sync else NEVER_MS
+        self._forgotten_ms = NEVER_MS
+        """What the one above was before it was forgotten."""
 
     @property
     def has_fetched(self) -> bool:
@@ -69,9 +72,9 @@ class Replica:
         return self.broker_epoch is not None
 
     @property
-    def was_caught_up(self) -> bool:
-        """Whether it ever was in this leader epoch, as far as that is not forgotten."""
-        return self.last_caught_up_ms != NEVER_MS
+    def seen_caught_up_ms(self) -> int:
+        """When it last was, also where that counts no longer; NEVER_MS if it never was in this leader epoch."""
+        return max(self.last_caught_up_ms, self._forgotten_ms)
 
     def fetched_by(self, session: FetchClock | None) -> None:
         """A fetch came in the session, or without one.
@@ -115,6 +118,7 @@ class Replica:
             self.clock = None
 
     def _forget_catching_up(self) -> None:
+        self._forgotten_ms = self.seen_caught_up_ms
         self.last_caught_up_ms = NEVER_MS
         self.last_fetch_ms = NEVER_MS
 

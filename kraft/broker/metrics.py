@@ -30,7 +30,7 @@ class BrokerMetrics:
     truncated_records: int = 0
     """By offsets, of all truncations."""
     lost_records: int = 0
-    """Of these, those known here to be committed: the leader was elected uncleanly, without them."""
+    """Of these, all that an unclean election gave up, acknowledged or not, and others known here to be committed."""
     replication_retries: int = 0
     failed_partitions: int = 0
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from partitions.lag_schedule import LagSchedule
 from partitions.partition import Partition
-from partitions.replica import Replica
+from partitions.replica import NEVER_MS, Replica
 from quorum.controller.topic_configs import TopicConfigSchema
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.delta import PartitionKey
@@ -100,9 +100,9 @@ def follower_lags(
 def _lag(follower: Replica, start_offset: int, end_offset: int, now_ms: int) -> tuple[int, float]:
     """Records and ms; one that has not fetched yet lacks all there is."""
     records = end_offset - max(follower.log_end_offset, start_offset)
-    if not follower.was_caught_up:
+    if follower.seen_caught_up_ms == NEVER_MS:
         return records, math.inf
-    return records, max(0, now_ms - follower.last_caught_up_ms)
+    return records, max(0, now_ms - follower.seen_caught_up_ms)
 
 
 def lagging_partitions(

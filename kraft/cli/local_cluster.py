@@ -247,7 +247,7 @@ class LocalCluster:
             last_answers = pool.map(self.readiness, waiting, repeat(LAST_ANSWER_TIMEOUT_S))
         answers = dict(zip(waiting, last_answers, strict=True))
         late = {node_id: answer for node_id, answer in answers.items() if not answer.get("ready")}
-        for node_id in answers.keys() - late.keys():
+        for node_id in (node_id for node_id in waiting if node_id not in late):
             on_ready(node_id)
         if late:
             raise UserError(self._not_ready(late))
@@ -303,7 +303,8 @@ class LocalCluster:
         for node_id in running:
             self._await_end(node_id, STOP_TIMEOUT_S)
             if self.pid(node_id) is not None:
-                self.kill(node_id)
+                self._signal(node_id, signal.SIGKILL)
+                self._await_end(node_id, STOP_TIMEOUT_S)
 
     def _signal(self, node_id: int, number: signal.Signals) -> bool:
         return self._send(self.node(node_id).id, number)

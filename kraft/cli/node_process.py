@@ -137,7 +137,7 @@ def _stacks(pid: int, log: Path, *, all_threads: bool) -> str:
 
 
 def _has_grown_for(log: Path, age_s: float) -> bool:
-    """Whether anything was printed in the last seconds: before, it was another process's log."""
+    """Whether anything was printed in the last `age_s` seconds, which is since the process began."""
     try:
         return log.stat().st_mtime > time.time() - age_s
     except FileNotFoundError:

@@ -51,7 +51,8 @@ class CheckpointWriter:
         self._lock = asyncio.Lock()
 
     async def write_recovery_points(self) -> None:
-        """Raises NoSpaceLeft, and DirectoryFailed where the node halts; as all methods do."""
+        """Raises NoSpaceLeft, DirectoryFailed where the node halts, LogStorageError where a file cannot be removed; as
+        all methods do."""
         await self._everywhere(self._write_recovery_points)
 
     async def _write_recovery_points(self, directory: DataDirectory) -> None:

@@ -91,7 +91,7 @@ class DamageNote(NamedTuple):
                 return True
             if self.epochs_disagree and position == self.position:
                 known = epochs.epoch_for_offset(header.base_offset)
-                # Without the file a start takes the epochs from the batches.
+                # Without the file a start takes the epochs from the batches; beside an empty one it judges anew.
                 return len(epochs) > 0 and 0 <= header.partition_leader_epoch != known
             next_offset, latest_epoch = header.next_offset, header.partition_leader_epoch
         return False

@@ -4,7 +4,8 @@ Guarantees: an epoch is said to end only where the batches on both sides confirm
 corrected before it is believed, not when a reader comes to the place), and a log leads only in an epoch that no
 batch of it is later than. The newest epoch that has records is that of the last batch, also after a cut: a follower
 names it to its leader. A few headers are read for it at each such place that this process has not written itself;
-who asks again, of one of the last `_REMEMBERED_PLACES` places or of what is appended, is answered from memory.
+who asks again, of a place that is remembered (at most `_REMEMBERED_PLACES` are) or of what is appended, is answered
+from memory.
 `PartitionLog` adds what appends; partitions ask for followers, consumers and fetchers (KIP-101, KIP-279, KIP-320).
 """
 

@@ -47,7 +47,7 @@ def check_epoch(path: str, position: int, header: BatchHeader, epochs: EpochCach
 
 
 class EpochEvidence:
-    """What the batches of these segments say of the epochs, of which the log owns the only copy in memory."""
+    """What the batches of these segments say of the epochs that are handed in; `relearn` changes those."""
 
     __slots__ = ("_epochs", "_segments", "_storage")
 

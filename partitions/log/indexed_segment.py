@@ -242,7 +242,8 @@ class IndexedSegment:
         self._append_final_time_entry()
 
     def remake_indexes(self) -> None:
-        """Rebuilds the indexes and their files, because they are wrong. Raises LogCorruptError, OSError."""
+        """Rebuilds the indexes and their files, because they are wrong. Raises LogCorruptError, OSError,
+        LogStorageError."""
         logger.warning("the indexes of a segment are wrong: they are made anew", segment=self.log_path)
         self._make_indexes()
 

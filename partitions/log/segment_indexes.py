@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from partitions.disk import Buffer
+from partitions.disk import Buffer, write_atomically
 from partitions.log.index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -21,7 +21,7 @@ from partitions.log.index import (
     TimeIndexView,
     is_whole,
 )
-from partitions.log.storage import LogStorage
+from partitions.log.storage import LogStorage, is_passing
 
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
@@ -182,9 +182,15 @@ class SegmentIndexes:
 
     def replace(self) -> None:
         """Has files that hold what is in memory, in the place of those that are there, durably: a power loss leaves
-        the old file or the new one, whole. Raises LogStorageError."""
+        the old file or the new one, whole. Raises OSError where descriptors or memory are wanting, else
+        LogStorageError."""
         for path, index, _ in self._files():
-            self._storage.replace(path, index.encode_from(0))
+            try:
+                write_atomically(self._storage.disk, path, index.encode_from(0))
+            except OSError as error:
+                if is_passing(error):
+                    raise
+                self._storage.replace_failed(path, error)
             index.persisted = len(index)
 
     def cut_files(self) -> None:

@@ -113,6 +113,8 @@ class ClusterControl:
         broker = view.image.brokers.get(request.broker_id)
         if broker is not None and broker.epoch == request.broker_epoch:
             self.sessions.touch(broker.broker_id, broker.epoch, now_ms, request.current_metadata_offset)
+            if request.want_fence or request.want_shutdown:
+                self._asked_to_serve.pop(broker.broker_id, None)
 
     def heartbeat(self, view: ClusterView, request: HeartbeatRequest, now_ms: int) -> Decision:
         """Renews the session and moves the broker to its next state.

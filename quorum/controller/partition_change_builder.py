@@ -229,7 +229,7 @@ class PartitionChangeBuilder:
         return leader if is_shrunk or is_outdated or leader != self._partition.leader else None
 
     def _new_leader_recovery_state(self, elected: Elected) -> int | None:
-        """An unclean election always says RECOVERING in its record, which is how it is told from others."""
+        """An unclean election always says RECOVERING in its record: the controllers' log and count go by that."""
         if elected.unclean:
             return RECOVERING
         target = self.target_leader_recovery_state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from kraft.cli.app import run
 from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.local_cluster import STATE_FILE, LocalCluster, free_port_range
 from kraft.cli.node_state import state_of
+from kraft.cli.ports import is_free
 from kraft.config import load_config
 
 
@@ -129,7 +131,10 @@ def node_that(
     cluster.destroy()
 
 
-def test_a_node_that_ends_says_how(cluster: LocalCluster, node_that: Callable[[str], None]) -> None:
+def test_a_node_that_ends_says_how(
+    cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 50.0)
     node_that("print('this folder is not mine', flush=True); raise SystemExit(3)")
     with pytest.raises(
         UserError, match=r"node 1 ended while it started \(exit code 3\):\nthis folder is not"
@@ -161,6 +166,8 @@ def test_the_last_question_is_a_patient_one(cluster: LocalCluster, node_that: Ca
     node_that(SLOW_NODE)
     ready: list[int] = []
     cluster.spawn(1)
+    while is_free(cluster.node(1).http_port):
+        time.sleep(0.01)
     cluster.start_all(ready.append)
     assert ready == [1]
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from kraft.runtime.disk import RealDisk
 from partitions.disk import Disk
 from partitions.log.config import LogConfig
-from partitions.log.errors import LogCorruptError, LogError
+from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
 from partitions.log.flush import run_flush
 from partitions.log.index import OffsetIndex, OffsetIndexView, TimeIndex
 from partitions.log.log import PartitionLog
@@ -429,6 +429,21 @@ def test_an_index_that_is_made_anew_on_a_full_disk_still_answers(sealed: dict[st
     disk = FailingDisk(with_rot({**sealed, name: b"\x00" * len(sealed[name])}, "", 0, 0))
     log = open_log(disk, ROTTEN, clean=True)
     disk.fail = lambda operation, path: errno.ENOSPC if operation == "append" else None
+    assert answers(log) == right
+
+
+def test_a_want_of_descriptors_while_an_index_is_made_anew_takes_no_directory_away(
+    sealed: dict[str, bytes],
+) -> None:
+    name = f"{0:020d}.timeindex"
+    right = answers(open_log(with_rot(sealed, "", 0, 0), ROTTEN, clean=True))
+    disk = FailingDisk(with_rot({**sealed, name: b"\x00" * len(sealed[name])}, "", 0, 0))
+    log = open_log(disk, ROTTEN, clean=True)
+    disk.fail = lambda operation, path: errno.EMFILE if path.endswith(".tmp") else None
+    with pytest.raises(LogStorageError) as raised:
+        answers(log)
+    assert not isinstance(raised.value, DirectoryFailed)
+    disk.fail = lambda operation, path: None
     assert answers(log) == right
 
 
