@@ -8,7 +8,7 @@ KIP-279). Called by `fetcher.py` with each answer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fetcher.fetch_state import FetchPhase, FetchState, Step, judge, reset_for_range
 from fetcher.fetch_states import UNKNOWN_ERROR, FetchStates
@@ -27,21 +27,29 @@ STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
 _ROLE_CHANGED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
 
 
+class LogTruncation(NamedTuple):
+    """How a follower's log came to end elsewhere, and what the replica knew before it did."""
+
+    key: PartitionKey
+    from_offset: int
+    """Where the log ended."""
+    to_offset: int
+    """Where it ends now; beyond `from_offset` if it starts anew there."""
+    high_watermark: int
+    latest_epoch: int | None
+    """Nothing of a later leader epoch was cut off."""
+
+    @property
+    def known_committed(self) -> int:
+        """How many of the offsets that were cut off lay below the high watermark."""
+        return max(0, min(self.high_watermark, self.from_offset) - self.to_offset)
+
+
 class ReplicationListener(Protocol):
     """Told what people and the node have to know."""
 
-    def on_truncated(
-        self,
-        key: PartitionKey,
-        from_offset: int,
-        to_offset: int,
-        high_watermark: int,
-        latest_epoch: int | None,
-    ) -> None:
-        """The log's end went from `from_offset` to `to_offset`.
-
-        `high_watermark` and `latest_epoch` are those before: nothing of a later leader epoch was cut off.
-        """
+    def on_truncated(self, truncation: LogTruncation) -> None:
+        """A log was cut, or starts anew."""
 
     def on_partition_failed(
         self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None
@@ -136,21 +144,22 @@ class Replication:
 
     def _truncate(self, state: FetchState, leader_epoch_answer: tuple[int, int], now_ms: int) -> None:
         log = state.log
-        before = (log.log_end_offset, log.epochs.latest_epoch)
-        high_watermark = log.high_watermark
+        before, latest_epoch, high_watermark = log.log_end_offset, log.epochs.latest_epoch, log.high_watermark
         log.confirm_epoch_end(leader_epoch_answer[0])
         cut = truncation_offset(
             log.epochs, leader_epoch_answer, log_end_offset=log.log_end_offset, high_watermark=high_watermark
         )
         log.truncate_to(cut.offset, leader_epoch=state.followed.leader_epoch)
-        if (log.log_end_offset, log.epochs.latest_epoch) == before:
+        if (log.log_end_offset, log.epochs.latest_epoch) == (before, latest_epoch):
             # The leader says that the logs part, and yet there is nothing to cut: asking again at
             # once would bring the same answer.
             self._retry(state, UNKNOWN_ERROR, None, now_ms)
             return
         self._states.was_cut(state)
-        if log.log_end_offset != before[0]:
-            self._listener.on_truncated(state.key, before[0], log.log_end_offset, high_watermark, before[1])
+        if log.log_end_offset != before:
+            self._listener.on_truncated(
+                LogTruncation(state.key, before, log.log_end_offset, high_watermark, latest_epoch)
+            )
 
     def _reset(self, state: FetchState, bounds: LeaderOffsets) -> None:
         log, leader_epoch = state.log, state.followed.leader_epoch
@@ -167,7 +176,9 @@ class Replication:
         elif reset.truncate_to is not None:
             log.truncate_to(reset.truncate_to, leader_epoch=leader_epoch)
         if reset.restart_at is not None or log.log_end_offset != before:
-            self._listener.on_truncated(state.key, before, log.log_end_offset, high_watermark, latest_epoch)
+            self._listener.on_truncated(
+                LogTruncation(state.key, before, log.log_end_offset, high_watermark, latest_epoch)
+            )
         self._states.fetches_again(state)
 
     def _on_log_error(self, state: FetchState, error: Exception, now_ms: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraft.listeners import split_host_port
+from partitions.log.config_values import number, whole_number
 from partitions.replica_selector import LEADER_SELECTOR, SELECTORS
 
 INT_MAX: Final = 2**31 - 1
@@ -36,10 +37,7 @@ class ConfigKey:
 
 def _integer(minimum: int, maximum: int = INT_MAX) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"{text!r} is not a whole number") from None
+        value = whole_number(text)
         if not minimum <= value <= maximum:
             raise ValueError(f"{value} is not between {minimum} and {maximum}")
         return value
@@ -49,10 +47,7 @@ def _integer(minimum: int, maximum: int = INT_MAX) -> Callable[[str], int]:
 
 def _number(above: float, maximum: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(f"{text!r} is not a number") from None
+        value = number(text)
         if not above < value <= maximum:
             raise ValueError(f"{text} is not above {above:g} and at most {maximum:g}")
         return value

@@ -93,7 +93,7 @@ class FetchSessionCache:
         """
         is_privileged = reader.is_follower and reader.is_registered
         if is_privileged:
-            self._close_former(reader)
+            self._close_former(reader, now_ms)
         session = FetchSession(reader=reader, is_privileged=is_privileged, by_id=by_id, now_ms=now_ms)
         session.update(wanted, ())
         if len(session) == 0 or not self._make_room(session, slots, now_ms):
@@ -157,12 +157,14 @@ class FetchSessionCache:
             self._on_left(session.partitions)
             self._on_closed(session)
 
-    def _close_former(self, reader: Reader) -> None:
-        """Ends the sessions of a follower's earlier registrations, which nobody can use any more."""
+    def _close_former(self, reader: Reader, now_ms: int) -> None:
+        """Ends a follower's sessions that nobody uses any more: those of its earlier registrations, and those of
+        fetchers that have ended, which do not say so. Each would cost every append to a partition that it holds."""
         for session in [
             known for known in self._sessions.values() if known.reader.replica_id == reader.replica_id
         ]:
-            if session.reader.replica_epoch != reader.replica_epoch:
+            is_unused = now_ms - session.last_used_ms > MIN_EVICTION_MS
+            if is_unused or session.reader.replica_epoch != reader.replica_epoch:
                 self.close(session.id)
 
     def _touch(self, session: FetchSession, now_ms: int) -> None:

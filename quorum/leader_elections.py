@@ -22,7 +22,6 @@ from quorum.metadata.records import (
     PartitionChange,
     Record,
     RegisterBroker,
-    RemoveTopic,
 )
 
 log = structlog.get_logger(__name__)
@@ -63,9 +62,7 @@ class LeaderElections:
         records = tuple(records)
         registered = {record.broker_id for record in records if isinstance(record, RegisterBroker)}
         for record in records:
-            if isinstance(record, RemoveTopic):
-                since = {key: last for key, last in since.items() if key[0] != record.topic_id}
-            if not isinstance(record, PartitionChange):
+            if not isinstance(record, PartitionChange):  # the id of a topic that is removed comes never again
                 continue
             key = (record.topic_id, record.partition)
             last = since.get(key)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import structlog
 
@@ -43,6 +44,10 @@ CALL_TIMEOUT_S = 2.0
 BACKOFF_S = 0.05
 PARTITIONS_PER_REQUEST_MAX = 500
 """Judged by the controller in one step, and then taken over by every broker in one."""
+
+_NO_VERDICT: Final = "UNKNOWN_SERVER_ERROR"
+"""What became of a proposal of which the answer says nothing, or whose request was refused: that says something of the
+request, and a partition that waited for metadata because of it might wait for ever."""
 
 _Proposed = tuple[Partition, AlterPartitionProposal]
 
@@ -107,6 +112,8 @@ class AlterPartitionManager:
         """One request and its answers. Returns whether something has to be repeated."""
         if not proposed:
             return False
+        results: dict[tuple[bytes, int], AlterPartitionResult] = {}
+        missing = AlterPartitionFailed(_NO_VERDICT)
         try:
             # One attempt: a repetition that nobody knows of would make a later refusal look certain.
             response = await self._controller.call_once(
@@ -114,15 +121,12 @@ class AlterPartitionManager:
             )
         except RpcError as error:
             log.info("the controller did not answer AlterPartition", reason=str(error))
-            results: dict[tuple[bytes, int], AlterPartitionResult] = {}
-            missing = AlterPartitionFailed(error.code)
         else:
             results = {
                 (topic.topic_id, result.partition): _result(result)
                 for topic in response.topics
                 for result in topic.partitions
             }
-            missing = AlterPartitionFailed("UNKNOWN_SERVER_ERROR")
         repeat = False
         for partition, proposal in proposed:
             key = (partition.topic_id, partition.topic_partition.partition)

@@ -12,6 +12,7 @@ import asyncio
 import structlog
 
 from fetcher.leader_endpoint import PartitionKey
+from fetcher.replication import LogTruncation
 from kraft.broker.alter_partition_manager import AlterPartitionManager
 from kraft.broker.local_replicas import LocalReplicas
 from kraft.broker.log_flusher import LogFlusher
@@ -91,19 +92,14 @@ class ReplicaEvents(LocalReplicas):
 
     # -- FetcherListener
 
-    def on_truncated(
-        self,
-        key: PartitionKey,
-        from_offset: int,
-        to_offset: int,
-        high_watermark: int,
-        latest_epoch: int | None,
-    ) -> None:
+    def on_truncated(self, truncation: LogTruncation) -> None:
+        key = TopicPartition(*truncation.key)
+        from_offset, to_offset = truncation.from_offset, truncation.to_offset
         self.metrics.truncations += 1
-        self.fetch_purgatory.on_progress(TopicPartition(*key))
-        partition = self._partitions.get(TopicPartition(*key))
+        self.fetch_purgatory.on_progress(key)
+        partition = self._partitions.get(key)
         where = {
-            "partition": f"{key[0]}-{key[1]}",
+            "partition": str(key),
             "leader": None if partition is None else partition.leader_id,
             "leader_epoch": None if partition is None else partition.leader_epoch,
         }
@@ -112,11 +108,11 @@ class ReplicaEvents(LocalReplicas):
             return
         count = from_offset - to_offset
         self.metrics.truncated_records += count
-        cut = {"first": to_offset, "last": from_offset - 1, "offsets": count, "hw": high_watermark}
-        known = max(0, min(high_watermark, from_offset) - to_offset)
+        cut = {"first": to_offset, "last": from_offset - 1, "offsets": count, "hw": truncation.high_watermark}
+        known = truncation.known_committed
         if known:
-            self._moved[TopicPartition(*key)] = None
-        if partition is not None and self._were_given_up(partition, latest_epoch):
+            self._moved[key] = None
+        if partition is not None and self._were_given_up(partition, truncation.latest_epoch):
             # After a crash the high watermark is an old checkpoint's: of what was acknowledged nobody knows more.
             self.metrics.lost_records += count
             log.error(

@@ -243,15 +243,18 @@ class ReplicaLogs(ReplicaEvents, ABC):
                 self._jobs.delete([key])  # the metadata may not change again
 
     def _consider_held(self, key: TopicPartition) -> None:
-        """Goes on with a log that lacks records, once the replica leads nothing and is in no ISR: until the
-        controller has said so, this broker may be the leader that would have to answer with them."""
+        """Goes on with a log that lacks records, once the replica leads nothing and is no eligible leader: until the
+        controller has said so, this broker may be the leader that would have to answer with them. The last one that
+        is eligible waits for an operator's unclean election, or for a start, which leaves the ELR: it is not elected
+        as if it had everything."""
         found = assigned(self._metadata.image, self._broker_id, key)
         if found is not None and self.owns_stored(key) and key in self._logs.logs:
-            replica = (found[0], key.partition)
+            replica, state = (found[0], key.partition), found[1]
             is_told = self._reported.is_told(replica)
-            if not is_told or self._broker_id not in found[1].offline_replicas:
+            is_shown = self._broker_id in state.offline_replicas
+            if not is_told or not is_shown or self._broker_id in state.elr:
                 self._reported.mark(replica, DAMAGED)  # it may have been moved away and back meanwhile
-                if is_told:
+                if is_told and not is_shown:
                     self._reported.report_again(replica)
                 self._jobs.hold(key)
                 return

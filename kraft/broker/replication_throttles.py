@@ -1,10 +1,11 @@
 """How fast this broker copies, and lets others copy, the replicas that topics name as throttled (KIP-73).
 
 Guarantees: over the measured windows the throttled replicas that are out of sync get no more than the rate of
-their direction, but for the one answer that reaches it; replicas in sync are never held back, since that would
-only drive them out of the ISR, though their bytes count; nothing is done for topics that name no replicas. The
-leader's side is asked by the fetch handler, the follower's by the fetchers (`fetcher.throttle`). Rates and
-replicas follow the metadata: a publisher of the loader, O(what changed). Times are monotonic ms.
+their direction, but for the one answer that reaches it; replicas known to be in sync are not held back, since
+that would only drive them out of the ISR, though their bytes count (one whose lag is not known yet, at the first
+fetch of an epoch, is held back); nothing is done for topics that name no replicas. The leader's side is asked by
+the fetch handler, the follower's by the fetchers (`fetcher.throttle`). Rates and replicas follow the metadata: a
+publisher of the loader, O(what changed). Times are monotonic ms.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from partitions.log.config_values import (
     fraction,
     gzip_level,
     integer,
+    whole_number,
 )
 from partitions.log.errors import InvalidConfig
 from partitions.quota_replicas import throttled_replicas
@@ -367,7 +368,7 @@ def _server_value(synonym: str, properties: Mapping[str, str]) -> tuple[str, str
         if name in properties:
             text = properties[name].strip()
             try:
-                value = int(text)
+                value = whole_number(text)
             except ValueError:
                 return name, text
             return name, str(value if value < 0 else value * factor)

@@ -17,7 +17,7 @@ import structlog
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Disk, write_atomically
-from partitions.log.errors import EpochDamaged, EpochsDisagree, LogCorruptError
+from partitions.log.errors import BatchDisplaced, EpochDamaged, EpochsDisagree, LogCorruptError
 from partitions.log.scan import Damage, Readable, walk_checked
 from partitions.log.segment import LOG_SUFFIX
 from partitions.log.storage import LogStorage
@@ -55,6 +55,8 @@ def write_damage_note(disk: Disk, folder: str, error: LogCorruptError, extent: L
             note["latest_epoch"] = error.latest_epoch
         if isinstance(error, EpochsDisagree):
             note["epochs_disagree"] = True
+        if isinstance(error, BatchDisplaced):
+            note["last_offset"] = error.last_offset
         write_atomically(disk, f"{folder}/{DAMAGE_NOTE}", json.dumps(note).encode())
 
 
@@ -73,6 +75,9 @@ class DamageNote(NamedTuple):
     epochs_disagree: bool = False
     """Whether the batch at the place is of another leader epoch than the checkpoint file says."""
 
+    last_offset: int | None = None
+    """Where the batch at the place ends by both indexes; None where that was no part of the damage."""
+
     def is_true_of(self, file: Readable, size_bytes: int, epochs: EpochCache) -> bool:
         """Whether anything up to the place is unsound, out of order, or not of this segment; `epochs` are those
         of the checkpoint file, none if it cannot be read. Raises OSError."""
@@ -89,6 +94,8 @@ class DamageNote(NamedTuple):
                 return True
             if self.latest_epoch is not None and header.partition_leader_epoch > self.latest_epoch:
                 return True
+            if self.last_offset is not None and position == self.position:
+                return header.last_offset != self.last_offset
             if self.epochs_disagree and position == self.position:
                 known = epochs.epoch_for_offset(header.base_offset)
                 # Without the file a start takes the epochs from the batches; beside an empty one it judges anew.
@@ -102,6 +109,7 @@ def decode_damage_note(content: bytes) -> DamageNote:
     try:
         note = json.loads(content)
         limit, latest_epoch = note.get("limit_offset"), note.get("latest_epoch")
+        last_offset = note.get("last_offset")
         found = DamageNote(
             str(note["file"]),
             int(note["position"]),
@@ -109,6 +117,7 @@ def decode_damage_note(content: bytes) -> DamageNote:
             None if limit is None else int(limit),
             None if latest_epoch is None else int(latest_epoch),
             bool(note.get("epochs_disagree", False)),
+            None if last_offset is None else int(last_offset),
         )
         _base_offset(found.file)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

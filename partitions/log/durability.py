@@ -6,17 +6,24 @@ is built on this; the log manager runs the flushes through its executor.
 
 from __future__ import annotations
 
+from typing import Final
+
 from partitions.log.checkpointed_offsets import CheckpointedOffsets
 from partitions.log.cleaner.swap import SegmentSwap
 from partitions.log.errors import NoSpaceLeft
 from partitions.log.flush import ActiveIndexes, FlushJob
 from partitions.log.opening import OpenedLog, OpenRequest
+from partitions.log.producer_recovery import KnownProducers
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
 from partitions.log.reader import LogReader
 from partitions.log.segment import Segment, file_name
 from partitions.log.storage import LogStorage, storage_error
 from partitions.ports import NowMs
 from partitions.topic_partition import TopicPartition
+
+MARK_EVERY_BYTES: Final = 8 * 1024 * 1024
+"""So many bytes of batches a truncation walks over at most, where it does not go back beyond the marks."""
+MARKS: Final = 3
 
 
 class DurableLog(CheckpointedOffsets):
@@ -25,14 +32,17 @@ class DurableLog(CheckpointedOffsets):
     __slots__ = (
         "_aborted",
         "_generation",
+        "_half_set_aside",
         "_names_synced",
         "_names_version",
         "_now_ms",
         "_owns_storage",
+        "_producer_marks",
         "_reader",
         "_segments",
         "_snapshot_offset",
         "_swap",
+        "_unmarked_bytes",
         "_unsynced_sealed",
         "config",
         "producer_state",
@@ -61,9 +71,14 @@ class DurableLog(CheckpointedOffsets):
         self._segments = opened.segments
         self._reader = LogReader(storage, opened.segments, opened.verification())
         self._generation = 0
+        self._half_set_aside: tuple[str, ...] = ()
+        """Files of the first segment that have their new names already, where others could not be renamed."""
         self._names_version = 0
         self._names_synced = 0 if opened.existed_cleanly else -1
         self._snapshot_offset = opened.snapshot_offset
+        self._producer_marks: tuple[KnownProducers, ...] = ()
+        """What was known of producers at a few places near the log's end."""
+        self._unmarked_bytes = 0
         self._aborted = opened.aborted
         self._unsynced_sealed: list[Segment] = []
         if not opened.report.clean:
@@ -153,6 +168,12 @@ class DurableLog(CheckpointedOffsets):
         if old >= 0 and not self._segments.has_base(old):
             self._storage.remove(self._snapshot_path(old))
             self._names_version += 1
+
+    def _mark_producers(self) -> None:
+        """Keeps what is known of producers now, for a truncation: a snapshot file is at the segment's start only,
+        and all batches behind it would have to be walked over."""
+        self._unmarked_bytes = 0
+        self._producer_marks = (*self._producer_marks[1 - MARKS :], KnownProducers.of(self.producer_state))
 
     @property
     def _needs_no_snapshot(self) -> bool:

@@ -133,6 +133,19 @@ class EpochDamaged(BatchDamaged):
         """No batch up to that place is of a later one."""
 
 
+class BatchDisplaced(BatchDamaged):
+    """A batch says that it ends at another offset than both indexes do: no checksum covers where it begins."""
+
+    def __init__(self, path: str, position: int, header: BatchHeader, last_offset: int) -> None:
+        super().__init__(
+            path,
+            position,
+            f"the batch says that it ends at offset {header.last_offset}, and both indexes say {last_offset}",
+        )
+        self.last_offset = last_offset
+        """By the indexes."""
+
+
 class EpochsDisagree(BatchDamaged):
     """A batch and the log's leader epochs do not say the same: one of the two has rotted."""
 

@@ -83,7 +83,16 @@ class OffsetIndexView:
 
     def floor_position(self, position: int) -> int:
         """The last indexed batch position at or before `position`; 0 when none is known."""
-        return self._position(_count_up_to(_INT, self.data, _POSITION_AT, OFFSET_ENTRY_BYTES, position))
+        return self._position(self.count_up_to(position))
+
+    def count_up_to(self, position: int) -> int:
+        """How many entries are of batches at or before `position`."""
+        return _count_up_to(_INT, self.data, _POSITION_AT, OFFSET_ENTRY_BYTES, position)
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """Relative offset and position."""
+        relative_offset, position = _OFFSET_ENTRY.unpack_from(self.data, number * OFFSET_ENTRY_BYTES)
+        return relative_offset, position
 
     def copy(self) -> OffsetIndex:
         """The same entries in memory, to be added to or cut; all of them are in the file."""
@@ -155,6 +164,11 @@ class TimeIndexView:
             return None
         found, relative_offset = _TIME_ENTRY.unpack_from(self.data, (count - 1) * TIME_ENTRY_BYTES)
         return found, relative_offset
+
+    def offset_of(self, timestamp: int) -> int | None:
+        """The relative offset that first carried this largest timestamp so far; None if there is no entry of it."""
+        found = self.floor(timestamp)
+        return found[1] if found is not None and found[0] == timestamp else None
 
     def copy(self) -> TimeIndex:
         """The same entries in memory, to be added to or cut; all of them are in the file."""

@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 import structlog
 
 from partitions.log.config_values import INT_MAX
-from partitions.log.errors import BatchDamaged, LogCorruptError, NoSpaceLeft
+from partitions.log.displaced import find_displaced
+from partitions.log.errors import BatchDamaged, BatchDisplaced, LogCorruptError, NoSpaceLeft
 from partitions.log.index import OffsetIndexView, TimeIndexView
 from partitions.log.scan import SEEK_CHUNK_BYTES, Stop, seek, walk
 from partitions.log.segment_indexes import SegmentIndexes
@@ -242,10 +243,21 @@ class IndexedSegment:
         self._append_final_time_entry()
 
     def remake_indexes(self) -> None:
-        """Rebuilds the indexes and their files, because they are wrong. Raises LogCorruptError, OSError,
-        LogStorageError."""
+        """Rebuilds the indexes and their files, because they are wrong. Raises LogCorruptError (BatchDamaged where
+        they are right), OSError, LogStorageError."""
+        self._ensure_no_displaced()
         logger.warning("the indexes of a segment are wrong: they are made anew", segment=self.log_path)
         self._make_indexes()
+
+    def _ensure_no_displaced(self) -> None:
+        """Raises BatchDisplaced; LogCorruptError, OSError."""
+        offsets, times = self._indexes.offsets, self._indexes.times
+        if not offsets or not times:
+            return
+        batches = walk(self._storage.file(self.log_path), 0, self.size_bytes)
+        found = find_displaced(batches, self.base_offset, offsets, times)
+        if found is not None:
+            raise BatchDisplaced(self.log_path, *found)
 
     def make_indexes(self) -> None:
         """As `remake_indexes`, where there are none. Reads the headers of the whole segment."""

@@ -27,6 +27,7 @@ from partitions.log.append import (
 )
 from partitions.log.config import LOG_APPEND_TIME, LogConfig
 from partitions.log.config_values import INT_MAX
+from partitions.log.durability import MARK_EVERY_BYTES
 from partitions.log.epoch_answers import EpochAnsweringLog
 from partitions.log.errors import (
     AppendError,
@@ -40,7 +41,7 @@ from partitions.log.opening import OpenRequest, inconsistent_topic_id, newly_mad
 from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata
 from partitions.log.producer_recovery import aborted_transaction
 from partitions.log.producer_state import BatchRange
-from partitions.log.record_checks import check_records, must_open, takes_no_time
+from partitions.log.record_checks import check_records, must_open, names_the_future, takes_no_time
 from partitions.log.segment import Segment
 from partitions.log.storage import LogStorage, is_disk_full, is_passing, storage_error
 from partitions.log.transaction_offsets import CompletedTransaction
@@ -78,6 +79,7 @@ class PartitionLog(EpochAnsweringLog):
         log_start_offset: int = 0,
         clean_offset: int = 0,
         clean_shutdown: bool = False,
+        closed_at: int | None = None,
         topic_id: bytes | None = None,
         storage: LogStorage | None = None,
     ) -> PartitionLog:
@@ -85,9 +87,9 @@ class PartitionLog(EpochAnsweringLog):
 
         `recovery_point`, `log_start_offset` and `clean_offset` come from the data directory's
         checkpoints: what is below the first was flushed, what is below the last was compacted. With
-        `clean_shutdown` nothing is checked. `storage` is shared by the logs of one directory; without it the
-        log has its own. Raises LogCorruptError (damage that no crash explains), InconsistentTopicId,
-        LogStorageError.
+        `clean_shutdown` nothing is checked, but that the log ends at `closed_at` where that is known. `storage` is
+        shared by the logs of one directory; without it the log has its own. Raises LogCorruptError (damage that
+        no crash explains), InconsistentTopicId, LogStorageError.
         """
         request = OpenRequest(
             directory,
@@ -98,6 +100,7 @@ class PartitionLog(EpochAnsweringLog):
             clean_shutdown,
             topic_id,
             clean_offset,
+            closed_at,
         )
         shared = storage if storage is not None else LogStorage(disk, halt)
         try:
@@ -180,7 +183,9 @@ class PartitionLog(EpochAnsweringLog):
         do. Raises, and the job does, AppendError.
         """
         config = self.config
-        if not config.opens_every_batch or takes_no_time(records):
+        if not config.opens_every_batch and not names_the_future(records, config, self._now_ms):
+            return None
+        if takes_no_time(records):
             return None
         view = records if isinstance(records, memoryview) else memoryview(records)
         checked = check_leader_append(view, max_message_bytes=config.max_message_bytes, origin="client")
@@ -229,6 +234,9 @@ class PartitionLog(EpochAnsweringLog):
         if idempotent:
             self._record_producers(batches, first_offset, markers)
         self.producer_state.end_offset = next_offset
+        self._unmarked_bytes += size_bytes
+        if self._unmarked_bytes >= MARK_EVERY_BYTES:
+            self._mark_producers()
         return append_info((first_offset, next_offset - 1, max_timestamp, append_time, self.log_start_offset,
                             False, len(batches), size_bytes))  # fmt: skip
 
@@ -324,6 +332,9 @@ class PartitionLog(EpochAnsweringLog):
                     self._note_completed(completed)
                 number += 1
             self.producer_state.end_offset = last.next_offset
+            self._unmarked_bytes += end - start
+            if self._unmarked_bytes >= MARK_EVERY_BYTES:
+                self._mark_producers()
         return AppendInfo(
             first_offset,
             self.log_end_offset - 1,

@@ -16,6 +16,7 @@ import structlog
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from leader_epoch.epoch_cache import EpochCache, EpochEntry
 from partitions.log.cleaner.swap import recover_swaps
+from partitions.log.closed_end import confirm_end
 from partitions.log.config import LogConfig
 from partitions.log.epoch_evidence import confirm_flushed_epochs, confirm_newest_epoch
 from partitions.log.epoch_recovery import find_epochs
@@ -34,6 +35,7 @@ from partitions.log.producer_recovery import (
     find_aborted_transactions,
     load_producer_state,
     rebuild_aborted_transactions,
+    remove_stray_snapshots,
 )
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.producer_state import ProducerState
@@ -67,6 +69,8 @@ class OpenRequest:
     clean_shutdown: bool
     topic_id: bytes | None
     clean_offset: int = 0
+    closed_at: int | None = None
+    """Where a log ended when it was closed; None where nobody knows."""
 
 
 @dataclass(slots=True)
@@ -256,7 +260,7 @@ def _open_existing(
     known = epochs.entries
     aborted = find_aborted_transactions(storage, directory, names, segments)
     if request.clean_shutdown:
-        end, report, unread_below, contradicted = _find_end(storage, segments, epochs)
+        end, report, unread_below, contradicted = _find_end(storage, request, names, segments, epochs)
         recovery_point = end
     else:
         stored = EpochCache(known) if known and rebuilt is None else None
@@ -269,7 +273,7 @@ def _open_existing(
     first = segments.first.base_offset
     epochs.truncate_from_start(first)
     producer_state, snapshot_offset = load_producer_state(storage, directory, names, segments, end)
-    _remove_stray_snapshots(storage, directory, names, segments, end)
+    remove_stray_snapshots(storage, directory, names, segments, end)
     aborted.activate(segments.active.base_offset)
     return OpenedLog(
         segments=segments,
@@ -323,11 +327,15 @@ class _End(NamedTuple):
     """Why epochs were taken from batches although their file can be read; None if they were not."""
 
 
-def _find_end(storage: LogStorage, segments: SegmentList, epochs: EpochCache) -> _End:
+def _find_end(
+    storage: LogStorage, request: OpenRequest, names: Sequence[str], segments: SegmentList, epochs: EpochCache
+) -> _End:
     """Where the log ends after a clean one."""
     if segments.active.size_bytes:  # what closed a log with records has covered both indexes
         segments.active.indexes_are_durable()
     end, last_epoch = log_end_after_clean_shutdown(segments)
+    if request.closed_at is not None and request.closed_at != end:
+        confirm_end(storage, request.directory, names, segments, end, request.closed_at)
     epochs.truncate_from_end(end)
     contradicted = None
     is_elsewhere = last_epoch is None and len(segments) > 1
@@ -378,18 +386,3 @@ def _truncation_limits(storage: LogStorage, directory: str) -> TruncationCheckpo
         return decode_truncation_checkpoint(content)
     except PartitionFileError as error:
         raise LogCorruptError(path, 0, str(error)) from error
-
-
-def _remove_stray_snapshots(
-    storage: LogStorage, directory: str, names: Sequence[str], segments: SegmentList, log_end_offset: int
-) -> None:
-    """Keeps the snapshots at segment starts, and the one at the log's end from the last close.
-
-    The others go durably: one that came back after a truncation would tell of another history.
-    """
-    kept = {segment.base_offset for segment in segments} | {log_end_offset}
-    stray = [offset for offset in base_offsets(names, SNAPSHOT_SUFFIX) if offset not in kept]
-    for offset in stray:
-        storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    if stray:
-        storage.sync_dir(directory)

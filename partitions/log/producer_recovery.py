@@ -8,12 +8,12 @@ Called when a log is opened or truncated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from partitions.log.errors import LogCorruptError
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotFormatError, decode_snapshot
-from partitions.log.producer_state import ProducerState
+from partitions.log.producer_state import ProducerEntry, ProducerState
 from partitions.log.recovery import base_offsets
 from partitions.log.scan import walk
 from partitions.log.segment import LOG_SUFFIX, Segment, file_name
@@ -33,10 +33,34 @@ _FOREVER: Final = 2**63 - 1
 OnCompleted: TypeAlias = Callable[[Segment, CompletedTransaction], None]
 
 
+class KnownProducers(NamedTuple):
+    """What a log knew of its producers when it ended at this offset."""
+
+    end_offset: int
+    producers: Mapping[int, ProducerEntry]
+
+    @classmethod
+    def of(cls, state: ProducerState) -> KnownProducers:
+        """A copy of the state as it is."""
+        return cls(state.end_offset, {number: entry.copy() for number, entry in state.producers.items()})
+
+    def restored(self) -> ProducerState:
+        """The state that goes on from there."""
+        state = ProducerState(self.end_offset)
+        state.restore({number: entry.copy() for number, entry in self.producers.items()}, self.end_offset)
+        return state
+
+
 def load_producer_state(
-    storage: LogStorage, directory: str, names: Sequence[str], segments: SegmentList, log_end_offset: int
+    storage: LogStorage,
+    directory: str,
+    names: Sequence[str],
+    segments: SegmentList,
+    log_end_offset: int,
+    *,
+    known: KnownProducers | None = None,
 ) -> tuple[ProducerState, int]:
-    """The state at the log's end: the newest sound snapshot, and the batches after it.
+    """The state at the log's end: the newest sound snapshot, or what is `known` from behind it, and the batches after.
 
     Snapshots beyond the log's end tell of records that are gone: they are removed, durably, lest one
     comes back when the log has grown past it again. Damaged ones go as well. One from below the
@@ -53,8 +77,25 @@ def load_producer_state(
     state, snapshot_offset = _from_snapshot(
         storage, directory, snapshots[: len(snapshots) - len(beyond)], segments.first.base_offset
     )
+    if known is not None and state.end_offset < known.end_offset:
+        state = known.restored()
     replay(storage, segments, state, log_end_offset)
     return state, snapshot_offset
+
+
+def remove_stray_snapshots(
+    storage: LogStorage, directory: str, names: Sequence[str], segments: SegmentList, log_end_offset: int
+) -> None:
+    """Keeps the snapshots at segment starts, and the one at the log's end from the last close.
+
+    The others go durably: one that came back after a truncation would tell of another history.
+    """
+    kept = {segment.base_offset for segment in segments} | {log_end_offset}
+    stray = [offset for offset in base_offsets(names, SNAPSHOT_SUFFIX) if offset not in kept]
+    for offset in stray:
+        storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    if stray:
+        storage.sync_dir(directory)
 
 
 def _from_snapshot(

@@ -8,6 +8,7 @@ owns one reader; whoever serves fetches calls it through `PartitionLog`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from partitions.disk import FileSlice
@@ -16,7 +17,8 @@ from partitions.log.segment import NO_TIMESTAMP, Segment
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.log.verification import Verification, Wanted
-from partitions.records.batch import BatchHeader, CorruptBatchError, decode_records
+from partitions.records.batch import BatchHeader, CorruptBatchError, records_body
+from partitions.records.record import MalformedRecordError, record_times
 
 _MEMO_ENTRIES: Final = 64
 """Batch boundaries that a log remembers: about one for each reader that follows its end."""
@@ -166,7 +168,7 @@ class LogReader:
         while number is not None:
             segment = segments[number]
             file = self._storage.file(segment.log_path)
-            start = segment.locate_time(timestamp)
+            start = max(segment.locate_time(timestamp), self._first_in_log(segment, log_start_offset))
             for position, header in walk(file, start, segment.size_bytes, first_read_bytes=SEEK_CHUNK_BYTES):
                 if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
                     continue
@@ -176,6 +178,11 @@ class LogReader:
                     return found
             number = segments.first_reaching(timestamp, number + 1)
         return None
+
+    def _first_in_log(self, segment: Segment, log_start_offset: int) -> int:
+        """Position of the first batch that is not wholly below the log's start, which may lie deep in a segment: no
+        lookup walks through what is before."""
+        return 0 if log_start_offset <= segment.base_offset else segment.locate(log_start_offset).position
 
     def _confirm(self, number: int, start: int, end: int) -> None:
         """Has the batches of a range checked that led to an answer. Raises as `read` does."""
@@ -208,35 +215,69 @@ class LogReader:
         for segment in sorted(segments, key=lambda segment: segment.max_timestamp, reverse=True):
             if best is not None and segment.max_timestamp < best.timestamp:
                 break
-            for position, header in walk(self._storage.file(segment.log_path), 0, segment.size_bytes):
-                if best is not None and header.max_timestamp < best.timestamp:
-                    continue
-                for found in self._records(segment, position, header, log_start_offset):
-                    if best is None or (found.timestamp, -found.offset) > (best.timestamp, -best.offset):
-                        best = found
+            file = self._storage.file(segment.log_path)
+            start = self._first_in_log(segment, log_start_offset)
+            # The one that promises most goes first: mostly no other has to be opened after it.
+            promising = max(
+                walk(file, start, segment.size_bytes), key=lambda step: step[1].max_timestamp, default=None
+            )
+            if promising is None:
+                continue
+            best = self._newest_in(segment, *promising, log_start_offset, best)
+            for position, header in walk(file, start, segment.size_bytes):
+                if position != promising[0] and _may_be_newer(header, best):
+                    best = self._newest_in(segment, position, header, log_start_offset, best)
         return best
 
     def _first_record(
         self, segment: Segment, position: int, header: BatchHeader, timestamp: int, log_start_offset: int
     ) -> TimestampedOffset | None:
-        for found in self._records(segment, position, header, log_start_offset):
-            if found.timestamp >= timestamp:
-                return found
+        """The batch's first record that is at least as young, and not below the log's start."""
+        epoch = header.partition_leader_epoch
+        try:
+            for offset, time in self._times(segment, position, header):
+                if time >= timestamp and offset >= log_start_offset:
+                    return TimestampedOffset(time, offset, epoch)
+        except (CorruptBatchError, MalformedRecordError):
+            return _as_a_whole(header, log_start_offset)
         return None
 
-    def _records(
-        self, segment: Segment, position: int, header: BatchHeader, log_start_offset: int
-    ) -> list[TimestampedOffset]:
-        """Opens one batch. One that cannot be opened is answered as a whole, by its first offset."""
-        epoch = header.partition_leader_epoch
-        data = self._storage.file(segment.log_path).read(position, header.size_bytes)
+    def _newest_in(
+        self,
+        segment: Segment,
+        position: int,
+        header: BatchHeader,
+        log_start_offset: int,
+        best: TimestampedOffset | None,
+    ) -> TimestampedOffset | None:
+        """`best`, or the batch's first record with its largest timestamp if that is newer or as new and earlier."""
+        found: TimestampedOffset | None = None
         try:
-            records = decode_records(data, 0, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
-        except CorruptBatchError:
-            offset = max(header.base_offset, log_start_offset)
-            return [TimestampedOffset(header.max_timestamp, offset, epoch)]
-        return [
-            TimestampedOffset(record.timestamp, record.offset, epoch)
-            for record in records
-            if record.offset >= log_start_offset
-        ]
+            for offset, time in self._times(segment, position, header):
+                if offset >= log_start_offset and (found is None or time > found.timestamp):
+                    found = TimestampedOffset(time, offset, header.partition_leader_epoch)
+        except (CorruptBatchError, MalformedRecordError):
+            found = _as_a_whole(header, log_start_offset)
+        if found is None or best is None:
+            return best if found is None else found
+        return max(found, best, key=lambda record: (record.timestamp, -record.offset))
+
+    def _times(self, segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
+        """Opens one batch. Raises CorruptBatchError, MalformedRecordError if it cannot be opened: it is answered as a
+        whole then."""
+        data = self._storage.file(segment.log_path).read(position, header.size_bytes)
+        return record_times(
+            records_body(data, 0, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES), header
+        )
+
+
+def _as_a_whole(header: BatchHeader, log_start_offset: int) -> TimestampedOffset:
+    offset = max(header.base_offset, log_start_offset)
+    return TimestampedOffset(header.max_timestamp, offset, header.partition_leader_epoch)
+
+
+def _may_be_newer(header: BatchHeader, best: TimestampedOffset | None) -> bool:
+    """Whether a batch may hold a newer record, or one as new that is earlier."""
+    if best is None or header.max_timestamp > best.timestamp:
+        return True
+    return header.max_timestamp == best.timestamp and header.base_offset < best.offset

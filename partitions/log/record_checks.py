@@ -17,6 +17,7 @@ from partitions.log.config import CREATE_TIME, PRODUCER_CODEC, UNCOMPRESSED, Log
 from partitions.log.config_values import LONG_MAX, LONG_MIN
 from partitions.log.errors import AppendError, InvalidRecords, RecordError
 from partitions.log.validation import CheckedBatches, PlacedHeader
+from partitions.ports import NowMs
 from partitions.records.batch import (
     BatchHeader,
     CorruptBatchError,
@@ -28,7 +29,14 @@ from partitions.records.batch import (
 )
 from partitions.records.body_check import LookedThrough, Misfit, Wanted, look_through
 from partitions.records.compression import Codec
-from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK, HEADER_BYTES, NO_TIMESTAMP, Buffer
+from partitions.records.header import (
+    ATTRIBUTES_LOW_POSITION,
+    CODEC_MASK,
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    Buffer,
+    max_timestamp_of,
+)
 from partitions.records.record import MalformedRecordError
 
 MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
@@ -47,6 +55,19 @@ def takes_no_time(records: Buffer) -> bool:
         and len(records) >= HEADER_BYTES
         and not records[ATTRIBUTES_LOW_POSITION] & CODEC_MASK
     )
+
+
+def names_the_future(records: Buffer, config: LogConfig, now_ms: NowMs) -> bool:
+    """Whether the first batch, which is a client's only one, says that it has a record from beyond the topic's upper
+    bound: it has to be opened then, even where no other is."""
+    after_max_ms = config.message_timestamp_after_max_ms
+    if (
+        after_max_ms == LONG_MAX
+        or config.message_timestamp_type != CREATE_TIME
+        or len(records) < HEADER_BYTES
+    ):
+        return False
+    return max_timestamp_of(records) > now_ms() + after_max_ms
 
 
 def must_open(checked: CheckedBatches, config: LogConfig, now_ms: int) -> bool:

@@ -155,7 +155,8 @@ class Recovery:
                 segment.seal()  # its indexes leave memory before those of the next one fill it
         active = self._segments.active
         # A log without any record is one whose files somebody removed, to have them copied again.
-        if self._expected < self._recovery_point and active.size_bytes:
+        is_empty = len(self._segments) == 1 and not active.size_bytes
+        if self._expected < self._recovery_point and not is_empty:
             raise LogCorruptError(
                 active.log_path,
                 active.size_bytes,

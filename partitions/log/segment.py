@@ -203,7 +203,7 @@ class Segment(IndexedSegment):
         self._storage.index_dropped(self.log_path)
         if position == 0:
             self.reset()
-        else:
+        elif self._max_timestamp is None or self._max_timestamp_offset >= offset:
             self._max_timestamp = None
             self._load_max_timestamp()
 

@@ -23,7 +23,7 @@ from partitions.log.producer_recovery import load_producer_state
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.recovery import base_offsets
 from partitions.log.scan import Stop
-from partitions.log.storage import is_disk_full
+from partitions.log.storage import is_disk_full, storage_error
 from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.records.batch import CorruptBatchError, parse_header, verify_crc
 
@@ -105,8 +105,16 @@ class ShortenableLog(DurableLog):
     def _reload_producers(self) -> None:
         names = self._storage.disk.list_dir(self.directory)
         before = self.producer_state.transactions
+        self._producer_marks = tuple(
+            known for known in self._producer_marks if known.end_offset <= self.log_end_offset
+        )
         self.producer_state, self._snapshot_offset = load_producer_state(
-            self._storage, self.directory, names, self._segments, self.log_end_offset
+            self._storage,
+            self.directory,
+            names,
+            self._segments,
+            self.log_end_offset,
+            known=self._producer_marks[-1] if self._producer_marks else None,
         )
         self.producer_state.transactions.adopt_ended(before, self.log_end_offset)
 
@@ -142,6 +150,7 @@ class ShortenableLog(DurableLog):
         if self.epochs.clear():
             self._epochs_changed_from(0, cut=True)
         self.producer_state.clear(offset)
+        self._producer_marks = ()
         self._snapshot_offset = -1
         self._unsynced_sealed.clear()
         self.log_start_offset = self.log_end_offset = self.recovery_point = self._durable_to = offset
@@ -247,7 +256,7 @@ class ShortenableLog(DurableLog):
         self._settle_swap()
         segment = self._segments.first
         assert self._segments.wholly_below(self.log_start_offset), "the first segment is in use"
-        renamed: list[str] = []
+        renamed = [*self._half_set_aside]
         try:
             for path in (
                 segment.log_path,
@@ -258,7 +267,13 @@ class ShortenableLog(DurableLog):
                 if self._storage.set_aside(path, path + DELETED_SUFFIX):
                     renamed.append(path + DELETED_SUFFIX)
         except OSError as error:
-            raise LogStorageError(f"setting {segment.log_path} aside failed: {error}") from error
+            self._half_set_aside = tuple(
+                renamed
+            )  # the next attempt does not find these, and they take the room
+            reason = f"setting {segment.log_path} aside failed: {error}"
+            self._storage.fail_if_broken(reason, error)
+            raise storage_error(reason, error) from error
+        self._half_set_aside = ()
         self._segments.pop_first()
         segment.release()
         self._aborted.forget(segment.base_offset)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from partitions.log.data_directory import CHECKPOINTS, CLEANER_OFFSETS, DataDirectory
+from partitions.log.data_directory import CHECKPOINTS, CLEANER_OFFSETS, RECOVERY_POINTS, DataDirectory
 from partitions.log.errors import (
     DataDirectoryError,
     DirectoryFailed,
@@ -123,7 +123,12 @@ class LogOpener:
         stored = StoredLog.of(directory, partition, parts.default_config)
         try:
             self._found.logs[partition] = stored.open(
-                directory.storage, parts.now_ms, parts.halt, clean_shutdown=directory.clean_shutdown
+                directory.storage,
+                parts.now_ms,
+                parts.halt,
+                clean_shutdown=directory.clean_shutdown,
+                # Whoever leaves the mark of a clean shutdown has written the ends of all logs before.
+                closed_at=directory.checkpoints[RECOVERY_POINTS].get(partition),
             )
         except LogError as error:
             self._found.failed[partition] = error

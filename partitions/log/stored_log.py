@@ -41,8 +41,19 @@ class StoredLog(NamedTuple):
             checkpoints[CLEANER_OFFSETS].get(partition, 0),
         )
 
-    def open(self, storage: LogStorage, now_ms: NowMs, halt: Halt, *, clean_shutdown: bool) -> PartitionLog:
-        """Opens it, recovered unless it was closed properly. Blocks. Raises LogError."""
+    def open(
+        self,
+        storage: LogStorage,
+        now_ms: NowMs,
+        halt: Halt,
+        *,
+        clean_shutdown: bool,
+        closed_at: int | None = None,
+    ) -> PartitionLog:
+        """Opens it, recovered unless it was closed properly, at `closed_at` if that is known. Blocks.
+
+        Raises LogError.
+        """
         storage.ensure_usable()
         try:
             check_damage_note(storage, self.folder)
@@ -61,5 +72,6 @@ class StoredLog(NamedTuple):
             log_start_offset=self.log_start_offset,
             clean_offset=self.clean_offset,
             clean_shutdown=clean_shutdown,
+            closed_at=closed_at,
             storage=storage,
         )

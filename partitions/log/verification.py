@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import File
+from partitions.log.displaced import DisplacedCheck
 from partitions.log.epoch_evidence import check_epoch
-from partitions.log.errors import BatchDamaged, LogCorruptError
+from partitions.log.errors import BatchDamaged, BatchDisplaced, LogCorruptError
 from partitions.log.segment import Segment
 from partitions.records.batch import (
     HEADER_BYTES,
@@ -108,7 +109,8 @@ class Verification:
             # An entry that has rotted may name any number.
             begin = max(segment.offset_index.floor_position(position - 1), 0) if position else 0
             known = _Interval(begin, begin, base_offset)
-        found = _Walk(file, segment.size_bytes, wanted, known, self._epochs).up_to(stop)
+        displaced = DisplacedCheck(base_offset, segment.offset_index, segment.time_index, position=known.end)
+        found = _Walk(file, segment.size_bytes, wanted, known, self._epochs, displaced).up_to(stop)
         self._intervals[base_offset] = found
         return Checked(end, None) if found.end >= stop else Checked(found.end, found.next_offset)
 
@@ -117,9 +119,16 @@ class _Walk:
     """Goes on behind an interval of one segment, comparing what there is to compare."""
 
     def __init__(
-        self, file: File, size_bytes: int, wanted: Wanted, known: _Interval, epochs: EpochCache
+        self,
+        file: File,
+        size_bytes: int,
+        wanted: Wanted,
+        known: _Interval,
+        epochs: EpochCache,
+        displaced: DisplacedCheck,
     ) -> None:
         self._epochs = epochs
+        self._displaced = displaced
         self._file = file
         self._size_bytes = size_bytes
         self._wanted = wanted
@@ -178,10 +187,14 @@ class _Walk:
             raise BatchDamaged(self._file.path, position + at, str(error)) from error
         self._check_order(position + at, header)
         check_epoch(self._file.path, position + at, header, self._epochs)
+        if position + at >= self._displaced.indexed_at:
+            self._displaced.take(position + at, header, self._next_offset)
         self._next_offset = header.next_offset
         self._latest_epoch = max(self._latest_epoch, header.partition_leader_epoch)
 
     def _check_order(self, position: int, header: BatchHeader) -> None:
+        if self._displaced.suspect is not None:
+            self._check_place(header.base_offset)
         if not self._next_offset <= header.base_offset <= header.last_offset < self._wanted.limit_offset:
             reason = (
                 f"the batch has the offsets {header.base_offset} to {header.last_offset}, between"
@@ -193,8 +206,17 @@ class _Walk:
             return
         raise BatchDamaged(self._file.path, position, reason)
 
+    def _check_place(self, next_base: int) -> None:
+        """Whether the batch that was checked last is where the indexes have it, now that it is known where the
+        next one begins."""
+        found = self._displaced.found_before(next_base)
+        if found is not None:
+            raise BatchDisplaced(self._file.path, *found)
+
     def _check_successor(self, position: int) -> None:
         """The batch behind has to agree with the last one's offsets, whichever of the two is wrong."""
         if position < self._size_bytes:
             chunk = self._file.read(position, min(HEADER_BYTES, self._size_bytes - position))
             self._check_order(position, self._header(chunk, position, 0))
+        else:
+            self._check_place(self._wanted.limit_offset)

@@ -14,8 +14,8 @@ from partitions.records.record import (
     MIN_RECORD_BYTES,
     MalformedRecordError,
     RecordFieldError,
-    decode_headers,
     long_varint,
+    skip_headers,
 )
 
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
@@ -122,7 +122,7 @@ class _Walk:
                     raw, at = long_varint(raw, body, at)
             if raw != _NULL:
                 negative, at = negative | raw & 1, at + (raw >> 1)
-            at = decode_headers(body, at)[1] if body[at] else at + 1
+            at = skip_headers(body, at) if body[at] else at + 1
             if at != end or negative:
                 raise RecordFieldError("has lengths that contradict each other")
             fits = earliest <= time <= latest or time == NO_TIMESTAMP

@@ -52,6 +52,16 @@ MAX_BASE_OFFSET = 2**63 - 1 - 2**31
 """The largest base offset for which no record of a batch can leave 64 bits."""
 
 
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_POSITION = 35
+
+
+def max_timestamp_of(buffer: Buffer) -> int:
+    """The largest timestamp (ms) that the header at the buffer's start names, of which there are 61 bytes."""
+    timestamp: int = _MAX_TIMESTAMP.unpack_from(buffer, _MAX_TIMESTAMP_POSITION)[0]
+    return timestamp
+
+
 class CorruptBatchError(ValueError):
     """The bytes are not a whole, sound record batch.
 

@@ -11,7 +11,7 @@ the value's length and bytes. All numbers are zigzag varints; a length of -1 is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from partitions.records.header import BatchHeader
@@ -145,6 +145,68 @@ def decode_headers(body: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None]
             headers.append((key, body[at : at + length]))
             at += length
     return tuple(headers), at
+
+
+def skip_headers(body: bytes, at: int) -> int:
+    """The position behind the headers that begin with their number at `at`; refuses what `decode_headers` refuses.
+
+    Makes nothing of them: two bytes can be a header, which decoded takes more than thirty times as many.
+    """
+    count, at = _varint(body, at)
+    size = len(body)
+    if not 0 <= count <= (size - at) // _MIN_HEADER_BYTES:
+        raise RecordFieldError(f"claims {count} headers in {size - at} bytes")
+    for _ in range(count):
+        raw, at = body[at], at + 1
+        if raw > 127:
+            raw, at = raw + (body[at] - 1 << 7), at + 1
+            if raw >= _THREE_BYTES:
+                raw, at = long_varint(raw, body, at)
+        if raw & 1 or raw >> 1 > size - at:
+            raise RecordFieldError(
+                f"has a header whose key claims {(raw >> 1) ^ -(raw & 1)} of {size - at} bytes"
+            )
+        at += raw >> 1
+        raw, at = body[at], at + 1
+        if raw > 127:
+            raw, at = raw + (body[at] - 1 << 7), at + 1
+            if raw >= _THREE_BYTES:
+                raw, at = long_varint(raw, body, at)
+        if raw & 1:
+            if raw != _NULL:
+                raise RecordFieldError(
+                    f"has a header whose value claims {(raw >> 1) ^ -(raw & 1)} of {size - at} bytes"
+                )
+        elif raw >> 1 > size - at:
+            raise RecordFieldError(f"has a header whose value claims {raw >> 1} of {size - at} bytes")
+        else:
+            at += raw >> 1
+    return at
+
+
+def record_times(body: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp (ms) of each record in turn, from the batch's decompressed bytes.
+
+    Looks at nothing else of a record and makes nothing of it, so that a lookup may stop at the one that it wants.
+    Raises MalformedRecordError when it comes to bytes that cannot be the next record.
+    """
+    base_offset, last_delta, base_time = header.base_offset, header.last_offset_delta, header.base_timestamp
+    append_time = header.max_timestamp if header.uses_log_append_time else None
+    size, at, delta = len(body), 0, -1
+    for number in range(header.record_count):
+        try:
+            length, start = _varint(body, at)
+            time_delta, at = _varint(body, start + 1)  # the byte between is the record's attributes
+            previous, (delta, at) = delta, _varint(body, at)
+        except IndexError as error:
+            raise MalformedRecordError(f"record {number} is cut off") from error
+        except RecordFieldError as error:
+            raise MalformedRecordError(f"record {number} {error}") from error
+        end, time = start + length, base_time + time_delta
+        if not at < end <= size or not previous < delta <= last_delta or not _MIN_INT64 <= time <= _MAX_INT64:
+            raise MalformedRecordError(f"record {number} has an impossible length, offset or timestamp")
+        at = end
+        yield base_offset + delta, time if append_time is None else append_time
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from partitions.log.config import LogConfig
 from partitions.log.creation import NewLog
+from partitions.log.data_directory import RECOVERY_POINTS
 from partitions.log.log import PartitionLog
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.offset_checkpoint import decode_offset_checkpoint
 from partitions.log.producer_state import ProducerState
 from partitions.log_manager import LogManager
 from partitions.records.batch import BatchHeader, iter_batches
@@ -69,8 +71,13 @@ class World:
             halt=halt,
             rng=random.Random(1),
         )
+        disk = simulated_disk(self.storage)
+        path = f"/data/{RECOVERY_POINTS}"
+        ends = decode_offset_checkpoint(disk.read_bytes(path), path) if disk.exists(path) else {}
         self.is_clean = self.manager.start(cluster_id=CLUSTER, node_id=1).clean_shutdown
         assert not self.manager.failed
+        if self.is_clean:
+            assert ends == {p: log.log_end_offset for p, log in self.manager.logs.items()}
         for partition, config in CONFIGS.items():
             if (log := self.manager.get(partition)) is not None:
                 log.update_config(config)

@@ -6,13 +6,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, encode_checkpoint
+from leader_epoch.checkpoint import encode_checkpoint
 from leader_epoch.epoch_cache import EpochCache, EpochEntry
 from partitions.disk import Disk
 from partitions.log.errors import EpochsDisagree
-from tests.support.logs import FOLDER, batch_of, memory_disk, open_log, read_records
+from tests.support.logs import batch_of, memory_disk, open_log, read_records, rot_epochs
 
-EPOCHS = f"{FOLDER}/{CHECKPOINT_FILE_NAME}"
 RUNS = st.lists(st.tuples(st.integers(1, 3), st.integers(2, 5), st.booleans()), min_size=1, max_size=5)
 """Of each epoch: by how much it is above the one before, its batches (no batch is alone), and whether the log rolls."""
 ASKED = range(18)
@@ -38,9 +37,8 @@ def written_log(disk: Disk, runs: list[tuple[int, int, bool]]) -> tuple[EpochCac
 
 def let_it_say(disk: Disk, said: list[tuple[int, int]]) -> EpochCache:
     """Puts this into the checkpoint file, as far as it is in order."""
-    disk.remove(EPOCHS)
     rotten = EpochCache(EpochEntry(*entry) for entry in said)
-    disk.open(EPOCHS, create=True).append([encode_checkpoint(rotten.entries)])
+    rot_epochs(disk, encode_checkpoint(rotten.entries))
     return rotten
 
 

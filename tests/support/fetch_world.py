@@ -15,6 +15,7 @@ from fetcher.leader_endpoint import (
     OffsetsQuery,
     PartitionKey,
 )
+from fetcher.replication import LogTruncation
 from leader_epoch.epoch_cache import EpochCache
 from tests.support.memory_log import MemoryBatch, MemoryLog, MemoryRead
 
@@ -85,22 +86,18 @@ class Listened:
     """A `FetcherListener` that takes notes."""
 
     def __init__(self) -> None:
-        self.truncated: list[tuple[PartitionKey, int, int]] = []
-        self.truncated_epochs: list[int | None] = []
+        self.truncations: list[LogTruncation] = []
         self.failed: list[tuple[PartitionKey, str]] = []
         self.retried: list[tuple[PartitionKey, str]] = []
         self.crashed: list[tuple[int, str]] = []
 
-    def on_truncated(
-        self,
-        key: PartitionKey,
-        from_offset: int,
-        to_offset: int,
-        high_watermark: int,
-        latest_epoch: int | None,
-    ) -> None:
-        self.truncated.append((key, from_offset, to_offset))
-        self.truncated_epochs.append(latest_epoch)
+    @property
+    def truncated(self) -> list[tuple[PartitionKey, int, int]]:
+        """Each log that was cut, from where to where."""
+        return [(cut.key, cut.from_offset, cut.to_offset) for cut in self.truncations]
+
+    def on_truncated(self, truncation: LogTruncation) -> None:
+        self.truncations.append(truncation)
 
     def on_partition_failed(
         self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None

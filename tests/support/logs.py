@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.storage import Storage
+from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.disk import Buffer, Disk, File
 from partitions.log.config import LogConfig
 from partitions.log.creation import NewLog
@@ -22,6 +23,7 @@ from partitions.topic_partition import TopicPartition
 T = TypeVar("T")
 PARTITION = TopicPartition("orders", 3)
 FOLDER = "/data/orders-3"
+EPOCHS = f"{FOLDER}/{CHECKPOINT_FILE_NAME}"
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=150, max_message_bytes=800, file_delete_delay_ms=0)
 """Several segments and index entries after a few batches; what is deleted may go at once."""
 
@@ -158,6 +160,20 @@ def open_log(
         clean_shutdown=clean,
         topic_id=topic_id,
     )
+
+
+def rot_epochs(disk: Disk, said: bytes) -> None:
+    """Has the log's epoch checkpoint say this, whatever it said before, if there was one."""
+    file = disk.open(EPOCHS, create=True)
+    file.truncate(0)
+    file.append([said])
+
+
+def rot_epoch_entry(disk: Disk, entry: bytes, said: bytes) -> None:
+    """Has the log's epoch checkpoint say something else in the place of one entry."""
+    content = disk.read_bytes(EPOCHS)
+    assert content.count(entry) == 1
+    rot_epochs(disk, content.replace(entry, said))
 
 
 def batch_of(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fetcher.fetch_state import FollowedPartition
 from fetcher.fetch_states import FetchStates
 from fetcher.leader_endpoint import FetchedPartition, FetchRequest, FetchResponse, LeaderOffsets
-from fetcher.replication import Replication
+from fetcher.replication import LogTruncation, Replication
 from fetcher.settings import FetcherSettings
 from partitions.errors import PartitionError
 from partitions.isr import AlterPartitionFailed, AlterPartitionProposal, AlterPartitionResult, IsrCommitted
@@ -130,16 +130,10 @@ class Broker:
 
     # ReplicationListener
 
-    def on_truncated(
-        self,
-        key: tuple[str, int],
-        from_offset: int,
-        to_offset: int,
-        high_watermark: int,
-        latest_epoch: int | None,
-    ) -> None:
+    def on_truncated(self, truncation: LogTruncation) -> None:
+        to_offset, high_watermark = truncation.to_offset, truncation.high_watermark
         below = " BELOW ITS HIGH WATERMARK" if to_offset < high_watermark else ""
-        self.world.say(f"{self.broker_id}: truncates {from_offset} -> {to_offset}{below}")
+        self.world.say(f"{self.broker_id}: truncates {truncation.from_offset} -> {to_offset}{below}")
         if below and self.world.is_clean:
             raise AssertionError(
                 f"broker {self.broker_id} cut {to_offset} below its high watermark {high_watermark}"

@@ -52,7 +52,13 @@ class ScriptedVoter:
     """Node 1 of `voters`; virtual time moves only with `advance`."""
 
     def __init__(
-        self, voters: int = 3, storage: Storage | None = None, machine: Any = None, **settings: Any
+        self,
+        voters: int = 3,
+        storage: Storage | None = None,
+        machine: Any = None,
+        *,
+        domain: str = "",
+        **settings: Any,
     ) -> None:
         self.storage = storage or formatted_storage()
         self.now_s = 50.0
@@ -67,7 +73,7 @@ class ScriptedVoter:
         self.driver = RaftDriver(
             config=RaftConfig(
                 node_id=1,
-                voters=dict.fromkeys(range(1, voters + 1), ""),
+                voters={node_id: f"voter-{node_id}{domain}:9093" for node_id in range(1, voters + 1)},
                 cluster_id="cluster",
                 directory=DIRECTORY,
                 timing=FAST_TIMING,

@@ -6,6 +6,7 @@ tools see each replica's log end offset.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from kraft.broker.request import Request
@@ -54,23 +55,31 @@ def handle_list_offsets(
     services: BrokerServices, request: Request[ListOffsetsRequest]
 ) -> ListOffsetsResponse:
     """Answers ListOffsets."""
-    version = request.version
+    body, version = request.body, request.version
+    named = Counter(
+        TopicPartition(topic.name, wanted.partition_index)
+        for topic in body.topics
+        for wanted in topic.partitions
+    )
+
+    def answer(key: TopicPartition, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        if named[key] > 1:
+            # As in Kafka: whoever reads the answers tells them apart by their partitions alone.
+            return ListOffsetsPartitionResponse(
+                partition_index=key.partition, error_code=ErrorCode.INVALID_REQUEST
+            )
+        return _list(services, key, wanted, body, version)
+
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _list(
-                        services,
-                        TopicPartition(topic.name, wanted.partition_index),
-                        wanted,
-                        request.body,
-                        version,
-                    )
+                    answer(TopicPartition(topic.name, wanted.partition_index), wanted)
                     for wanted in topic.partitions
                 ],
             )
-            for topic in request.body.topics
+            for topic in body.topics
         ]
     )
 

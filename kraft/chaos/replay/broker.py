@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from fetcher.fetch_state import FollowedPartition
 from fetcher.fetch_states import FetchStates
 from fetcher.leader_endpoint import PartitionKey
-from fetcher.replication import Replication
+from fetcher.replication import LogTruncation, Replication
 from fetcher.settings import FetcherSettings
 from kraft.broker.metadata_cache import MetadataCache
 from kraft.chaos.replay.rules import LeaderOf, Rule
@@ -250,14 +250,7 @@ class ReplayBroker:
 
     # -- ReplicationListener
 
-    def on_truncated(
-        self,
-        key: PartitionKey,
-        from_offset: int,
-        to_offset: int,
-        high_watermark: int,
-        latest_epoch: int | None,
-    ) -> None:
+    def on_truncated(self, truncation: LogTruncation) -> None:
         """The step's table shows it."""
 
     def on_partition_failed(

@@ -115,22 +115,22 @@ class CleaningRound:
         """What producers left below the high watermark, the active segment included."""
         scan = ProducerScan(self._log.active_producers)
         for source in sources:
-            position = 0
-            while position < source.size_bytes:
+            place = jobs.Place.start_of(source)
+            while place.position < source.size_bytes:
                 step = await self._run(
                     source,
                     jobs.scan_producers,
                     self._ports.disk,
                     scan,
                     source,
-                    position,
+                    place,
                     self._high_watermark,
                     self._buffer_bytes,
                 )
                 await self._account(step.read_bytes)
                 if step.done:
                     return scan
-                position = step.position
+                place = step.place
         return scan
 
     async def _map(self, section: Section, closed: Sequence[SourceSegment], scan: ProducerScan) -> OffsetMap:
@@ -146,8 +146,8 @@ class CleaningRound:
             return offsets
         transactions = CleanedTransactions(scan.aborted, from_offset=dirty[0].base_offset)
         for source in dirty:
-            position = 0
-            while position < source.size_bytes:
+            place = jobs.Place.start_of(source)
+            while place.position < source.size_bytes:
                 step = await self._run(
                     source,
                     jobs.map_offsets,
@@ -155,14 +155,14 @@ class CleaningRound:
                     offsets,
                     transactions,
                     source,
-                    position,
+                    place,
                     section.first_dirty,
                     self._buffer_bytes,
                 )
                 await self._account(step.read_bytes)
                 if step.done:
                     return offsets
-                position = step.position
+                place = step.place
         return offsets
 
     async def _clean_group(self, group: Group, batch_filter: BatchFilter) -> None:
@@ -187,15 +187,15 @@ class CleaningRound:
         """Whether what stays differs from what there was."""
         changed = False
         for source in group:
-            position = 0
-            while position < source.size_bytes:
+            place = jobs.Place.start_of(source)
+            while place.position < source.size_bytes:
                 step = await self._run(
                     source,
                     jobs.clean_piece,
                     self._ports.disk,
                     batch_filter,
                     source,
-                    position,
+                    place,
                     target,
                     segment.size_bytes,
                     source is group[-1],
@@ -205,7 +205,7 @@ class CleaningRound:
                 self._written_bytes += step.written_bytes
                 await self._account(step.read_bytes, step.written_bytes)
                 changed |= step.changed
-                position = step.position
+                place = step.place
         return changed
 
     async def _swap(self, group: Group, segment: Segment, target: str, needed_aborts: Set[int]) -> None:

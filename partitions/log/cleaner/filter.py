@@ -11,6 +11,7 @@ file, so that a segment still ends where the next one begins. Pure; the cleaner'
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import compress
 
 from partitions.log.cleaner.offset_map import OffsetMap
 from partitions.log.cleaner.raw_records import RawRecord, raw_records
@@ -99,27 +100,32 @@ class BatchFilter:
 
     def _control(self, data: memoryview, at: int, header: BatchHeader) -> bytes:
         body = batch_body(data, at, header)
-        kept = list(raw_records(body, header.record_count))
-        return batch_with(header, body, kept, new_horizon_ms=self._new_horizon_ms)
+        records = raw_records(body, header.record_count)
+        return batch_with(header, body, records, new_horizon_ms=self._new_horizon_ms)
 
     def _keep(self, data: memoryview, at: int, header: BatchHeader) -> bytes | memoryview | None:
         """A data batch less the records that go; None if all do."""
         body = batch_body(data, at, header)
         horizon_ms = header.delete_horizon_ms
         keeps_tombstones = horizon_ms is None or self._now_ms < horizon_ms
-        kept: list[RawRecord] = []
-        tombstones = False
+        stays = bytearray()
+        """A byte for each record, and no more: nobody bounds how many a batch has but its size, unfolded."""
+        kept_count, tombstones = 0, False
         for record in raw_records(body, header.record_count):
             if self._stays(record, header.base_offset + record.offset_delta, keeps_tombstones):
-                kept.append(record)
+                stays.append(True)
+                kept_count += 1
                 tombstones |= not record.has_value
-        if not kept:
+            else:
+                stays.append(False)
+        if not kept_count:
             return None
         # A batch that is clean in part only waits for its horizon: all its tombstones share one.
         wholly_clean = header.last_offset <= self._offsets.latest_offset
         new_horizon_ms = self._new_horizon_ms if tombstones and horizon_ms is None and wholly_clean else None
-        if len(kept) == header.record_count and new_horizon_ms is None:
+        if kept_count == header.record_count and new_horizon_ms is None:
             return data[at : at + header.size_bytes]
+        kept = compress(raw_records(body, header.record_count), stays)
         return batch_with(header, body, kept, new_horizon_ms=new_horizon_ms)
 
     def _stays(self, record: RawRecord, offset: int, keeps_tombstones: bool) -> bool:

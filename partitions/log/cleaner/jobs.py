@@ -33,10 +33,22 @@ from partitions.records.record import MalformedRecordError
 _BAD_BYTES: Final = (CorruptBatchError, MalformedRecordError, ValueError)
 
 
+class Place(NamedTuple):
+    """Between two batches of a segment."""
+
+    position: int
+    due_offset: int
+    """No batch behind begins below."""
+
+    @classmethod
+    def start_of(cls, source: SourceSegment) -> Place:
+        return cls(0, source.base_offset)
+
+
 class Progress(NamedTuple):
     """How far a job came in its segment."""
 
-    position: int
+    place: Place
     read_bytes: int
     done: bool = False
     """Nothing after this is of interest to this pass, in this segment or a later one."""
@@ -45,7 +57,7 @@ class Progress(NamedTuple):
 class Cleaned(NamedTuple):
     """How far a cleaning job came, and what it wrote."""
 
-    position: int
+    place: Place
     read_bytes: int
     placed: list[Placed]
     written_bytes: int
@@ -57,20 +69,20 @@ def scan_producers(
     disk: Disk,
     scan: ProducerScan,
     source: SourceSegment,
-    position: int,
+    start: Place,
     up_to_offset: int,
     buffer_bytes: int,
 ) -> Progress:
     """Looks for producers and transactions in a piece of the segment, below `up_to_offset`."""
-    with _Piece(disk, source, position, buffer_bytes) as piece:
+    with _Piece(disk, source, start, buffer_bytes) as piece:
         for at, header in piece:
             if header.next_offset > up_to_offset:
-                return Progress(piece.position, piece.position - position, done=True)
+                return Progress(piece.place, piece.read_bytes, done=True)
             if header.is_control:
                 scan.see_marker(header, control_type(piece.data, at, header))
             else:
                 scan.see_data(header)
-        return Progress(piece.position, piece.position - position)
+        return Progress(piece.place, piece.read_bytes)
 
 
 def map_offsets(
@@ -78,22 +90,22 @@ def map_offsets(
     offsets: OffsetMap,
     transactions: CleanedTransactions,
     source: SourceSegment,
-    position: int,
+    start: Place,
     from_offset: int,
     buffer_bytes: int,
 ) -> Progress:
     """Takes the keys of a piece of the segment, from `from_offset` on, into the map; done when it is full."""
-    with _Piece(disk, source, position, buffer_bytes) as piece:
+    with _Piece(disk, source, start, buffer_bytes) as piece:
         for at, header in piece:
             if header.is_control:
                 transactions.on_control(header, control_type(piece.data, at, header))
             elif not transactions.on_data(header) and header.last_offset >= from_offset:
                 full = _map_batch(offsets, piece.data, at, header, from_offset)
                 if full:
-                    return Progress(piece.position, piece.position - position, done=True)
+                    return Progress(piece.place, piece.read_bytes, done=True)
             if header.last_offset >= from_offset:
                 offsets.latest_offset = header.last_offset
-        return Progress(piece.position, piece.position - position)
+        return Progress(piece.place, piece.read_bytes)
 
 
 def _map_batch(offsets: OffsetMap, data: memoryview, at: int, header: BatchHeader, from_offset: int) -> bool:
@@ -114,7 +126,7 @@ def clean_piece(
     disk: Disk,
     batch_filter: BatchFilter,
     source: SourceSegment,
-    position: int,
+    start: Place,
     target_path: str,
     target_bytes: int,
     ends_file: bool,
@@ -124,12 +136,12 @@ def clean_piece(
 
     `ends_file`: the last batch of this segment is the last one of the file. Raises OSError.
     """
-    with _Piece(disk, source, position, buffer_bytes) as piece:
+    with _Piece(disk, source, start, buffer_bytes) as piece:
         buffers: list[Buffer] = []
         placed: list[Placed] = []
         size, changed = target_bytes, False
         for at, header in piece:
-            last = ends_file and piece.position == source.size_bytes
+            last = ends_file and piece.place.position == source.size_bytes
             kept = batch_filter.clean(piece.data, at, header, ends_file=last)
             if kept is None:
                 changed = True
@@ -145,7 +157,7 @@ def clean_piece(
                 f"{target_path} would grow beyond 2 GiB by its delete horizons: lower segment.bytes"
             )
         _append(disk, target_path, target_bytes, buffers)
-        return Cleaned(piece.position, piece.position - position, placed, size - target_bytes, changed)
+        return Cleaned(piece.place, piece.read_bytes, placed, size - target_bytes, changed)
 
 
 def _append(disk: Disk, path: str, size_bytes: int, buffers: Sequence[Buffer]) -> None:
@@ -187,20 +199,25 @@ def remove_files(disk: Disk, paths: Sequence[str]) -> None:
 
 
 class _Piece:
-    """Whole batches from a position on, as many as the buffer takes and at least one.
+    """Whole batches from a place on, as many as the buffer takes and at least one.
 
-    While it is iterated, `position` is the end of the batch at hand. Raises LogCorruptError for
+    While it is iterated, `place` is behind the batch at hand. Raises LogCorruptError for
     damage, and for what goes wrong with a batch inside the `with`, naming file and byte. No checksum
     covers offsets: a batch that rotted to a late one would take older records' places.
     """
 
-    def __init__(self, disk: Disk, source: SourceSegment, position: int, buffer_bytes: int) -> None:
+    def __init__(self, disk: Disk, source: SourceSegment, start: Place, buffer_bytes: int) -> None:
         self._source = source
-        self._start = position
+        self._start = start.position
         self._buffer_bytes = max(buffer_bytes, HEADER_BYTES)
         self._file: File = disk.open(source.path)
-        self.position = position
+        self.place = start
         self.data = memoryview(b"")
+
+    @property
+    def read_bytes(self) -> int:
+        """Of the batches up to the one at hand."""
+        return self.place.position - self._start
 
     def __enter__(self) -> _Piece:
         return self
@@ -208,10 +225,10 @@ class _Piece:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._file.close()
         if isinstance(error, _BAD_BYTES):
-            raise LogCorruptError(self._source.path, self.position, str(error)) from error
+            raise LogCorruptError(self._source.path, self.place.position, str(error)) from error
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader]]:
-        end, due_offset = self._source.size_bytes, self._source.base_offset
+        end = self._source.size_bytes
         self.data = memoryview(self._file.read(self._start, min(self._buffer_bytes, end - self._start)))
         at = 0
         while self._start + at < end:
@@ -225,13 +242,13 @@ class _Piece:
                     return
                 self.data = memoryview(self._file.read(self._start, header.size_bytes))
             verify_stamped(self.data, at, header)
-            if not due_offset <= header.base_offset <= header.last_offset < self._source.next_base:
+            due_offset, limit = self.place.due_offset, self._source.next_base
+            if not due_offset <= header.base_offset <= header.last_offset < limit:
                 raise CorruptBatchError(
                     f"a batch of offsets {header.base_offset} to {header.last_offset} is between"
-                    f" {due_offset} and {self._source.next_base}",
+                    f" {due_offset} and {limit}",
                     at,
                 )
-            due_offset = header.next_offset
             before, at = at, at + header.size_bytes
-            self.position = self._start + at
+            self.place = Place(self._start + at, header.next_offset)
             yield before, header

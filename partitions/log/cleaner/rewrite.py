@@ -8,7 +8,7 @@ becomes the horizon and attribute bit 6 says so; the records' timestamps stay wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from crc32c import crc32c
@@ -44,44 +44,68 @@ def empty_batch(header: BatchHeader) -> bytes:
 
 
 def batch_with(
-    header: BatchHeader, body: bytes, kept: Sequence[RawRecord], *, new_horizon_ms: int | None
+    header: BatchHeader, body: bytes, kept: Iterable[RawRecord], *, new_horizon_ms: int | None
 ) -> bytes:
-    """The batch with these of its records, at least one; `body` is decompressed.
+    """The batch with these of its records, at least one, in their order; `body` is decompressed.
 
     `new_horizon_ms` gives the batch a delete horizon; with None it keeps the one that it has.
+    Takes the records one by one, and of each no more than its bytes.
     """
+    records = bytearray()
+    if new_horizon_ms is None:
+        count, latest_delta = _copy(body, kept, records)
+        attributes, base_timestamp = header.attributes, header.base_timestamp
+    else:
+        count, latest_delta = _copy_shifted(body, kept, records, header.base_timestamp - new_horizon_ms)
+        attributes, base_timestamp = header.attributes | DELETE_HORIZON_BIT, new_horizon_ms
     max_timestamp = header.max_timestamp
     if not header.uses_log_append_time:
-        max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in kept)
-    attributes, base_timestamp = header.attributes, header.base_timestamp
-    if new_horizon_ms is None:
-        records = b"".join([body[record.start : record.end] for record in kept])
-    else:
-        shift = base_timestamp - new_horizon_ms
-        records = b"".join([_shifted(body, record, shift) for record in kept])
-        attributes |= DELETE_HORIZON_BIT
-        base_timestamp = new_horizon_ms
-    if header.codec:
-        records = compress(header.codec, records)
+        max_timestamp = header.base_timestamp + latest_delta
     return _assemble(
         header._replace(
             attributes=attributes,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
-            record_count=len(kept),
+            record_count=count,
         ),
-        records,
+        compress(header.codec, records) if header.codec else records,
     )
 
 
-def _shifted(body: bytes, record: RawRecord, shift_ms: int) -> bytes:
-    """The record with a timestamp delta that is larger by `shift_ms`."""
-    timestamp = encode_varint(record.timestamp_delta + shift_ms)
-    content = b"".join((_ATTRIBUTES, timestamp, body[record.fields_start : record.end]))
-    return encode_varint(len(content)) + content
+def _copy(body: bytes, kept: Iterable[RawRecord], records: bytearray) -> tuple[int, int]:
+    """Appends the records, neighbours at once; says how many there are, and the largest timestamp delta."""
+    count = latest_delta = start = end = 0
+    with memoryview(body) as view:
+        for record in kept:
+            if not count or record.timestamp_delta > latest_delta:
+                latest_delta = record.timestamp_delta
+            count += 1
+            if record.start != end:
+                records += view[start:end]
+                start = record.start
+            end = record.end
+        records += view[start:end]
+    return count, latest_delta
 
 
-def _assemble(header: BatchHeader, records: bytes) -> bytes:
+def _copy_shifted(
+    body: bytes, kept: Iterable[RawRecord], records: bytearray, shift_ms: int
+) -> tuple[int, int]:
+    """As `_copy`, but what is appended has timestamp deltas that are larger by `shift_ms`."""
+    count = latest_delta = 0
+    with memoryview(body) as view:
+        for record in kept:
+            if not count or record.timestamp_delta > latest_delta:
+                latest_delta = record.timestamp_delta
+            count += 1
+            timestamp = encode_varint(record.timestamp_delta + shift_ms)
+            length = len(_ATTRIBUTES) + len(timestamp) + record.end - record.fields_start
+            records += encode_varint(length) + _ATTRIBUTES + timestamp
+            records += view[record.fields_start : record.end]
+    return count, latest_delta
+
+
+def _assemble(header: BatchHeader, records: bytes | bytearray) -> bytes:
     """Header and records with the right length and checksum."""
     batch = bytearray(HEADER_BYTES)
     length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(records)

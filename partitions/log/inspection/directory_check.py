@@ -112,6 +112,7 @@ class DirectoryFiles:
             durable_to=EVERYTHING if self.clean_shutdown else recovery_point,
             was_closed=self.clean_shutdown,
             recovery_point=recovery_point,
+            closed_at=self.checkpoints[RECOVERY_POINTS].get(partition) if self.clean_shutdown else None,
             high_watermark=self.checkpoints[HIGH_WATERMARKS].get(partition),
             log_start_offset=self.checkpoints[LOG_START_OFFSETS].get(partition),
             has_holes=has_holes,

@@ -30,6 +30,8 @@ class Expected(NamedTuple):
     """The broker ended properly: the last segment is as complete as the others."""
     recovery_point: int | None = None
     """The log reaches at least to here."""
+    closed_at: int | None = None
+    """The broker ended properly, and the log here; None where nothing says so."""
     high_watermark: int | None = None
     log_start_offset: int | None = None
     has_holes: bool = False

@@ -309,6 +309,9 @@ class PartitionCheck:
                 f" {RECOVERY_POINTS}"
             )
             self._findings.error(path, size, reason)
+        if expected.closed_at is not None and end > expected.closed_at:
+            reason = f"the log ends at offset {end}, and was closed at {expected.closed_at} by the {RECOVERY_POINTS}"
+            self._findings.error(path, size, reason)
         for name, offset in (
             (HIGH_WATERMARKS, expected.high_watermark),
             (LOG_START_OFFSETS, expected.log_start_offset),

@@ -145,7 +145,13 @@ async def test_a_request_holds_only_so_many(world: BrokerWorld, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     "failure",
-    [RpcUnavailable("nobody"), RpcError("STALE_BROKER_EPOCH", "x"), RpcError("NOT_CONTROLLER", "x")],
+    [
+        RpcUnavailable("nobody"),
+        RpcError("STALE_BROKER_EPOCH", "x"),
+        RpcError("NOT_CONTROLLER", "x"),
+        # Of the request, by a controller of another release, say. Of a partition it would mean that metadata come.
+        RpcError("INVALID_REQUEST", "AlterPartitionRequest: field x is unknown"),
+    ],
 )
 async def test_an_unknown_outcome_is_repeated(world: BrokerWorld, failure: RpcError) -> None:
     await world.start(*topic("t", 1, (1, 2), isr=(1,)))

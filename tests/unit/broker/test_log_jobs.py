@@ -246,17 +246,31 @@ async def test_a_log_that_could_not_be_made_is_made_later_though_the_metadata_st
     failing = FailingDisk(memory_disk())
     world = BrokerWorld(failing)  # type: ignore[arg-type]
     world.controller.always(ReplicaStatesRequest, lambda _: ReplicaStatesResponse(()))
-    failing.fail = lambda operation, path: errno.EMFILE if "t-0" in path else None
+    tries = 0
+    was_tried_again = asyncio.Event()
+
+    def no_descriptors(operation: str, path: str) -> int | None:
+        nonlocal tries
+        if "t-0" not in path:
+            return None
+        tries += 1
+        if tries > 3:
+            was_tried_again.set()
+        return errno.EMFILE
+
+    failing.fail = no_descriptors
     with capture_logs() as lines:
         await world.start(*topic("t", 1, (1, 2)))
         await world.replicas.settled()
         assert world.offline_replicas.kinds == {(topic_id(1), 0): DIRECTORY}
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(20):
+            await was_tried_again.wait()
+        await world.replicas.settled()
     assert [line["event"] for line in lines].count("a replica is offline") == 1
     assert T0 not in world.logs.logs
     assert not world.replicas.pending
     failing.fail = lambda operation, path: None
-    await asyncio.sleep(0.1)
+    await world.controller.until_called(ReplicaStatesRequest, 2)
     await world.replicas.settled()
     assert accepts(world, T0)
     assert world.replicas.offline_partitions == {}

@@ -91,6 +91,38 @@ async def test_errors(world: BrokerWorld) -> None:
     assert (missing.error_code, missing.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
+@pytest.mark.parametrize("replica_id", [CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, 2])
+async def test_a_partition_that_is_named_twice_is_refused(world: BrokerWorld, replica_id: int) -> None:
+    await world.start(*topic("t", 1, (1, 2), (1, 2)))
+    append(world, b"a")
+    named = [("t", [(0, LATEST), (1, EARLIEST)]), ("nowhere", [(0, LATEST)]), ("t", [(0, -7)])]
+    body = ListOffsetsRequest(
+        replica_id=replica_id,
+        topics=[
+            ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                    for index, timestamp in partitions
+                ],
+            )
+            for name, partitions in named
+        ],
+    )
+    answers = world.handle(body, 11).topics
+    assert [
+        (
+            answer.name,
+            [(found.partition_index, found.error_code, found.offset) for found in answer.partitions],
+        )
+        for answer in answers
+    ] == [
+        ("t", [(0, ErrorCode.INVALID_REQUEST, -1), (1, 0, 0)]),
+        ("nowhere", [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]),
+        ("t", [(0, ErrorCode.INVALID_REQUEST, -1)]),
+    ]
+
+
 async def test_a_new_leader_does_not_know_what_is_committed(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1, 2)))
     append(world, b"a")

@@ -238,6 +238,32 @@ async def test_a_reopened_log_that_lost_records_waits_until_nobody_counts_on_the
     assert world.halts == []
 
 
+async def test_a_log_that_lacks_records_is_not_given_back_while_it_is_the_last_that_is_counted_on(
+    room: Room,
+) -> None:
+    """Nobody else may lead by itself (`quorum.controller.replica_states`): given back, it would be elected as if it had
+    everything, and who has more would be cut to it."""
+    world = await cut_while_closed(room, 1, 2)
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(), leader=-1, elr=(1,), offline_replicas=(1,)))
+    looks: list[TopicPartition] = []
+    hold = world.replicas._jobs.hold
+
+    def watched(key: TopicPartition) -> None:
+        looks.append(key)
+        hold(key)
+
+    world.replicas._jobs.hold = watched  # type: ignore[method-assign]
+    await eventually(lambda: len(looks) > 2 or opened(world))
+    assert not opened(world)
+    assert world.offline_replicas.kinds == {REPLICA: DAMAGED}
+    assert [call.online for call in world.controller.calls_of(ReplicaStatesRequest) if call.online] == []
+    await world.publish(PartitionChange(topic_id(1), 0, isr=(2,), leader=2, elr=()))  # an operator's election
+    await eventually(lambda: opened(world))
+    assert world.followed(T0) is not None
+    await world.close()
+    assert world.halts == []
+
+
 async def test_records_are_missing_as_well_if_an_earlier_attempt_has_cut_them(room: Room) -> None:
     world = room.broker()
     await world.start(*topic("t", 1, (1, 2)))

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from fetcher.replication import LogTruncation
 from kraft.broker.replica_manager import REPLICAS_PER_STEP, UnknownTopicOrPartition
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
 from partitions.log.errors import LogStorageError
@@ -299,7 +300,7 @@ async def test_a_high_watermark_that_was_cut_back_is_written(world: BrokerWorld)
     )
     assert world.replicas.take_changed_high_watermarks() == {T0: 2}
     partition.truncate_to(0, leader_epoch=0)
-    world.replicas.on_truncated(T0, 2, 0, 2, 0)
+    world.replicas.on_truncated(LogTruncation(T0, 2, 0, 2, 0))
     assert world.replicas.take_changed_high_watermarks() == {T0: 0}
 
 
@@ -314,12 +315,12 @@ async def test_a_cut_says_how_much_is_lost_and_because_of_whom(world: BrokerWorl
     )
     with capture_logs() as uncommitted:
         partition.truncate_to(2, leader_epoch=0)
-        world.replicas.on_truncated(T0, 3, 2, 2, 0)
+        world.replicas.on_truncated(LogTruncation(T0, 3, 2, 2, 0))
     with capture_logs() as committed:
         partition.truncate_to(0, leader_epoch=0)
-        world.replicas.on_truncated(T0, 2, 0, 2, 0)
+        world.replicas.on_truncated(LogTruncation(T0, 2, 0, 2, 0))
     with capture_logs() as anew:
-        world.replicas.on_truncated(T0, 0, 7, 0, None)
+        world.replicas.on_truncated(LogTruncation(T0, 0, 7, 0, None))
     told = {"partition": "t-0", "leader": 2, "leader_epoch": 0}
     assert uncommitted == [
         {"event": "truncated", "log_level": "info", **told, "first": 2, "last": 2, "offsets": 1, "hw": 2}
@@ -357,7 +358,7 @@ async def test_a_cut_for_an_unclean_election_is_an_error_whatever_the_checkpoint
     await world.publish(PartitionChange(topic_id(1), 0, isr=(2, 3), leader_recovery_state=RECOVERED))
     await world.publish(PartitionChange(topic_id(1), 0, isr=(3,), leader=3))
     with capture_logs() as logs:
-        world.replicas.on_truncated(T0, 1, 0, 0, latest_epoch)
+        world.replicas.on_truncated(LogTruncation(T0, 1, 0, 0, latest_epoch))
     [line] = logs
     if latest_epoch in (None, 0):
         assert (line["log_level"], line["offsets"], line["lost_at_most"]) == ("error", 1, 1)

@@ -179,6 +179,7 @@ def test_a_key_that_is_set_twice_is_a_warning() -> None:
         (COMBINED, {"process_roles": "broker,broker"}, "names a role twice"),
         (COMBINED, {"node_id": None}, "node.id is not set: every node needs an id"),
         (COMBINED, {"node_id": "one"}, "node.id=one: 'one' is not a whole number"),
+        (COMBINED, {"node_id": "1_0"}, "node.id=1_0: '1_0' is not a whole number"),
         (COMBINED, {"node_id": "-1"}, "node.id=-1: -1 is not between 0"),
         (COMBINED, {"node_id": "2"}, r"node.id=2 has the controller role but is not among .* \[1\]; add it"),
         (BROKER, {"node_id": "2"}, "node.id=2 is among controller.quorum.voters but lacks the role; add controller"),

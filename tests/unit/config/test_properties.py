@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kraft.properties import PropertiesError, parse_properties
@@ -67,7 +67,8 @@ def test_everything_can_be_written_in_escapes(values: dict[str, str]) -> None:
     assert parse_properties(text).values == values
 
 
-@given(st.text())
+@given(st.text() | st.text(st.sampled_from("\\uu01aF=: \t\r\nxé")))
+@example("a=1\nb=\\u00g1")
 def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
     try:
         parse_properties(text)

@@ -7,7 +7,7 @@ import pytest
 from fetcher.fetch_state import FetchPhase, FetchState
 from fetcher.fetch_states import FetchStates
 from fetcher.leader_endpoint import FetchedPartition, FetchRequest, FetchResponse, LeaderOffsets
-from fetcher.replication import Replication
+from fetcher.replication import LogTruncation, Replication
 from fetcher.settings import FetcherSettings
 from partitions.errors import NotLeaderOrFollower
 from partitions.log.errors import AppendError, AppendPostponed, NoRoomToAppend, OffsetOutOfRange
@@ -127,14 +127,40 @@ def test_a_partition_that_the_answer_leaves_out_backs_off() -> None:
 
 def test_a_diverging_epoch_cuts_and_the_next_fetch_asks_again() -> None:
     follower, log = Follower(), FollowerMemory("a", "b", "c", epoch=1)
+    log.high_watermark = 1
     follower.follow((A, log), leader_epoch=2)
     follower.answer(FetchedPartition(A, None, 99, 99, (1, 2)))
-    assert (log.text(), log.high_watermark) == ("a b", 0)
+    assert (log.text(), log.high_watermark) == ("a b", 1)
     assert follower.listened.truncated == [(A, 3, 2)]
-    assert follower.listened.truncated_epochs == [1], "whoever hears of it learns of which epochs that was"
     asked = follower.ask().partitions[0]
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (2, 1)
     assert follower.state(A).phase is FetchPhase.FETCHING
+
+
+@pytest.mark.parametrize("finds_out", ["in a diverging epoch", "out of range"])
+def test_whoever_hears_of_a_cut_learns_what_was_known_before(finds_out: str) -> None:
+    follower, log = Follower(), FollowerMemory("a", "b", "c", epoch=1)
+    log.high_watermark = 2
+    follower.follow((A, log), leader_epoch=1)
+    if finds_out == "out of range":
+        follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"))
+        follower.replication.apply_offsets(follower.states.offsets_queries(0), {A: LeaderOffsets(0, 0)}, 0)
+    else:
+        follower.answer(FetchedPartition(A, None, -1, -1, (1, 0)))
+    assert (log.high_watermark, log.epochs.latest_epoch) == (0, None)
+    assert follower.listened.truncations == [
+        LogTruncation(A, from_offset=3, to_offset=0, high_watermark=2, latest_epoch=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("to_offset", "high_watermark", "known"),
+    [(3, 2, 0), (3, 3, 0), (3, 4, 1), (3, 6, 3), (0, 4, 4), (8, 6, 0), (3, 9, 3)],
+)
+def test_of_what_is_cut_off_all_below_the_high_watermark_was_committed(
+    to_offset: int, high_watermark: int, known: int
+) -> None:
+    assert LogTruncation(A, 6, to_offset, high_watermark, 1).known_committed == known
 
 
 def test_an_epoch_without_records_is_forgotten_without_a_cut() -> None:

@@ -19,7 +19,7 @@ from fetcher.leader_endpoint import (
     LeaderOffsets,
     PartitionKey,
 )
-from fetcher.replication import Replication
+from fetcher.replication import LogTruncation, Replication
 from fetcher.settings import FetcherSettings
 from tests.support.fetch_world import TOPIC_ID, FollowerMemory
 from tests.support.golden import check_script, scripts_beside
@@ -55,16 +55,10 @@ class Story:
 
     # -- ReplicationListener
 
-    def on_truncated(
-        self,
-        key: PartitionKey,
-        from_offset: int,
-        to_offset: int,
-        high_watermark: int,
-        latest_epoch: int | None,
-    ) -> None:
-        below = " BELOW ITS HIGH WATERMARK" if to_offset < high_watermark else ""
-        self.said.append(f"{key[0]}: truncates {from_offset} -> {to_offset}{below}")
+    def on_truncated(self, truncation: LogTruncation) -> None:
+        topic, _ = truncation.key
+        below = " BELOW ITS HIGH WATERMARK" if truncation.to_offset < truncation.high_watermark else ""
+        self.said.append(f"{topic}: truncates {truncation.from_offset} -> {truncation.to_offset}{below}")
 
     def on_partition_failed(
         self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None

@@ -65,6 +65,8 @@ def test_overrides_and_values_as_text() -> None:
         ("compression.type", "brotli", "use uncompressed or zstd or lz4 or snappy or gzip or producer"),
         ("compression.gzip.level", "0", "neither between 1 and 9 nor -1"),
         ("segment.bytes", "many", "not a whole number"),
+        ("segment.bytes", "1_000", "not a whole number"),
+        ("segment.bytes", "\uff11\uff12", "not a whole number"),
         ("segment.bytes", "13", "not between 14"),
         ("retention.ms", "-2", "not between -1"),
         ("flush.messages", "0", "not between 1"),
@@ -74,6 +76,8 @@ def test_overrides_and_values_as_text() -> None:
         ("cleanup.policy", "compress", "use compact, delete or compact,delete"),
         ("cleanup.policy", "", "use compact, delete or compact,delete"),
         ("min.cleanable.dirty.ratio", "1.5", "not between 0 and 1"),
+        ("min.cleanable.dirty.ratio", "nan", "not a number"),
+        ("min.cleanable.dirty.ratio", "0.0_1", "not a number"),
         ("message.timestamp.type", "createtime", "use CreateTime or LogAppendTime"),
         ("unclean.leader.election.enable", "yes", "neither true nor false"),
     ],
@@ -106,8 +110,9 @@ def test_server_keys_set_the_defaults_in_the_finest_unit_given() -> None:
     assert server_log_config({"log.flush.scheduler.interval.ms": "2000"}).flush_ms == 2000
     both = {"log.flush.scheduler.interval.ms": "2000", "log.flush.interval.ms": "50"}
     assert server_log_config(both).flush_ms == 50
-    with pytest.raises(InvalidConfig, match=r"log\.retention\.hours"):
-        server_log_config({"log.retention.hours": "x"})
+    for text in ("x", "1_0"):
+        with pytest.raises(InvalidConfig, match=r"log\.retention\.hours"):
+            server_log_config({"log.retention.hours": text})
     assert {"log.segment.bytes", "log.retention.hours", "log.roll.hours"} <= set(server_log_config_keys())
 
 

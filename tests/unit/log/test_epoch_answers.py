@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Disk
 from partitions.log.errors import EpochsDisagree, LogCorruptError
@@ -14,6 +13,7 @@ from partitions.log.log import PartitionLog
 from partitions.log.storage import LogStorage
 from partitions.records.batch import iter_batches
 from tests.support.logs import (
+    EPOCHS,
     FOLDER,
     PARTITION,
     SMALL,
@@ -23,9 +23,9 @@ from tests.support.logs import (
     memory_disk,
     open_log,
     read_records,
+    rot_epochs,
 )
 
-EPOCHS = f"{FOLDER}/{CHECKPOINT_FILE_NAME}"
 RUNS = ((3, 2), (5, 3), (6, 2), (9, 3))
 """Epoch, and batches in it, each of two records."""
 SOUND = b"0\n4\n3 0\n5 4\n6 10\n9 14\n"
@@ -40,11 +40,6 @@ def written(disk: Disk, runs: Sequence[tuple[int, int]] = RUNS, *, rolls: bool =
         if rolls:
             log.roll()
     return log
-
-
-def rotten(disk: Disk, content: bytes) -> None:
-    disk.remove(EPOCHS)
-    disk.open(EPOCHS, create=True).append([content])
 
 
 def reads_of(disk: FailingDisk, log: PartitionLog, epochs: Sequence[int]) -> int:
@@ -91,7 +86,7 @@ def test_an_epoch_ends_where_its_batches_end_before_anybody_has_read_them(
     disk = memory_disk()
     written(disk, rolls=rolls).close()
     assert disk.read_bytes(EPOCHS) == SOUND
-    rotten(disk, said)
+    rot_epochs(disk, said)
     log = open_log(disk, clean=True)
     log.assign_epoch_start(12)
     assert {epoch: log.end_offset_for_epoch(epoch) for epoch in list(ENDS)[::order]} == {
@@ -104,7 +99,7 @@ def test_an_epoch_ends_where_its_batches_end_before_anybody_has_read_them(
 def test_what_was_mended_for_an_answer_goes_to_the_file() -> None:
     disk = memory_disk()
     written(disk).close()
-    rotten(disk, SOUND.replace(b"5 4", b"5 6"))
+    rot_epochs(disk, SOUND.replace(b"5 4", b"5 6"))
     log = open_log(disk, clean=True)
     assert log.end_offset_for_epoch(3) == (3, 4)
     assert not log.epochs_are_durable
@@ -116,7 +111,7 @@ def test_the_newest_epoch_is_put_right_when_the_log_is_opened() -> None:
     """A follower names it in its first fetch."""
     disk = memory_disk()
     written(disk).close()
-    rotten(disk, SOUND.replace(b"9 14", b"7 14"))
+    rot_epochs(disk, SOUND.replace(b"9 14", b"7 14"))
     log = open_log(disk, clean=True)
     assert log.latest_epoch == 9
     assert "lacks epoch 9 of offset 18" in str(log.recovery)
@@ -132,7 +127,7 @@ def test_a_flushed_segment_tells_its_epoch_to_a_recovery_that_does_not_read_it()
     for _ in range(3):
         log.append_as_leader(batch_of(b"value", b"more"), leader_epoch=5)
     log.sync()
-    rotten(disk, b"0\n2\n3 0\n7 4\n")
+    rot_epochs(disk, b"0\n2\n3 0\n7 4\n")
     log = open_log(disk, recovery_point=10)
     assert (log.log_end_offset, log.epochs.entries) == (16, ((3, 0), (5, 4)))
     assert [offset for offset, _, _ in read_records(log)] == list(range(16))
@@ -141,7 +136,7 @@ def test_a_flushed_segment_tells_its_epoch_to_a_recovery_that_does_not_read_it()
 def test_a_batch_that_may_be_what_is_wrong_is_not_believed_for_an_answer() -> None:
     disk = memory_disk()
     written(disk, ((3, 2), (5, 1), (6, 2))).close()
-    rotten(disk, b"0\n3\n3 0\n4 4\n6 6\n")
+    rot_epochs(disk, b"0\n3\n3 0\n4 4\n6 6\n")
     told: list[object] = []
     storage = LogStorage(disk, halt, on_lost=lambda partition, error: told.append(error))
     log = PartitionLog.open(
@@ -184,7 +179,7 @@ def test_behind_a_cut_the_new_end_is_looked_at() -> None:
     """The last batch that stays may be one that only the file has told of."""
     disk = memory_disk()
     written(disk).close()
-    rotten(disk, SOUND.replace(b"5 4", b"4 4"))
+    rot_epochs(disk, SOUND.replace(b"5 4", b"4 4"))
     log = open_log(disk, clean=True)
     log.truncate_to(10)
     log.assign_epoch_start(12)
@@ -204,7 +199,7 @@ def test_behind_a_cut_the_newest_epoch_is_that_of_the_last_batch(
     disk = memory_disk()
     sound = written(disk, rolls=rolls)
     sound.close()
-    rotten(disk, SOUND.replace(*said))
+    rot_epochs(disk, SOUND.replace(*said))
     log = open_log(disk, clean=True)
     log.truncate_to(cut)
     assert log.log_end_offset == cut // 2 * 2, "a batch has two records"
@@ -226,7 +221,7 @@ def test_what_is_cut_may_be_damaged() -> None:
         if header.base_offset == 10
     )
     disk.open(f"{FOLDER}/{0:020d}.log").write_at(position + 12, b"\x80")  # the sign of the epoch
-    rotten(disk, SOUND.replace(b"6 10", b"7 12"))
+    rot_epochs(disk, SOUND.replace(b"6 10", b"7 12"))
     log = open_log(disk, clean=True)
     log.truncate_to(10)
     assert (log.log_end_offset, log.latest_epoch) == (10, 5)
@@ -235,7 +230,7 @@ def test_what_is_cut_may_be_damaged() -> None:
 def test_a_cut_before_a_batch_that_may_be_what_is_wrong_cuts_nothing() -> None:
     disk = memory_disk()
     written(disk, ((3, 2), (5, 1), (6, 2))).close()
-    rotten(disk, b"0\n3\n3 0\n4 4\n6 6\n")
+    rot_epochs(disk, b"0\n3\n3 0\n4 4\n6 6\n")
     log = open_log(disk, clean=True)
     with pytest.raises(EpochsDisagree, match="leader-epoch-checkpoint says 4"):
         log.truncate_to(6)

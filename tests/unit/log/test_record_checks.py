@@ -282,6 +282,23 @@ def test_only_what_takes_long_is_checked_beside() -> None:
     assert zstd.check_beside(large) is not None
 
 
+@pytest.mark.parametrize("codec", ["producer", "zstd"])
+def test_records_of_the_future_are_looked_at_beside_on_a_plain_topic_too(codec: str) -> None:
+    log = log_with(LogConfig(compression_type=codec))
+    late = NOW_MS + HOUR_MS + 1
+    packed = build_batch(keyed(b"a", b"b", timestamp=late), codec=Codec.ZSTD)
+    job = log.check_beside(packed)
+    assert job is not None, "such a batch may unfold to many times its size"
+    with pytest.raises(InvalidRecords):
+        job()
+    at_the_bound = build_batch(keyed(b"a", timestamp=late - 1), codec=Codec.ZSTD)
+    assert log.check_beside(at_the_bound) is None
+    assert log_with(LogConfig()).check_beside(build_batch(keyed(b"a", timestamp=late))) is None, "it is small"
+    appended = log_with(LogConfig(message_timestamp_type="LogAppendTime"))
+    assert appended.check_beside(packed) is None
+    assert log_with(LogConfig()).check_beside(packed[: HEADER_BYTES - 1]) is None, "the append refuses it"
+
+
 def test_a_check_beside_refuses_what_the_append_would() -> None:
     job = log_with(COMPACTED).check_beside(build_batch(keyed(None), codec=Codec.GZIP))
     assert job is not None

@@ -7,12 +7,12 @@ import errno
 import pytest
 
 from kraft.chaos.world.disk import SimulatedDisk
-from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.log.errors import InconsistentTopicId, LogCorruptError
 from partitions.log.log import PartitionLog
 from partitions.log.partition_files import TRUNCATION_CHECKPOINT, encode_partition_metadata
 from partitions.log.storage import LogStorage
 from tests.support.logs import (
+    EPOCHS,
     FOLDER,
     PARTITION,
     SMALL,
@@ -23,6 +23,7 @@ from tests.support.logs import (
     memory_disk,
     open_log,
     read_records,
+    rot_epochs,
 )
 
 
@@ -249,9 +250,7 @@ def test_epochs_are_rebuilt_when_the_checkpoint_says_something_else() -> None:
     log = open_log(disk)
     for epoch, count in ((1, 3), (2, 4), (5, 20)):
         filled(log, count, leader_epoch=epoch)
-    file = disk.open(f"{FOLDER}/{CHECKPOINT_FILE_NAME}", create=True)
-    file.truncate(0)
-    file.append([b"0\n3\n1 0\n3 9\n9 900\n"])
+    rot_epochs(disk, b"0\n3\n1 0\n3 9\n9 900\n")
     assert open_log(disk).epochs == log.epochs
 
 
@@ -264,17 +263,17 @@ def test_epochs_are_rebuilt_when_the_checkpoint_is_gone_or_damaged(clean: bool, 
         filled(log, count, leader_epoch=epoch)
     assert len(log.segment_base_offsets) == 3
     log.close()
-    path = f"{FOLDER}/{CHECKPOINT_FILE_NAME}"
-    disk.remove(path)
-    if damage is not None:
-        disk.open(path, create=True).append([damage])
+    if damage is None:
+        disk.remove(EPOCHS)
+    else:
+        rot_epochs(disk, damage)
     again = open_log(disk, clean=clean, recovery_point=log.log_end_offset)
     assert again.epochs == log.epochs
     assert again.recovery.is_notable
     assert again.recovery.epochs_rebuilt.startswith(
-        f"{path} is {'not there' if damage is None else 'damaged'}"
+        f"{EPOCHS} is {'not there' if damage is None else 'damaged'}"
     )
-    assert str(again.recovery).startswith(f"the leader epochs were taken from the batches: {path} is")
+    assert str(again.recovery).startswith(f"the leader epochs were taken from the batches: {EPOCHS} is")
     again.sync()
     last = open_log(disk, clean=True)
     assert last.epochs == log.epochs
@@ -295,7 +294,7 @@ def test_in_a_hole_between_two_epochs_the_later_one_begins_where_the_hole_does()
     log.append_as_follower(batch_of(b"a", b"b", base_offset=0, leader_epoch=3))
     log.append_as_follower(batch_of(b"c", base_offset=9, leader_epoch=5))
     log.close()
-    disk.remove(f"{FOLDER}/{CHECKPOINT_FILE_NAME}")
+    disk.remove(EPOCHS)
     again = open_log(disk, clean=True)
     assert again.epochs.entries == ((3, 0), (5, 2))
     assert again.end_offset_for_epoch(3) == (3, 2)
@@ -308,7 +307,7 @@ def test_the_start_of_an_epoch_is_durable_before_any_append() -> None:
     log.sync()
     disk.calls.clear()
     lead(log, 6)
-    temporary = f"{FOLDER}/{CHECKPOINT_FILE_NAME}.next.tmp"
+    temporary = f"{EPOCHS}.next.tmp"
     assert [call for call in disk.calls if call[0] in ("sync", "rename", "sync_dir")] == [
         ("sync", temporary),
         ("rename", temporary),

@@ -13,10 +13,11 @@ import pytest
 from kraft.chaos.world.storage import Storage
 from partitions.disk import Disk
 from partitions.log.config import LogConfig
-from partitions.log.errors import LogStorageError, OffsetOutOfRange
+from partitions.log.errors import DirectoryFailed, LogStorageError, NoSpaceLeft, OffsetOutOfRange
 from partitions.log.log import PartitionLog
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from partitions.log.removal import DelayedRemovals
+from partitions.log.storage import LogStorage
 from partitions.log_manager import LogManager
 from partitions.topic_partition import TopicPartition
 from tests.support.logs import (
@@ -328,6 +329,40 @@ async def test_a_rename_that_fails_is_tried_again() -> None:
     assert len(node.names(".log")) == len(node.log.segment_base_offsets)
     node.disk.fail = lambda operation, path: None
     assert await node.round() > 0
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
+async def test_what_was_renamed_before_a_rename_failed_is_removed_all_the_same(suffix: str) -> None:
+    """The data file comes first, and holds the room that a full disk waits for."""
+    node = Node()
+    node.fill()
+    segments = len(node.log.segment_base_offsets)
+    node.disk.fail = lambda operation, path: (
+        errno.ENOSPC if operation == "rename" and path.endswith(suffix) else None
+    )
+    with pytest.raises(NoSpaceLeft, match="aside"):
+        await node.round()
+    assert node.names(".log.deleted")
+    node.disk.fail = lambda operation, path: None
+    deleted = await node.round()
+    assert len(node.log.segment_base_offsets) == segments - deleted
+    node.clock.now_ms += 60_000
+    await node.manager.remove_deleted()
+    assert node.names(".deleted") == []
+
+
+def test_a_rename_that_the_device_refuses_ends_a_directory_that_is_not_the_only_one() -> None:
+    disk, failures = FailingDisk(memory_disk()), list[str]()
+    storage = LogStorage(disk, failures.append, fails_on_io_errors=True)
+    log = PartitionLog.open(disk, FOLDER, ORDERS, SMALL, now_ms=lambda: 1_000_000, halt=halt, storage=storage)
+    for number in range(20):
+        log.append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=0)
+    log.sync()
+    log.raise_log_start_offset(15)
+    disk.fail = lambda operation, path: errno.EIO if operation == "rename" else None
+    with pytest.raises(DirectoryFailed):
+        log.set_aside_first_segment()
+    assert len(failures) == 1
 
 
 # ---- delayed removals

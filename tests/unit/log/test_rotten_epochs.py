@@ -16,12 +16,23 @@ from partitions.log.inspection.partition_check import check_partition
 from partitions.log.log import PartitionLog
 from partitions.log.storage import LogStorage
 from partitions.records.batch import iter_batches
-from tests.support.logs import FOLDER, PARTITION, SMALL, batch_of, halt, memory_disk, open_log, read_records
+from tests.support.logs import (
+    EPOCHS,
+    FOLDER,
+    PARTITION,
+    SMALL,
+    batch_of,
+    halt,
+    memory_disk,
+    open_log,
+    read_records,
+    rot_epoch_entry,
+    rot_epochs,
+)
 from tests.unit.log.test_failing_directories import Node
 from tests.unit.log.test_given_up import FIRST, P, one_directory
 
 LOG = f"{FOLDER}/{0:020d}.log"
-EPOCHS = f"{FOLDER}/{CHECKPOINT_FILE_NAME}"
 
 
 def written(disk: Disk, epochs: Sequence[int] = (3, 3, 5, 5)) -> PartitionLog:
@@ -52,12 +63,6 @@ def rot_epoch(disk: Disk, offset: int, epoch: int) -> int:
     return position
 
 
-def rot_checkpoint(disk: Disk, entry: bytes) -> None:
-    """Has it say this of the second epoch."""
-    content = disk.read_bytes(EPOCHS)
-    disk.open(EPOCHS).write_at(content.index(b"5 2"), entry)
-
-
 def all_offsets(log: PartitionLog) -> list[int]:
     return [offset for offset, _, _ in read_records(log)]
 
@@ -76,7 +81,7 @@ def test_a_reader_finds_a_batch_of_another_epoch_than_the_log_knows(offset: int,
 def test_a_checkpoint_that_two_batches_contradict_is_made_anew(rotten: bytes) -> None:
     disk = memory_disk()
     written(disk).close()
-    rot_checkpoint(disk, rotten)
+    rot_epoch_entry(disk, b"5 2", rotten)
     log = open_log(disk, clean=True)
     assert not log.assign_epoch_start(8)
     assert all_offsets(log) == [0, 1, 2, 3]
@@ -93,7 +98,7 @@ def test_one_bit_of_one_batch_may_be_what_is_wrong(rotten: bytes, is_mended: boo
     """Else a batch of epoch 5 that says 4 would have a leader let followers keep what is not in its log."""
     disk = memory_disk()
     written(disk, (4, 4, 5, 5, 5)).close()
-    rot_checkpoint(disk, rotten)
+    rot_epoch_entry(disk, b"5 2", rotten)
     log = open_log(disk, clean=True)
     if is_mended:
         assert all_offsets(log) == [0, 1, 2, 3, 4]
@@ -160,7 +165,7 @@ def test_a_batch_alone_is_not_believed_where_the_checkpoint_says_nothing(epochs:
     disk = memory_disk()
     written(disk, epochs).close()
     if len(epochs) == 1:
-        disk.open(EPOCHS, create=True).append([b"0\n0\n"])
+        rot_epochs(disk, b"0\n0\n")
     rot_epoch(disk, 0, 2**31 - 1)
     with pytest.raises(EpochsDisagree, match=r"is of leader epoch 2147483647, and .* says nothing of it"):
         open_log(disk, clean=True).epoch_for_offset(0)
@@ -169,8 +174,7 @@ def test_a_batch_alone_is_not_believed_where_the_checkpoint_says_nothing(epochs:
 def test_a_batch_alone_is_believed_where_the_checkpoint_begins_with_a_later_epoch() -> None:
     disk = memory_disk()
     written(disk, (3, 5, 5)).close()
-    disk.remove(EPOCHS)
-    disk.open(EPOCHS, create=True).append([b"0\n1\n5 1\n"])
+    rot_epochs(disk, b"0\n1\n5 1\n")
     log = open_log(disk, clean=True)
     assert log.epoch_for_offset(0) == 3
     assert log.epochs.entries == ((3, 0), (5, 1))
@@ -191,7 +195,7 @@ def test_an_epoch_that_nobody_has_led_in_ends_a_leadership_before_it_begins() ->
 def test_a_checkpoint_that_names_a_later_epoch_than_the_batches_is_made_anew() -> None:
     disk = memory_disk()
     written(disk).close()
-    rot_checkpoint(disk, b"9 2")
+    rot_epoch_entry(disk, b"5 2", b"9 2")
     log = open_log(disk, clean=True)
     assert not log.assign_epoch_start(6)
     assert log.epochs.entries == ((3, 0), (5, 2), (6, 4))
@@ -273,7 +277,7 @@ def test_a_recovery_does_not_learn_from_a_flushed_batch_what_its_checkpoint_cont
 def test_a_recovery_believes_two_flushed_batches_more_than_their_checkpoint(rotten: bytes) -> None:
     disk = memory_disk()
     written(disk).sync()
-    rot_checkpoint(disk, rotten)
+    rot_epoch_entry(disk, b"5 2", rotten)
     log = open_log(disk, recovery_point=4)
     assert log.epochs.entries == ((3, 0), (5, 2))
     assert "lacks epoch" in str(log.recovery)
@@ -288,7 +292,7 @@ def test_a_checkpoint_that_was_contradicted_is_made_anew_before_the_batches_go_t
     log.roll()
     log.append_as_leader(batch_of(b"value-0004"), leader_epoch=5)
     log.sync()
-    rot_checkpoint(disk, b"5 5")
+    rot_epoch_entry(disk, b"5 2", b"5 5")
     log = open_log(disk, recovery_point=4, clean=False)
     log.delete_segments_before(4)
     assert open_log(disk, recovery_point=5).epochs.entries == ((5, 4),)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
+from partitions.log.config import LogConfig
 from partitions.log.log import PartitionLog
 from partitions.records.builder import build_batch
-from tests.support.logs import SMALL, batch_of, memory_disk, open_log
+from partitions.records.compression import Codec
+from tests.support.logs import SMALL, FailingDisk, batch_of, memory_disk, open_log
 
 
 def log_with(times: list[list[int]], *, codec: int = 0) -> PartitionLog:
@@ -85,6 +89,75 @@ def test_times_survive_a_restart() -> None:
         reopened = open_log(disk, clean=clean)
         assert [reopened.offset_for_timestamp(time) for time in range(900, 1001)] == answers
         assert reopened.offset_for_max_timestamp() == log_max(answers)
+
+
+class CountingDisk(FailingDisk):
+    """Counts reads of data files."""
+
+    reads = 0
+
+    def check(self, operation: str, path: str) -> None:
+        self.reads += operation == "read" and path.endswith(".log")
+
+
+DEEP = LogConfig(segment_bytes=1 << 24, index_interval_bytes=4096)
+
+
+def deep_log(times: list[int]) -> tuple[PartitionLog, CountingDisk]:
+    """A log of one segment with a batch of 500 bytes for each time."""
+    disk = CountingDisk(memory_disk())
+    log = open_log(disk, DEEP)
+    for time in times:
+        log.append_as_leader(build_batch([(time, None, b"v" * 430, ())]), leader_epoch=2)
+    return log, disk
+
+
+def test_a_lookup_by_time_passes_over_what_is_below_the_start_of_the_log() -> None:
+    log, disk = deep_log([1000 + number for number in range(3000)])
+    assert len(log.segment_base_offsets) == 1
+    log.raise_log_start_offset(2500)
+    disk.reads = 0
+    assert log.offset_for_timestamp(5) == (3500, 2500, 2)
+    assert log.offset_for_timestamp(3499) == (3500, 2500, 2)
+    assert log.offset_for_timestamp(3501) == (3501, 2501, 2)
+    assert disk.reads < 20, "the headers of 2,500 batches take 24 reads of 64 KiB"
+
+
+def test_the_newest_record_is_found_without_opening_every_batch() -> None:
+    """The one with the largest time lies below the log's start; those behind grow older and younger."""
+    log, disk = deep_log([9000, *range(1000, 2000), *range(1900, 2000), 1500])
+    log.raise_log_start_offset(1)
+    disk.reads = 0
+    assert log.offset_for_max_timestamp() == (1999, 1000, 2), "the first of two with the largest time"
+    assert disk.reads < 100, "there are 1,101 batches"
+
+
+def test_the_newest_record_among_batches_that_cannot_tell_it_by_their_headers() -> None:
+    """What a header tells of may be below the log's start, or compacted away."""
+    times = [[5, 90], [70, 3], [3, 80, 71], [80], [71, 71]]
+    log = log_with(times)
+    for start, answer in (
+        (0, (90, 1, 2)),
+        (2, (80, 5, 2)),
+        (6, (80, 7, 2)),
+        (8, (71, 8, 2)),
+        (9, (71, 9, 2)),
+    ):
+        log.raise_log_start_offset(start)
+        assert log.offset_for_max_timestamp() == answer
+
+
+def test_a_lookup_holds_no_record_of_a_batch_that_unfolds_to_many() -> None:
+    log = open_log(memory_disk(), DEEP)
+    records = [(1000 + number, None, None, ()) for number in range(50_000)]
+    log.append_as_leader(build_batch(records, codec=Codec.ZSTD), leader_epoch=2)
+    tracemalloc.start()
+    try:
+        assert log.offset_for_timestamp(50_999) == (50_999, 49_999, 2)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2_000_000, "ten bytes a record unfolded, and as much again on the way"
 
 
 def log_max(answers: list[object]) -> object:

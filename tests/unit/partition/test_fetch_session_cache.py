@@ -171,6 +171,21 @@ def test_a_followers_new_registration_ends_its_former_sessions(world: World) -> 
     assert (world.has(former), world.has(other)) == (False, True)
 
 
+def test_what_a_follower_left_behind_ends_also_while_there_is_room(world: World) -> None:
+    """A fetcher whose partitions have all moved ends without a word, and a new one comes when they are back."""
+    other = opened(world.open(reader=Reader(3, 3, True), slots=9))
+    left_behind = opened(world.open(reader=FOLLOWER, slots=9))
+    world.now_ms = MIN_EVICTION_MS
+    beside_it = opened(world.open(reader=FOLLOWER, slots=9))
+    assert world.has(left_behind), "a follower may have several fetchers"
+    world.now_ms += 1
+    opened(world.open(reader=FOLLOWER, slots=9))
+    assert not world.has(left_behind)
+    assert world.has(beside_it)
+    assert world.has(other)
+    assert world.closed == [left_behind]
+
+
 def test_sessions_together_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_session_cache, "PARTITIONS_MAX", 10)
     session = opened(world.open(6))

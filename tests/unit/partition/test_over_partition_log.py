@@ -10,7 +10,6 @@ from fetcher.follower_log import FollowerLog
 from fetcher.leader_endpoint import FetchedPartition, FetchResponse
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings
-from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
 from partitions.log.log import PartitionLog
@@ -18,7 +17,7 @@ from partitions.partition import FollowerFetch, LeaderState, Partition, ReplicaC
 from partitions.reads import EARLIEST_TIMESTAMP
 from partitions.records.builder import build_batch
 from tests.support.fetch_world import Listened
-from tests.support.logs import PARTITION, lead, memory_disk, open_log, read_records
+from tests.support.logs import PARTITION, lead, memory_disk, open_log, read_records, rot_epoch_entry
 
 TOPIC_ID = bytes(15) + b"\x09"
 
@@ -149,9 +148,7 @@ def test_a_follower_does_not_keep_what_only_a_rotten_checkpoint_says_to_be_of_th
     for epoch in (5, 5, 6, 6, 6, 6):
         log.append_as_leader(batch("lost"), leader_epoch=epoch)
     log.close()
-    checkpoint = f"{log.directory}/{CHECKPOINT_FILE_NAME}"
-    at = disk.read_bytes(checkpoint).index(b"6 2")
-    disk.open(checkpoint).write_at(at, b"6 4")
+    rot_epoch_entry(disk, b"6 2", b"6 4")
     first, second = replica(1), replica(2, open_log(disk, clean=True))
     for epoch, count in ((5, 3), (7, 2)):
         apply(first, LeaderState(1, epoch, epoch, (1, 2), (1, 2)))
@@ -173,8 +170,7 @@ def test_a_follower_that_was_cut_names_the_epoch_of_its_last_batch(common: int) 
     for epoch in (3,) * 4 + (5,) * 6 + (6,) * 4:
         log.append_as_leader(batch("x"), leader_epoch=epoch)
     log.close()
-    checkpoint = f"{log.directory}/{CHECKPOINT_FILE_NAME}"
-    disk.open(checkpoint).write_at(disk.read_bytes(checkpoint).index(b"5 4"), b"5 6")
+    rot_epoch_entry(disk, b"5 4", b"5 6")
     first, second = replica(1), replica(2, open_log(disk, clean=True))
     for epoch, count in ((3, 4), (5, common - 4), (8, 3)):
         apply(first, LeaderState(1, epoch, epoch, (1, 2), (1, 2)))
@@ -194,8 +190,7 @@ def test_the_epoch_of_the_earliest_offset_is_that_of_the_batch_there() -> None:
     for epoch in (3, 3, 5, 5):
         log.append_as_leader(batch("x"), leader_epoch=epoch)
     log.close()
-    checkpoint = f"{log.directory}/{CHECKPOINT_FILE_NAME}"
-    disk.open(checkpoint).write_at(disk.read_bytes(checkpoint).index(b"3 0"), b"2 0")
+    rot_epoch_entry(disk, b"3 0", b"2 0")
     leader = replica(1, open_log(disk, clean=True))
     apply(leader, LeaderState(1, 6, 6, (1, 2), (1, 2)))
     listed = leader.list_offset(EARLIEST_TIMESTAMP, for_client=False)

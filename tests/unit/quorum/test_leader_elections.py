@@ -18,6 +18,7 @@ from quorum.metadata.records import (
     PartitionChange,
     Record,
     RegisterBroker,
+    RemoveTopic,
 )
 
 ID = bytes(16)
@@ -117,3 +118,29 @@ def test_the_last_eligible_one_that_comes_back_uncleanly_leaves_the_last_known_l
         elections = LeaderElections()
         elections.committed(before, records)
         assert elections.counts[kind] == 1
+
+
+def test_topics_that_go_do_not_cost_what_has_changed_in_others() -> None:
+    """A broker dies, and many topics are deleted, in one step."""
+    comparisons = 0
+
+    class Watched(bytes):
+        def __eq__(self, other: object) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return bytes(self) == other
+
+        def __ne__(self, other: object) -> bool:
+            return not self == other
+
+        __hash__ = bytes.__hash__
+
+    state = PartitionImage((1, 2), (1, 2), 1, 0, 0)
+    ids = [Watched(number.to_bytes(16, "big")) for number in range(100)]
+    before = MetadataImage(topics={one: TopicImage(one, one.hex(), (state,)) for one in ids})
+    records: list[Record] = [PartitionChange(one, 0, isr=(2,), leader=2) for one in ids]
+    records += map(RemoveTopic, ids)
+    elections = LeaderElections()
+    elections.committed(before, records)
+    assert elections.counts[ElectionKind.CLEAN] == len(ids)
+    assert comparisons <= len(ids)

@@ -3,6 +3,8 @@
 import asyncio
 import random
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,13 +125,25 @@ async def test_what_the_factory_raises_comes_out_of_start():
     runner.lane.stop()
 
 
-async def test_nothing_is_delivered_after_stop():
+async def test_nothing_is_delivered_after_stop(monkeypatch):
     runner = Runner(1, (1,), halt=lambda reason: None)
-    runner.lane.start(runner.factory, runner.deliver)
+    loop, scheduled, delivered = asyncio.get_running_loop(), threading.Event(), []
+    call_soon = loop.call_soon_threadsafe
+
+    def note(callback, *arguments):
+        handle = call_soon(callback, *arguments)
+        if arguments and isinstance(arguments[0], list):
+            scheduled.set()
+        return handle
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", note)
+    loop.set_exception_handler(lambda loop, context: delivered.append(context))
+    runner.lane.start(runner.factory, delivered.append)
+    assert scheduled.wait(20), "and it waits for this loop's next turn"
     runner.lane.stop()
     runner.lane.post(Propose(1, b"late"))
     await asyncio.sleep(0)
-    assert runner.threads == set()
+    assert delivered == []
 
 
 async def test_what_is_for_peers_is_sent_without_the_event_loop():
@@ -149,22 +163,46 @@ async def test_what_is_for_peers_is_sent_without_the_event_loop():
     assert set(sent) == {(2, "raft-lane")}
 
 
+class Steps:
+    """The steps that a lane makes, at a time that the test tells it."""
+
+    def __init__(self, lane, monkeypatch):
+        self.lane, self.now_s = lane, time.monotonic()
+        self.transferred = threading.Event()
+        self._made = threading.Semaphore(0)
+        step = RaftDriver.step
+
+        def noted(driver, events):
+            if TransferLeadership() in events:
+                self.transferred.set()
+            effects = step(driver, events)
+            self._made.release()
+            return effects
+
+        monkeypatch.setattr(RaftDriver, "step", noted)
+        monkeypatch.setattr(raft_lane, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+
+    def after(self, duration_s):
+        """Returns when a whole step has been made so much later."""
+        self.now_s += duration_s
+        while self._made.acquire(blocking=False):
+            continue
+        for _ in range(2):  # the first of them may have begun before
+            self.lane.post(ReportQuorum(0))
+            assert self._made.acquire(timeout=20)
+
+
 async def test_a_loop_that_stands_still_hands_its_leadership_over(monkeypatch):
     """Links and lane go on without it, so that nobody else would notice."""
-    monkeypatch.setattr(raft_lane, "ASK_EVERY_S", 0.0)
-    monkeypatch.setattr(raft_lane, "STILL_MAX_S", 1.0)
     runner = Runner(1, (1, 2, 3), halt=lambda reason: None)
-    transferred = threading.Event()
-    stepped = RaftDriver.step
-
-    def step(driver, events):
-        if TransferLeadership() in events:
-            transferred.set()
-        return stepped(driver, events)
-
-    monkeypatch.setattr(RaftDriver, "step", step)
+    steps = Steps(runner.lane, monkeypatch)
     runner.lane.start(runner.factory, runner.deliver, lambda message: None)
-    await asyncio.sleep(0.3)
-    assert not transferred.is_set(), "as long as the loop turns"
-    assert transferred.wait(20)
+    for _ in range(4):
+        await asyncio.to_thread(steps.after, raft_lane.STILL_MAX_S * 0.6)
+    assert not steps.transferred.is_set(), "as long as the loop turns"
+    steps.after(raft_lane.ASK_EVERY_S * 2)
+    steps.after(raft_lane.STILL_MAX_S * 0.9)
+    assert not steps.transferred.is_set(), "it may only be busy"
+    steps.after(raft_lane.STILL_MAX_S * 0.2)
+    assert steps.transferred.is_set()
     runner.lane.stop()

@@ -56,8 +56,10 @@ def test_a_journal_of_an_older_version_takes_the_list_from_its_snapshot():
 
 def test_new_addresses_are_no_new_list():
     storage = formatted_storage()
-    ScriptedVoter(storage=storage).driver.close()
-    ScriptedVoter(storage=storage).driver.close()
+    ScriptedVoter(storage=storage, domain=".old").driver.close()
+    again = ScriptedVoter(storage=storage, domain=".new")
+    again.driver.close()
+    assert again.halted is None
 
 
 # -- the directory

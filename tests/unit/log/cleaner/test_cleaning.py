@@ -365,6 +365,24 @@ async def test_a_batch_at_an_offset_that_it_cannot_be_at_takes_no_records_place(
     assert isinstance(bench.manager.failed[TABLE], LogCorruptError)
 
 
+@pytest.mark.parametrize("buffer_bytes", [1, 200, 300])
+@pytest.mark.parametrize("number", range(1, 7))
+async def test_batches_that_are_read_apart_are_in_order_as_well(buffer_bytes: int, number: int) -> None:
+    """Whichever batch a piece of the segment begins with."""
+    bench = Bench(cleaner=CleanerConfig(io_buffer_bytes=buffer_bytes))
+    for value in range(20):
+        bench.put((b"a", b"%d" % value))
+    bench.log.roll()
+    bench.log.sync()
+    data = bench.storage.inode("/data/table-0/00000000000000000000.log").data
+    starts = [position for position, _ in iter_batches(bytes(data))]
+    data[starts[number] + 7] ^= 0x01
+    assert await bench.clean() == 0
+    (reason,) = bench.manager.cleaner.uncleanable.values()
+    goes_back = number if number % 2 else number + 1
+    assert f"00000000000000000000.log is damaged at byte {starts[goes_back]}:" in reason
+
+
 async def test_the_throttle_pauses() -> None:
     bench = Bench(cleaner=CleanerConfig(io_max_bytes_per_s=1e9))
     for _ in range(8):

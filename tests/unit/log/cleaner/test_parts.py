@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import compress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from partitions.log.cleaner.offset_map import NOT_FOUND, SLOT_BYTES, OffsetMap
 from partitions.log.cleaner.raw_records import encode_varint, raw_records
+from partitions.log.cleaner.rewrite import batch_with
 from partitions.log.cleaner.sources import GROUP_MAX_SEGMENTS, SourceSegment, group_segments
 from partitions.log.cleaner.throttle import Throttle
 from partitions.log.config import LogConfig
 from partitions.log.config_values import INT_MAX
-from partitions.records.batch import HEADER_BYTES, decode_records, parse_header
+from partitions.records.batch import HEADER_BYTES, decode_records, parse_header, records_body, verify_crc
 from partitions.records.builder import build_batch
+from partitions.records.compression import Codec
+from partitions.records.header import DELETE_HORIZON_BIT
 from partitions.records.record import MalformedRecordError
 
 KEYS = st.binary(max_size=3)
@@ -70,6 +74,36 @@ def test_raw_records_say_what_records_say(
     assert raw[-1].end == len(batch) - HEADER_BYTES
 
 
+@given(RECORDS, st.sampled_from(Codec), st.none() | st.integers(0, 2**41), st.data())
+def test_what_is_kept_of_a_batch_says_what_it_said(
+    records: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    codec: Codec,
+    horizon_ms: int | None,
+    data: st.DataObject,
+) -> None:
+    batch = build_batch(records, base_offset=5, codec=codec)
+    header = parse_header(batch)
+    decoded = decode_records(batch, 0, header, max_decompressed_bytes=1 << 20)
+    stays = data.draw(st.lists(st.booleans(), min_size=len(records), max_size=len(records)).filter(any))
+    body = records_body(batch, 0, header, max_decompressed_bytes=1 << 20)
+    kept = compress(raw_records(body, header.record_count), stays)
+    cleaned = batch_with(header, body, kept, new_horizon_ms=horizon_ms)
+    verify_crc(cleaned, 0, parse_header(cleaned))
+    left = list(compress(decoded, stays))
+    assert decode_records(cleaned, 0, parse_header(cleaned), max_decompressed_bytes=1 << 20) == left
+    expected = header._replace(
+        record_count=len(left),
+        max_timestamp=max(record.timestamp for record in left),
+        batch_length=parse_header(cleaned).batch_length,
+        crc=parse_header(cleaned).crc,
+    )
+    if horizon_ms is not None:
+        expected = expected._replace(
+            attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=horizon_ms
+        )
+    assert parse_header(cleaned) == expected
+
+
 @given(st.binary(max_size=60), st.integers(0, 5))
 def test_raw_records_refuse_what_is_none(body: bytes, count: int) -> None:
     try:
@@ -79,12 +113,42 @@ def test_raw_records_refuse_what_is_none(body: bytes, count: int) -> None:
     assert len(records) == count
 
 
+SOUND = b"\x0e\x00\x02\x02\x02k\x00\x00"
+"""One record: at 1 ms, one offset behind the first of its batch, with a key and an empty value."""
+
+
+def test_a_record_that_is_sound_is_taken() -> None:
+    assert list(raw_records(SOUND, 1)) == [(0, 8, 3, 1, 1, b"k", True)]
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "message"),
+    [
+        (SOUND, 0, "8 bytes follow the last record"),
+        (SOUND, 2, "record 1 is cut off"),
+        (SOUND[:5], 1, "record 0 is cut off"),
+        (SOUND[:-1], 1, "record 0 is cut off"),
+        (b"\x01" + SOUND[1:], 1, "record 0 has lengths that contradict each other"),
+        (SOUND[:3] + b"\x01" + SOUND[4:], 1, "record 0 has lengths that contradict each other"),
+        (SOUND[:6] + b"\x04\x00", 1, "record 0 has lengths that contradict each other"),
+        (SOUND + b"\xff" * 10 + b"\x00", 2, "record 1 has a number of more than ten bytes"),
+        (SOUND[:3] + b"\xff" * 10 + b"\x00", 1, "record 0 has a number of more than ten bytes"),
+    ],
+)
+def test_raw_records_say_why_they_refuse(body: bytes, count: int, message: str) -> None:
+    with pytest.raises(MalformedRecordError, match=f"^{message}$"):
+        list(raw_records(body, count))
+
+
 @given(st.integers(-(2**63), 2**63 - 1))
+@example(128)
+@example(128**2)
 def test_varints_are_those_of_records(number: int) -> None:
     assert len(encode_varint(number)) <= 10
     batch = build_batch([(0, b"", b"", ()), (abs(number) >> 1, b"", b"", ())])
-    raw = list(raw_records(batch[HEADER_BYTES:], 2))
-    assert encode_varint(raw[1].timestamp_delta) in batch
+    body = batch[HEADER_BYTES:]
+    record = list(raw_records(body, 2))[1]
+    assert encode_varint(record.timestamp_delta) == body[record.start + 2 : record.fields_start]
 
 
 def sources(*sizes: int, span: int = 10) -> list[SourceSegment]:
