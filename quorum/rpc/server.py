@@ -143,6 +143,8 @@ class ControllerListener:
             signature = self._admit(method, request)
             if request.content.is_eof():  # all of it came with the head
                 data = await request.read()
+            elif request.transport is None:  # it ended before this task had its turn: nothing is awaited then
+                raise ConnectionResetError
             else:
                 async with asyncio.timeout(BODY_TIMEOUT_S):
                     data = await request.read()

@@ -48,9 +48,14 @@ def headers(draw: st.DrawFn) -> bytes:
 @given(headers() | st.binary(max_size=12), st.binary(max_size=3), st.integers(0, 3), st.booleans())
 @example(b"\x02\x04\xff\xfe\x01", b"", 0, False)
 @example(b"\x02\x04\xed\xa0\x01", b"", 0, False)
+@example(b"\x04\x00\x01", b"", 0, True)
 @example(b"\x02\x01\x01", b"", 0, True)
+@example(b"\x02\x04a", b"", 0, True)
+@example(b"\x02\x02a\x03", b"", 0, True)
+@example(b"\x02\x02a\x04b", b"", 0, True)
 @example(b"\x02\x80\x80\x00\x01", b"", 0, True)
 def test_skipped_is_what_could_be_decoded(encoded: bytes, before: bytes, cut: int, is_last: bool) -> None:
+    """The examples: keys that are not UTF-8, each number that claims just too much, a number longer than needed."""
     body = before + encoded[: len(encoded) - cut] + (b"" if is_last else b"\x00\x07")
     decoded = outcome(lambda: decode_headers(body, len(before))[1])
     assert outcome(lambda: skip_headers(body, len(before))) == decoded

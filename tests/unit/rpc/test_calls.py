@@ -13,9 +13,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from quorum.rpc import connection_gate, server
-from quorum.rpc.authentication import SESSION_HEADER
+from quorum.rpc.authentication import SESSION_HEADER, CallerSession
 from quorum.rpc.client import ControllerChannel, RpcClient, request_session
 from quorum.rpc.connection_gate import STRANGERS_MAX
 from quorum.rpc.envelope import Body, RpcError, RpcUnavailable, encode
@@ -101,6 +102,43 @@ async def test_a_bug_in_the_handler_is_an_error_of_that_call_only(serve, client:
     with pytest.raises(RpcError, match="UNKNOWN_SERVER_ERROR"):
         await client.call(address, "bug", {}, 5)
     assert await client.call(address, "fine", {}, 5) == {}
+
+
+class DeafTransport(asyncio.Transport):
+    """The server's end of a connection whose other end reads nothing."""
+
+    def pause_reading(self) -> None:
+        pass
+
+    def write(self, data: object) -> None:
+        raise AssertionError
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_caller_that_is_gone_before_its_body_came_is_no_error() -> None:
+    """Its connection ends between its head and the turn of the task that handles it."""
+    listener = ControllerListener(echo, SECRET)
+    await listener.start("127.0.0.1", 0)
+    session = CallerSession(SECRET, listener._guard.challenge(listener._now_s()), random.Random(1))
+    lines = ["POST /rpc/echo HTTP/1.1", "Host: x", "Content-Length: 100"]
+    lines += [f"{name}: {value}" for name, value in session.sign("echo", b"x" * 100).items()]
+    head = "\r\n".join([*lines, "", ""]).encode()
+    with capture_logs() as logged:
+        assert listener._gate is not None
+        door = listener._gate()
+        door.connection_made(DeafTransport())
+        await asyncio.sleep(0)  # its task waits for a request now
+        door.get_buffer(-1)[: len(head)] = head
+        door.buffer_updated(len(head))
+        await asyncio.sleep(0)  # the task of this request is there, and its turn is next
+        door.connection_lost(None)
+        await listener.close()  # awaits its tasks
+    assert logged == []
 
 
 async def test_a_wrong_secret_is_refused_before_anything_is_decoded(serve) -> None:
