@@ -45,6 +45,17 @@ def test_a_short_run_prints_what_was_measured(capsys: pytest.CaptureFixture[str]
     assert document["swarm"] is None
 
 
+def test_a_seed_that_is_played_twice_counts_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = iter([4.0, 2.0, 6.0, 6.5, 3.0, 5.0])  # twice the load, then twice the swarm of two
+    monkeypatch.setattr(simulation, "measure", lambda asked: [outcome(60.0, next(costs)) for _ in asked])
+    assert main(["--repeats", "2", "--seeds", "2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["load"]["cpu_s"], document["load"]["runs"]) == (2.0, 2)
+    assert (document["swarm"]["cpu_s"], document["swarm"]["runs"]) == (3.0 + 5.0, 2)
+
+
 def test_the_load_is_begun_fast_enough() -> None:
     assert sum(workload.per_second for workload in loaded(1, 60.0).workloads) > 200
     assert loaded(1, 60.0).faults == ()
