@@ -22,7 +22,7 @@ def _forgets_producers(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _knows_nobody(
-    storage: Any, directory: str, names: Any, segments: Any, log_end_offset: int
+    storage: Any, directory: str, names: Any, segments: Any, log_end_offset: int, *, known: Any = None
 ) -> tuple[ProducerState, int]:
     return ProducerState(log_end_offset), -1
 
