@@ -1,8 +1,9 @@
 """Where a follower stands with one partition, and what an answer means for it: pure.
 
-Guarantees: an answer is used only for the subscription, leader epoch and offset that were asked for, so
-that answers may come late, twice or out of order. `fetch_states.py` keeps the states of one leader's
-partitions, `replication.py` takes the steps that `judge` finds. Times are monotonic milliseconds.
+Guarantees: an answer is used only for the subscription, leader epoch and offset that were asked for, and to cut
+the log only for the last fetched epoch too, so that answers may come late, twice or out of order.
+`fetch_states.py` keeps the states of one leader's partitions, `replication.py` takes the steps that `judge`
+finds. Times are monotonic milliseconds.
 
     FETCHING --OFFSET_OUT_OF_RANGE--> TRUNCATING --offsets of the leader--> FETCHING
         |                                  |
@@ -19,7 +20,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from fetcher.follower_log import FollowerLog
-from fetcher.leader_endpoint import FetchedPartition, FetchPartition, PartitionKey
+from fetcher.leader_endpoint import NO_EPOCH, FetchedPartition, FetchPartition, PartitionKey
 
 
 class FollowedPartition(NamedTuple):
@@ -86,6 +87,12 @@ class FetchState:
         """Whether it is to be fetched."""
         return self.phase is FetchPhase.FETCHING and self.delayed_until_ms is None
 
+    @property
+    def last_fetched_epoch(self) -> int:
+        """The leader epoch of the log's last record; -1 if none is known."""
+        latest = self.log.epochs.latest_epoch
+        return NO_EPOCH if latest is None else latest
+
     def is_due(self, now_ms: int) -> bool:
         return self.delayed_until_ms is None or self.delayed_until_ms <= now_ms
 
@@ -103,7 +110,11 @@ def judge(state: FetchState | None, asked: FetchPartition, answer: FetchedPartit
         return Step.IGNORE  # both lanes met the same failure
     if answer.error is not None:
         return _STEP_ON_ERROR.get(answer.error, Step.BACK_OFF)
-    return Step.APPEND if answer.diverging_epoch is None else Step.TRUNCATE
+    if answer.diverging_epoch is None:
+        return Step.APPEND
+    # The end alone does not tell: while this answer was late, the other lane's may have cut the log and filled it
+    # up to the same offset. The leader was told of that, and may have committed it.
+    return Step.TRUNCATE if state.last_fetched_epoch == asked.last_fetched_epoch else Step.IGNORE
 
 
 class Reset(NamedTuple):

@@ -20,7 +20,6 @@ from fetcher.fetch_session import FetchSession
 from fetcher.fetch_state import FetchPhase, FetchState, FollowedPartition
 from fetcher.leader_endpoint import (
     FINAL_EPOCH,
-    NO_EPOCH,
     NO_SESSION,
     FetchedPartition,
     FetchPartition,
@@ -127,6 +126,13 @@ class FetchStates:
         if state is not None:
             self._queue_up(state)
 
+    def asked_otherwise(self, key: PartitionKey) -> None:
+        """An answer was to something else than what would be asked now: the session is told what that is.
+
+        Who moved a log has said so already; but a log may also correct its epochs by itself, from its batches.
+        """
+        self._changed[key] = None
+
     # Requests
 
     def end_delays(self, now_ms: int) -> None:
@@ -216,13 +222,12 @@ class FetchStates:
 
     def _ask(self, state: FetchState) -> FetchPartition:
         followed, log = state.followed, state.followed.log
-        last_epoch = log.epochs.latest_epoch
         return FetchPartition(
             followed.key,
             followed.topic_id,
             followed.leader_epoch,
             log.log_end_offset,
-            NO_EPOCH if last_epoch is None else last_epoch,
+            state.last_fetched_epoch,
             log.log_start_offset,
             self.settings.partition_max_bytes,
             state.generation,

@@ -82,7 +82,9 @@ class Replication:
         for asked, answer in self._states.match(request, response):
             state = self._states.get(asked.key)
             step = judge(state, asked, answer)
-            if state is not None and step is not Step.IGNORE:
+            if state is None or step is Step.IGNORE:
+                self._states.asked_otherwise(asked.key)
+            else:
                 self._guarded(state, step, answer, now_ms)
             yield len(answer.records)
         self._states.release(request)

@@ -160,6 +160,22 @@ def test_an_answer_counts_only_for_what_was_asked(states: FetchStates) -> None:
     assert judge(states.get(A), asked, answer) is Step.IGNORE, "removed and added again"
 
 
+def test_an_answer_says_nothing_of_a_log_that_came_to_end_there_another_way(states: FetchStates) -> None:
+    """It was cut, and copied up to the same offset from the leader: that is not cut again."""
+    log = FollowerMemory("a", epoch=1)
+    log.log.append_as_leader(b"lost", leader_epoch=2)
+    states.add(followed(A, log, leader_epoch=3))
+    request = states.build_request(0, 0)
+    assert request is not None
+    asked, answer = request.partitions[0], FetchedPartition(A, diverging_epoch=(1, 1))
+    assert (asked.fetch_offset, asked.last_fetched_epoch) == (2, 2)
+    assert judge(states.get(A), asked, answer) is Step.TRUNCATE
+    log.log.truncate_to(1)
+    log.log.append_as_leader(b"kept", leader_epoch=3)
+    assert log.log_end_offset == asked.fetch_offset
+    assert judge(states.get(A), asked, answer) is Step.IGNORE
+
+
 @pytest.mark.parametrize(
     ("own", "leader", "reset"),
     [

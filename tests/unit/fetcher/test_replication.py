@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fetcher.fetch_state import FetchPhase, FetchState
-from fetcher.fetch_states import FetchStates
+from fetcher.fetch_states import CATCH_UP_LANE, FetchStates
 from fetcher.leader_endpoint import FetchedPartition, FetchRequest, FetchResponse, LeaderOffsets
 from fetcher.replication import LogTruncation, Replication
 from fetcher.settings import FetcherSettings
+from leader_epoch.epoch_cache import EpochEntry
 from partitions.errors import NotLeaderOrFollower
 from partitions.log.errors import AppendError, AppendPostponed, NoRoomToAppend, OffsetOutOfRange
 from partitions.reads import diverging_epoch
@@ -282,3 +283,36 @@ def test_an_answer_that_comes_twice_is_applied_once() -> None:
         follower.replication.apply_fetch(request, FetchResponse([got(A, records(0, "a"))]), 0)
     assert log.text() == "a"
     assert follower.listened.retried == []
+
+
+def test_what_was_cut_and_copied_again_is_not_cut_for_the_other_lanes_late_answer() -> None:
+    """The leader was told that it is there, and may have committed it."""
+    follower, log = Follower(), FollowerMemory("a", epoch=2)
+    log.log.append_as_leader(b"lost", leader_epoch=2)
+    follower.follow((A, log), leader_epoch=3)
+    diverges = FetchResponse([FetchedPartition(A, None, 1, 0, (2, 1))])
+    late = follower.states.build_request(0, CATCH_UP_LANE)
+    assert late is not None
+    follower.replication.apply_fetch(follower.ask(), diverges, 0)
+    follower.answer(got(A, records(1, "kept", epoch=3)))
+    asked = follower.ask().partitions[0]
+    assert (asked.fetch_offset, asked.last_fetched_epoch) == (2, 3), "the leader takes it that this is there"
+    follower.replication.apply_fetch(late, diverges, 0)
+    assert (log.text(), log.epochs.latest_epoch) == ("a kept", 3)
+    assert follower.listened.truncated == [(A, 2, 1)]
+
+
+def test_a_log_that_corrected_its_epochs_by_itself_is_asked_about_anew() -> None:
+    """The session's leader compares the old ones until it is told."""
+    follower, log = Follower(), FollowerMemory("a", epoch=1)
+    log.log.epochs.assign(2, 0)
+    follower.follow((A, log), leader_epoch=4)
+    follower.replication.apply_fetch(follower.ask(), FetchResponse([got(A)], session_id=7), 0)
+    waiting = follower.ask()
+    assert (waiting.session_id, waiting.partitions) == (7, ())
+    log.log.epochs.replace([EpochEntry(1, 0)])
+    diverges = FetchResponse([FetchedPartition(A, None, 1, 0, (1, 1))], session_id=7)
+    follower.replication.apply_fetch(waiting, diverges, 0)
+    assert (log.text(), follower.listened.retried) == ("a", [])
+    asked = follower.ask().partitions[0]
+    assert (asked.fetch_offset, asked.last_fetched_epoch) == (1, 1)
