@@ -135,15 +135,6 @@ class WhiteBox:
         return self.replication.has_excused_loss(topic, partition)
 
     @property
-    def log_starts(self) -> Mapping[TopicKey, int]:
-        """Below which offset retention was allowed to delete records of a partition; only where it did."""
-        return {
-            key: model.committed.retained_from
-            for key, model in self.replication.partitions.items()
-            if model.committed.retained_from
-        }
-
-    @property
     def lapsed_tombstones(self) -> dict[TopicKey, dict[int, Value]]:
         """The tombstones that a cleaner was allowed to drop, by offset."""
         return {

@@ -19,8 +19,8 @@ _base_of = attrgetter("base")
 class CommittedPrefix:
     """The committed batches of one partition that are not deleted by retention."""
 
-    __slots__ = ("_acknowledged", "_expired", "_given_again", "_had_before", "bases", "batches", "excused",
-                 "high_watermark", "newest_epoch", "of_epoch", "retained_from")  # fmt: skip
+    __slots__ = ("_acknowledged", "_expired", "_given_again", "_had_before", "_replaced", "bases", "batches",
+                 "excused", "high_watermark", "newest_epoch", "of_epoch", "retained_from")  # fmt: skip
 
     def __init__(self) -> None:
         self.high_watermark = 0
@@ -37,6 +37,8 @@ class CommittedPrefix:
         self._expired: list[Batch] = []
         """What was committed below `retained_from`, in order. All of it, for the whole run: a crash may take a log's
         start back, so that the starts of the replicas do not tell what none of them can show again."""
+        self._replaced: dict[Batch, None] = {}
+        """What retention had taken of a history that another one replaced, with an excuse."""
         self._acknowledged: dict[int, list[tuple[Batch | None, tuple[bytes, ...]]]] = {}
         self._given_again: list[tuple[int, int]] = []
         """Offsets that retention had taken, and that went to other records after an excused loss: from, to."""
@@ -86,6 +88,19 @@ class CommittedPrefix:
         self._expired += self.batches[:first]
         del self.batches[:first], self.bases[:first], self.of_epoch[:first]
 
+    def reach(self, expired: Sequence[Batch], offset: int) -> int:
+        """How far retention that deleted `expired`, all that a log had below `offset`, went into what is to be kept.
+
+        A replica that has not heard yet that its history was given up goes on in it: its high watermark lies above
+        that of the partition, and it expires what it knows to be committed. That takes nothing from anybody. Batch by
+        batch, so that what was never committed counts, whoever deletes it; and only at the end, for behind a batch
+        that was lost there may be others that are to be kept.
+        """
+        for batch in reversed(expired):
+            if self.contains(batch) or not (batch in self.excused or batch in self._replaced):
+                return offset if batch is expired[-1] else batch.next
+        return 0 if expired else offset
+
     def give_up(self, batches: Sequence[Batch]) -> None:
         """These are gone; the high watermark goes back if they were the last ones."""
         gone = dict.fromkeys(batches)
@@ -118,7 +133,9 @@ class CommittedPrefix:
                     if log_end <= offset < self.retained_from
                 )
         self.retained_from = log_end
-        del self._expired[bisect_left(self._expired, log_end, key=_base_of) :]
+        first = bisect_left(self._expired, log_end, key=_base_of)
+        self._replaced.update(dict.fromkeys(self._expired[first:]))
+        del self._expired[first:]
         if not self.batches:
             self.high_watermark = log_end
 

@@ -82,14 +82,14 @@ class ReplicaEvents:
         for batch in batches:
             if compaction.is_known:
                 batch = compaction.original(batch)
-                self._fill(model, log, batch.base)
+                self._fill(model, log, batch)
             if log.append(batch):
                 self._verdicts.coverage[events.BATCH_BACK] += 1
 
-    def _fill(self, model: PartitionModel, log: ShadowLog, end: int) -> None:
+    def _fill(self, model: PartitionModel, log: ShadowLog, follows: Batch) -> None:
         """A follower goes on behind a hole: it stands for what was compacted there, and has none of it."""
-        if end > log.end:
-            for batch in model.committed.ever_between(log.end, end):
+        if follows.base > log.end:
+            for batch in _in_front_of(follows, log.end, model):
                 if batch in model.compaction.removed:
                     log.append(batch)
                     log.absent[batch] = None
@@ -112,13 +112,14 @@ class ReplicaEvents:
         log = None if model is None else model.replicas.get(node)
         if model is None or log is None:
             return
+        absent = log.absent
         removed = log.cut(offset)
         log.start = min(log.start, log.end)
         if done:
             log.cut(end)  # further than asked for, if compaction left a hole there
             log.end = end
         else:
-            log.uncertain = True
+            log.uncertain, log.absent = True, absent  # what is found in its files later has its holes still
         if removed:
             text = f"node {node} {self._replication.name(key)} to {offset}, {len(removed)} batches"
             self._verdicts.happened(events.TRUNCATION, text)
@@ -130,8 +131,10 @@ class ReplicaEvents:
         log = None if model is None else model.replicas.get(node)
         if model is None or log is None:
             return
+        absent = log.absent
         removed = log.restart_at(offset)
-        log.uncertain = log.uncertain or not done
+        if not done:
+            log.uncertain, log.absent = True, absent  # as of a truncation
         self._verdicts.happened(events.LOG_RESET, f"node {node} {self._replication.name(key)} at {offset}")
         self._replication.gave_up(model, node, removed, f"emptied its log, to start at {offset}")
 
@@ -145,13 +148,14 @@ class ReplicaEvents:
             self._verdicts.happened(
                 events.RETENTION, f"node {node} {self._replication.name(key)} up to {offset}"
             )
-            if offset > model.committed.high_watermark:
+            reach = model.committed.reach(log.between(0, offset), offset)
+            if reach > model.committed.high_watermark:
                 self._verdicts.violated(
                     "no-committed-record-lost",
                     f"{self._replication.name(key)}: retention at node {node} deleted up to {offset},"
                     f" but only what is below {model.committed.high_watermark} is committed",
                 )
-            model.committed.retain_from(offset)
+            model.committed.retain_from(reach)
         elif offset > model.committed.retained_from:
             gone = [batch for batch in log.batches if batch.next <= offset]
             log.start_at(offset)
@@ -184,6 +188,21 @@ class ReplicaEvents:
                     f"node {node} {self._replication.name(key)} by {kind}, {count} batches",
                     count,
                 )
+
+
+def _in_front_of(batch: Batch, low: int, model: PartitionModel) -> Sequence[Batch]:
+    """What a log that has `batch` stands for from offset `low` up to it.
+
+    That is what was committed there, as long as nothing of it was lost. An excused loss takes it out of the
+    committed prefix, and the next unclean leader may be one that has all of it, compacted, and commits it again.
+    What a leader's followers get in front of a batch is then what others have there that have the batch: two logs
+    that share a batch share what is before it (KIP-101).
+    """
+    if model.committed.excused:
+        others = [log for log in model.replicas.values() if log.start <= low and log.contains(batch)]
+        if others:
+            return max((log.between(low, batch.base) for log in others), key=len)
+    return model.committed.ever_between(low, batch.base)
 
 
 def logical_batches(

@@ -15,6 +15,7 @@ from partitions.log.cleaner.rewrite import batch_with
 from partitions.records.batch import records_body
 from partitions.records.builder import build_batch
 from partitions.records.header import DELETE_HORIZON_BIT, parse_header
+from quorum.metadata.records import RECOVERING
 from tests.unit.chaos.oracles.model import KEY, NODES, Model
 
 NOW_MS, RETENTION_MS = 10_000, 1_000
@@ -223,6 +224,68 @@ def test_a_copy_of_a_log_that_another_replicas_retention_was_ahead_of(
         lambda node, directory: [b"".join(model.disks[node])],
     ).judge({})
     assert model.oracles == oracles
+
+
+@pytest.mark.parametrize(
+    ("lacks", "oracles"),
+    [
+        ([], []),
+        ([THIRD], ["high-watermark-bounded", "leader-candidate-completeness", "strong-isr"]),
+    ],
+    ids=["what is compacted away is a hole", "what is not is missed"],
+)
+def test_a_loss_that_was_excused_comes_back_with_its_holes(lacks: list[bytes], oracles: list[str]) -> None:
+    """Replica 1, with a cleaned log, is elected after 3, that had nothing: both others copy what it has."""
+    model = overruled_by_an_empty_log()
+    model.cut(2, 0)
+    elect_uncleanly(model, 1, end=5)
+    for data in [data for data in model.disks[1] if data not in lacks]:
+        model.write(data, 2, 3)
+    model.change(isr=NODES)
+    model.raise_leader(5, epoch=2)
+    assert model.oracles == oracles
+    replicas = model.replication.partitions[KEY].replicas
+    assert [batch.base for batch in replicas[2].absent] == [0]
+    assert [batch.base for batch in replicas[3].absent] == [0]
+
+
+@pytest.mark.parametrize("how", ["truncated", "emptied"])
+@pytest.mark.parametrize(
+    ("end", "bases"),
+    [(5, [0, 2, 3, 4]), (3, [0, 2]), (0, [])],
+    ids=["nothing went yet", "a part went", "all went"],
+)
+def test_what_a_killed_truncation_leaves_has_its_holes(how: str, end: int, bases: list[int]) -> None:
+    model = overruled_by_an_empty_log()
+    log = model.replication.partitions[KEY].replicas[1]
+    assert [batch.base for batch in log.absent] == [0]
+    if how == "truncated":
+        model.replicas.truncated(KEY, 1, 0, 5, done=False)
+    else:
+        model.replicas.restarted(KEY, 1, 0, done=False)
+    assert log.batches == []
+    model.restart(1, end=end)
+    assert [batch.base for batch in log.batches] == bases
+    assert [batch.base for batch in log.absent] == bases[:1]
+    assert model.oracles == []
+
+
+def overruled_by_an_empty_log() -> CompactedModel:
+    """Of what is committed replica 1 has cleaned the first batch away, when 3, which has nothing, is elected."""
+    model = CompactedModel(unclean=True)
+    model.change(isr=(1, 2))
+    for data in (FIRST, SECOND, THIRD, segment(4, [(b"b", b"5")])):
+        model.write(data, 1, 2)
+    model.raise_leader(5, isr=(1, 2))
+    model.clean(SECOND, old=2)
+    elect_uncleanly(model, 3, end=0)
+    assert len(model.replication.partitions[KEY].committed.excused) == 4
+    return model
+
+
+def elect_uncleanly(model: CompactedModel, node: int, end: int) -> None:
+    model.change(isr=(node,), leader=node, recovering=RECOVERING)
+    model.replication.became_leader(KEY, node, model.state.leader_epoch, end)
 
 
 def test_a_wipe_takes_what_was_cleaned_away_too(model: CompactedModel) -> None:
