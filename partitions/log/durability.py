@@ -22,7 +22,10 @@ from partitions.ports import NowMs
 from partitions.topic_partition import TopicPartition
 
 MARK_EVERY_BYTES: Final = 8 * 1024 * 1024
-"""So many bytes of batches a truncation walks over at most, where it does not go back beyond the marks."""
+"""So many bytes of batches a truncation walks over at most, where it does not go back beyond the marks; more with
+many producers."""
+PRODUCERS_PER_MARK: Final = 1000
+"""Where there are more, marks are as many times rarer: each copies what is known of all, in an append."""
 MARKS: Final = 3
 
 
@@ -171,7 +174,14 @@ class DurableLog(CheckpointedOffsets):
 
     def _mark_producers(self) -> None:
         """Keeps what is known of producers now, for a truncation: a snapshot file is at the segment's start only,
-        and all batches behind it would have to be walked over."""
+        and all batches behind it would have to be walked over. Called when so many bytes came that a mark is due
+        for few producers."""
+        count = len(self.producer_state.producers)
+        if (
+            count > PRODUCERS_PER_MARK
+            and self._unmarked_bytes * PRODUCERS_PER_MARK < MARK_EVERY_BYTES * count
+        ):
+            return
         self._unmarked_bytes = 0
         self._producer_marks = (*self._producer_marks[1 - MARKS :], KnownProducers.of(self.producer_state))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from partitions.log import durability as durability_module
 from partitions.log import log as log_module
 from partitions.log.config import LogConfig
 from partitions.log.log import PartitionLog
@@ -109,3 +110,25 @@ def test_few_marks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(log._producer_marks) == 3
     log.truncate_fully_and_start_at(0)
     assert log._producer_marks == ()
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+@pytest.mark.parametrize(("producers", "marks"), [(4, 3), (40, 2)])
+def test_a_log_of_many_producers_marks_them_less_often(
+    producers: int, marks: int, is_leader: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each mark copies what is known of all of them, and the append that makes it waits for that."""
+    for module in (log_module, durability_module):
+        monkeypatch.setattr(module, "MARK_EVERY_BYTES", 1000)
+    monkeypatch.setattr(durability_module, "PRODUCERS_PER_MARK", 4)
+    log = open_log(memory_disk(), DEEP)
+    for number in range(200):
+        producer = (number % producers, 0, number // producers)
+        batch = batch_of(bytes(40), producer=producer, base_offset=number, leader_epoch=0)
+        if is_leader:
+            stamp(leaders := bytearray(batch), 0, base_offset=0, leader_epoch=-1)
+            log.append_as_leader(leaders, leader_epoch=0)
+        else:
+            log.append_as_follower(batch)
+    assert 20_000 < log.size_bytes < 30_000, "two marks for 40 producers, and twenty for 4"
+    assert len(log._producer_marks) == marks
