@@ -267,9 +267,8 @@ class ShortenableLog(DurableLog):
                 if self._storage.set_aside(path, path + DELETED_SUFFIX):
                     renamed.append(path + DELETED_SUFFIX)
         except OSError as error:
-            self._half_set_aside = tuple(
-                renamed
-            )  # the next attempt does not find these, and they take the room
+            # The next attempt does not find these under their old names, and they take the room.
+            self._half_set_aside = tuple(renamed)
             reason = f"setting {segment.log_path} aside failed: {error}"
             self._storage.fail_if_broken(reason, error)
             raise storage_error(reason, error) from error

@@ -211,11 +211,9 @@ def reading(client: str, cluster: RackedNodes, topic: str, rack: str) -> Iterato
 @pytest.fixture(scope="module")
 def racked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackedNodes]:
     folder: Path = tmp_path_factory.mktemp("racks")
-    running = RackedNodes(folder, settings={"replica.selector.class": RACK_AWARE_SELECTOR})
-    try:
-        yield running
-    finally:
-        running.close()
+    nodes = RackedNodes(folder, settings={"replica.selector.class": RACK_AWARE_SELECTOR})
+    with contextlib.closing(nodes):
+        yield nodes
 
 
 @pytest.fixture

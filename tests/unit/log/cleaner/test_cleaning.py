@@ -342,6 +342,18 @@ async def test_a_batch_of_an_epoch_that_none_can_be_is_not_copied() -> None:
     assert isinstance(bench.manager.failed[TABLE], LogCorruptError)
 
 
+def put_with_a_rotten_offset(bench: Bench, number: int, byte: int, bit: int) -> list[int]:
+    """Where each of twenty batches of a closed segment is, one of which has a bit of its base offset wrong."""
+    for value in range(20):
+        bench.put((b"a", b"%d" % value))
+    bench.log.roll()
+    bench.log.sync()
+    data = bench.storage.inode("/data/table-0/00000000000000000000.log").data
+    starts = [position for position, _ in iter_batches(bytes(data))]
+    data[starts[number] + byte] ^= bit
+    return starts
+
+
 @pytest.mark.parametrize(
     ("number", "byte", "bit"),
     [(0, 1, 0x02), (-1, 1, 0x02), (2, 7, 0x01), (3, 7, 0x01), (3, 0, 0x80)],
@@ -352,13 +364,7 @@ async def test_a_batch_at_an_offset_that_it_cannot_be_at_takes_no_records_place(
 ) -> None:
     """No checksum covers the offset; its records would count as the last of their keys."""
     bench = Bench()
-    for value in range(20):
-        bench.put((b"a", b"%d" % value))
-    bench.log.roll()
-    bench.log.sync()
-    data = bench.storage.inode("/data/table-0/00000000000000000000.log").data
-    starts = [position for position, _ in iter_batches(bytes(data))]
-    data[starts[number] + byte] ^= bit
+    put_with_a_rotten_offset(bench, number, byte, bit)
     assert await bench.clean() == 0
     (reason,) = bench.manager.cleaner.uncleanable.values()
     assert "00000000000000000000.log is damaged at byte" in reason
@@ -370,13 +376,7 @@ async def test_a_batch_at_an_offset_that_it_cannot_be_at_takes_no_records_place(
 async def test_batches_that_are_read_apart_are_in_order_as_well(buffer_bytes: int, number: int) -> None:
     """Whichever batch a piece of the segment begins with."""
     bench = Bench(cleaner=CleanerConfig(io_buffer_bytes=buffer_bytes))
-    for value in range(20):
-        bench.put((b"a", b"%d" % value))
-    bench.log.roll()
-    bench.log.sync()
-    data = bench.storage.inode("/data/table-0/00000000000000000000.log").data
-    starts = [position for position, _ in iter_batches(bytes(data))]
-    data[starts[number] + 7] ^= 0x01
+    starts = put_with_a_rotten_offset(bench, number, 7, 0x01)
     assert await bench.clean() == 0
     (reason,) = bench.manager.cleaner.uncleanable.values()
     goes_back = number if number % 2 else number + 1
