@@ -278,7 +278,10 @@ class FetchStates:
         for state in self._truncating.values():
             if state.is_due(now_ms):
                 self._end_delay(state)
-                queries.append(OffsetsQuery(state.key, state.followed.topic_id, state.followed.leader_epoch))
+                followed = state.followed
+                queries.append(
+                    OffsetsQuery(state.key, followed.topic_id, followed.leader_epoch, state.generation)
+                )
         return tuple(queries)
 
     def next_due_ms(self, *phases: FetchPhase) -> int | None:

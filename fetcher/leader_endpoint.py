@@ -87,6 +87,8 @@ class OffsetsQuery(NamedTuple):
     key: PartitionKey
     topic_id: bytes
     current_leader_epoch: int
+    generation: int
+    """As in `FetchPartition`: which subscription asks; not sent."""
 
 
 class LeaderOffsets(NamedTuple):

@@ -92,13 +92,17 @@ class Replication:
     def apply_offsets(
         self, queries: Sequence[OffsetsQuery], offsets: Mapping[PartitionKey, LeaderOffsets], now_ms: int
     ) -> None:
-        """Takes the leader's log bounds for partitions that were out of its range."""
+        """Takes the leader's log bounds for partitions that were out of its range.
+
+        They are of the topic that was asked about, and no newer than the question: another subscription's say
+        nothing of this log, even in the same leader epoch.
+        """
         for query in queries:
             state = self._states.get(query.key)
             if (
                 state is None
                 or state.phase is not FetchPhase.TRUNCATING
-                or state.followed.leader_epoch != query.current_leader_epoch
+                or state.generation != query.generation
             ):
                 continue
             bounds = offsets.get(query.key) or LeaderOffsets(error=UNKNOWN_ERROR)

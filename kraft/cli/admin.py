@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
+from kraft.cli.bootstrap import parse_bootstrap
 from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.network.client import BrokerConnection, ConnectionLostError
-from kraft.protocol.errors import ErrorCode
+from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.cluster import (
     Cursor,
@@ -48,29 +49,21 @@ def run_admin(
     bootstrap_servers: str, work: Callable[[AdminClient], Awaitable[T]], *, unanswered: int = EXIT_FAILED
 ) -> T:
     """Connects, runs `work`, closes. Raises UserError when no broker answers, with the exit code `unanswered`:
-    nothing is known then of what a command was to show."""
+    EXIT_UNDECIDED for what a command was to show; a change has not been made then. Of one whose connection is
+    lost later it cannot be told."""
 
     async def main() -> T:
         admin = await AdminClient.connect(bootstrap_servers, unanswered=unanswered)
         try:
             return await work(admin)
         except ConnectionLostError as error:
-            raise UserError(f"the broker did not answer: {error}", unanswered) from error
+            raise UserError(
+                f"it cannot be told what has become of it: the broker did not answer: {error}", EXIT_UNDECIDED
+            ) from error
         finally:
             admin.close()
 
     return asyncio.run(main())
-
-
-def parse_bootstrap(text: str, option: str = "--bootstrap-server") -> list[tuple[str, int]]:
-    """`HOST:PORT[,…]`. Raises UserError for anything else."""
-    addresses = []
-    for part in text.split(","):
-        host, separator, port = part.strip().rpartition(":")
-        if not separator or not host or not port.isdecimal():
-            raise UserError(f"{option} takes HOST:PORT[,…], not {text!r}", EXIT_USAGE)
-        addresses.append((host, int(port)))
-    return addresses
 
 
 def raise_for(code: int, message: str | None, failed: str, *, change: str | None = None) -> None:
@@ -103,6 +96,18 @@ async def _answering(host: str, port: int) -> BrokerConnection:
     return connection
 
 
+async def _ask(connection: BrokerConnection, message: Message, version: int, timeout_s: float) -> Message:
+    """One request. Raises ConnectionLostError; UserError, wrong usage, for what cannot be put into one."""
+    try:
+        return await connection.request(message, version, timeout_s=timeout_s)
+    except ProtocolError as error:  # the request's: an answer that cannot be read loses the connection
+        raise UserError(f"Kafka's protocol cannot hold what is asked for: {error}", EXIT_USAGE) from error
+
+
+class BrokerAwayError(UserError):
+    """A broker that has to be asked itself, and cannot be: nothing has been asked of it."""
+
+
 class AdminClient:
     """A connection to one broker of the cluster, and to others when they have to be asked themselves."""
 
@@ -130,7 +135,7 @@ class AdminClient:
 
     async def request(self, message: Message, *, version: int) -> Message:
         """Asks the broker that is connected."""
-        return await self._connection.request(message, version, timeout_s=REQUEST_TIMEOUT_S)
+        return await _ask(self._connection, message, version, REQUEST_TIMEOUT_S)
 
     async def metadata(self, topics: Iterable[str] | None) -> MetadataResponse:
         """The brokers, and these topics or all; creates none."""
@@ -147,15 +152,15 @@ class AdminClient:
         return cast("MetadataResponse", await self.request(request, version=METADATA_VERSION))
 
     async def request_of(self, broker_id: int, message: Message, *, version: int) -> Message:
-        """Asks one broker of the cluster, for what only it answers. Raises UserError."""
+        """Asks one broker of the cluster, for what only it answers. Raises BrokerAwayError, UserError."""
         if broker_id not in self._addresses:
             await self.metadata([])
         connection = await self._connection_to(broker_id)
         if connection is None:
-            raise UserError(
+            raise BrokerAwayError(
                 f"broker {broker_id} is not there: it is not registered, fenced, or does not answer"
             )
-        return await connection.request(message, version, timeout_s=REQUEST_TIMEOUT_S)
+        return await _ask(connection, message, version, REQUEST_TIMEOUT_S)
 
     async def describe_configs(
         self, resource_type: ConfigResourceType, name: str

@@ -11,7 +11,8 @@ from kraft.cli import chaos, cluster, configs, log, metadata, quorum, reassign, 
 from kraft.cli.consume import consume
 from kraft.cli.demo.run import demo
 from kraft.cli.errors import EXIT_DONE, UserError
-from kraft.cli.output import console, print_line
+from kraft.cli.options import Json
+from kraft.cli.output import console, print_json, print_line
 from kraft.cli.produce import produce
 
 app = typer.Typer(
@@ -46,20 +47,23 @@ def server(
 
 
 @app.command()
-def version() -> None:
+def version(as_json: Json = False) -> None:
     """Print the version."""
-    _print_version()
+    if as_json:
+        print_json({"version": _version()})
+    else:
+        print_line(_version())
 
 
-def _print_version() -> None:
+def _version() -> str:
     from importlib.metadata import version as installed
 
-    print_line(installed("kraft"))
+    return installed("kraft")
 
 
 def _version_option(wanted: bool) -> None:
     if wanted:
-        _print_version()
+        print_line(_version())
         raise typer.Exit
 
 

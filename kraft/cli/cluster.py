@@ -7,14 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from kraft.cli.cluster_spec import FAST_TIMERS, ClusterSpec
 from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.local_cluster import FAST_TIMERS, ClusterSpec, LocalCluster
+from kraft.cli.local_cluster import LocalCluster
+from kraft.cli.options import Json
 from kraft.cli.output import console, fail, print_json, print_line, print_table, progress
 
 app = typer.Typer(help="A cluster on this machine: one process per node, each broker and controller.")
 
 Dir = Annotated[Path, typer.Option("--dir", help="The folder that holds the cluster.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 NodeId = Annotated[int, typer.Argument(help="The node's id, from 1.", show_default=False)]
 
 DEFAULT_DIR = Path(".kraft")
@@ -45,9 +46,12 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 @app.command()
 def start(
     directory: Dir = DEFAULT_DIR,
-    nodes: Annotated[int | None, typer.Option(help="How many nodes.  [default: 3]")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="How many nodes.", show_default=str(DEFAULT_NODES))
+    ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Client port of node 1; node i has PORT + i - 1.  [default: 9092]")
+        int | None,
+        typer.Option(help="Client port of node 1; node i has PORT + i - 1.", show_default=str(DEFAULT_PORT)),
     ] = None,
     setting: Annotated[list[str], typer.Option("--set", help="A server property, key=value.")] = [],  # noqa: B006
     as_json: Json = False,
@@ -122,47 +126,71 @@ def _status_table(document: dict[str, Any]) -> Any:
 
 
 @app.command()
-def kill(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+def kill(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """SIGKILL one node."""
-    _require(LocalCluster(directory).kill(node_id), node_id)
+    cluster = LocalCluster(directory)
+    pid = cluster.pid(cluster.node(node_id).id)
+    _require(cluster.kill(node_id), node_id)
+    _print_node(cluster, node_id, pid, as_json)
 
 
 @app.command()
-def pause(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+def pause(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """SIGSTOP one node."""
-    _require(LocalCluster(directory).pause(node_id), node_id)
+    cluster = LocalCluster(directory)
+    _require(cluster.pause(node_id), node_id)
+    _print_node(cluster, node_id, cluster.pid(node_id), as_json)
 
 
 @app.command()
-def resume(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+def resume(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """SIGCONT one node."""
-    _require(LocalCluster(directory).resume(node_id), node_id)
+    cluster = LocalCluster(directory)
+    _require(cluster.resume(node_id), node_id)
+    _print_node(cluster, node_id, cluster.pid(node_id), as_json)
 
 
 @app.command("stop-node")
-def stop_node(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+def stop_node(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """Controlled shutdown of one node: its leaderships move first."""
-    _require(LocalCluster(directory).stop_node(node_id), node_id)
+    cluster = LocalCluster(directory)
+    pid = cluster.pid(cluster.node(node_id).id)
+    _require(cluster.stop_node(node_id), node_id)
+    _print_node(cluster, node_id, pid, as_json)
 
 
 @app.command("start-node")
-def start_node(node_id: NodeId, directory: Dir = DEFAULT_DIR) -> None:
+def start_node(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """Start one node again; returns when it is unfenced."""
-    LocalCluster(directory).start_node(node_id)
+    cluster = LocalCluster(directory)
+    cluster.start_node(node_id)
+    _print_node(cluster, node_id, cluster.pid(node_id), as_json)
 
 
 @app.command()
-def stop(directory: Dir = DEFAULT_DIR) -> None:
+def stop(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """Controlled shutdown of all nodes; the data stays."""
-    LocalCluster(directory).stop_all()
+    cluster = LocalCluster(directory)
+    stopped = cluster.stop_all()
+    if as_json:
+        print_json({"dir": str(cluster.directory), "stopped": stopped})
 
 
 @app.command()
-def destroy(directory: Dir = DEFAULT_DIR) -> None:
+def destroy(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """End the nodes and remove their data; doing it twice is fine."""
-    LocalCluster(directory).destroy()
+    cluster = LocalCluster(directory)
+    destroyed = cluster.destroy()
+    if as_json:
+        print_json({"dir": str(cluster.directory), "destroyed": destroyed})
 
 
 def _require(was_running: bool, node_id: int) -> None:
     if not was_running:
         fail(f"node {node_id} is not running")
+
+
+def _print_node(cluster: LocalCluster, node_id: int, pid: int | None, as_json: bool) -> None:
+    """For --json: which process the command was about."""
+    if as_json:
+        print_json({"dir": str(cluster.directory), "id": node_id, "pid": pid})

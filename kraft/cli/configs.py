@@ -102,7 +102,7 @@ def alter(
 ) -> None:
     """Set configs, or put them back to their defaults: all that are named, or none.
 
-    Exit code 0: done; 1: refused; 2: wrong usage; 3: it cannot be told.
+    Exit code 0: done; 1: refused, or no broker answers; 2: wrong usage; 3: it cannot be told.
     """
     resource_type, name = _resource(entity_type, entity_name, entity_default)
     added, deleted = parse_pairs(add_config or [], "--add-config"), delete_config or []

@@ -8,19 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.options import Bootstrap
+from kraft.cli.bootstrap import bootstrap_text
+from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, require_text
 from kraft.cli.output import fail, note_client_errors
 
 METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.2
 BATCH_RECORDS = 5_000
+MAX_OFFSET = 2**63 - 1
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "0": "\0"}
 
 
 def consume(
     topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
-    bootstrap_server: Bootstrap = "127.0.0.1:9092",
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="As --offset earliest.")] = False,
     offset: Annotated[str, typer.Option(help="N, earliest or latest.")] = "latest",
     partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
@@ -37,11 +39,12 @@ def consume(
         ),
     ] = "%v",
 ) -> None:
-    """Print records: the raw value and \\n, or what --format says."""
+    """Print records: the raw value and \\n, or what --format says. Exit 3 if no broker answers."""
+    require_text(topic, "the topic's name")
     render = compile_format(format_)
-    consumer = _consumer(bootstrap_server)
+    start = _parse_offset("earliest" if from_beginning else offset)
+    consumer = _consumer(bootstrap_text(bootstrap_server))
     try:
-        start = _parse_offset("earliest" if from_beginning else offset)
         partitions = _assign(consumer, topic, partition, start)
         ends = _ends(consumer, topic, partitions) if exit_at_end else None
         _pump(consumer, render, max_records, ends)
@@ -79,7 +82,8 @@ def _pump(
 
 
 def compile_format(text: str) -> Callable[[Any], bytes]:
-    """The function that renders a message; ends each with a newline unless the format does."""
+    """The function that renders a message; ends each with a newline unless the format does. Raises UserError."""
+    require_text(text, "--format")
     parts: list[bytes | Callable[[Any], bytes]] = []
     position = 0
     while position < len(text):
@@ -143,7 +147,7 @@ def _parse_offset(text: str) -> int:
     named = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
     if text in named:
         return int(named[text])
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= len(str(MAX_OFFSET)) and int(text) <= MAX_OFFSET:
         return int(text)
     raise UserError(f"--offset is a number, earliest or latest, not {text!r}", EXIT_USAGE)
 
@@ -154,7 +158,9 @@ def _assign(consumer: Any, topic: str, partition: int | None, start: int) -> lis
     try:
         metadata = consumer.list_topics(topic, METADATA_TIMEOUT_S).topics[topic]
     except KafkaException as error:
-        raise UserError(f"no broker answered: {error.args[0].str()}; check --bootstrap-server") from error
+        raise UserError(
+            f"no broker answered: {error.args[0].str()}; check --bootstrap-server", EXIT_UNDECIDED
+        ) from error
     if metadata.error is not None:
         raise UserError(f"topic {topic}: {metadata.error.str()}")
     partitions = sorted(metadata.partitions)
@@ -168,14 +174,19 @@ def _assign(consumer: Any, topic: str, partition: int | None, start: int) -> lis
 
 def _ends(consumer: Any, topic: str, partitions: list[int]) -> dict[int, int]:
     """The end offsets now, of partitions that are not empty."""
-    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+    unanswered = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
     ends = {}
     for partition in partitions:
         try:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), METADATA_TIMEOUT_S)
         except KafkaException as error:
-            raise UserError(f"partition {partition} of {topic}: {error.args[0].str()}") from error
+            is_lost = error.args[0].code() in unanswered
+            raise UserError(
+                f"partition {partition} of {topic}: {error.args[0].str()}",
+                EXIT_UNDECIDED if is_lost else EXIT_FAILED,
+            ) from error
         if high > low:
             ends[partition] = high
     return ends

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kraft.broker.tls import controller_client_context
-from kraft.cli.admin import AdminClient, parse_bootstrap, run_admin
-from kraft.cli.errors import EXIT_FAILED, EXIT_USAGE, UserError
+from kraft.cli.admin import AdminClient, run_admin
+from kraft.cli.bootstrap import address_text, parse_bootstrap
+from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.storage import read_config
 from kraft.config import ConfigError, ServerConfig
 from kraft.runtime.disk import RealDisk
@@ -69,7 +70,7 @@ def controllers_of_config(path: Path, addresses: str | None = None) -> Controlle
     if addresses is not None:
         # Numbers below 0 are nobody's id: an answer that names the leader's id finds it among the others.
         for number, (host, port) in enumerate(parse_bootstrap(addresses, "--bootstrap-controller"), 1):
-            voters[-number] = f"{host}:{port}"
+            voters[-number] = address_text(host, port)
     return Controllers(
         voters,
         secret.encode(),
@@ -103,7 +104,7 @@ def controllers_of_cluster(bootstrap_server: str) -> Controllers:
             f"the cluster has a secret of its own: {NAME_A_CONFIG}",
         )
 
-    return run_admin(bootstrap_server, work)
+    return run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
 
 
 class ControllerCalls:

@@ -12,10 +12,11 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from kraft.cli.admin import AdminClient, run_admin
-from kraft.cli.errors import EXIT_FAILED, EXIT_USAGE, UserError
+from kraft.cli.admin import AdminClient, BrokerAwayError, run_admin
+from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import console, print_json, print_line
+from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.delete_records import (
     DeleteRecordsPartition,
@@ -28,6 +29,8 @@ from kraft.protocol.schemas.delete_records import (
 TIMEOUT_MS = 30_000
 DELETE_RECORDS_VERSION = 2
 _FILE_FORMAT = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "offset": 100}]}'
+_UNDECIDED = frozenset({ErrorCode.NETWORK_EXCEPTION.name, ErrorCode.REQUEST_TIMED_OUT.name})
+"""After these, records may be gone or not."""
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 
 Offsets = dict[tuple[str, int], int]
@@ -48,7 +51,8 @@ def delete_records(
     """Delete the records of partitions below an offset, for good.
 
     Prints each partition's low watermark, below which no live replica has a record any more. Exit code 0:
-    done; 1: a partition refused or did not answer; 2: wrong usage.
+    done; 1: a partition refused, or no broker or leader answers; 2: wrong usage; 3: none refused, but of one it
+    cannot be told: its answer was lost, or came too late.
     """
     offsets = parse_offsets(_read(offset_json_file))
 
@@ -60,8 +64,9 @@ def delete_records(
         print_json({"partitions": rows})
     else:
         _print(rows)
-    if any("error" in row for row in rows):
-        raise typer.Exit(EXIT_FAILED)
+    errors = {row["error"] for row in rows if "error" in row}
+    if errors:
+        raise typer.Exit(EXIT_UNDECIDED if errors <= _UNDECIDED else EXIT_FAILED)
 
 
 def _read(path: Path) -> str:
@@ -126,7 +131,14 @@ async def _delete(admin: AdminClient, offsets: Offsets) -> list[dict[str, Any]]:
         else:
             by_leader.setdefault(leader, {})[key] = offset
     for leader, wanted in by_leader.items():
-        answer = await admin.request_of(leader, _request(wanted), version=DELETE_RECORDS_VERSION)
+        try:
+            answer = await admin.request_of(leader, _request(wanted), version=DELETE_RECORDS_VERSION)
+        except (BrokerAwayError, ConnectionLostError) as error:
+            # What others have answered is told all the same.
+            is_lost = isinstance(error, ConnectionLostError)
+            code = ErrorCode.NETWORK_EXCEPTION if is_lost else ErrorCode.BROKER_NOT_AVAILABLE
+            rows += [_row(key, code, str(error)) for key in wanted]
+            continue
         for topic in cast("DeleteRecordsResponse", answer).topics:
             rows += [_result(topic.name, result) for result in topic.partitions]
     return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
@@ -156,8 +168,8 @@ def _result(topic: str, result: DeleteRecordsPartitionResult) -> dict[str, Any]:
     return {"topic": topic, "partition": result.partition_index, "low_watermark": result.low_watermark}
 
 
-def _row(key: tuple[str, int], error: ErrorCode) -> dict[str, Any]:
-    return {"topic": key[0], "partition": key[1], "error": error.name, "message": error.message}
+def _row(key: tuple[str, int], error: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {"topic": key[0], "partition": key[1], "error": error.name, "message": message or error.message}
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

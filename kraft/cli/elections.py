@@ -50,7 +50,7 @@ def elect_leaders(
     """Elect leaders now, of a topic's partitions or of all.
 
     Partitions that need no election stay as they are. Exit code 0: done; 1: a partition could not get the
-    leader; 2: wrong usage; 3: it cannot be told.
+    leader, or no broker answers; 2: wrong usage; 3: it cannot be told.
     """
     if election_type is None:
         raise UserError("name the type of election: --election-type preferred, or unclean", EXIT_USAGE)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import sys
 
+from kraft.cli.streams import open_closed_streams, tell_failed_output
+
 
 def main() -> None:
     """Entry point of the console script; ends the process with the command's exit code."""
+    open_closed_streams()
     arguments = sys.argv[1:]
     if len(arguments) == 2 and arguments[0] == "server" and not arguments[1].startswith("-"):
         from kraft.runtime.stacks import print_stacks_when_asked
@@ -20,6 +23,7 @@ def main() -> None:
         from kraft.cli.server import run_server
 
         sys.exit(run_server(arguments[1]))
+    tell_failed_output()
     from kraft.cli.app import run
 
     sys.exit(run(arguments))

@@ -20,11 +20,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from kraft.cli.cluster_spec import FAST_TIMERS, STATE_FILE, ClusterSpec, NodeSpec, read_spec
 from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.node_process import evidence, how_it_ended, log_tail, process_stat
 from kraft.cli.node_state import state_of
@@ -40,54 +40,6 @@ HTTP_TIMEOUT_S = 1.0
 LAST_ANSWER_TIMEOUT_S = 5.0
 """Of the last question, before a node is said not to be ready: a host that stands still cuts short ones off."""
 NODES_MAX = 15
-STATE_FILE = "cluster.json"
-
-FAST_TIMERS: dict[str, str] = {
-    "broker.heartbeat.interval.ms": "200",
-    "broker.session.timeout.ms": "1200",
-    "controller.quorum.election.timeout.ms": "250",
-    "controller.quorum.fetch.timeout.ms": "500",
-    "replica.lag.time.max.ms": "10000",
-}
-"""Timers of a development cluster: a dead node is noticed within about two seconds."""
-
-
-@dataclass(frozen=True)
-class NodeSpec:
-    """The ports of one node; its id is its position, from 1."""
-
-    id: int
-    client_port: int
-    controller_port: int
-    http_port: int
-
-
-@dataclass(frozen=True)
-class ClusterSpec:
-    """What `cluster.json` holds."""
-
-    cluster_id: str
-    nodes: list[NodeSpec]
-    settings: dict[str, str]
-    secret: str
-
-    def bootstrap_servers(self) -> str:
-        return ",".join(f"127.0.0.1:{node.client_port}" for node in self.nodes)
-
-    def properties(self, node: NodeSpec, data: Path) -> str:
-        """The node's `server.properties`."""
-        lines = {
-            "process.roles": "broker,controller",
-            "node.id": str(node.id),
-            "controller.quorum.voters": ",".join(f"{n.id}@127.0.0.1:{n.controller_port}" for n in self.nodes),
-            "listeners": f"PLAINTEXT://127.0.0.1:{node.client_port},CONTROLLER://127.0.0.1:{node.controller_port}",
-            "controller.listener.names": "CONTROLLER",
-            "controller.listener.secret": self.secret,
-            "http.listener": f"127.0.0.1:{node.http_port}",
-            "log.dirs": str(data),
-            **self.settings,
-        }
-        return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
 class LocalCluster:
@@ -96,28 +48,21 @@ class LocalCluster:
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
         self._children: list[subprocess.Popen[bytes]] = []
+        self._log_starts: dict[int, int] = {}
+        """Where in its node's log each process begins that was started here."""
 
     # -- the folder
 
     @property
     def exists(self) -> bool:
-        return (self.directory / STATE_FILE).is_file()
+        try:
+            return (self.directory / STATE_FILE).is_file()
+        except OSError as error:
+            raise UserError(f"cannot look into {self.directory}: {error.strerror}") from error
 
     def spec(self) -> ClusterSpec:
-        """Reads `cluster.json`. Raises UserError if there is no cluster here."""
-        try:
-            raw = json.loads((self.directory / STATE_FILE).read_text())
-            return ClusterSpec(
-                raw["cluster_id"], [NodeSpec(**node) for node in raw["nodes"]], raw["settings"], raw["secret"]
-            )
-        except FileNotFoundError:
-            raise UserError(
-                f"there is no cluster in {self.directory}; start one with `kraft cluster start --dir {self.directory}`"
-            ) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{self.directory / STATE_FILE} is damaged ({error}); `kraft cluster destroy` removes it"
-            ) from error
+        """What `cluster.json` says. Raises UserError if there is no cluster here."""
+        return read_spec(self.directory)
 
     def node(self, node_id: int) -> NodeSpec:
         for node in (nodes := self.spec().nodes):
@@ -142,34 +87,44 @@ class LocalCluster:
             settings={**FAST_TIMERS, **settings},
             secret=secrets.token_urlsafe(24),
         )
-        self.directory.mkdir(parents=True, exist_ok=True)
         made: list[Path] = []
         try:
+            self.directory.mkdir(parents=True, exist_ok=True)
             for node in spec.nodes:
                 folder = self.node_dir(node.id)
                 if not folder.exists():
                     made.append(folder)
-                (folder / "data").mkdir(parents=True, exist_ok=True)
-                config = folder / "server.properties"
-                config.touch(mode=0o600)
-                config.write_text(spec.properties(node, folder / "data"))
-                format_node(spec.cluster_id, config, ignore_formatted=True)
-        except BaseException:
+                self._configure(spec, node)
+            spec.write(self.directory)
+        except BaseException as error:
             for folder in made:  # half a cluster could neither be started nor destroyed
                 shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise UserError(f"cannot make a cluster in {self.directory}: {error.strerror}") from error
             raise
-        state = self.directory / STATE_FILE
-        state.touch(mode=0o600)
-        state.write_text(json.dumps(asdict(spec), indent=2) + "\n")
         return spec
 
-    def destroy(self) -> None:
-        """Ends the processes and removes the folder's cluster; nothing to do is fine.
+    def _configure(self, spec: ClusterSpec, node: NodeSpec) -> None:
+        """The folder of one node, with its configuration and its formatted storage."""
+        folder = self.node_dir(node.id)
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        config = folder / "server.properties"
+        config.touch(mode=0o600)
+        try:
+            config.write_text(spec.properties(node, folder / "data"), encoding="utf-8")
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"{error.object[error.start]!a} in --dir or --set is no text", EXIT_USAGE
+            ) from error
+        format_node(spec.cluster_id, config, ignore_formatted=True)
+
+    def destroy(self) -> bool:
+        """Ends the processes and removes the folder's cluster. Returns whether there was one: none is fine.
 
         The nodes are found by their folders, so that a damaged `cluster.json` is no obstacle.
         """
         if not self.exists:
-            return
+            return False
         folders = {
             int(id_text): config.parent
             for config in sorted(self.directory.glob("node-*/server.properties"))
@@ -183,6 +138,7 @@ class LocalCluster:
         (self.directory / STATE_FILE).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # other files of the user's may lie in it
             self.directory.rmdir()
+        return True
 
     # -- processes
 
@@ -203,6 +159,7 @@ class LocalCluster:
             _require_free(port, node_id)
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         with self._log(node_id).open("ab") as output:
+            self._log_starts[node_id] = output.tell()
             process = subprocess.Popen(
                 [sys.executable, "-m", "kraft.cli.entry", "server", str(folder / "server.properties")],
                 stdin=subprocess.DEVNULL,
@@ -254,7 +211,8 @@ class LocalCluster:
 
     def _ended(self, node_id: int, process: subprocess.Popen[bytes] | None) -> str:
         how = "" if process is None else how_it_ended(process.poll())
-        return f"node {node_id} ended while it started{how}:\n{self.log_tail(node_id)}"
+        printed = self.log_tail(node_id) or "(it printed nothing)"
+        return f"node {node_id} ended while it started{how}:\n{printed}"
 
     def _not_ready(self, late: dict[int, dict[str, Any]]) -> str:
         """A sentence, and what there is to see: the folder may be removed next."""
@@ -295,8 +253,8 @@ class LocalCluster:
             raise UserError(f"node {node_id} did not stop in {STOP_TIMEOUT_S:g} s and was killed")
         return True
 
-    def stop_all(self) -> None:
-        """Controlled shutdown of all nodes at once; the data stays."""
+    def stop_all(self) -> list[int]:
+        """Controlled shutdown of all nodes at once; the data stays. Returns which ones were running."""
         running = [node.id for node in self.spec().nodes if self._signal(node.id, signal.SIGTERM)]
         for node_id in running:
             self._signal(node_id, signal.SIGCONT)
@@ -305,6 +263,7 @@ class LocalCluster:
             if self.pid(node_id) is not None:
                 self._signal(node_id, signal.SIGKILL)
                 self._await_end(node_id, STOP_TIMEOUT_S)
+        return running
 
     def _signal(self, node_id: int, number: signal.Signals) -> bool:
         return self._send(self.node(node_id).id, number)
@@ -342,13 +301,13 @@ class LocalCluster:
             connection.close()
 
     def log_tail(self, node_id: int) -> str:
-        """The last lines that the node's processes have printed."""
-        return log_tail(self._log(node_id))
+        """The last lines that the node's process has printed; that all have, if this one was not started here."""
+        return log_tail(self._log(node_id), since=self._log_starts.get(node_id, 0))
 
     def evidence(self, node_id: int, *, all_threads: bool = False) -> str:
         """Why the node may not do what it should: its process, the end of its log, the stacks of its threads."""
-        log = self._log(node_id)
-        return evidence(f"node {node_id}", self.pid(node_id), log, all_threads=all_threads)
+        log, since = self._log(node_id), self._log_starts.get(node_id)
+        return evidence(f"node {node_id}", self.pid(node_id), log, since=since, all_threads=all_threads)
 
     def _log(self, node_id: int) -> Path:
         return self.node_dir(node_id) / "server.log"

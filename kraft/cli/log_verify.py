@@ -6,6 +6,7 @@ is checked by the rules of its voter (`quorum.raft.inspection`), everything else
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -30,7 +31,15 @@ from partitions.log.inspection.files import (
 from partitions.log.inspection.findings import Finding, Findings
 from partitions.log.inspection.log_state import Expected
 from partitions.log.inspection.partition_check import PartitionCheck, check_partition
-from quorum.raft.inspection import DamageError, FolderChangedError, MetadataFolder, NoMetadataError
+from quorum.raft.inspection import (
+    DamageError,
+    FolderChangedError,
+    MetadataFolder,
+    NoMetadataError,
+    is_segment,
+    is_snapshot,
+)
+from quorum.raft.quorum_state import FILE_NAME as QUORUM_STATE
 
 VERDICTS = {EXIT_DONE: "sound", EXIT_FAILED: "damaged", EXIT_UNDECIDED: "undecided"}
 
@@ -79,6 +88,7 @@ class Verification:
         findings = self.findings
         findings.partitions += 1
         try:
+            self._require_files(path)
             folder = MetadataFolder(RealDisk(), path)
             for _ in folder.entries(0):
                 findings.records += 1
@@ -94,6 +104,14 @@ class Verification:
             torn = folder.torn_tail
             if torn is not None:
                 findings.note(torn.path, torn.position, f"a torn last entry: {torn.reason}")
+
+    def _require_files(self, folder: str) -> None:
+        """The voter's own reader waits for whoever writes to a named pipe. Raises OSError if there is one."""
+        for name in self._disk.list_dir(folder):
+            if not (name == QUORUM_STATE or is_segment(name) or is_snapshot(name)):
+                continue  # which the reader leaves alone
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # what it means, the reader knows
+                self._disk.open(f"{folder}/{name}").close()
 
     def _check_file(self, path: str) -> None:
         kind = file_kind(path)

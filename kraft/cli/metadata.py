@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from kraft.cli.errors import EXIT_DONE, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, ControllerConfig, Json, reflowed
-from kraft.cli.output import console, print_line
+from kraft.cli.output import console, print_json, print_line
 
 if TYPE_CHECKING:
     from kraft.cli.metadata_source import MetadataSource, OffsetRange, SourceEntry
@@ -59,7 +59,7 @@ def dump(
     Nothing is ever written. The last entries of a journal on disk may not be committed yet.
 
     Exit code 0: shown; 1: failed, or damaged: file and byte are told, after what is sound before; 2: wrong
-    usage; 3: the files changed while they were read.
+    usage; 3: the files changed while they were read, or brokers did not answer.
     """
     from kraft.cli.metadata_source import OffsetRange
 
@@ -81,19 +81,24 @@ def shell(
     ] = None,
     bootstrap_server: BootstrapServer = None,
     config: ControllerConfig = None,
+    as_json: Json = False,
 ) -> None:
     """Browse an image as a tree: ls, cd, cat, pwd, tree, find, history, help, exit.
 
     /brokers, /topics/by-name, /topics/by-id, /configs, /features, /voters, /producerIds, /local. With a
     COMMAND (say, ls /brokers) runs it and ends; otherwise lines are read from standard input, with prompt
-    and completion on a terminal.
+    and completion on a terminal. --json is for one COMMAND: its lines, in an object.
 
     Exit code 0: done; 1: no such path, or the metadata cannot be read; 2: wrong usage; 3: the files changed
-    while they were read.
+    while they were read, or brokers did not answer.
     """
     from kraft.cli.metadata_shell import Leave, MetadataShell, ShellError, ShellUsageError, interact
     from kraft.cli.metadata_tree import metadata_tree
 
+    if as_json and not command:
+        raise UserError(
+            "--json is for one COMMAND: name it, as in `kraft metadata shell --json ls`", EXIT_USAGE
+        )
     source = open_source(file or [], directory, bootstrap_server, config)
     with _readable():
         image = source.image()
@@ -103,14 +108,19 @@ def shell(
         if not command:
             raise typer.Exit(interact(browser, _complain))
         try:
-            for line in browser.run(command):
+            lines = browser.run(command)
+            if as_json:
+                print_json({"command": command, "lines": list(lines)})
+                return
+            for line in lines:
                 print_line(line)
         except ShellUsageError as error:
             raise UserError(str(error), EXIT_USAGE) from error
         except ShellError as error:
             raise UserError(str(error)) from error
         except Leave:
-            return
+            if as_json:
+                print_json({"command": command, "lines": []})
 
 
 def open_source(
@@ -130,7 +140,8 @@ def open_source(
             return FolderSource(directory)
         if config is not None:
             return ControllerSource(controllers_of_config(config))
-        return ControllerSource(controllers_of_cluster(bootstrap_server or DEFAULT_BOOTSTRAP))
+        servers = DEFAULT_BOOTSTRAP if bootstrap_server is None else bootstrap_server
+        return ControllerSource(controllers_of_cluster(servers))
 
 
 @contextlib.contextmanager

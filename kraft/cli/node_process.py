@@ -90,31 +90,36 @@ def how_it_ended(returncode: int | None) -> str:
         return f" (by signal {-returncode})"
 
 
-def log_tail(log: Path, lines: int = LOG_LINES) -> str:
-    """The last lines of a node's log."""
+def log_tail(log: Path, lines: int = LOG_LINES, *, since: int = 0) -> str:
+    """The last lines of a node's log, of what stands from byte `since` on."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            file.seek(max(since, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return "(no log)"
     return "\n".join(text.splitlines()[-lines:])
 
 
-def evidence(name: str, pid: int | None, log: Path, *, all_threads: bool = False) -> str:
+def evidence(
+    name: str, pid: int | None, log: Path, *, since: int | None = None, all_threads: bool = False
+) -> str:
     """Why a process may not do what it should, as far as it can be seen from outside: lines about the process and
-    the machine, the end of its log, the stack of its main thread or of all. Takes up to STACKS_WAIT_S."""
+    the machine, the end of its log, the stack of its main thread or of all. Takes up to STACKS_WAIT_S. `since` is
+    the byte of the log where the process begins, if that is known."""
     stat = None if pid is None else process_stat(pid)
     if pid is None or stat is None:
-        return f"{name}: there is no such process any more; its log ends\n{log_tail(log)}"
+        return f"{name}: there is no such process any more; its log ends\n{log_tail(log, since=since or 0)}"
     load = os.getloadavg()[0]
-    printed = (
-        "its log ends" if _has_grown_for(log, stat.age_s) else "it has printed nothing yet, an earlier one"
-    )
-    tail = log_tail(log)
+    if since is not None and _size_bytes(log) <= since:
+        printed = "it has printed nothing yet"
+    elif since is not None or _has_grown_for(log, stat.age_s):
+        printed = f"its log ends\n{log_tail(log, since=since or 0)}"
+    else:
+        printed = f"it has printed nothing yet, an earlier one\n{log_tail(log)}"
     return (
         f"{name}: process {pid} {stat}; the load average is {load:.1f} on {os.cpu_count()} CPUs;"
-        f" {printed}\n{tail}\n{_stacks(pid, log, all_threads=all_threads)}"
+        f" {printed}\n{_stacks(pid, log, all_threads=all_threads)}"
     )
 
 

@@ -44,6 +44,15 @@ def parse_pairs(texts: list[str], option: str) -> list[tuple[str, str]]:
     return pairs
 
 
+def require_text(text: str, what: str) -> str:
+    """The same text. Raises UserError, wrong usage, for bytes on the command line that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{what} is UTF-8, and not {text!r}", EXIT_USAGE) from error
+    return text
+
+
 def reflowed(command: Command) -> Command:
     """A command whose help is broken into lines by the terminal's width, not by the source's."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")

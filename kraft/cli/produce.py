@@ -10,9 +10,10 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
+from kraft.cli.bootstrap import bootstrap_text
 from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.options import Bootstrap
-from kraft.cli.output import fail, note_client_errors
+from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
+from kraft.cli.output import fail, note_client_errors, print_json
 
 FLUSH_TIMEOUT_S = 60.0
 POLL_S = 0.1
@@ -29,23 +30,29 @@ class Acks(StrEnum):
 def produce(
     topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
     files: Annotated[list[Path] | None, typer.Argument(help="Files of lines; none: standard input.")] = None,
-    bootstrap_server: Bootstrap = "127.0.0.1:9092",
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     acks: Annotated[
         Acks, typer.Option(help="all: the in-sync replicas; 1: the leader; 0: nobody.")
     ] = Acks.all,
     key_separator: Annotated[str, typer.Option(help="Splits each line into key and value.")] = "",
     header: Annotated[list[str] | None, typer.Option(help="K=V, put on every record.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Send lines, split at \\n only; a last line without \\n counts. Exit 1 if any stayed unacknowledged."""
+    require_text(topic, "the topic's name")
+    separator = require_text(key_separator, "--key-separator").encode()
     headers = _parse_headers(header or [])
+    servers = bootstrap_text(bootstrap_server)
     sources = _open_all(files or [])
-    run = _Run(_producer(bootstrap_server, acks), topic, key_separator.encode(), headers)
+    run = _Run(_producer(servers, acks), topic, separator, headers)
     try:
         for source in sources:
-            for line in source:
+            for line in _lines(source):
                 run.send(line.removesuffix(b"\n"))
     finally:
         run.finish()
+    if as_json:
+        print_json({"topic": topic, "sent": run.sent, "acknowledged": run.acknowledged, "failed": run.failed})
     if run.failed:
         fail(f"{run.failed} of {run.sent} lines stayed unacknowledged; first reason: {run.first_error}")
 
@@ -119,8 +126,17 @@ def _parse_headers(pairs: list[str]) -> list[tuple[str, bytes]]:
         key, separator, value = pair.partition("=")
         if not separator or not key:
             raise UserError(f"--header takes K=V, not {pair!r}", EXIT_USAGE)
+        require_text(pair, "--header")
         headers.append((key, value.encode()))
     return headers
+
+
+def _lines(source: BinaryIO) -> Iterator[bytes]:
+    """Raises UserError where a file cannot be read on; the lines before it are sent."""
+    try:
+        yield from source
+    except OSError as error:
+        raise UserError(f"cannot read {source.name}: {error.strerror}") from error
 
 
 def _open_all(files: list[Path]) -> Iterator[BinaryIO]:

@@ -72,9 +72,8 @@ def _ask(bootstrap_server: str | None, bootstrap_controller: str | None, config:
     from kraft.cli.quorum_source import describe_through_broker, describe_through_controllers
 
     if bootstrap_controller is None and config is None:
-        return run_admin(
-            bootstrap_server or DEFAULT_BOOTSTRAP, describe_through_broker, unanswered=EXIT_UNDECIDED
-        )
+        servers = DEFAULT_BOOTSTRAP if bootstrap_server is None else bootstrap_server
+        return run_admin(servers, describe_through_broker, unanswered=EXIT_UNDECIDED)
     if bootstrap_server is not None:
         raise UserError("brokers or controllers: name one of them to ask", EXIT_USAGE)
     return describe_through_controllers(controllers_of_config(require_config(config), bootstrap_controller))

@@ -31,6 +31,8 @@ TIMEOUT_MS = 30_000
 ALTER_VERSION = 1
 LIST_VERSION = 0
 LOOK_EVERY_S = 0.5
+INT32_MAX = 2**31 - 1
+"""Of broker ids and partitions."""
 
 app = typer.Typer(help="Move partitions to other brokers while they serve.")
 
@@ -95,7 +97,8 @@ def start(
     """Begin to move partitions; a new target takes the place of one that is under way.
 
     A throttle stays until nothing is being reassigned and verify, cancel, or start with --wait is run.
-    Exit code 0: begun (with --wait: done); 1: refused; 2: wrong usage; 3: not done within the time.
+    Exit code 0: begun (with --wait: done); 1: refused, or no broker answers; 2: wrong usage; 3: not done within
+    the time, or it cannot be told.
     """
     if (file is None) == (topic is None) or (topic is None) != (to is None) or (file and partition):
         raise UserError("name a topic and its brokers with --to, or give a --file", EXIT_USAGE)
@@ -133,7 +136,7 @@ def cancel(
     """Stop reassignments that are under way: partitions go back to the brokers they began with.
 
     Once nothing is being reassigned any more, throttles of replication are taken away.
-    Exit code 0: cancelled; 1: one was not; 2: wrong usage.
+    Exit code 0: cancelled; 1: one was not, or no broker answers; 2: wrong usage; 3: it cannot be told.
     """
     if (topic is None) != every or (every and partition):
         raise UserError("name one topic, with --partition if not all of it is meant, or --all", EXIT_USAGE)
@@ -160,13 +163,15 @@ def verify(
 ) -> None:
     """Say whether anything is still being reassigned; if not, take the throttles of replication away.
 
-    Exit code 0: nothing is under way; 1: something is, or throttles could not be taken away; 3: no broker answers.
+    A throttle of a broker that is not there stays: only that broker tells and alters its configs. Such brokers
+    are named, with --json as brokers_away. Exit code 0: nothing is under way; 1: something is, or throttles of
+    brokers that are there could not be taken away; 2: wrong usage; 3: no broker answers.
     """
 
     async def work(admin: AdminClient) -> tuple[list[_Ongoing], Throttled]:
         ongoing = await _ongoing(admin, None)
         if ongoing or preserve_throttles:
-            return ongoing, Throttled([], [])
+            return ongoing, Throttled([], [], [])
         return ongoing, await clear_throttles(admin)
 
     ongoing, cleared = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
@@ -175,6 +180,7 @@ def verify(
             {
                 "ongoing": [{"topic": one.key[0], "partition": one.key[1]} for one in ongoing],
                 "throttles_removed": {"brokers": cleared.brokers, "topics": cleared.topics},
+                "brokers_away": cleared.away,
             }
         )
     else:
@@ -185,6 +191,7 @@ def verify(
         if cleared:
             console.print(f"throttles taken away from brokers {_ids(cleared.brokers) or '-'}", end="")
             console.print(f" and topics {', '.join(cleared.topics) or '-'}", markup=False, soft_wrap=True)
+    _note_away(cleared)
     if ongoing:
         raise typer.Exit(EXIT_FAILED)
 
@@ -254,7 +261,16 @@ async def _alter(
 async def _clear_if_done(admin: AdminClient) -> None:
     """Throttles are for reassignments; with the last of them they go."""
     if not await _ongoing(admin, None):
-        await clear_throttles(admin)
+        _note_away(await clear_throttles(admin))
+
+
+def _note_away(cleared: Throttled) -> None:
+    if cleared.away:
+        console.print(
+            f"brokers that are not there keep the throttles that they may have: {_ids(cleared.away)};"
+            " run kraft reassign verify when they are back",
+            soft_wrap=True,
+        )
 
 
 async def _replicas(admin: AdminClient, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[int]]:
@@ -317,10 +333,20 @@ async def _partitions(admin: AdminClient, name: str, wanted: list[int] | None) -
 
 
 def _brokers(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise UserError(f"--to takes broker ids, as in 1,2,3, and not {text!r}", EXIT_USAGE)
-    return [int(part) for part in parts]
+    try:
+        return [_number(part.strip()) for part in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--to takes broker ids, as in 1,2,3, and not {text!r}", EXIT_USAGE) from error
+
+
+def _number(value: Any) -> int:
+    """A broker's id, or a partition. Raises ValueError for what is none."""
+    if isinstance(value, str) and not value.isdecimal():  # int() takes 1_2 and +1 too
+        raise ValueError(f"{value!r} is no number")
+    number = int(value)
+    if not 0 <= number <= INT32_MAX:
+        raise ValueError(f"{number} is not between 0 and {INT32_MAX}")
+    return number
 
 
 def _read(file: Path) -> dict[PartitionKey, list[int]]:
@@ -329,10 +355,10 @@ def _read(file: Path) -> dict[PartitionKey, list[int]]:
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))["partitions"]
         for row in rows:
-            key = (str(row["topic"]), int(row["partition"]))
+            key = (str(row["topic"]), _number(row["partition"]))
             if key in targets:
                 raise UserError(f"{file} names {key[0]}-{key[1]} twice", EXIT_USAGE)
-            targets[key] = [int(broker) for broker in row["replicas"]]
+            targets[key] = [_number(broker) for broker in row["replicas"]]
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}", EXIT_USAGE) from error
     except (KeyError, TypeError, ValueError) as error:
@@ -341,6 +367,8 @@ def _read(file: Path) -> dict[PartitionKey, list[int]]:
             f' ({{"partitions": [{{"topic": …, "partition": …, "replicas": […]}}]}}): {error!r}',
             EXIT_USAGE,
         ) from error
+    if not targets:
+        raise UserError(f"{file} names no partition", EXIT_USAGE)
     return targets
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from kraft.cli.admin import CONFIGS_VERSION, AdminClient, raise_for
+from kraft.cli.admin import CONFIGS_VERSION, AdminClient, BrokerAwayError, raise_for
+from kraft.network.client import ConnectionLostError
+from kraft.protocol.schemas.cluster import DescribeClusterRequest
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
     ConfigSource,
@@ -29,6 +31,7 @@ from kraft.protocol.schemas.incremental_alter_configs import (
 PartitionKey = tuple[str, int]
 
 ALTER_VERSION = 1
+DESCRIBE_CLUSTER_VERSION = 2
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 TOPICS_PER_REQUEST = 1000
@@ -37,10 +40,12 @@ LIST_MAX_CHARACTERS = 30_000
 
 
 class Throttled(NamedTuple):
-    """Where throttles were taken away."""
+    """Where throttles were taken away, and which brokers are not there to be asked whether they have one: a
+    broker's own configs are told and altered by that broker alone, as in Kafka."""
 
     brokers: list[int]
     topics: list[str]
+    away: list[int]
 
     def __bool__(self) -> bool:
         return bool(self.brokers or self.topics)
@@ -88,11 +93,16 @@ def _throttle(key: str, replicas: list[str]) -> AlterableConfig:
 async def clear_throttles(admin: AdminClient) -> Throttled:
     """Takes all throttles away, of brokers that are there and of all topics. Raises UserError."""
     metadata = await admin.metadata(None)
-    throttled = Throttled([], [])
-    for broker in sorted(broker.node_id for broker in metadata.brokers):
-        for name, keys in (await _set_of(admin, ConfigResourceType.BROKER, [str(broker)], RATES)).items():
-            await _alter(admin, ConfigResourceType.BROKER, {name: [_gone(key) for key in keys]})
-            throttled.brokers.append(broker)
+    throttled = Throttled([], [], [])
+    there = {broker.node_id for broker in metadata.brokers}
+    for broker in sorted(there | await _registered(admin)):
+        try:
+            found = await _set_of(admin, ConfigResourceType.BROKER, [str(broker)], RATES)
+            for name, keys in found.items():
+                await _alter(admin, ConfigResourceType.BROKER, {name: [_gone(key) for key in keys]})
+                throttled.brokers.append(broker)
+        except (BrokerAwayError, ConnectionLostError):
+            throttled.away.append(broker)
     names = iter(sorted(topic.name or "" for topic in metadata.topics))
     while some := list(islice(names, TOPICS_PER_REQUEST)):
         found = await _set_of(admin, ConfigResourceType.TOPIC, some, (LEADERS, FOLLOWERS))
@@ -100,6 +110,14 @@ async def clear_throttles(admin: AdminClient) -> Throttled:
         await _alter(admin, ConfigResourceType.TOPIC, changes)
         throttled.topics.extend(changes)
     return throttled
+
+
+async def _registered(admin: AdminClient) -> set[int]:
+    """Fenced brokers too."""
+    request = DescribeClusterRequest(include_fenced_brokers=True)
+    answer: Any = await admin.request(request, version=DESCRIBE_CLUSTER_VERSION)
+    raise_for(answer.error_code, answer.error_message, "the brokers cannot be listed")
+    return {broker.broker_id for broker in answer.brokers}
 
 
 def _gone(key: str) -> AlterableConfig:

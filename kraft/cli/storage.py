@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.output import console, print_line
+from kraft.cli.options import Json
+from kraft.cli.output import console, print_json, print_line
 from kraft.config import ConfigError, ServerConfig, load_config
 from kraft.runtime.disk import RealDisk
 from partitions.log.errors import DataDirectoryError
@@ -83,9 +84,12 @@ def _check_cluster_id(cluster_id: str) -> None:
 
 
 @app.command("random-uuid")
-def random_uuid() -> None:
+def random_uuid(as_json: Json = False) -> None:
     """Print a new random id, for a cluster."""
-    print_line(new_uuid())
+    if as_json:
+        print_json({"uuid": new_uuid()})
+    else:
+        print_line(new_uuid())
 
 
 @app.command("format")
@@ -97,7 +101,11 @@ def format_(
     ignore_formatted: Annotated[
         bool, typer.Option("--ignore-formatted", "-g", help="Skip formatted folders.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Format a node's data directories for a cluster."""
-    for folder in format_node(cluster_id, config, ignore_formatted=ignore_formatted):
+    formatted = format_node(cluster_id, config, ignore_formatted=ignore_formatted)
+    if as_json:
+        print_json({"cluster_id": cluster_id, "formatted": formatted})
+    for folder in formatted:
         console.print(f"formatted {folder}", soft_wrap=True)

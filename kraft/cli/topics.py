@@ -40,7 +40,10 @@ def create(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Create a topic; returns when it is committed."""
+    """Create a topic; returns when it is committed.
+
+    Exit code 0: created; 1: refused, or no broker answers; 2: wrong usage; 3: it cannot be told.
+    """
     configs = [
         CreatableTopicConfig(name=key, value=value) for key, value in parse_pairs(config or [], "--config")
     ]
@@ -110,7 +113,10 @@ def alter(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Add partitions to a topic."""
+    """Add partitions to a topic.
+
+    Exit code 0: added; 1: refused, or no broker answers; 2: wrong usage; 3: it cannot be told.
+    """
     topic = CreatePartitionsTopic(name=name, count=partitions)
 
     async def work(admin: AdminClient) -> None:
@@ -131,7 +137,10 @@ def alter(
 
 @app.command()
 def delete(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """Delete a topic and its data."""
+    """Delete a topic and its data.
+
+    Exit code 0: deleted; 1: refused, or no broker answers; 2: wrong usage; 3: it cannot be told.
+    """
     topic = DeleteTopicState(name=name)
 
     async def work(admin: AdminClient) -> Any:

@@ -1,13 +1,15 @@
 """Files that tools look at while a node may be using them: nothing can be written through this.
 
 Guarantees: files are opened for reading alone, so that read-only file systems and files of another user
-will do; sizes are those of the moment. Failures are OSErrors. Satisfies
+will do; sizes are those of the moment. What is no regular file is not waited for. Failures are OSErrors. Satisfies
 `partitions.log.inspection.files.ReadableDisk`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 
 
@@ -50,10 +52,10 @@ class ReadOnlyDisk:
         self._on_read = on_read
 
     def open(self, path: str) -> ReadOnlyFile:
-        return ReadOnlyFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), self._on_read)
+        return ReadOnlyFile(path, _open(path), self._on_read)
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with open(_open(path), "rb") as file:
             return file.read()
 
     def exists(self, path: str) -> bool:
@@ -61,3 +63,15 @@ class ReadOnlyDisk:
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
+
+
+def _open(path: str) -> int:
+    """Never waits, as opening a named pipe would for its writer. Raises OSError, also for what is no file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "it is no regular file", path)

@@ -79,7 +79,14 @@ class CheckpointWriter:
                     log.complete_checkpoint(log_start_offset=state.log_start_offset)
 
     async def write_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
-        await self._everywhere(lambda directory: self._write_high_watermarks(directory, changed))
+        logs = {partition: self._logs.get(partition) for partition in changed}
+
+        async def write(directory: DataDirectory) -> None:
+            # A name may be another log's by the time that it is this directory's turn.
+            same = {p: offset for p, offset in changed.items() if self._logs.get(p) is logs[p]}
+            await self._write_high_watermarks(directory, same)
+
+        await self._everywhere(write)
 
     async def _write_high_watermarks(
         self, directory: DataDirectory, changed: Mapping[TopicPartition, int]

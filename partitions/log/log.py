@@ -202,7 +202,8 @@ class PartitionLog(EpochAnsweringLog):
         Batches that a client repeats are not written again; the answer is a duplicate's. Raises
         AppendError whose `code` says why nothing was appended.
         """
-        self._ensure_open()
+        if self._closed or self._storage.failure is not None:  # the hot path saves its frame
+            self._ensure_open()
         config = self.config
         checked = records if isinstance(records, CheckedBatches) else self._check(records, origin)
         view, batches, idempotent, _ = checked
@@ -369,9 +370,10 @@ class PartitionLog(EpochAnsweringLog):
                 last_offset,
             )
         try:
-            active.append(buffers, placed)
+            self._storage.file(active.log_path).append(buffers)
         except OSError as error:
             self._undo_write(active, active.size_bytes, error)
+        active.index(placed)
         self.log_end_offset = next_offset
 
     def _undo_write(self, segment: Segment, size_bytes: int, error: OSError) -> NoReturn:

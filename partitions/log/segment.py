@@ -7,10 +7,8 @@ segments and decides when to roll, cut and delete them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from zlib import crc32
 
-from partitions.disk import Buffer
 from partitions.log.config import LogConfig
 from partitions.log.config_values import INT_MAX
 from partitions.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
@@ -95,14 +93,6 @@ class Segment(IndexedSegment):
         for _, header in walk(file, 0, self.size_bytes):
             return header.max_timestamp
         return NO_TIMESTAMP
-
-    def append(self, buffers: Sequence[Buffer], batches: Sequence[Placed]) -> None:
-        """Writes the batches with one vectored write and indexes them. Raises OSError.
-
-        On OSError nothing is indexed and `size_bytes` is as before; the file may be longer.
-        """
-        self._storage.file(self.log_path).append(buffers)
-        self.index(batches)
 
     def persist_indexes(self, *, is_closing: bool = False) -> None:
         """Writes the entries that are not in the files yet, of a segment that is sealed, or closed with its log.

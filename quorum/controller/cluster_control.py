@@ -57,9 +57,14 @@ class ClusterControl:
         """Broker epochs by id, of those whose leaderships have not been moved yet."""
         self._asked_to_serve: dict[int, int] = {}
         """The same of fenced brokers that are ready."""
+        self._told_to_go: dict[int, int] = {}
+        """The same of those whose shutdown was granted: copies of what they had said before may still arrive."""
         for broker_id in sorted(image.brokers):
             broker = image.brokers[broker_id]
-            if not broker.fenced:
+            if broker.fenced:
+                if broker.in_controlled_shutdown:  # which a broker that led nothing never was
+                    self._told_to_go[broker_id] = broker.epoch
+            else:
                 self.sessions.touch(broker_id, broker.epoch, now_ms)
                 if broker.in_controlled_shutdown:
                     self._shutdown_offsets[broker_id] = image.offset
@@ -77,7 +82,8 @@ class ClusterControl:
         if existing is None:
             units = replication_control.start_over(view, request.broker_id, cleanly=False)
         elif existing.incarnation_id == request.incarnation_id and _same_registration(existing, record):
-            self.sessions.touch(existing.broker_id, existing.epoch, now_ms)
+            if not self._has_gone(existing.broker_id, existing.epoch):
+                self.sessions.touch(existing.broker_id, existing.epoch, now_ms)
             epoch = existing.epoch
             return Decision((), lambda offset: RegisterBrokerResponse(epoch))
         else:
@@ -88,6 +94,7 @@ class ClusterControl:
 
         def proposed(offset: int, /) -> None:
             self._shutdown_offsets.pop(request.broker_id, None)
+            self._told_to_go.pop(request.broker_id, None)
             self.sessions.touch(request.broker_id, offset, now_ms)
 
         return Decision((*units, Unit(record)), RegisterBrokerResponse, proposed)
@@ -111,7 +118,11 @@ class ClusterControl:
     def touch(self, view: ClusterView, request: HeartbeatRequest, now_ms: int) -> None:
         """Counts a heartbeat that is not decided on (overload): the broker is alive all the same."""
         broker = view.image.brokers.get(request.broker_id)
-        if broker is not None and broker.epoch == request.broker_epoch:
+        if (
+            broker is not None
+            and broker.epoch == request.broker_epoch
+            and not self._has_gone(broker.broker_id, broker.epoch)
+        ):
             self.sessions.touch(broker.broker_id, broker.epoch, now_ms, request.current_metadata_offset)
             if request.want_fence or request.want_shutdown:
                 self._asked_to_serve.pop(broker.broker_id, None)
@@ -119,9 +130,15 @@ class ClusterControl:
     def heartbeat(self, view: ClusterView, request: HeartbeatRequest, now_ms: int) -> Decision:
         """Renews the session and moves the broker to its next state.
 
-        Raises ControllerError STALE_BROKER_EPOCH.
+        Raises ControllerError STALE_BROKER_EPOCH, also for what a broker said before it asked to stop, when its
+        shutdown has been granted: a request is repeated where no answer came, and the copy may arrive late.
         """
         broker = view.registered(request.broker_id, request.broker_epoch)
+        if self._is_late(request):
+            raise ControllerError(
+                "STALE_BROKER_EPOCH",
+                f"The shutdown of broker {request.broker_id} was granted under broker epoch {request.broker_epoch}.",
+            )
         self.sessions.touch(broker.broker_id, broker.epoch, now_ms, request.current_metadata_offset)
         current = _state_of(broker)
         state = self._next_state(view, broker, current, request, now_ms)
@@ -134,6 +151,7 @@ class ClusterControl:
         units: list[Unit] = []
         on_proposed: OnProposed = nothing_to_note
         if state is BrokerControlState.SHUTDOWN_NOW:
+            self._told_to_go[broker.broker_id] = broker.epoch
             self.sessions.end(broker.broker_id)  # it will not be heard of again: a successor may come at once
             self._shutdown_offsets.pop(broker.broker_id, None)
             if current is not BrokerControlState.FENCED:
@@ -151,6 +169,13 @@ class ClusterControl:
             should_shutdown=state is BrokerControlState.SHUTDOWN_NOW,
         )
         return Decision(tuple(units), lambda offset: response, on_proposed)
+
+    def _has_gone(self, broker_id: int, broker_epoch: int) -> bool:
+        return self._told_to_go.get(broker_id) == broker_epoch
+
+    def _is_late(self, request: HeartbeatRequest) -> bool:
+        """No broker takes back that it wants to stop."""
+        return self._has_gone(request.broker_id, request.broker_epoch) and not request.want_shutdown
 
     def _next_state(
         self,

@@ -173,7 +173,10 @@ def test_too_few_replicas_refuse_acks_all_and_nothing_else(fragile_cluster: Node
     with RawConnection(cluster.address(leader)) as connection:
         first = connection.produce(topic, batch(b"both")).base_offset
         cluster.local.kill(follower)
-        until(lambda: cluster.partitions(topic)[0].isrs == [leader], "the dead follower leaves the ISR")
+        until(
+            lambda: connection.in_sync(topic) == [leader],
+            "the leader knows that the dead follower left the ISR",
+        )
         refused = connection.produce(topic, batch(b"refused"))
         assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
         assert connection.produce(topic, batch(b"alone"), acks=1).base_offset == first + 1

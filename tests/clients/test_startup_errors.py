@@ -327,7 +327,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
     for command, exit_code in (
         (["topics", "list"], UNDECIDED),
         (["topics", "describe", "t"], UNDECIDED),
-        (["consume", "t"], FAILED),
+        (["consume", "t"], UNDECIDED),
     ):
         ended = kraft(*command, "--bootstrap-server", nobody)
         assert_sentence(ended, "no broker answer", exit_code=exit_code)

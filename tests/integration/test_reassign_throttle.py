@@ -89,6 +89,7 @@ def test_a_throttle_holds_until_the_move_is_over(running: ThreadedCluster, reass
     assert json.loads(still.stdout) == {
         "ongoing": [{"topic": topic, "partition": 0}],
         "throttles_removed": {"brokers": [], "topics": []},
+        "brokers_away": [],
     }
     assert rates(running)[there] == limited
     assert running.partitions(topic)[0].isrs == [here]
@@ -111,6 +112,7 @@ def test_verify_takes_it_away(running: ThreadedCluster, reassign: Reassign) -> N
     assert json.loads(gone.stdout) == {
         "ongoing": [],
         "throttles_removed": {"brokers": sorted((here, there)), "topics": [topic]},
+        "brokers_away": [],
     }
     assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
     assert json.loads(reassign("verify", "--json").stdout)["throttles_removed"] == {
@@ -142,6 +144,33 @@ def test_a_broker_that_is_away_can_be_replaced_within_a_limit(
     running.start(away)
     # Until its next look at the metadata, the client does not know where to send what is meant for it.
     until(lambda: away in running.admin.list_topics(timeout=10).brokers, "the client knows it again")
+    assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
+
+
+def test_a_broker_that_is_away_keeps_its_throttle_and_is_named(
+    running: ThreadedCluster, reassign: Reassign
+) -> None:
+    topic, here, there, _ = filled_topic(running, records=1)
+    assert reassign("start", topic, "--to", f"{there}", "--throttle", str(1 << 40)).exit_code == 0
+    until(lambda: running.partitions(topic)[0].replicas == [there], "it has moved")
+    running.stop(here)
+    told = reassign("verify", "--json")
+    assert told.exit_code == 0, "all that was to be moved has been"
+    assert json.loads(told.stdout) == {
+        "ongoing": [],
+        "throttles_removed": {"brokers": [there], "topics": [topic]},
+        "brokers_away": [here],
+    }
+    assert f"keep the throttles that they may have: {here};" in told.stderr
+    assert reassign("verify", "--preserve-throttles").exit_code == 0
+    idle = reassign("cancel", "--all")
+    assert (idle.exit_code, idle.stdout) == (0, "")
+    assert f"keep the throttles that they may have: {here};" in idle.stderr
+    running.start(here)
+    back = json.loads(reassign("verify", "--json").stdout)
+    assert back["throttles_removed"] == {"brokers": [here], "topics": []}
+    assert back["brokers_away"] == []
+    until(lambda: here in running.admin.list_topics(timeout=10).brokers, "the client knows it again")
     assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
 
 

@@ -16,12 +16,14 @@ from kraft.protocol.messages import decode_response, encode_request_frame
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest
+from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kraft.protocol.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from partitions.records.builder import build_batch
 
 TIMEOUT_S = 20.0
 PRODUCE_VERSION = 11
 FETCH_VERSION = 12
+METADATA_VERSION = 12
 NOW_MS = 1_700_000_000_000
 
 
@@ -105,6 +107,12 @@ class RawConnection:
         )
         request = ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[data])
         return self.call(request, version).responses[0].partition_responses[0]
+
+    def in_sync(self, topic: str, partition: int = 0) -> list[int]:
+        """The partition's ISR, as this node knows it; another may know a newer one."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        answer = self.call(request, METADATA_VERSION)
+        return next(p.isr_nodes for p in answer.topics[0].partitions if p.partition_index == partition)
 
 
 def batch(*values: bytes, **fields: Any) -> bytes:

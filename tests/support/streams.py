@@ -22,6 +22,8 @@ from tests.support.real_clients import QUIET, confluent_consumer
 PAUSE_S = 0.004
 """Between two rounds over the partitions, so that a stream lasts while nodes come and go."""
 FINISH_S = 60.0
+UNKNOWN = -1
+"""An offset that a client cannot tell."""
 
 Log = dict[int, list[tuple[int, bytes]]]
 """Partition → (offset, value) in order."""
@@ -110,7 +112,8 @@ class ConfluentStream(Stream):
             if error is not None:
                 self.failures.append(error.str())
             else:
-                self.succeeded(message.value(), message.partition(), message.offset())
+                offset = message.offset()
+                self.succeeded(message.value(), message.partition(), UNKNOWN if offset is None else offset)
 
         for partition, value in self.values():
             producer.produce(self.topic, value=value, partition=partition, on_delivery=delivered)
@@ -242,7 +245,7 @@ def audit_all(streams: Sequence[Stream], log: Log) -> None:
     """As `audit`, for all the streams into one topic; the order is each producer's.
 
     librdkafka takes a batch whose answer it lost for acknowledged when a later one of the partition is, since
-    the broker keeps the order; it knows no offset then, and the records have to be anywhere.
+    the broker keeps the order; it knows no offset then (UNKNOWN), and the records have to be anywhere.
     """
     found = {partition: dict(records) for partition, records in log.items()}
     present = {partition: set(records.values()) for partition, records in found.items()}

@@ -205,10 +205,17 @@ def _append_later(
     except (PartitionError, LogError):
         return None  # which refuses it in the same words
     size_bytes = len(records)
+    log, config = partition.log, partition.log.config
 
     def then(checked: Buffer | CheckedBatches | AppendError) -> _Appended:
         if isinstance(checked, AppendError):
             return _refused(services, key, checked)
+        try:
+            is_same_log = replicas.partition(key).log is log
+        except PartitionError as error:
+            return _refused(services, key, error)
+        if not is_same_log or log.config != config:  # also what needed no check: it keeps its place behind
+            return _refused(services, key, CheckedByOtherRules(key))
         return _append_checked(services, key, checked, size_bytes, acks)
 
     try:
@@ -294,6 +301,15 @@ class EmptyProduce(PartitionError):
     """A partition without a batch."""
 
     code = "INVALID_RECORD"
+
+
+class CheckedByOtherRules(PartitionError):
+    """The topic was configured anew, or made anew, while the records were checked: a client sends them again."""
+
+    code = "NOT_LEADER_OR_FOLLOWER"
+
+    def __init__(self, key: TopicPartition) -> None:
+        super().__init__(f"the records were checked by other rules than those of {key} now")
 
 
 class SeveralBatches(PartitionError):

@@ -140,9 +140,9 @@ def test_an_error_of_a_newer_release_is_an_error_and_no_defect() -> None:
 async def test_the_bounds_of_a_log_are_a_replicas(leader: Leader) -> None:
     leader.world.replicas.partition(T0).append_records(batch(b"a", b"b"), acks=1, now_ms=0)
     queries = [
-        OffsetsQuery(("t", 0), topic_id(1), 0),
-        OffsetsQuery(("t", 1), topic_id(1), 3),
-        OffsetsQuery(("nowhere", 0), topic_id(5), 0),
+        OffsetsQuery(("t", 0), topic_id(1), 0, generation=1),
+        OffsetsQuery(("t", 1), topic_id(1), 3, generation=1),
+        OffsetsQuery(("nowhere", 0), topic_id(5), 0, generation=1),
     ]
     assert await leader.endpoint().log_offsets(queries) == {
         ("t", 0): LeaderOffsets(0, 2),
@@ -156,7 +156,7 @@ async def test_a_long_poll_holds_up_no_other_lane(leader: Leader) -> None:
     polling = asyncio.ensure_future(endpoint.fetch(request(asked(("t", 0), 1), max_wait_ms=60_000)))
     async with asyncio.timeout(5):
         await endpoint.fetch(request(asked(("u", 0), 2), lane=1))
-        await endpoint.log_offsets([OffsetsQuery(("t", 0), topic_id(1), 0)])
+        await endpoint.log_offsets([OffsetsQuery(("t", 0), topic_id(1), 0, generation=1)])
     assert not polling.done()
     assert leader.server.connection_count == 3
     leader.world.replicas.partition(T0).append_records(batch(b"a"), acks=1, now_ms=0)
@@ -192,7 +192,7 @@ async def test_a_leader_that_does_not_answer_is_given_up_in_time(leader: Leader)
     with pytest.raises(LeaderUnavailable, match=r"within 0\.06 s"):
         await endpoint.fetch(request(asked(("t", 0), 1), max_wait_ms=10))
     with pytest.raises(LeaderUnavailable, match=r"within 0\.05 s"):
-        await endpoint.log_offsets([OffsetsQuery(("t", 0), topic_id(1), 0)])
+        await endpoint.log_offsets([OffsetsQuery(("t", 0), topic_id(1), 0, generation=1)])
     assert accepted.is_set()
     server.close()
     await server.wait_closed()

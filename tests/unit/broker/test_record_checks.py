@@ -134,6 +134,19 @@ async def test_a_commit_before_the_wait_began_counts(world: BrokerWorld) -> None
         assert [answer.error_code for answer in answers(await waiting)] == [0]
 
 
+def checks_held(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Checks of records wait until the event is set; no other job does."""
+    run, may_check = world.executor.run, asyncio.Event()
+
+    async def held(job: Any, *args: Any) -> Any:
+        if getattr(job, "func", None) is check_records:
+            await may_check.wait()
+        return await run(job, *args)
+
+    monkeypatch.setattr(world.executor, "run", held)
+    return may_check
+
+
 def two_topics() -> ProduceRequest:
     """A record for a topic whose records nobody looks at, and one that is checked beside the loop."""
     data = {"p": batch(b"mine"), "t": batch(LARGE)}
@@ -181,14 +194,7 @@ async def test_a_topic_made_anew_meanwhile_does_not_answer_for_the_old_one(
     world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await started(world, RECENT, *topic("p", 2, (1, 2)), replicas=(1, 2))
-    run, may_check = world.executor.run, asyncio.Event()
-
-    async def hold_checks(job: Any, *args: Any) -> Any:
-        if getattr(job, "func", None) is check_records:
-            await may_check.wait()
-        return await run(job, *args)
-
-    monkeypatch.setattr(world.executor, "run", hold_checks)
+    may_check = checks_held(world, monkeypatch)
     waiting = asyncio.ensure_future(world.handle(two_topics(), VERSION))
     await until(lambda: world.replicas.partition(P0).log_end_offset == 1)
     await world.publish(gone(2), *topic("p", 3, (1,)))
@@ -233,6 +239,36 @@ async def test_a_topic_deleted_meanwhile_is_answered(world: BrokerWorld) -> None
     await world.publish(gone(1))
     world.executor.release()
     assert answers(await waiting)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_records_that_were_checked_by_earlier_rules_are_sent_again(world: BrokerWorld) -> None:
+    await started(world, RECENT)
+    world.executor.holding = True
+    values = (LARGE, b"behind it, and needs no check")
+    waiting = [asyncio.ensure_future(world.handle(request(batch(value)), VERSION)) for value in values]
+    await asyncio.sleep(0)
+    await world.publish(Config("topic", "t", "cleanup.policy", "compact"))
+    world.executor.release()
+    codes = [answers(await each)[0].error_code for each in waiting]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert stored(world) == [], "records without a key, in a compacted topic"
+    (answer,) = answers(await world.handle(request(batch(LARGE)), VERSION))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+
+
+async def test_a_topic_made_anew_gets_nothing_that_waited_for_the_old_one(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await started(world, RECENT)
+    may_check = checks_held(world, monkeypatch)
+    values = (LARGE, b"behind it, and needs no check")
+    waiting = [asyncio.ensure_future(world.handle(request(batch(value)), VERSION)) for value in values]
+    await asyncio.sleep(0)
+    await world.publish(gone(1), *topic("t", 2, (1,), (1,)), RECENT)
+    may_check.set()
+    codes = [answers(await each)[0].error_code for each in waiting]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert stored(world) == []
 
 
 async def test_without_acknowledgement_a_refusal_closes_the_connection(world: BrokerWorld) -> None:

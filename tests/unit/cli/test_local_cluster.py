@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.local_cluster import STATE_FILE, LocalCluster, free_port_range
+from kraft.cli.cluster_spec import STATE_FILE
+from kraft.cli.errors import EXIT_FAILED, EXIT_USAGE, UserError
+from kraft.cli.local_cluster import LocalCluster, free_port_range
 from kraft.cli.node_state import state_of
 from kraft.cli.ports import is_free
 from kraft.config import load_config
@@ -47,6 +49,28 @@ def test_a_setting_that_cannot_work_leaves_nothing_behind(cluster: LocalCluster)
 def test_numbers_out_of_range_are_sentences(cluster: LocalCluster, nodes: int, port: int) -> None:
     with pytest.raises(UserError, match=r"--nodes|--port"):
         cluster.create(nodes, port, {})
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("file", "File exists"),
+        ("file/below", "Not a directory"),
+        ("/proc/cluster", ""),
+        ("x" * 300, "too long"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("start", "--nodes", "1", "--port", "19092"), ("status",), ("kill", "1"), ("stop-node", "1")]
+)
+def test_a_folder_that_cannot_be_is_a_sentence(
+    command: tuple[str, ...], folder: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert run(["cluster", *command, "--dir", str(tmp_path / folder)]) == EXIT_FAILED
+    shown = capsys.readouterr().err
+    assert "error: " in shown
+    assert command[0] != "start" or reason in shown
 
 
 def test_destroying_removes_the_cluster_and_nothing_else(cluster: LocalCluster) -> None:
@@ -140,6 +164,44 @@ def test_a_node_that_ends_says_how(
         UserError, match=r"node 1 ended while it started \(exit code 3\):\nthis folder is not"
     ):
         cluster.start_node(1)
+
+
+def test_a_node_that_ends_shows_what_this_process_printed(
+    cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 50.0)
+    node_that("raise SystemExit(3)")
+    (cluster.node_dir(1) / "server.log").write_text("an earlier one's\n")
+    with pytest.raises(UserError, match=r"\(exit code 3\):\n\(it printed nothing\)$"):
+        cluster.start_node(1)
+    program = Path(sys.executable)
+    program.write_text(program.read_text().replace("raise", "print('mine', flush=True); raise"))
+    with pytest.raises(UserError, match=r"\(exit code 3\):\nmine$"):
+        cluster.start_node(1)
+
+
+def test_what_is_done_to_a_node_is_an_object_with_json(
+    cluster: LocalCluster, node_that: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    node_that(SLOW_NODE.replace("time.sleep(1.2)", ""))
+
+    def call(*arguments: str) -> dict[str, object]:
+        """Without what is always there."""
+        assert run(["cluster", *arguments, "--dir", str(cluster.directory), "--json"]) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+        document: dict[str, object] = json.loads(line)
+        assert document.pop("dir") == str(cluster.directory)
+        return document
+
+    started = call("start-node", "1")
+    for command in ("pause", "resume", "stop-node"):
+        assert call(command, "1") == started == {"id": 1, "pid": started["pid"]}
+    assert call("start-node", "1") != started
+    assert call("stop") == {"stopped": [1]}
+    assert call("stop") == {"stopped": []}
+    assert call("start-node", "1") == call("kill", "1")
+    assert call("destroy") == {"destroyed": True}
+    assert call("destroy") == {"destroyed": False}
 
 
 def test_a_node_that_hangs_shows_its_process_and_its_log(

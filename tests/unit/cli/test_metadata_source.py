@@ -214,3 +214,15 @@ def test_a_secret_that_cannot_be_known_is_a_sentence(kraft: Kraft, tmp_path: Pat
         ["--status", "--human-readable"],
     ):
         assert kraft("quorum", "describe", *arguments).exit_code == 2
+
+
+def test_one_command_of_the_shell_is_an_object_with_json(kraft: Kraft, folder: Path) -> None:
+    write_segment(folder, story())
+    source = ("metadata", "shell", "--dir", folder.parent, "--json")
+    shown = kraft(*source, "ls", "/brokers")
+    assert shown.exit_code == 0, shown.errors
+    assert json.loads(shown.output) == {"command": ["ls", "/brokers"], "lines": ["1", "2"]}
+    assert json.loads(kraft(*source, "exit").output) == {"command": ["exit"], "lines": []}
+    refused = kraft(*source, "cat", "/nowhere")
+    assert (refused.exit_code, refused.output) == (1, "")
+    assert kraft(*source).exit_code == 2

@@ -140,6 +140,20 @@ def test_what_an_earlier_process_printed_is_not_this_ones(start: Start, log: Pat
     assert "its log ends\n" in evidence("node 1", process.pid, log)  # with the stacks that it was asked for
 
 
+def test_of_a_process_whose_beginning_is_known_the_log_begins_there(start: Start, log: Path) -> None:
+    log.write_text("bye\n")
+    begin = log.stat().st_size
+    process = start(ANSWERS)
+    silent = evidence("node 1", process.pid, log, since=begin)
+    assert "; it has printed nothing yet\n" in silent.replace("CPUs;", ";")
+    assert "bye" not in silent
+    assert "bye" not in evidence("node 1", process.pid, log, since=begin)
+    with log.open("a") as printed:
+        printed.write("hello\n")
+    assert log_tail(log, 1, since=begin) == "hello"
+    assert "bye" not in evidence("node 1", None, log, since=begin)
+
+
 def test_only_the_end_of_a_long_log_is_shown(log: Path) -> None:
     assert log_tail(log) == "(no log)"
     log.write_text("".join(f"line {number}\n" for number in range(100_000)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,34 @@ def test_a_line_that_stays_unacknowledged_fails_the_run(
     assert produce(monkeypatch, b"a\nb\ntoo large\nc\n") == 1
     assert "2 of 4 lines stayed unacknowledged" in capsys.readouterr().err
     assert [value for _, value, _ in producer.sent] == [b"a", b"b", b"c"]
+
+
+def test_json_counts_the_lines(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {"topic": "t", "sent": 2, "acknowledged": 2, "failed": 0}
+    assert produce(monkeypatch, b"a\nb", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == counts
+    producer.refuses[b"b"] = "not enough replicas"
+    assert produce(monkeypatch, b"a\nb", "--json") == 1
+    assert json.loads(capsys.readouterr().out) == {**counts, "acknowledged": 1, "failed": 1}
+    assert produce(monkeypatch, b"a\n") == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_file_that_cannot_be_read_on_is_a_sentence(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Rotten(io.BytesIO):
+        name = "rotten"
+
+        def __next__(self) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(module, "_open_all", lambda files: iter([io.BytesIO(b"a\n"), Rotten()]))
+    assert run(["produce", "t"]) == 1
+    assert "cannot read rotten: Input/output error" in capsys.readouterr().err
+    assert len(producer.sent) == 1
 
 
 def test_a_wrong_file_name_sends_nothing(producer: Producer, tmp_path: Path) -> None:

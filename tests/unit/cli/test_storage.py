@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from kraft.cli.app import run
 from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.storage import format_node, new_uuid
 from kraft.runtime.disk import RealDisk
@@ -57,3 +59,13 @@ def test_a_configuration_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> No
     (tmp_path / "bad").write_text("node.id=x\n")
     with pytest.raises(UserError, match=r"node\.id"):
         format_node(CLUSTER_ID, tmp_path / "bad", ignore_formatted=False)
+
+
+def test_json_tells_what_was_made(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["storage", "random-uuid", "--json"]) == 0
+    cluster_id = json.loads(capsys.readouterr().out)["uuid"]
+    for formatted in ([f"{tmp_path}/a", f"{tmp_path}/b"], []):
+        command = ["storage", "format", "-g", "-t", cluster_id, "-c", str(config), "--json"]
+        assert run(command) == 0
+        shown = capsys.readouterr()
+        assert json.loads(shown.out) == {"cluster_id": cluster_id, "formatted": formatted}

@@ -316,3 +316,37 @@ def test_a_log_that_corrected_its_epochs_by_itself_is_asked_about_anew() -> None
     assert (log.text(), follower.listened.retried) == ("a", [])
     asked = follower.ask().partitions[0]
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (1, 1)
+
+
+def test_the_bounds_of_a_deleted_topics_log_say_nothing_of_its_successor() -> None:
+    """ListOffsets goes by name, and both are led in the same epoch: records between would be lacking for good."""
+    follower, old, new = Follower(), FollowerMemory("a"), FollowerMemory()
+    follower.states.add(followed(A, old))
+    follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"))
+    late = follower.states.offsets_queries(0)
+    assert [query.key for query in late] == [A]
+    follower.states.remove(A)
+    follower.states.add(followed(A, new, topic_id=bytes(15) + b"\x08"))
+    follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"))
+    assert follower.state(A).phase is FetchPhase.TRUNCATING
+    follower.replication.apply_offsets(late, {A: LeaderOffsets(1000, 2000)}, 0)
+    assert (new.log_start_offset, new.log_end_offset) == (0, 0)
+    assert follower.state(A).phase is FetchPhase.TRUNCATING, "its own leader is asked"
+    own = follower.states.offsets_queries(0)
+    follower.replication.apply_offsets(own, {A: LeaderOffsets(50, 5000)}, 0)
+    assert (new.log_start_offset, new.log_end_offset) == (50, 50)
+
+
+def test_bounds_that_were_asked_for_before_a_log_was_replaced_do_not_cut_the_other() -> None:
+    """The leader's log has grown since, and the follower has told it of what it copied."""
+    follower, damaged = Follower(), FollowerMemory("a")
+    follower.follow((A, damaged))
+    follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"))
+    late = follower.states.offsets_queries(0)
+    copied = FollowerMemory()
+    follower.follow((A, copied))  # a log that was opened again, in the same leader epoch
+    follower.answer(got(A, records(0, "a", "b", "c")))
+    follower.answer(got(A))
+    follower.answer(FetchedPartition(A, "OFFSET_OUT_OF_RANGE"))
+    follower.replication.apply_offsets(late, {A: LeaderOffsets(0, 1)}, 0)
+    assert copied.text() == "a b c"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,11 @@ from partitions.log import checkpointing
 from partitions.log.data_directory import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from partitions.log.errors import NoSpaceLeft
 from partitions.log.log import PartitionLog
+from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from partitions.log.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from partitions.topic_partition import TopicPartition
-from tests.unit.log.test_failing_directories import Node, T, two_directories
+from tests.support.logs import new_storage, simulated_disk
+from tests.unit.log.test_failing_directories import CLUSTER, OTHER_ID, Node, T, two_directories
 
 
 class Elsewhere:
@@ -146,3 +149,41 @@ async def test_a_name_that_moved_to_another_directory_is_told_of_there_alone(
     await node.manager.checkpoint_recovery_points()
     await node.manager.checkpoint_log_start_offsets()
     assert completed == ["recovery_point", "log_start_offset"]
+
+
+async def test_a_new_log_does_not_inherit_the_high_watermark_that_was_on_its_way_for_its_namesake() -> None:
+    """Where there are many directories, a topic is deleted and made again before the last of them has its turn."""
+    paths = [f"/d{number}" for number in range(6)]
+    storage = new_storage()
+    for number, path in enumerate(paths):
+        storage.make_dirs(path)
+        identity = MetaProperties(CLUSTER, 1, chr(ord("A") + number) * 22)
+        write_meta_properties(simulated_disk(storage), path, identity)
+    storage.sync_everything()
+    node = Node(storage, tuple(paths))
+    named = [TopicPartition("t", number) for number in range(6)]
+    node.make(*named)
+    again = named[-1]
+    assert node.manager.logs[again].directory == f"/d5/{again}"
+    goes_on = asyncio.Event()
+
+    class Slow:
+        """One disk has a long pause in the middle."""
+
+        async def run(self, job: Callable[..., Any], *arguments: Any) -> Any:
+            await asyncio.sleep(0)
+            if arguments[1:2] == (HIGH_WATERMARKS,) and arguments[2].path == "/d4":
+                await goes_on.wait()
+            return job(*arguments)
+
+    node.manager._checkpoints._executor = Slow()  # type: ignore[assignment]
+    writing = asyncio.create_task(node.manager.checkpoint_high_watermarks(dict.fromkeys(named, 1000)))
+    await asyncio.sleep(0)
+    await node.manager.delete([again])
+    node.make(again, topic_id=OTHER_ID)
+    assert node.manager.logs[again].directory == f"/d5/{again}"
+    assert node.manager.high_watermark(again) == 0
+    goes_on.set()
+    await writing
+    assert node.manager.high_watermark(again) == 0
+    assert not node.disk.exists(f"/d5/{HIGH_WATERMARKS}") or again not in stored(node, "/d5")

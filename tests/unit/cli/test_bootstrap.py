@@ -1,0 +1,73 @@
+"""--bootstrap-server: one reading of it for every command, and what librdkafka gets of it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from kraft.cli import consume
+from kraft.cli.app import run
+from kraft.cli.bootstrap import address_text, bootstrap_text, parse_bootstrap
+from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
+
+
+def test_addresses() -> None:
+    assert parse_bootstrap("a:1, b.c_d-e:2") == [("a", 1), ("b.c_d-e", 2)]
+    assert parse_bootstrap("[::1]:9092,fe80::1%eth0:09092") == [("::1", 9092), ("fe80::1%eth0", 9092)]
+    assert parse_bootstrap("a:1,") == parse_bootstrap(", a:1 ,,") == [("a", 1)]
+    assert bootstrap_text("a:1,") == "a:1"
+    assert parse_bootstrap("müller.example:65535") == [("müller.example", 65535)]
+
+
+WRONG = (
+    "",
+    "a",
+    ":1",
+    "a:",
+    "a:²",
+    " , ",
+    "a:0",
+    "a:65536",
+    f"a:{'9' * 5000}",
+    "[]:1",
+    "[a]:1",
+    "[::1:1",
+    "a b:1",
+)
+
+
+@pytest.mark.parametrize("text", [*WRONG, "a:b:1", "a" * 70 + ":1", "a..b:1", "\udcff:1"])
+def test_what_is_no_address_is_wrong_usage(text: str) -> None:
+    with pytest.raises(UserError, match="--bootstrap-server") as caught:
+        parse_bootstrap(text)
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "list"),
+        ("produce", "t", "/dev/null"),
+        ("consume", "t"),
+        ("quorum", "describe"),
+        ("metadata", "dump"),
+    ],
+)
+@pytest.mark.parametrize("address", ["", "foo", "h:99999"])
+def test_every_command_refuses_it(command: tuple[str, ...], address: str) -> None:
+    assert run([*command, "--bootstrap-server", address]) == EXIT_USAGE
+
+
+def test_an_ipv6_address_has_brackets_before_its_port() -> None:
+    assert address_text("::1", 9092) == "[::1]:9092"
+    assert bootstrap_text("::1:9092, a:1") == "[::1]:9092,a:1"
+
+
+def test_librdkafka_finds_an_ipv6_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "METADATA_TIMEOUT_S", 0.5)
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        server.settimeout(0)
+        port = server.getsockname()[1]
+        assert run(["consume", "t", "--bootstrap-server", f"[::1]:{port}"]) == EXIT_UNDECIDED
+        server.accept()[0].close()

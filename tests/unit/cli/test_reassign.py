@@ -1,0 +1,35 @@
+"""The file of targets that `kraft reassign start` takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraft.cli.app import run
+from kraft.cli.errors import EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "is not a list of reassignments"),
+        ('{"partitions": []}', "names no partition"),
+        ('{"partitions": [{"topic": "t", "partition": 2147483648, "replicas": [1]}]}', "2147483648"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [2147483648]}]}', "2147483648"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]},'
+            ' {"topic": "t", "partition": 0, "replicas": [2]}]}',
+            "names t-0 twice",
+        ),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_is_none_is_wrong_usage(
+    text: str | None, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.json"
+    if text is not None:
+        file.write_text(text)
+    assert run(["reassign", "start", "--file", str(file), "--bootstrap-server", "127.0.0.1:1"]) == EXIT_USAGE
+    assert reason in capsys.readouterr().err
