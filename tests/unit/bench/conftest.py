@@ -13,11 +13,17 @@ from kraft.cli.local_cluster import free_port_range
 
 
 @pytest.fixture
-def null_port() -> Iterator[int]:
+def null_broker() -> Iterator[tuple[Child, int]]:
+    """Its process and its port."""
     port = free_port_range(1)
     with Child("bench.null_broker", [port, "bench", PARTITIONS, "--records", PARTITIONS]) as null:
         null.await_ready()
-        yield port
+        yield null, port
+
+
+@pytest.fixture
+def null_port(null_broker: tuple[Child, int]) -> int:
+    return null_broker[1]
 
 
 @pytest.fixture

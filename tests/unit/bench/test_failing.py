@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -27,12 +28,18 @@ def test_a_setting_that_librdkafka_does_not_know_is_refused_with_its_words() -> 
         BatchProducer({"no.such.setting": "1"}, "t", partitions=1, value=b"x", batch_records=1)
 
 
-def test_a_producer_gives_up_at_its_deadline(null_port: int) -> None:
-    settings = {"bootstrap.servers": f"127.0.0.1:{null_port}", "log_level": "0", "linger.ms": "1000"}
+def test_a_producer_gives_up_at_its_deadline(null_broker: tuple[Child, int]) -> None:
+    broker, port = null_broker
+    settings = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": "0"}
     producer = BatchProducer(settings, "bench", partitions=1, value=b"x", batch_records=10)
-    with pytest.raises(LibraryError, match="10 records unanswered"):
-        producer.send(10, 0.0)
-    producer.close()
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        os.waitpid(broker.pid, os.WUNTRACED)  # from here on nothing is answered, however soon it is asked
+        with pytest.raises(LibraryError, match="10 records unanswered"):
+            producer.send(10, 0.0)
+        producer.close()
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
 
 
 def test_a_child_that_fails_is_quoted() -> None:
