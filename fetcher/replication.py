@@ -94,8 +94,8 @@ class Replication:
     ) -> None:
         """Takes the leader's log bounds for partitions that were out of its range.
 
-        They are of the topic that was asked about, and no newer than the question: another subscription's say
-        nothing of this log, even in the same leader epoch.
+        They count for the subscription that asked alone: another's say nothing of this log, even in the same
+        leader epoch.
         """
         for query in queries:
             state = self._states.get(query.key)

@@ -40,6 +40,14 @@ class TooManyChecks(AppendError):
         )
 
 
+class CheckAgain(Exception):
+    """Raised by what follows a check whose rules are no longer those that hold: `job` goes by these."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__("the rules changed while records were checked")
+        self.job = job
+
+
 class _Waiting(NamedTuple):
     job: Job
     then: Callable[[Checked], Any]
@@ -74,8 +82,9 @@ class RecordCheckLanes:
     ) -> asyncio.Future[T]:
         """Has `job` run by the executor, then `then` called on the loop with what it returned or raised.
 
-        `size_bytes` is that of the records, which stay in memory until then. The future holds what `then`
-        returns. Raises TooManyChecks.
+        `then` may raise CheckAgain, which has another job run in the same place of the lane. `size_bytes` is
+        that of the records, which stay in memory until then. The future holds what `then` returns. Raises
+        TooManyChecks.
         """
         has_room = not self.count or self.size_bytes + size_bytes <= WAITING_MAX_BYTES
         if self.count >= WAITING_MAX or not has_room:
@@ -110,14 +119,20 @@ class RecordCheckLanes:
         self.size_bytes -= waiting.size_bytes
 
     async def _check(self, waiting: _Waiting) -> None:
-        checked: Checked
-        try:
-            async with self._one_open:
-                checked = await self._executor.run(waiting.job)
-        except AppendError as error:
-            checked = error
-        # Also for a client that is gone: it may have sent more behind this, which was appended.
-        answer = waiting.then(checked)
+        job = waiting.job
+        while True:
+            checked: Checked
+            try:
+                async with self._one_open:
+                    checked = await self._executor.run(job)
+            except AppendError as error:
+                checked = error
+            try:
+                # Also for a client that is gone: it may have sent more behind this, which was appended.
+                answer = waiting.then(checked)
+                break
+            except CheckAgain as again:
+                job = again.job
         if not waiting.done.done():
             waiting.done.set_result(answer)
 

@@ -62,12 +62,13 @@ class ClusterSpec:
 
     def write(self, directory: Path) -> None:
         """Whole, or not at all. Raises OSError."""
-        state = directory / STATE_FILE
-        state.touch(mode=0o600)
+        temporary = directory / f"{STATE_FILE}.tmp"
+        temporary.touch(mode=0o600)
         try:
-            state.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        except OSError:
-            state.unlink(missing_ok=True)
+            temporary.write_text(json.dumps(asdict(self), indent=2) + "\n")
+            temporary.replace(directory / STATE_FILE)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
             raise
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kraft.cli.controllers import ControllerCalls, Controllers, run_with_controllers
-from kraft.cli.errors import UserError
+from kraft.cli.errors import EXIT_UNDECIDED, UserError
 from kraft.cli.metadata_documents import record_document
 from kraft.cli.metadata_source import OffsetRange, SourceEntry, image_entry
 from quorum.errors import MalformedError
@@ -39,7 +39,7 @@ class ControllerSource:
         self.notes: list[str] = []
 
     def image(self) -> MetadataImage:
-        return run_with_controllers(self._controllers, self._image)
+        return run_with_controllers(self._controllers, self._image, unanswered=EXIT_UNDECIDED)
 
     def entries(self, wanted: OffsetRange) -> Iterator[SourceEntry]:
         """Without a range: the image. With one: entries, as far back as the controller has them."""
@@ -54,7 +54,7 @@ class ControllerSource:
         async def work(calls: ControllerCalls) -> list[MetadataEntry]:
             return await _entries(calls, first - 1, image.offset)
 
-        found = run_with_controllers(self._controllers, work)
+        found = run_with_controllers(self._controllers, work, unanswered=EXIT_UNDECIDED)
         if not found or (wanted.last is not None and max(wanted.last, first) < found[0].offset):
             raise UserError(
                 f"the controller holds offset {first} only as part of its image at offset {image.offset};"

@@ -6,13 +6,11 @@ is checked by the rules of its voter (`quorum.raft.inspection`), everything else
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Any
 
 from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.log_dump import Wanted, dump_file
-from kraft.runtime.disk import RealDisk
 from partitions.log.inspection.directory_check import (
     JOURNAL_FOLDER,
     DirectoryCheck,
@@ -36,10 +34,7 @@ from quorum.raft.inspection import (
     FolderChangedError,
     MetadataFolder,
     NoMetadataError,
-    is_segment,
-    is_snapshot,
 )
-from quorum.raft.quorum_state import FILE_NAME as QUORUM_STATE
 
 VERDICTS = {EXIT_DONE: "sound", EXIT_FAILED: "damaged", EXIT_UNDECIDED: "undecided"}
 
@@ -88,8 +83,7 @@ class Verification:
         findings = self.findings
         findings.partitions += 1
         try:
-            self._require_files(path)
-            folder = MetadataFolder(RealDisk(), path)
+            folder = MetadataFolder(self._disk, path)
             for _ in folder.entries(0):
                 findings.records += 1
         except DamageError as damage:
@@ -104,14 +98,6 @@ class Verification:
             torn = folder.torn_tail
             if torn is not None:
                 findings.note(torn.path, torn.position, f"a torn last entry: {torn.reason}")
-
-    def _require_files(self, folder: str) -> None:
-        """The voter's own reader waits for whoever writes to a named pipe. Raises OSError if there is one."""
-        for name in self._disk.list_dir(folder):
-            if not (name == QUORUM_STATE or is_segment(name) or is_snapshot(name)):
-                continue  # which the reader leaves alone
-            with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # what it means, the reader knows
-                self._disk.open(f"{folder}/{name}").close()
 
     def _check_file(self, path: str) -> None:
         kind = file_kind(path)

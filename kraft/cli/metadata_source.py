@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.metadata_documents import Document, image_documents, record_document
-from kraft.runtime.disk import RealDisk
+from kraft.runtime.read_only_disk import ReadOnlyDisk
 from quorum.metadata.image import MetadataImage
 from quorum.raft.inspection import (
     MetadataFolder,
@@ -96,7 +96,7 @@ class FolderSource:
 
     def __init__(self, directory: Path) -> None:
         try:
-            self._folder = MetadataFolder(RealDisk(), str(directory.absolute()))
+            self._folder = MetadataFolder(ReadOnlyDisk(), str(directory.absolute()))
         except NoMetadataError as error:
             raise UserError(str(error)) from error
         self.name = self._folder.directory
@@ -153,7 +153,7 @@ class FileSource:
         self._paths = [str(path.absolute()) for path in paths]
         self.name = ", ".join(map(str, paths))
         self.notes: list[str] = []
-        self._disk = RealDisk()
+        self._disk = ReadOnlyDisk()
         for path in paths:
             _check_file(path)
 

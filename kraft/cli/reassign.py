@@ -341,7 +341,10 @@ def _brokers(text: str) -> list[int]:
 
 def _number(value: Any) -> int:
     """A broker's id, or a partition. Raises ValueError for what is none."""
-    if isinstance(value, str) and not value.isdecimal():  # int() takes 1_2 and +1 too
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole and not (
+        isinstance(value, str) and value.isdecimal()
+    ):  # int() takes 1_2, 1.9 and True too
         raise ValueError(f"{value!r} is no number")
     number = int(value)
     if not 0 <= number <= INT32_MAX:

@@ -1,8 +1,9 @@
 """The standard streams of a command, made fit for what a shell can do to them.
 
 Guarantees: a stream that was closed (`>&-`) is /dev/null, so that no file or socket gets its number and what was
-meant for a terminal; output that cannot be written (a full disk) is one sentence and exit code 1. A pipe whose
-reader has gone stays a BrokenPipeError, which commands know as a reader who has enough.
+meant for a terminal; output that cannot be written (a full disk) is one sentence and exit code 1, and a pipe whose
+reader has gone stays a BrokenPipeError, which commands know as a reader who has enough. Where standard error cannot
+be written, the exit code says what it says otherwise.
 """
 
 from __future__ import annotations
@@ -37,6 +38,19 @@ class _Output(io.FileIO):
             raise UserError(f"cannot write to standard output: {error.strerror}") from error
 
 
+class _Errors(io.FileIO):
+    """Standard error: what cannot be told there cannot be told at all."""
+
+    def __init__(self) -> None:
+        super().__init__(_STDERR, "wb", closefd=False)
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
 def open_closed_streams() -> None:
     """Has /dev/null in the place of each standard stream that was closed."""
     if sys.stdin is None:
@@ -51,14 +65,20 @@ def open_closed_streams() -> None:
 
 
 def tell_failed_output() -> None:
-    """Has failed writes to standard output end the command with a sentence. Names that are no text go out as the
-    bytes that they are, as they came in."""
+    """Has failed writes to standard output end the command with a sentence, and those to standard error nothing.
+    Names that are no text go out as the bytes that they are, as they came in."""
     sys.stdout.flush()
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(_Output()),
         encoding=sys.stdout.encoding,
         errors="surrogateescape" if sys.stdout.errors == "strict" else sys.stdout.errors,
         line_buffering=sys.stdout.isatty(),
+    )
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(_Errors()),
+        encoding=sys.stderr.encoding,
+        errors="backslashreplace",
+        line_buffering=True,
     )
 
 

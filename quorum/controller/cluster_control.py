@@ -62,7 +62,7 @@ class ClusterControl:
         for broker_id in sorted(image.brokers):
             broker = image.brokers[broker_id]
             if broker.fenced:
-                if broker.in_controlled_shutdown:  # which a broker that led nothing never was
+                if broker.in_controlled_shutdown:
                     self._told_to_go[broker_id] = broker.epoch
             else:
                 self.sessions.touch(broker_id, broker.epoch, now_ms)
@@ -154,8 +154,7 @@ class ClusterControl:
             self._told_to_go[broker.broker_id] = broker.epoch
             self.sessions.end(broker.broker_id)  # it will not be heard of again: a successor may come at once
             self._shutdown_offsets.pop(broker.broker_id, None)
-            if current is not BrokerControlState.FENCED:
-                units = _fencing(view, [broker])
+            units = _going(view, broker)
         elif state is not current:
             if state is BrokerControlState.FENCED:
                 units = _fencing(view, [broker])
@@ -328,6 +327,17 @@ def _fencing(view: ClusterView, brokers: list[BrokerImage]) -> list[Unit]:
     """Partitions first, brokers last: however far it gets, no fenced broker leads or is in sync."""
     moves = replication_control.leave(view, [broker.broker_id for broker in brokers])
     return [*moves, *(Unit(BrokerChange(broker.broker_id, broker.epoch, fenced=True)) for broker in brokers)]
+
+
+def _going(view: ClusterView, broker: BrokerImage) -> list[Unit]:
+    """The end of a broker whose shutdown is granted, in a form that tells the next controller that it was."""
+    if broker.fenced and broker.in_controlled_shutdown:
+        return []
+    moves = [] if broker.fenced else replication_control.leave(view, [broker.broker_id])
+    return [
+        *moves,
+        Unit(BrokerChange(broker.broker_id, broker.epoch, fenced=True, in_controlled_shutdown=True)),
+    ]
 
 
 def _unfenced(broker: BrokerImage) -> BrokerChange:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from partitions.disk import Disk
+from partitions.log.inspection.files import ReadableDisk
 from partitions.log.segment import LOG_SUFFIX
 from partitions.records.batch import CorruptBatchError, iter_batches, verify_crc
 from quorum.raft.config import JOURNAL_PARTITION, JOURNAL_TOPIC
@@ -90,7 +90,7 @@ def is_segment(path: str) -> bool:
     return _base_offset(path) is not None
 
 
-def read_snapshot(disk: Disk, path: str) -> StoredSnapshot:
+def read_snapshot(disk: ReadableDisk, path: str) -> StoredSnapshot:
     """A snapshot file. Raises DamageError, OSError."""
     try:
         return StoredSnapshot(path, decode_snapshot(disk.read_bytes(path)))
@@ -98,7 +98,9 @@ def read_snapshot(disk: Disk, path: str) -> StoredSnapshot:
         raise DamageError(path, error.position, str(error)) from error
 
 
-def read_segment(disk: Disk, path: str, *, follows: tuple[int, int] | None = None) -> list[StoredEntry]:
+def read_segment(
+    disk: ReadableDisk, path: str, *, follows: tuple[int, int] | None = None
+) -> list[StoredEntry]:
     """All entries of a journal's segment, which begins behind offset and epoch of `follows`, or anywhere.
     Raises SegmentDamageError, OSError."""
     before = None
@@ -158,7 +160,7 @@ def _base_offset(path: str) -> int | None:
 class MetadataFolder:
     """A voter's snapshot and journal. The snapshot is read when it is made, the journal by `entries`."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: ReadableDisk, directory: str) -> None:
         """`directory` is the folder itself, or the data directory around it.
 
         Raises NoMetadataError, DamageError, FolderChangedError, OSError.

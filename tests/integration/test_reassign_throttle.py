@@ -154,6 +154,7 @@ def test_a_broker_that_is_away_keeps_its_throttle_and_is_named(
     assert reassign("start", topic, "--to", f"{there}", "--throttle", str(1 << 40)).exit_code == 0
     until(lambda: running.partitions(topic)[0].replicas == [there], "it has moved")
     running.stop(here)
+    running.wait_seen(here, live=False)
     told = reassign("verify", "--json")
     assert told.exit_code == 0, "all that was to be moved has been"
     assert json.loads(told.stdout) == {
@@ -167,6 +168,7 @@ def test_a_broker_that_is_away_keeps_its_throttle_and_is_named(
     assert (idle.exit_code, idle.stdout) == (0, "")
     assert f"keep the throttles that they may have: {here};" in idle.stderr
     running.start(here)
+    running.wait_seen(here, live=True)
     back = json.loads(reassign("verify", "--json").stdout)
     assert back["throttles_removed"] == {"brokers": [here], "topics": []}
     assert back["brokers_away"] == []

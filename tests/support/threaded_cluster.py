@@ -10,6 +10,7 @@ import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.testing import Cluster, cluster
@@ -50,13 +51,29 @@ class ThreadedCluster:
         self, word: str = "topic", partitions: int = 1, replication_factor: int = 3, **config: str
     ) -> str:
         """Creates a topic of a fresh name; config keys are written with _ for the dots."""
-        self._topics += 1
-        name = f"{word}-{self._topics}"
         configs = {key.replace("_", "."): value for key, value in config.items()}
-        self.admin.create_topics([NewTopic(name, partitions, replication_factor, config=configs)])[
-            name
-        ].result(CALL_S)
-        return name
+
+        def create() -> str | None:
+            self._topics += 1
+            name = f"{word}-{self._topics}"
+            made = self.admin.create_topics([NewTopic(name, partitions, replication_factor, config=configs)])
+            try:
+                made[name].result(CALL_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.REQUEST_TIMED_OUT:
+                    raise
+                return None  # nobody knows whether there is one of this name: another is created
+            return name
+
+        return until(create, f"a topic is created as {word}")
+
+    def wait_seen(self, node_id: int, *, live: bool) -> None:
+        """Returns when the metadata of every running broker has the broker live, or fenced."""
+        running = [node.broker for node in self.cluster.nodes.values() if node.broker is not None]
+        until(
+            lambda: all(broker.metadata.is_live(node_id) == live for broker in running),
+            f"all know that broker {node_id} is {'live' if live else 'fenced'}",
+        )
 
     def partitions(self, topic: str) -> dict[int, Any]:
         """Partition → what Metadata says of it."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kraft.broker.purgatory import Outcome
-from kraft.broker.record_check_lanes import TooManyChecks
+from kraft.broker.record_check_lanes import CheckAgain, TooManyChecks
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
@@ -208,14 +208,20 @@ def _append_later(
     log, config = partition.log, partition.log.config
 
     def then(checked: Buffer | CheckedBatches | AppendError) -> _Appended:
+        nonlocal config
+        try:
+            if replicas.partition(key).log is not log:
+                raise CheckedForAnotherLog(key)
+            if log.config != config:  # judged anew in its place, which what came behind it cannot take
+                config = log.config
+                again = log.check_beside(records)
+                if again is not None:
+                    raise CheckAgain(again)
+                checked = records
+        except (PartitionError, LogError) as error:
+            return _refused(services, key, error)
         if isinstance(checked, AppendError):
             return _refused(services, key, checked)
-        try:
-            is_same_log = replicas.partition(key).log is log
-        except PartitionError as error:
-            return _refused(services, key, error)
-        if not is_same_log or log.config != config:  # also what needed no check: it keeps its place behind
-            return _refused(services, key, CheckedByOtherRules(key))
         return _append_checked(services, key, checked, size_bytes, acks)
 
     try:
@@ -303,13 +309,13 @@ class EmptyProduce(PartitionError):
     code = "INVALID_RECORD"
 
 
-class CheckedByOtherRules(PartitionError):
-    """The topic was configured anew, or made anew, while the records were checked: a client sends them again."""
+class CheckedForAnotherLog(PartitionError):
+    """The topic was made anew, or its log opened anew, while the records were checked: a client sends them again."""
 
     code = "NOT_LEADER_OR_FOLLOWER"
 
     def __init__(self, key: TopicPartition) -> None:
-        super().__init__(f"the records were checked by other rules than those of {key} now")
+        super().__init__(f"the records were checked for another log than that of {key} now")
 
 
 class SeveralBatches(PartitionError):

@@ -241,7 +241,9 @@ async def test_a_topic_deleted_meanwhile_is_answered(world: BrokerWorld) -> None
     assert answers(await waiting)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_records_that_were_checked_by_earlier_rules_are_sent_again(world: BrokerWorld) -> None:
+async def test_records_that_were_checked_by_earlier_rules_are_judged_by_those_of_now(
+    world: BrokerWorld,
+) -> None:
     await started(world, RECENT)
     world.executor.holding = True
     values = (LARGE, b"behind it, and needs no check")
@@ -250,10 +252,48 @@ async def test_records_that_were_checked_by_earlier_rules_are_sent_again(world: 
     await world.publish(Config("topic", "t", "cleanup.policy", "compact"))
     world.executor.release()
     codes = [answers(await each)[0].error_code for each in waiting]
-    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
-    assert stored(world) == [], "records without a key, in a compacted topic"
+    assert codes == [ErrorCode.INVALID_RECORD] * 2, "records without a key, in a compacted topic"
+    assert stored(world) == []
+
+
+async def test_records_whose_rules_change_meanwhile_keep_their_place(world: BrokerWorld) -> None:
+    """A producer whose second batch were appended, and first refused, could never send the first again."""
+
+    def numbered(sequence: int, value: bytes) -> bytes:
+        records = [(NOW_MS, None, value, ())]
+        return build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    await started(world, RECENT)
+    world.executor.holding = True
+    waiting = []
+    for sequence, value in enumerate((LARGE, b"second", b"third")):
+        asked = request(numbered(sequence, value), acks=ACKS_LEADER)
+        waiting.append(asyncio.ensure_future(world.handle(asked, VERSION)))
+        await asyncio.sleep(0)
+        await world.publish(Config("topic", "t", "retention.ms", str(10**12 + sequence)))
+    world.executor.release()
+    got = [answers(await each)[0] for each in waiting]
+    assert [(answer.error_code, answer.base_offset) for answer in got] == [(0, 0), (0, 1), (0, 2)]
+
+
+async def test_rules_that_change_during_each_check_are_caught_up_with(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await started(world, RECENT)
+    run, judged = world.executor.run, []
+
+    async def changing(job: Any, *args: Any) -> Any:
+        result = await run(job, *args)
+        if getattr(job, "func", None) is check_records and len(judged) < 3:
+            judged.append(job)
+            limit = Config("topic", "t", "message.timestamp.before.max.ms", str(1000 + len(judged)))
+            await world.publish(limit)
+        return result
+
+    monkeypatch.setattr(world.executor, "run", changing)
     (answer,) = answers(await world.handle(request(batch(LARGE)), VERSION))
-    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert (answer.error_code, len(judged), stored(world)) == (0, 3, [1])
+    assert world.replicas.record_checks.count == 0
 
 
 async def test_a_topic_made_anew_gets_nothing_that_waited_for_the_old_one(

@@ -10,7 +10,7 @@ import pytest
 from kraft.cli import controller_source
 from kraft.cli.controller_source import ControllerSource
 from kraft.cli.controllers import Controllers
-from kraft.cli.errors import UserError
+from kraft.cli.errors import EXIT_UNDECIDED, UserError
 from kraft.cli.metadata_source import OffsetRange
 from quorum.metadata.image import EMPTY
 from quorum.metadata.record_codec import encode_records
@@ -34,7 +34,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MetadataLog:
     """A fresh quorum's, whose first entry is at offset 2."""
     log = MetadataLog()
 
-    def run(_: Controllers, work: Any) -> Any:
+    def run(_: Controllers, work: Any, *, unanswered: int) -> Any:
+        assert unanswered == EXIT_UNDECIDED
         return asyncio.run(work(Calls(log)))
 
     monkeypatch.setattr(controller_source, "run_with_controllers", run)

@@ -141,8 +141,8 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(config["http.listener"].split(
 def node_that(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], None]]:
-    """Makes a cluster whose one node is a Python script, for which half a second is waited."""
-    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 0.5)
+    """Makes a cluster whose one node is a Python script."""
+    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 50.0)
 
     def made(script: str) -> None:
         program = tmp_path / "node"
@@ -155,10 +155,7 @@ def node_that(
     cluster.destroy()
 
 
-def test_a_node_that_ends_says_how(
-    cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 50.0)
+def test_a_node_that_ends_says_how(cluster: LocalCluster, node_that: Callable[[str], None]) -> None:
     node_that("print('this folder is not mine', flush=True); raise SystemExit(3)")
     with pytest.raises(
         UserError, match=r"node 1 ended while it started \(exit code 3\):\nthis folder is not"
@@ -167,9 +164,8 @@ def test_a_node_that_ends_says_how(
 
 
 def test_a_node_that_ends_shows_what_this_process_printed(
-    cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, node_that: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 50.0)
     node_that("raise SystemExit(3)")
     (cluster.node_dir(1) / "server.log").write_text("an earlier one's\n")
     with pytest.raises(UserError, match=r"\(exit code 3\):\n\(it printed nothing\)$"):
@@ -205,26 +201,32 @@ def test_what_is_done_to_a_node_is_an_object_with_json(
 
 
 def test_a_node_that_hangs_shows_its_process_and_its_log(
-    cluster: LocalCluster, node_that: Callable[[str], None]
+    cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node_that("import time; print('opening logs', flush=True); time.sleep(100)")
+    cluster.spawn(1)
+    while not (cluster.node_dir(1) / "server.log").read_text():
+        time.sleep(0.01)
+    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 0.5)
     with pytest.raises(UserError, match=r"^not ready after 0\.5 s: node 1: does not answer ") as raised:
-        cluster.start_node(1)
+        cluster.start_all()
     assert f"process {cluster.pid(1)} waits; 1 thread has had 0." in str(raised.value)
     assert cluster.pid(1) is not None
 
 
 def test_a_running_node_that_ends_meanwhile_is_not_waited_for(
-    cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, node_that: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 50.0)
     node_that("import time; time.sleep(0.2)")
     cluster.spawn(1)
     with pytest.raises(UserError, match="node 1 ended while it started"):
         cluster.start_all()
 
 
-def test_the_last_question_is_a_patient_one(cluster: LocalCluster, node_that: Callable[[str], None]) -> None:
+def test_the_last_question_is_a_patient_one(
+    cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 0.5)
     node_that(SLOW_NODE)
     ready: list[int] = []
     cluster.spawn(1)

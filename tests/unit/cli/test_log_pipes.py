@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_DONE, EXIT_UNDECIDED
+from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
 
 REASON = "it is no regular file"
 
@@ -41,19 +41,47 @@ def test_a_pipe_of_a_partition_cannot_be_read(
 def test_a_pipe_of_a_data_directory_cannot_be_read(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "meta.properties").touch()
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
-    run(["log", "verify", str(tmp_path)])
+    assert run(["log", "verify", str(tmp_path)]) == EXIT_UNDECIDED
     assert f"unreadable: {tmp_path / name}: it cannot be read: {REASON}" in capsys.readouterr().out
 
 
 def test_nor_can_one_of_a_voters_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "__cluster_metadata-0"
     folder.mkdir()
+    (folder / f"{1:020}.log").touch()
     os.mkfifo(folder / "quorum-state")
     assert run(["log", "verify", str(folder)]) == EXIT_UNDECIDED
     assert f"{folder}/quorum-state: it cannot be read: {REASON}" in capsys.readouterr().out
+
+
+def test_a_snapshot_that_nobody_reads_hides_no_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    os.mkfifo(folder / f"{1:020}-{1:010}.checkpoint")
+    newest = folder / f"{2:020}-{1:010}.checkpoint"
+    newest.write_bytes(b"rotten")
+    assert run(["log", "verify", str(folder)]) == EXIT_FAILED
+    assert f"damage: {newest}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["quorum-state", f"{1:020}.log", f"{1:020}-{1:010}.checkpoint"])
+def test_a_dump_of_metadata_waits_for_no_pipe(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    (folder / f"{1:020}.log").touch()
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    for source in (["--dir", str(tmp_path)], [str(folder / name)] * (name != "quorum-state")):
+        if source:
+            assert run(["metadata", "dump", *source]) == EXIT_FAILED
+            assert REASON in capsys.readouterr().err
 
 
 def test_a_pipe_that_is_none_of_a_journals_files_hides_nothing(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from kraft.cli.app import run
-from kraft.runtime.disk import RealDisk
+from kraft.runtime.read_only_disk import ReadOnlyDisk
 from tests.support.metadata_files import FOLDER, story, write_end_marker, write_segment, write_snapshot
 
 
@@ -152,14 +152,14 @@ def test_files_that_vanish_while_they_are_read_leave_it_open(
     kraft: Kraft, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_segment(folder, story())
-    read_bytes = RealDisk.read_bytes
+    read_bytes = ReadOnlyDisk.read_bytes
 
-    def dropped(disk: RealDisk, path: str) -> bytes:
+    def dropped(disk: ReadOnlyDisk, path: str) -> bytes:
         if path.endswith(".log"):
             raise FileNotFoundError(2, "No such file or directory", path)
         return read_bytes(disk, path)
 
-    monkeypatch.setattr(RealDisk, "read_bytes", dropped)
+    monkeypatch.setattr(ReadOnlyDisk, "read_bytes", dropped)
     for command in (("dump",), ("shell", "ls")):
         result = kraft("metadata", *command, "--dir", folder)
         assert (result.exit_code, result.output) == (3, "")

@@ -22,6 +22,9 @@ from kraft.cli.errors import EXIT_USAGE
             ' {"topic": "t", "partition": 0, "replicas": [2]}]}',
             "names t-0 twice",
         ),
+        ('{"partitions": [{"topic": "t", "partition": 1e999, "replicas": [1]}]}', "inf is no number"),
+        ('{"partitions": [{"topic": "t", "partition": 1.9, "replicas": [1]}]}', "1.9 is no number"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [true]}]}', "True is no number"),
         (None, "cannot be read"),
     ],
 )

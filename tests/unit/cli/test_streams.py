@@ -41,6 +41,13 @@ def test_output_that_cannot_be_written_is_not_a_file_that_cannot_be_read(tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("command", "exit_code"), [("topics frobnicate", 2), ("log verify /nowhere", 2), ("chaos faults", 0)]
+)
+def test_a_full_disk_under_the_errors_changes_no_exit_code(command: str, exit_code: int) -> None:
+    assert kraft(f"{command} 2> /dev/full").returncode == exit_code
+
+
+@pytest.mark.parametrize(
     ("command", "exit_code"),
     [
         ("version >&-", 0),

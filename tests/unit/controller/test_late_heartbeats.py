@@ -12,6 +12,7 @@ from quorum.rpc.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
     NewTopic,
+    PartitionAssignment,
     RegisterBrokerResponse,
 )
 from tests.support.controller_world import World, registration
@@ -83,3 +84,39 @@ def test_the_next_controller_knows_who_has_moved_its_leaderships_away_and_gone()
     world.lead()
     world.call(late)
     assert world.image.brokers[1].fenced
+
+
+def test_the_next_controller_knows_who_led_nothing_and_has_gone() -> None:
+    world = World()
+    world.start(1, 2)
+    world.commit()
+    late = told_to_go(world)
+    world.lead()
+    for _ in range(3):
+        world.call(late)
+    assert world.image.brokers[1].fenced
+    assert_successor_registers(world, late.broker_epoch)
+
+
+def test_nor_is_a_process_elected_that_was_fenced_when_it_was_told_to_go() -> None:
+    """Its replica is eligible, and nobody else's is there."""
+    world = World()
+    world.start(1, 2, 3)
+    two = PartitionAssignment(0, (2, 1))
+    world.send(
+        CreateTopicsRequest((NewTopic("a", assignments=(two,), configs=(("min.insync.replicas", "2"),)),))
+    )
+    world.commit()
+    fence = HeartbeatRequest(1, world.image.brokers[1].epoch, world.image.offset, want_fence=True)
+    world.call(fence)
+    assert world.image.brokers[1].fenced
+    late = told_to_go(world)
+    for _ in range(30):
+        world.heartbeat(3)
+        world.advance(1000)
+    world.lead()
+    world.heartbeat(3)
+    for _ in range(3):
+        world.call(replace(late, current_metadata_offset=world.image.offset))
+    (partition,) = next(iter(world.image.topics.values())).partitions
+    assert (partition.leader, sorted(partition.elr)) == (NO_LEADER, [1, 2])
