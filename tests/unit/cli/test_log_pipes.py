@@ -41,7 +41,8 @@ def test_a_pipe_of_a_partition_cannot_be_read(
 def test_a_pipe_of_a_data_directory_cannot_be_read(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    identity = "version=1\ncluster.id=c\nnode.id=1\ndirectory.id=d\n"
+    (tmp_path / "meta.properties").write_text(identity)
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
     assert run(["log", "verify", str(tmp_path)]) == EXIT_UNDECIDED
