@@ -10,6 +10,7 @@ import pytest
 
 from kraft.cli.app import run
 from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
+from kraft.cli.storage import new_uuid
 
 REASON = "it is no regular file"
 
@@ -41,7 +42,7 @@ def test_a_pipe_of_a_partition_cannot_be_read(
 def test_a_pipe_of_a_data_directory_cannot_be_read(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    identity = "version=1\ncluster.id=c\nnode.id=1\ndirectory.id=d\n"
+    identity = f"version=1\ncluster.id=c\nnode.id=1\ndirectory.id={new_uuid()}\n"
     (tmp_path / "meta.properties").write_text(identity)
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
