@@ -23,6 +23,7 @@ from kraft.cli.local_cluster import LocalCluster, deadline, free_port_range
 TOPIC = "bench"
 CLUSTER_START_TIMEOUT_S = 120.0
 TOPIC_TIMEOUT_S = 20.0
+CONTROLLER_TIMEOUT_S = 30.0
 DELETED_AT_ONCE = {"file.delete.delay.ms": "0"}
 """The next run needs the room."""
 
@@ -70,6 +71,14 @@ class Cluster:
 
     def pids(self) -> list[int]:
         return [pid for node_id in self.node_ids if (pid := self.local.pid(node_id)) is not None]
+
+    def controller(self) -> int:
+        """The active controller's id; waits while there is none. Raises BenchError."""
+        for _ in deadline(CONTROLLER_TIMEOUT_S):
+            node_id = self.local.status()["controller_id"]
+            if node_id is not None:
+                return int(node_id)
+        raise BenchError(f"no controller was active within {CONTROLLER_TIMEOUT_S:g} s")
 
     @contextmanager
     def topic(

@@ -87,7 +87,7 @@ class _Writer:
 
 def failover_s(brokers: Cluster) -> dict[str, float]:
     """Seconds without an acknowledged write, by what the killed leader was besides. Raises BenchError."""
-    controller = int(brokers.local.status()["controller_id"])
+    controller = brokers.controller()
     victims = {
         "broker": next(node_id for node_id in brokers.node_ids if node_id != controller),
         "controller": controller,

@@ -68,7 +68,7 @@ def failovers(directory: Path, kills: int, stops: int) -> Failovers:
 
 
 def _kill(brokers: Cluster, number: int) -> Gap:
-    controller = int(brokers.local.status()["controller_id"])
+    controller = brokers.controller()
     others = [node_id for node_id in brokers.node_ids if node_id != controller]
     victim = controller if number % 2 else others[number // 2 % len(others)]
     survivors = [node_id for node_id in brokers.node_ids if node_id != victim]

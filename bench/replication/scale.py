@@ -89,7 +89,7 @@ def scale(directory: Path, partitions: int) -> Scale:
 
 def _kill(brokers: Cluster, client: EveryPartition) -> tuple[float, float, float]:
     """Kills the last node that is not the quorum's leader, and writes to everything at once."""
-    controller = brokers.local.status()["controller_id"]
+    controller = brokers.controller()
     victim = next(node_id for node_id in reversed(brokers.node_ids) if node_id != controller)
     survivors = [node_id for node_id in brokers.node_ids if node_id != victim]
     killed_s = time.time()

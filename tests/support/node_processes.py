@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from kraft.cli.local_cluster import LocalCluster, free_port_range
@@ -76,12 +76,11 @@ class NodeProcesses:
         self, word: str = "topic", partitions: int = 1, replication_factor: int = NODES, **config: str
     ) -> str:
         """Creates a topic; config keys are written with _ for the dots. Returns its name."""
-        name = self.new_name(word)
         configs = {key.replace("_", "."): value for key, value in config.items()}
-        future = self.admin.create_topics(
-            [NewTopic(name, partitions, replication_factor, config=configs)], request_timeout=WAIT_S
-        )[name]
-        future.result(WAIT_S)
+        name = created(
+            self.admin,
+            lambda: NewTopic(self.new_name(word), partitions, replication_factor, config=configs),
+        )
         self._await_served(name, partitions)
         return name
 
@@ -150,6 +149,22 @@ class NodeProcesses:
         return [
             header for file in sorted(folder.glob("*.log")) for _, header in iter_batches(file.read_bytes())
         ]
+
+
+def created(admin: AdminClient, wanted: Callable[[], NewTopic]) -> str:
+    """Creates a topic, whose name is returned; another one where nobody knows whether the first was made."""
+
+    def create() -> str | None:
+        topic = wanted()
+        try:
+            admin.create_topics([topic], request_timeout=WAIT_S)[topic.topic].result(WAIT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.REQUEST_TIMED_OUT:
+                raise
+            return None
+        return str(topic.topic)
+
+    return str(until(create, "a topic is created"))
 
 
 def until(probe: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:

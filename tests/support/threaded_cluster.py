@@ -10,11 +10,10 @@ import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.testing import Cluster, cluster
-from tests.support.node_processes import until
+from tests.support.node_processes import created, until
 from tests.support.real_clients import QUIET
 
 T = TypeVar("T")
@@ -53,19 +52,11 @@ class ThreadedCluster:
         """Creates a topic of a fresh name; config keys are written with _ for the dots."""
         configs = {key.replace("_", "."): value for key, value in config.items()}
 
-        def create() -> str | None:
+        def wanted() -> NewTopic:
             self._topics += 1
-            name = f"{word}-{self._topics}"
-            made = self.admin.create_topics([NewTopic(name, partitions, replication_factor, config=configs)])
-            try:
-                made[name].result(CALL_S)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.REQUEST_TIMED_OUT:
-                    raise
-                return None  # nobody knows whether there is one of this name: another is created
-            return name
+            return NewTopic(f"{word}-{self._topics}", partitions, replication_factor, config=configs)
 
-        return until(create, f"a topic is created as {word}")
+        return created(self.admin, wanted)
 
     def wait_seen(self, node_id: int, *, live: bool) -> None:
         """Returns when the metadata of every running broker has the broker live, or fenced."""
