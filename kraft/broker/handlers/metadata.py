@@ -71,7 +71,7 @@ def _answer(
     if wanted is None or (request.version == 0 and not wanted):
         topics = [_topic(services, request, topic) for topic in services.metadata.topics_by_name()]
     else:
-        topics = [_wanted_topic(services, request, topic, failures) for topic in wanted]
+        topics = [_wanted_topic(services, request, topic, failures) for topic in _once_each(wanted)]
     with_operations = request.body.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=brokers,
@@ -158,6 +158,15 @@ async def _auto_create(services: BrokerServices, missing: list[str]) -> dict[str
         for result in results
         if result.error not in (NO_ERROR, "TOPIC_ALREADY_EXISTS")
     }
+
+
+def _once_each(wanted: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
+    """The topics in their order, each once however often it is named, as in Kafka: lest a small request has an
+    answer of many times its size. A name decides alone, as it does in the answer."""
+    named: dict[str | bytes, MetadataRequestTopic] = {}
+    for topic in wanted:
+        named.setdefault(topic.topic_id if topic.name is None else topic.name, topic)
+    return named.values()
 
 
 def _wanted_topic(

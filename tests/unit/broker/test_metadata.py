@@ -119,6 +119,20 @@ async def test_by_name_by_id_and_what_is_unknown(world: BrokerWorld) -> None:
     )
 
 
+async def test_a_topic_that_is_named_many_times_is_answered_once(world: BrokerWorld) -> None:
+    """Otherwise a small request for a topic of many partitions has an answer of a thousand times its size."""
+    await world.start(*topic("t", 1, (1,)), *topic("u", 2, (1,)))
+    renamed = [MetadataRequestTopic(name="t", topic_id=topic_id(number)) for number in range(3, 6)]
+    many = [named("u"), named("t"), identified(2), named("nowhere"), *renamed] * 3
+    found = world.handle(metadata(*many), VERSION).topics
+    assert [(t.error_code, t.name) for t in found] == [
+        (0, "u"),
+        (0, "t"),
+        (0, "u"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nowhere"),
+    ]
+
+
 async def test_a_leader_that_cannot_be_reached_is_none(world: BrokerWorld) -> None:
     """Clients look the leader up among the brokers of the answer."""
     await world.start(*topic("t", 1, (2, 1)), *topic("u", 2, (2, 1)))
