@@ -35,9 +35,10 @@ from kraft.broker.ready_requests import Handler, answer_when_ready
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
-from kraft.network.request import RequestContext
+from kraft.network.request import RequestContext, malformed_request
 from kraft.network.response import Answer, Deferred, Response, as_it_is
 from kraft.protocol.api import SUPPORTED, ApiKey, api_name, is_supported
+from kraft.protocol.errors import ProtocolError
 from kraft.protocol.headers import encode_response_header
 from kraft.protocol.messages import decode_request, encode_response
 from kraft.protocol.schema import Message
@@ -93,7 +94,10 @@ class Dispatcher:
             raise CloseConnectionError(
                 f"it asked for {api_name(header.api_key)} version {header.api_version}, which is not served"
             )
-        body = decode_request(header.api_key, header.api_version, context.body)
+        try:
+            body = decode_request(header.api_key, header.api_version, context.body)
+        except ProtocolError as error:
+            raise malformed_request(error) from error
         request = Request(body, header.api_version, header.client_id, self._listener_name, context.peer)
         handler = HANDLERS[header.api_key]
         if self._services.replicas.pending:

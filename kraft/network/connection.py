@@ -6,7 +6,6 @@ or a timer; one that returns an awaitable holds up only the answers behind it on
 Memory is bounded: no frame is handled while `max_unanswered_requests` answers are owed or the peer
 does not read what it asked for; reading pauses and TCP pushes back. A malformed frame, a handler's
 `CloseConnectionError` and a bug in a handler close this connection with one log line and touch no other.
-
 Handlers run in the order of arrival up to their first await; who needs more order has to see to it.
 """
 
@@ -24,6 +23,7 @@ from kraft.network.limits import NetworkLimits
 from kraft.network.outbox import Outbox
 from kraft.network.response import Answer, Deferred, Response, as_it_is
 from kraft.network.sender import SenderFactory
+from kraft.protocol.texts import printable
 
 logger = logging.getLogger(__name__)
 
@@ -368,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _close_for(self, error: BaseException) -> None:
         if isinstance(error, CloseConnectionError):
-            self._reject(str(error))
+            self._reject(printable(str(error)))
         else:
             self._shut()
 

@@ -34,17 +34,22 @@ Handler = Callable[[RequestContext], Answer]
 """Answers one request; see `kraft.network.connection` for what it may rely on."""
 
 
+def malformed_request(error: ProtocolError) -> CloseConnectionError:
+    """What to raise for a request that cannot be decoded. What cannot be encoded is no fault of the client."""
+    return CloseConnectionError(f"it sent a malformed request: {error}")
+
+
 def decoding(handler: Handler) -> FrameHandler:
     """The frame handler that decodes request headers for `handler`.
 
-    A ProtocolError, from the header or from `handler`, closes the connection with a log line.
+    A header that is malformed closes the connection with a log line that blames the client.
     """
 
     def handle(frame: memoryview, connection: Connection) -> Answer:
         try:
             header, position = decode_request_header(frame)
-            return handler(RequestContext(header, frame[position:], connection))
         except ProtocolError as error:
-            raise CloseConnectionError(f"it sent a malformed request: {error}") from error
+            raise malformed_request(error) from error
+        return handler(RequestContext(header, frame[position:], connection))
 
     return handle

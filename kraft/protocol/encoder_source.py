@@ -14,6 +14,7 @@ from kraft.protocol.errors import ProtocolError
 from kraft.protocol.primitives import Encoded, uvarint
 from kraft.protocol.schema import UUID, Array, Binary, Field, FieldType, Fixed, Message, Structure, Text
 from kraft.protocol.source import Source, default_value
+from kraft.protocol.texts import shortened
 
 SHORT_ARRAY_LENGTH = 32
 """Arrays of numbers up to this length are packed with a prepared `Struct`, length included."""
@@ -38,6 +39,7 @@ class _EncoderSource(Source):
             UVARINTS=primitives.UVARINTS,
             check_uuid=primitives.check_uuid,
             not_nullable=primitives.not_nullable,
+            shortened=shortened,
             uvarint=uvarint,
         )
 
@@ -120,8 +122,9 @@ class _EncoderSource(Source):
         match kind:
             case Fixed():
                 self._put(kind.code, f"check_uuid({value})" if kind == UUID else value)
-            case Text():
-                self._sized("h", nullable, value, f"{value}.encode()")
+            case Text(characters):
+                text = value if characters is None else f"shortened({value}, {characters})"
+                self._sized("h", nullable, value, f"{text}.encode()")
             case Binary():
                 self._sized("i", nullable, value, value)
             case Array(element):

@@ -42,6 +42,7 @@ from kraft.protocol.primitives import (
 )
 from kraft.protocol.produce_request import FIRST_FLEXIBLE_VERSION
 from kraft.protocol.schema import EMPTY_LIST, Message, message
+from kraft.protocol.texts import MESSAGE_CHARACTERS, shortened
 
 FIRST_VERSION_WITH_THROTTLE_TIME = 1
 FIRST_VERSION_WITH_RECORD_ERRORS = 8
@@ -158,16 +159,20 @@ def _write_partition(
         write_count(out, len(partition.record_errors), flexible)
         for record_error in partition.record_errors:
             out += _INT32.pack(record_error.batch_index)
-            write_nullable_string(out, record_error.batch_index_error_message, flexible)
+            _write_message(out, record_error.batch_index_error_message, flexible)
             if flexible:
                 out += b"\0"
-        write_nullable_string(out, partition.error_message, flexible)
+        _write_message(out, partition.error_message, flexible)
     if flexible:
         leader = partition.current_leader
         if leader is None or version < FIRST_VERSION_WITH_LEADER_HINTS or leader == LeaderIdAndEpoch():
             out += b"\0"
         else:
             write_tagged_fields(out, [(0, encode_leader(leader))])
+
+
+def _write_message(out: bytearray, text: str | None, flexible: bool) -> None:
+    write_nullable_string(out, None if text is None else shortened(text, MESSAGE_CHARACTERS), flexible)
 
 
 def decode_produce_response(version: int, buffer: Buffer, position: int) -> tuple[ProduceResponse, int]:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, cast, dataclass_transform
 from kraft.protocol.api import ApiKey
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.primitives import ZERO_UUID
+from kraft.protocol.texts import MESSAGE_CHARACTERS
 
 LAST_VERSION = 32767
 
@@ -52,7 +53,9 @@ class Fixed(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A string in UTF-8."""
+    """A string in UTF-8, cut to so many characters when it is sent."""
+
+    characters: int | None = None
 
 
 class Binary(NamedTuple):
@@ -84,6 +87,7 @@ INT64 = Fixed("q", 8)
 FLOAT64 = Fixed("d", 8)
 UUID = Fixed("16s", 16)
 STRING = Text()
+SENTENCE = Text(MESSAGE_CHARACTERS)
 
 
 class Fresh:
@@ -230,6 +234,12 @@ def string(
 ) -> Any:
     """Text; `nullable` are the versions in which None may be sent."""
     return _field(STRING, versions, nullable, tag, default, ignorable)
+
+
+def sentence(versions: str, *, ignorable: bool = False) -> Any:
+    """Text for people, None by default. What it quotes may be too long for a string that is not compact: it is sent
+    cut to `MESSAGE_CHARACTERS`."""
+    return _field(SENTENCE, versions, versions, None, None, ignorable)
 
 
 def binary(

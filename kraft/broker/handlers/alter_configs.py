@@ -34,6 +34,7 @@ from kraft.protocol.schemas.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kraft.protocol.texts import shortened
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
@@ -158,7 +159,7 @@ def _sentence(services: BrokerServices, resource: _Wanted) -> str | None:
         return "Error due to duplicate config keys"
     nulls = [key for key, value, op in resource.changes if value is None and op != messages.DELETE]
     if nulls:
-        return f"Null value not supported for : {', '.join(nulls)}"
+        return f"Null value not supported for : {', '.join(map(shortened, nulls))}"
     if any(operation is None for _, _, operation in resource.changes):
         return "An operation is none of 0 (set), 1 (delete), 2 (append) and 3 (subtract)"
     if resource.resource_type not in _KINDS:
@@ -173,7 +174,8 @@ def _sentence(services: BrokerServices, resource: _Wanted) -> str | None:
 
 def _broker_sentence(services: BrokerServices, resource: _Wanted) -> str | None:
     if resource.name not in (ALL_BROKERS, str(services.broker_id)):
-        return f"Unexpected broker id, expected {services.broker_id} or empty string, but received {resource.name}"
+        received = shortened(resource.name)
+        return f"Unexpected broker id, expected {services.broker_id} or empty string, but received {received}"
     schema = DynamicBrokerConfigs(services.config.log_defaults)
     added = [key for key, _, operation in resource.changes if operation != messages.DELETE]
     values = {key: value for key, value, op in resource.changes if op == messages.SET and value is not None}

@@ -26,6 +26,7 @@ from kraft.protocol.schemas.configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from kraft.protocol.texts import shortened
 from partitions.log.config import TOPIC_CONFIGS, TopicConfigKey, server_synonyms
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 
@@ -77,11 +78,13 @@ def _describe(
     name = resource.resource_name
     if resource.resource_type == ConfigResourceType.TOPIC:
         if services.metadata.image.topic(name) is None:
-            return _refused(resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            return _refused(
+                resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shortened(name)!r}"
+            )
         entries = _topic_entries(services, name)
     elif resource.resource_type == ConfigResourceType.BROKER:
         if name not in (ALL_BROKERS, str(services.broker_id)):
-            sentence = f"this is broker {services.broker_id}; broker {name} knows its own configs"
+            sentence = f"this is broker {services.broker_id}; broker {shortened(name)} knows its own configs"
             return _refused(resource, ErrorCode.INVALID_REQUEST, sentence)
         entries = _broker_entries(services) if name else _all_brokers_entries(services)
     else:

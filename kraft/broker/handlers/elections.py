@@ -16,6 +16,7 @@ from kraft.protocol.schemas.elections import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from kraft.protocol.texts import shortened
 from quorum.rpc import admin_messages as admin
 from quorum.rpc.envelope import RpcError
 
@@ -72,7 +73,7 @@ def _problem(
     twice = [partition for partition, count in Counter(wanted).items() if count > 1]
     if twice:
         topic, number = twice[0]
-        return ErrorCode.INVALID_REQUEST, f"partition {topic}-{number} is named more than once"
+        return ErrorCode.INVALID_REQUEST, f"partition {shortened(topic)}-{number} is named more than once"
     return None
 
 

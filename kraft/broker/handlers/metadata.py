@@ -178,8 +178,9 @@ def _wanted_topic(
     image = services.metadata.image
     if wanted.name is None:
         if wanted.topic_id == ZERO_TOPIC_ID or request.version < 12:
+            name = None if request.version >= 12 else ""  # the answers before have no null, as in Kafka
             return MetadataResponseTopic(
-                error_code=ErrorCode.INVALID_REQUEST, topic_id=wanted.topic_id, name=None
+                error_code=ErrorCode.INVALID_REQUEST, topic_id=wanted.topic_id, name=name
             )
         topic = image.topics.get(wanted.topic_id)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID

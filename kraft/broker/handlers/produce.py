@@ -27,6 +27,7 @@ from kraft.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from kraft.protocol.texts import shortened
 from partitions.disk import Buffer
 from partitions.errors import PartitionError
 from partitions.log.errors import AppendError, InvalidRecords, LogError
@@ -346,7 +347,7 @@ def _close_on_error(response: ProduceResponse) -> None:
         for answer in topic.partition_responses:
             if answer.error_code:
                 raise CloseConnectionError(
-                    f"a produce without acknowledgement to {topic.name}-{answer.index} failed:"
+                    f"a produce without acknowledgement to {shortened(topic.name)}-{answer.index} failed:"
                     f" {ErrorCode(answer.error_code).name}"
                 )
 

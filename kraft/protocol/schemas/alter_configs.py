@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kraft.protocol.api import ApiKey
-from kraft.protocol.schema import Message, array, boolean, int8, int16, int32, message, string
+from kraft.protocol.schema import Message, array, boolean, int8, int16, int32, message, sentence, string
 
 
 @message
@@ -35,7 +35,7 @@ class AlterConfigsRequest(Message):
 @message
 class AlterConfigsResourceResponse(Message):
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
     resource_type: int = int8("0+")
     resource_name: str = string("0+")
 

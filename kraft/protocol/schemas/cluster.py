@@ -20,6 +20,7 @@ from kraft.protocol.schema import (
     int16,
     int32,
     message,
+    sentence,
     string,
     struct,
     uuid,
@@ -58,7 +59,7 @@ class DescribeClusterResponse(Message):
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
     endpoint_type: int = int8("1+", default=EndpointType.BROKER.value)
     cluster_id: str = string("0+")
     controller_id: int = int32("0+", default=-1)
@@ -79,7 +80,7 @@ class UnregisterBrokerResponse(Message):
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
 
 
 @message

@@ -6,7 +6,18 @@ from enum import IntEnum
 from typing import ClassVar
 
 from kraft.protocol.api import ApiKey
-from kraft.protocol.schema import STRING, Message, array, boolean, int8, int16, int32, message, string
+from kraft.protocol.schema import (
+    STRING,
+    Message,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    message,
+    sentence,
+    string,
+)
 
 
 class ConfigResourceType(IntEnum):
@@ -89,7 +100,7 @@ class DescribeConfigsResourceResult(Message):
 @message
 class DescribeConfigsResult(Message):
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
     resource_type: int = int8("0+")
     resource_name: str = string("0+")
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult, "0+")

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from kraft.protocol.api import ApiKey
-from kraft.protocol.schema import INT32, Message, array, int8, int16, int32, message, string
+from kraft.protocol.schema import INT32, Message, array, int8, int16, int32, message, sentence, string
 
 TIMEOUT_DEFAULT_MS = 60_000
 
@@ -41,7 +41,7 @@ class ElectLeadersRequest(Message):
 class PartitionResult(Message):
     partition_id: int = int32("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
 
 
 @message

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from kraft.protocol.api import ApiKey
-from kraft.protocol.schema import Message, array, boolean, int8, int16, int32, message, string
+from kraft.protocol.schema import Message, array, boolean, int8, int16, int32, message, sentence, string
 
 TIMEOUT_DEFAULT_MS = 60_000
 
@@ -42,7 +42,7 @@ class UpdateFeaturesRequest(Message):
 class UpdatableFeatureResult(Message):
     feature: str = string("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
 
 
 @message
@@ -53,5 +53,5 @@ class UpdateFeaturesResponse(Message):
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
     results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, "0-1", ignorable=True)

@@ -9,7 +9,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kraft.protocol.api import ApiKey
-from kraft.protocol.schema import Message, array, int16, int32, int64, message, string, uint16, uuid
+from kraft.protocol.schema import (
+    Message,
+    array,
+    int16,
+    int32,
+    int64,
+    message,
+    sentence,
+    string,
+    uint16,
+    uuid,
+)
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
@@ -47,7 +58,7 @@ class ReplicaState(Message):
 class PartitionData(Message):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("2+", nullable="2+", default=None, ignorable=True)
+    error_message: str | None = sentence("2+", ignorable=True)
     leader_id: int = int32("0+")
     leader_epoch: int = int32("0+")
     high_watermark: int = int64("0+")
@@ -81,6 +92,6 @@ class DescribeQuorumResponse(Message):
     API_KEY: ClassVar[ApiKey] = ApiKey.DESCRIBE_QUORUM
 
     error_code: int = int16("0+")
-    error_message: str | None = string("2+", nullable="2+", default=None, ignorable=True)
+    error_message: str | None = sentence("2+", ignorable=True)
     topics: list[TopicData] = array(TopicData, "0+")
     nodes: list[Node] = array(Node, "2+", ignorable=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kraft.protocol.api import ApiKey
-from kraft.protocol.schema import INT32, Message, array, boolean, int16, int32, message, string
+from kraft.protocol.schema import INT32, Message, array, boolean, int16, int32, message, sentence, string
 
 TIMEOUT_DEFAULT_MS = 60_000
 
@@ -37,7 +37,7 @@ class AlterPartitionReassignmentsRequest(Message):
 class ReassignablePartitionResponse(Message):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
 
 
 @message
@@ -53,7 +53,7 @@ class AlterPartitionReassignmentsResponse(Message):
     throttle_time_ms: int = int32("0+")
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=True)
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
     responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse, "0+")
 
 
@@ -95,5 +95,5 @@ class ListPartitionReassignmentsResponse(Message):
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
     topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment, "0+")

@@ -19,6 +19,7 @@ from kraft.protocol.schema import (
     int16,
     int32,
     message,
+    sentence,
     string,
     uuid,
 )
@@ -70,7 +71,7 @@ class CreatableTopicResult(Message):
     name: str = string("0+")
     topic_id: bytes = uuid("7+", ignorable=True)
     error_code: int = int16("0+")
-    error_message: str | None = string("1+", nullable="0+", default=None, ignorable=True)
+    error_message: str | None = sentence("1+", ignorable=True)
     topic_config_error_code: int = int16("5+", tag=0, ignorable=True)
     num_partitions: int = int32("5+", default=-1, ignorable=True)
     replication_factor: int = int16("5+", default=-1, ignorable=True)
@@ -109,7 +110,7 @@ class DeletableTopicResult(Message):
     name: str | None = string("0+", nullable="6+")
     topic_id: bytes = uuid("6+", ignorable=True)
     error_code: int = int16("0+")
-    error_message: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    error_message: str | None = sentence("5+", ignorable=True)
 
 
 @message
@@ -149,7 +150,7 @@ class CreatePartitionsRequest(Message):
 class CreatePartitionsTopicResult(Message):
     name: str = string("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+", default=None)
+    error_message: str | None = sentence("0+")
 
 
 @message

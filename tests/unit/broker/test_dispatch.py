@@ -16,13 +16,18 @@ from kraft.network.request import decoding
 from kraft.network.response import Response
 from kraft.network.server import SocketServer
 from kraft.protocol.api import SUPPORTED, ApiKey
-from kraft.protocol.errors import ErrorCode
+from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.headers import decode_response_header
 from kraft.protocol.messages import decode_response, encode_request_frame
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kraft.protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraft.protocol.schemas.cluster import DescribeClusterRequest
-from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from kraft.protocol.schemas.configs import (
+    ConfigResourceType,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from partitions.topic_partition import TopicPartition
 from quorum.rpc.messages import CreateTopicsRequest
 from tests.support.broker_world import LISTENER_NAME, BrokerWorld, batch, topic
@@ -107,6 +112,51 @@ async def test_a_malformed_body_closes_the_connection(world: BrokerWorld) -> Non
     for frame in (good[:-2], b"", good[:3]):
         with pytest.raises(CloseConnectionError, match="malformed"):
             send(world, frame)
+
+
+LONG = "x" * 32_767
+"""The longest name that a request without compact strings can hold."""
+
+
+async def test_what_quotes_a_long_name_can_be_answered(world: BrokerWorld) -> None:
+    await world.start()
+    for version in SUPPORTED[ApiKey.DESCRIBE_CONFIGS]:
+        for kind in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER):
+            resource = DescribeConfigsResource(
+                resource_type=kind, resource_name=LONG, configuration_keys=None
+            )
+            answer = send(world, frame_of(DescribeConfigsRequest(resources=[resource]), version))
+            (result,) = read(answer, ApiKey.DESCRIBE_CONFIGS, version).results
+            assert (result.resource_name, len(result.error_message) < 400) == (LONG, True)
+    data = PartitionProduceData(index=0, records=batch(b"x") * 2)
+    message = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(LONG, [data])])
+    (produced,) = read(send(world, frame_of(message, 8)), ApiKey.PRODUCE, 8).responses
+    (refused,) = produced.partition_responses
+    assert (produced.name, refused.error_message[-1]) == (LONG, "…")
+
+
+@pytest.mark.parametrize("create", [False, True])
+async def test_metadata_of_a_topic_without_a_name(world: BrokerWorld, create: bool) -> None:
+    """Versions 10 and 11 can ask so, and cannot be answered so: Kafka's answer has an empty name."""
+    await world.start()
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=None)], allow_auto_topic_creation=create)
+    for version, name in ((10, ""), (11, ""), (12, None)):
+        (found,) = read(send(world, frame_of(asked, version)), ApiKey.METADATA, version).topics
+        assert (found.error_code, found.name) == (ErrorCode.INVALID_REQUEST, name)
+
+
+async def test_an_answer_that_cannot_be_encoded_is_not_the_clients_fault(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error reaches the connection as that of a defect, which is logged with its traceback."""
+    await world.start()
+
+    def answer(services: Any, request: Any) -> MetadataResponse:
+        return MetadataResponse(cluster_id=LONG + "x")
+
+    monkeypatch.setattr("kraft.broker.dispatch.HANDLERS", {**HANDLERS, ApiKey.METADATA: answer})
+    with pytest.raises(ProtocolError, match="cannot be encoded"):
+        send(world, frame_of(MetadataRequest(topics=None), 4))
 
 
 async def test_no_answer_is_none(world: BrokerWorld) -> None:

@@ -223,6 +223,21 @@ async def test_a_handler_may_close_its_connection(
     assert "it said a bad word" in caplog.text
 
 
+async def test_what_a_client_says_forges_no_line_of_the_log(
+    listen: Listen, dial: Dial, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(frame: memoryview, connection: Connection) -> Answer:
+        raise CloseConnectionError(f"it said {bytes(frame).decode()}")
+
+    peer = await dial(await listen(refuse))
+    peer.send(b"good\nWARNING the broker is lost\0" + b"x" * 100_000)
+    assert await peer.at_end()
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert r"it said good\nWARNING the broker is lost\x00x" in record.getMessage()
+    assert len(record.getMessage().splitlines()) == 1
+    assert len(record.getMessage()) < 2_000
+
+
 async def test_a_deferred_answer_is_made_when_its_turn_comes(
     listen: Listen, dial: Dial, until: Until
 ) -> None:

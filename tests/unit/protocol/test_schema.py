@@ -22,11 +22,13 @@ from kraft.protocol.schema import (
     int32,
     int64,
     message,
+    sentence,
     string,
     struct,
     uint16,
     uuid,
 )
+from kraft.protocol.texts import MESSAGE_CHARACTERS
 
 
 @message
@@ -195,6 +197,22 @@ def test_values_that_do_not_fit() -> None:
         encode(Everything(names=[None]), 1)  # type: ignore[list-item]
     with pytest.raises(ProtocolError, match="a UUID has 16 bytes, not 17"):
         encode(Everything(ids=[bytes(17)]), 1)
+
+
+@message
+class Refusal(Message):
+    error_message: str | None = sentence("0+")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("character", ["x", "€"])
+def test_a_sentence_is_sent_cut(version: int, character: str) -> None:
+    """It may quote what was sent in a longer form, and more of it than its own form can hold."""
+    data = encode(Refusal(character * 40_000), version)
+    cut = character * (MESSAGE_CHARACTERS - 1) + "…"
+    assert decode(Refusal, version, data) == Refusal(cut)
+    for text in (None, "", character * MESSAGE_CHARACTERS):
+        assert decode(Refusal, version, encode(Refusal(text), version)) == Refusal(text)
 
 
 def test_text_that_is_not_utf8() -> None:
