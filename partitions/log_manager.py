@@ -43,8 +43,9 @@ from partitions.log.retention import Retention
 from partitions.log.start_report import StartReport
 from partitions.log.startup import LogOpener
 from partitions.log.storage import DEFAULT_MAX_OPEN_FILES
+from partitions.misnamed_log import misnamed, set_apart_misnamed
 from partitions.ports import Executor, Halt, NowMs
-from partitions.topic_partition import TopicPartition
+from partitions.topic_partition import CLUSTER_METADATA, TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 KAFKAS_CLEANER = CleanerConfig()
@@ -107,6 +108,7 @@ class LogManager:
         """Opens logs again that wait for room."""
         self._deleter = LogDeleter(parts, self.cleaner)
         self._retention = Retention(parts, self._flush, producer_expiration_ms=producer_expiration_ms)
+        self._vital_directory = vital_directory
         self._started = False
         self._closed = False
 
@@ -125,6 +127,11 @@ class LogManager:
             self._directories.release()
             raise
         self._started = True
+        report = self._start_report(is_complete)
+        set_apart_misnamed(self._parts, self._vital_directory)
+        return report
+
+    def _start_report(self, is_complete: bool) -> StartReport:
         clean = is_complete and all(directory.clean_shutdown for directory in self._directories)
         epochs = [directory.previous_broker_epoch for directory in self._directories]
         return StartReport(
@@ -232,6 +239,8 @@ class LogManager:
             raise LogStorageError(f"the log of {partition} is being closed or deleted")
         if partition in self._failed:
             raise self._failed[partition]
+        if partition == CLUSTER_METADATA:
+            raise misnamed()
         log = self._logs.get(partition)
         if log is not None:
             log.claim(topic_id)
@@ -369,7 +378,7 @@ class LogManager:
         """Flushes and closes all logs; the directories with one that could not be, was given up before, or
         lacks records of which the controller does not know: the next start would take it for a whole one."""
         await flush_before_closing(self._parts.disk, self._parts.executor, self.epoch_writer, self._logs)
-        doubtful = self._home.keys() & {*self._failed, *self.reopener.shortened}
+        doubtful = self._home.keys() & {*self._failed, *self.reopener.shortened} - {CLUSTER_METADATA}
         unclean = {self._home[partition] for partition in doubtful}
         for partition, log in list(self._logs.items()):
             try:

@@ -16,3 +16,9 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+"""The name of the controller quorum's own log: no topic of clients has it."""
+CLUSTER_METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+"""Its only partition; the folder of that name is a voter's journal."""

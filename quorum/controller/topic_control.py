@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from partitions.topic_partition import TOPIC_ID_BYTES, ZERO_TOPIC_ID
+from partitions.topic_partition import CLUSTER_METADATA_TOPIC, TOPIC_ID_BYTES, ZERO_TOPIC_ID
 from quorum.controller.cluster_index import collision_key
 from quorum.controller.configuration_control import new_topic_configs
 from quorum.controller.decision import ClusterView, Decision, Unit, decided
@@ -91,9 +91,13 @@ def _check_new_name(view: ClusterView, name: str, taken: dict[str, str]) -> None
     problem = topic_name_problem(name)
     if problem is not None:
         raise ControllerError("INVALID_TOPIC_EXCEPTION", problem)
+    if name == CLUSTER_METADATA_TOPIC:
+        raise ControllerError("INVALID_REQUEST", f"Creation of internal topic {name} is prohibited.")
     if name in view.image.topic_ids:
         raise ControllerError("TOPIC_ALREADY_EXISTS", f"Topic '{name}' already exists.")
     colliding = view.index.colliding_name(name) or taken.get(collision_key(name))
+    if collision_key(name) == CLUSTER_METADATA_TOPIC:
+        colliding = CLUSTER_METADATA_TOPIC
     if colliding is not None:
         raise ControllerError(
             "INVALID_TOPIC_EXCEPTION",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from partitions.topic_partition import CLUSTER_METADATA
+
 MAX_PROPOSAL_BYTES = 1024 * 1024
 """Largest proposal; a bigger one is answered NOT_COMMITTED. It keeps every log entry far below one
 append message, so that the library never cuts an entry in pieces (it would pickle it)."""
@@ -129,5 +131,4 @@ class RaftConfig:
         return f"{self.directory}/{JOURNAL_TOPIC}-{JOURNAL_PARTITION}"
 
 
-JOURNAL_TOPIC = "__cluster_metadata"
-JOURNAL_PARTITION = 0
+JOURNAL_TOPIC, JOURNAL_PARTITION = CLUSTER_METADATA
