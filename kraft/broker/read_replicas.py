@@ -25,13 +25,15 @@ class ReadReplicas:
         """`selector_class` is the value of `replica.selector.class`."""
         self._selector = SELECTORS[selector_class]
         self._metadata = metadata
+        self.looks_at_racks = self._selector is not select_leader
+        """Whether it matters in which rack a consumer is."""
 
     def preferred(
         self, partition: Partition, *, rack: str, listener_name: str, fetch_offset: int, now_ms: int
     ) -> int:
         """The broker that a consumer in `rack` should read this offset from; -1: from this one."""
         leading = partition.leadership
-        if leading is None or not rack or self._selector is select_leader:
+        if leading is None or not rack or not self.looks_at_racks:
             return NO_PREFERRED_REPLICA
         return preferred_read_replica(
             self._selector,

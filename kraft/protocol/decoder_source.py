@@ -2,7 +2,8 @@
 
 Neighbouring values of fixed size, and the length that follows them, are read with one `Struct`.
 The source relies on `data` being bytes: a wrong index raises IndexError and a short read
-`struct.error`; lengths of strings and counts of elements are compared with the bytes that remain.
+`struct.error`; lengths of strings and counts of elements are compared with the bytes that remain,
+lengths of strings with what Kafka allows as well.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class _DecoderSource(Source):
         self.namespace.update(
             MALFORMED=primitives.MALFORMED,
             check_elements=primitives.check_elements,
+            check_string_length=primitives.check_string_length,
             ProtocolError=ProtocolError,
             check_tag_end=primitives.check_tag_end,
             not_nullable=primitives.not_nullable,
@@ -147,6 +149,8 @@ class _DecoderSource(Source):
             self._flush()
             with self.block(f"if {length} > 127:"):
                 self.line(f"{length}, p = varint_tail(data, p, {length})")
+                if code == "h":  # a string's
+                    self.line(f"check_string_length('{where}', {length} - 1)")
             self.line(f"{length} -= 1")
         else:
             self._take(code, size_bytes, length)

@@ -40,6 +40,7 @@ class _EncoderSource(Source):
             check_uuid=primitives.check_uuid,
             not_nullable=primitives.not_nullable,
             shortened=shortened,
+            string_uvarint=primitives.string_uvarint,
             uvarint=uvarint,
         )
 
@@ -169,7 +170,8 @@ class _EncoderSource(Source):
         """The length as it stands on the wire: already one more than the true one if compact."""
         if self.flexible:
             self._flush()
-            self.line(f"{self._writer}(UVARINTS[{length}] if {length} < 128 else uvarint({length}))")
+            longer = "string_uvarint" if code == "h" else "uvarint"  # "h": a string's
+            self.line(f"{self._writer}(UVARINTS[{length}] if {length} < 128 else {longer}({length}))")
         else:
             self._put(code, length)
             self._flush()

@@ -1,8 +1,9 @@
 """Varints, strings, arrays and tagged fields: what compiled and hand-written codecs both stand on.
 
 Reading is bounded: a length or a count is compared with the bytes that remain before anything is
-allocated for it, and every reader raises ProtocolError, IndexError, UnicodeDecodeError or
-`struct.error` on malformed input; `malformed` lists these for the one `except` of each decoder.
+allocated for it, a string has at most `MAX_STRING_BYTES`, and every reader raises ProtocolError,
+IndexError, UnicodeDecodeError or `struct.error` on malformed input; `malformed` lists these for the
+one `except` of each decoder.
 Unsigned varints and tagged fields are those of KIP-482.
 """
 
@@ -25,6 +26,10 @@ MAX_TAGGED_FIELDS = 256
 MAX_ELEMENTS = 1_000_000
 """Structs and strings in all arrays of one message. A small element costs many times its bytes in
 memory, so the length of the frame alone does not bound what a message may cost."""
+
+MAX_STRING_BYTES = 0x7FFF
+"""Of a string in UTF-8: what the two-byte length of versions that are not flexible can say. Kafka refuses longer
+ones in every version."""
 
 COPY_BELOW_BYTES = 2048
 """Bytes shorter than this are copied into the part before them rather than sent as a part of their own."""
@@ -71,6 +76,12 @@ def check_elements(count: int) -> None:
         raise ProtocolError(f"{count} array elements in one message, above the limit of {MAX_ELEMENTS}")
 
 
+def check_string_length(what: str, length_bytes: int) -> None:
+    """Refuses a string that is longer than any that Kafka reads."""
+    if length_bytes > MAX_STRING_BYTES:
+        raise ProtocolError(f"{what} has {length_bytes} bytes, above the limit of {MAX_STRING_BYTES}")
+
+
 def not_nullable(what: str) -> ProtocolError:
     """The error for a null where the version allows none."""
     return ProtocolError(f"{what} must not be null")
@@ -90,6 +101,12 @@ def uvarint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def string_uvarint(value: int) -> bytes:
+    """The compact length of a string, already one more than the true one. Raises ProtocolError."""
+    check_string_length("a string", value - 1)
+    return uvarint(value)
 
 
 UVARINTS: tuple[bytes, ...] = tuple(bytes((value,)) for value in range(128))
@@ -158,6 +175,7 @@ def read_compact_string(data: Buffer, position: int) -> tuple[str | None, int]:
     position += 1
     if length > 127:
         length, position = varint_tail(data, position, length)
+        check_string_length("a string", length - 1)
     if length == 0:
         return None, position
     end = position + length - 1
@@ -242,7 +260,7 @@ def write_string(out: bytearray, text: str, compact: bool) -> None:
     elif length < 127:
         out.append(length + 1)
     else:
-        out += uvarint(length + 1)
+        out += string_uvarint(length + 1)
     out += data
 
 

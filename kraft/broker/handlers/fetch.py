@@ -101,7 +101,8 @@ def _reader(services: BrokerServices, body: FetchRequest) -> Reader:
         and body.replica_epoch >= 0
         and services.metadata.registered_epoch(body.replica_id) == body.replica_epoch
     )
-    return Reader(body.replica_id, body.replica_epoch, is_registered, body.isolation_level, body.rack_id)
+    rack_id = body.rack_id if services.read_replicas.looks_at_racks else ""  # sessions keep it
+    return Reader(body.replica_id, body.replica_epoch, is_registered, body.isolation_level, rack_id)
 
 
 def _named(request: Request[FetchRequest]) -> Iterator[tuple[Topic, WantedPartition]]:

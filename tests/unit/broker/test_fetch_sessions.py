@@ -594,3 +594,18 @@ async def test_an_error_that_ends_in_its_turn_is_told(
         assert others == []
     append(world, T1)
     assert named(reader.fetch()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("selector", "kept"),
+    [("", ""), ("replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector\n", "b")],
+)
+async def test_a_rack_is_kept_only_where_it_matters(selector: str, kept: str) -> None:
+    world = BrokerWorld(properties=selector)
+    await world.start(*topic("t", 1, (1,)))
+    reader = Reader(world)
+    reader.fetch(at(0), rack_id="b")
+    session = world.replicas.fetch_purgatory.sessions.cache.get(reader.session_id)
+    assert session is not None
+    assert session.reader.rack_id == kept
+    await world.close()

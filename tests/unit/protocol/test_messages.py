@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kraft.protocol import (
     SUPPORTED,
     ApiKey,
     ErrorCode,
+    ProtocolError,
     RequestHeader,
     UnsupportedVersion,
     decode_request,
     decode_request_header,
     decode_response,
     decode_response_header,
+    encode_request,
     encode_request_frame,
     encode_response_frame,
 )
+from kraft.protocol.fetch import FetchRequest, FetchTopic, ForgottenTopic
+from kraft.protocol.primitives import uvarint
+from kraft.protocol.produce import ProduceRequest, TopicProduceData
+from kraft.protocol.schema import Message
 from kraft.protocol.schemas.api_versions import (
     UNSUPPORTED_VERSION_ANSWER_VERSION,
     ApiVersionsRequest,
@@ -27,10 +35,12 @@ from kraft.protocol.schemas.api_versions import (
 )
 from kraft.protocol.schemas.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kraft.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 
 
 def test_a_request_and_its_answer_through_frames() -> None:
@@ -115,3 +125,28 @@ def test_a_metadata_answer_byte_for_byte() -> None:
         "0000 00000002 00000001 00000005 03 00000001 00000002 02 00000001 02 00000002 00"
         "80000000 00 00"  # authorized operations, tags of the topic and of the message
     )
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda text: ProduceRequest(transactional_id=text),
+        lambda text: ProduceRequest(topic_data=[TopicProduceData(name=text)]),
+        lambda text: FetchRequest(topics=[FetchTopic(topic=text)]),
+        lambda text: FetchRequest(forgotten_topics_data=[ForgottenTopic(topic=text)]),
+        lambda text: FetchRequest(rack_id=text),
+        lambda text: FetchRequest(cluster_id=text),
+        lambda text: MetadataRequest(topics=[MetadataRequestTopic(name=text)]),
+        lambda text: CreateTopicsRequest(topics=[CreatableTopic(name=text)]),
+    ],
+)
+def test_no_request_has_a_string_that_is_longer_than_kafkas(made: Callable[[str], Message]) -> None:
+    longest = made("x" * 32_767)
+    key, version = longest.API_KEY, 12 if longest.API_KEY != ApiKey.CREATE_TOPICS else 7
+    data = encode_request(longest, version)
+    assert decode_request(key, version, data) == longest
+    with pytest.raises(ProtocolError, match="32768 bytes, above the limit of 32767"):
+        encode_request(made("x" * 32_768), version)
+    forged = data.replace(uvarint(32_768) + b"x" * 32_767, uvarint(4_000_001) + b"x" * 4_000_000)
+    with pytest.raises(ProtocolError, match="4000000 bytes, above the limit of 32767"):
+        decode_request(key, version, forged)

@@ -215,6 +215,33 @@ def test_a_sentence_is_sent_cut(version: int, character: str) -> None:
         assert decode(Refusal, version, encode(Refusal(text), version)) == Refusal(text)
 
 
+@pytest.mark.parametrize("name", ["x" * 32_767, "ü" * 16_383 + "x"])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_longest_strings(name: str, version: int) -> None:
+    for value in (
+        Everything(name=name),
+        Everything(names=[name]),
+        Everything(rack=name if version else None),
+    ):
+        assert decode(Everything, version, encode(value, version)) == value
+
+
+@pytest.mark.parametrize("field", ["name", "names", "rack", "note"])
+def test_a_string_that_is_too_long_is_neither_written_nor_read(field: str) -> None:
+    """Bytes may be as long as they are."""
+    long = "x" * 32_768
+    with pytest.raises(ProtocolError, match="32768 bytes, above the limit of 32767"):
+        encode(Everything(**{field: [long] if field == "names" else long}), 2)
+    just = "x" * 32_767
+    data = encode(Everything(**{field: [just] if field == "names" else just}), 2)
+    length = uvarint(32_768)
+    assert data.count(length) == 1
+    with pytest.raises(ProtocolError, match=f"{field} has 32768 bytes, above the limit of 32767"):
+        decode(Everything, 2, data.replace(length, uvarint(32_769)) + b"x")
+    value = Everything(data=b"x" * 32_768, view=b"x" * 32_768)
+    assert decode(Everything, 2, encode(value, 2)) == value
+
+
 def test_text_that_is_not_utf8() -> None:
     with pytest.raises(ProtocolError, match="Point v2 is malformed"):
         decode(Point, 2, bytes.fromhex("00000001 00000002 01 03 02 02 ff"))
