@@ -8,6 +8,11 @@ name as `code` and a sentence for the person who sent it).
 
 from __future__ import annotations
 
+from typing import Final
+
+MESSAGE_CHARACTERS: Final = 1_000
+"""Of a refusal."""
+
 
 class QuorumError(Exception):
     """Base of every error raised by the quorum's pure rooms."""
@@ -70,10 +75,13 @@ class InvalidProducerIdError(RecordDoesNotFitError):
 class ControllerError(QuorumError):
     """A request that the controller refuses.
 
-    `code` is Kafka's error name (for instance "STALE_BROKER_EPOCH"), `message` a sentence for people.
+    `code` is Kafka's error name (for instance "STALE_BROKER_EPOCH"), `message` a sentence for people, of at most
+    `MESSAGE_CHARACTERS`: what it quotes of the request may be as long as that is.
     """
 
     def __init__(self, code: str, message: str) -> None:
+        if len(message) > MESSAGE_CHARACTERS:
+            message = message[: MESSAGE_CHARACTERS - 1] + "…"
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from quorum.controller.decision import ClusterView
 
+_SHOWN = 20
+"""Replicas that a sentence lists."""
+
 
 def assignment_problem(view: ClusterView, broker_ids: tuple[int, ...]) -> str | None:
     """What is wrong with the replicas, a sentence that begins after "The assignment"; None if nothing is."""
@@ -16,5 +19,6 @@ def assignment_problem(view: ClusterView, broker_ids: tuple[int, ...]) -> str | 
     if unknown:
         return f"includes broker {unknown[0]}, but no such broker is registered."
     if len(set(broker_ids)) != len(broker_ids):
-        return f"includes a broker more than once: {list(broker_ids)}."
+        more = ", …" if len(broker_ids) > _SHOWN else ""
+        return f"includes a broker more than once: [{', '.join(map(str, broker_ids[:_SHOWN]))}{more}]."
     return None

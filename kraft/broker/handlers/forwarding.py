@@ -26,7 +26,9 @@ CATCH_UP_TIMEOUT_S = 2.0
 MAX_FORWARDED_CHARACTERS = 4 * 1024 * 1024
 """Names and values in one call; in UTF-8 they fit into what the controller's listener accepts."""
 MAX_ITEMS = 10_000
-"""Partitions, configs or features that one request may name, as in Kafka's controller."""
+"""Topics, partitions, configs or features that one request may name, as in Kafka's controller."""
+MAX_REPLICAS = 100_000
+"""In the assignments of one request."""
 
 _OWN_TRACES: Mapping[type[Any], frozenset[str]] = {
     messages.CreateTopicsRequest: frozenset({"TOPIC_ALREADY_EXISTS"}),

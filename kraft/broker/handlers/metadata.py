@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kraft.broker.handlers.forwarding import MAX_ITEMS
 from kraft.broker.handlers.topics import create_topics, wait_for_topics
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
@@ -34,6 +35,7 @@ from kraft.protocol.schemas.metadata import (
     MetadataResponseTopic,
 )
 from partitions.topic_partition import ZERO_TOPIC_ID
+from quorum.controller.topic_names import topic_name_problem
 from quorum.metadata.image import PartitionImage, TopicImage
 from quorum.rpc.envelope import RpcError
 from quorum.rpc.messages import NO_ERROR, CreateTopicsRequest, NewTopic
@@ -144,7 +146,16 @@ def _to_create(services: BrokerServices, body: MetadataRequest) -> list[str]:
 
 
 async def _auto_create(services: BrokerServices, missing: list[str]) -> dict[str, ErrorCode]:
-    """Creates topics with the cluster's defaults. Returns why any were refused."""
+    """Creates topics with the cluster's defaults, so many of them as one request may name: who asks for more asks
+    again. Returns why any were refused."""
+    illegal = {name: ErrorCode.INVALID_TOPIC_EXCEPTION for name in missing if topic_name_problem(name)}
+    legal = [name for name in missing if name not in illegal][:MAX_ITEMS]
+    if not legal:
+        return illegal
+    return illegal | await _created(services, legal)
+
+
+async def _created(services: BrokerServices, missing: list[str]) -> dict[str, ErrorCode]:
     try:
         async with asyncio.timeout(AUTO_CREATE_TIMEOUT_S):
             request = CreateTopicsRequest(tuple(NewTopic(name) for name in missing))

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kraft.broker.handlers.forwarding import failed_query, forward, refusal, timeout_s, too_long, too_many
+from kraft.broker.handlers.forwarding import (
+    MAX_REPLICAS,
+    failed_query,
+    forward,
+    refusal,
+    timeout_s,
+    too_long,
+    too_many,
+)
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -26,9 +34,6 @@ from kraft.protocol.schemas.reassignments import (
 )
 from quorum.rpc import admin_messages as admin
 from quorum.rpc.envelope import RpcError
-
-MAX_REPLICAS = 100_000
-"""In the targets of one request."""
 
 
 async def handle_alter_partition_reassignments(

@@ -1,14 +1,26 @@
 """CreateTopics (19), DeleteTopics (20), CreatePartitions (37): forwarded to the active controller.
 
-An answer waits until this broker knows the change, too (`forwarding.catch_up`).
+An answer waits until this broker knows the change, too (`forwarding.catch_up`). A request that is too large to be
+forwarded is refused whole; why is told with the first topic.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TypeVar
 
-from kraft.broker.handlers.forwarding import Forwarded, catch_up, forward, refusal, timeout_s
+from kraft.broker.handlers.forwarding import (
+    MAX_REPLICAS,
+    Forwarded,
+    catch_up,
+    forward,
+    refusal,
+    timeout_s,
+    too_long,
+    too_many,
+)
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -19,6 +31,7 @@ from kraft.protocol.schemas.topics import (
     CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -29,6 +42,9 @@ from kraft.protocol.schemas.topics import (
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
+
+MAX_NEW_CONFIGS = 100_000
+"""Configs of all topics that one request creates."""
 
 
 async def create_topics(
@@ -49,6 +65,14 @@ async def handle_create_topics(
 ) -> CreateTopicsResponse:
     """Answers CreateTopics. A name that is there twice is refused, as in Kafka."""
     body = request.body
+    if problem := _creation_too_large(body.topics):
+        names = dict.fromkeys(topic.name for topic in body.topics)
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=name, error_code=code, error_message=message)
+                for name, code, message in _refused_whole(names, problem)
+            ]
+        )
     named = Counter(topic.name for topic in body.topics)
     twice = {name for name, count in named.items() if count > 1}
     wanted = tuple(_new_topic(topic) for topic in body.topics if topic.name not in twice)
@@ -73,6 +97,36 @@ async def handle_create_topics(
     return CreateTopicsResponse(
         topics=[*(_creation_result(forwarded, result) for result in forwarded.answer.topics), *refused]
     )
+
+
+def _creation_too_large(topics: Sequence[CreatableTopic]) -> tuple[ErrorCode, str] | None:
+    configs = [config for topic in topics for config in topic.configs]
+    texts = (text for config in configs for text in (config.name, config.value or ""))
+    return (
+        too_many(len(topics), "topics")
+        or too_many(len(configs), "configs", MAX_NEW_CONFIGS)
+        or _too_many_replicas([assignment.broker_ids for topic in topics for assignment in topic.assignments])
+        or too_long(chain((topic.name for topic in topics), texts))
+    )
+
+
+def _too_many_replicas(assignments: Sequence[Sequence[int]]) -> tuple[ErrorCode, str] | None:
+    """Of partitions whose replicas the client has chosen."""
+    return too_many(len(assignments), "partitions") or too_many(
+        sum(map(len, assignments)), "replicas", MAX_REPLICAS
+    )
+
+
+_Named = TypeVar("_Named")
+
+
+def _refused_whole(
+    wanted: Iterable[_Named], problem: tuple[ErrorCode, str]
+) -> Iterator[tuple[_Named, ErrorCode, str | None]]:
+    """The same error for each, and the sentence once."""
+    code, message = problem
+    for number, one in enumerate(wanted):
+        yield one, code, None if number else message
 
 
 def _new_topic(topic: CreatableTopic) -> messages.NewTopic:
@@ -126,6 +180,10 @@ async def handle_delete_topics(
                 for topic in wanted
             ]
         )
+    if problem := (
+        too_many(len(wanted), "topics") or too_long(topic.name for topic in wanted if topic.name is not None)
+    ):
+        return DeleteTopicsResponse(responses=[_deletion(*one) for one in _refused_whole(wanted, problem)])
     call = messages.DeleteTopicsRequest(wanted)
     try:
         forwarded = await forward(services, call, messages.DeleteTopicsResponse, timeout_s(body.timeout_ms))
@@ -160,6 +218,14 @@ async def handle_create_partitions(
 ) -> CreatePartitionsResponse:
     """Answers CreatePartitions."""
     body = request.body
+    if problem := _growth_too_large(body.topics):
+        names = dict.fromkeys(topic.name for topic in body.topics)
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+                for name, code, message in _refused_whole(names, problem)
+            ]
+        )
     wanted = tuple(
         messages.MorePartitions(
             topic.name,
@@ -192,6 +258,14 @@ async def handle_create_partitions(
             CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
             for name, code, message in outcomes
         ]
+    )
+
+
+def _growth_too_large(topics: Sequence[CreatePartitionsTopic]) -> tuple[ErrorCode, str] | None:
+    return (
+        too_many(len(topics), "topics")
+        or _too_many_replicas([chosen.broker_ids for topic in topics for chosen in topic.assignments or ()])
+        or too_long(topic.name for topic in topics)
     )
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.handlers.forwarding import MAX_ITEMS
-from kraft.broker.handlers.reassignments import MAX_REPLICAS
+from kraft.broker.handlers.forwarding import MAX_ITEMS, MAX_REPLICAS
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.messages import encode_response
 from kraft.protocol.schema import Message

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kraft.broker.handlers.forwarding import MAX_ITEMS
 from kraft.network.connection import CloseConnectionError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.cluster import (
@@ -193,6 +195,30 @@ async def test_why_a_topic_was_not_created(world: BrokerWorld, outcome: Any, cod
     world.controller.answer(CreateTopicsRequest, outcome)
     (answer,) = (await world.handle(metadata(named("t"), create=True), VERSION)).topics
     assert (answer.name, answer.error_code) == ("t", code)
+
+
+async def test_so_many_missing_topics_are_created_as_one_request_may_name(world: BrokerWorld) -> None:
+    """A client that names more asks again for the others; names that are illegal need no controller."""
+    await world.start()
+    world.controller.always(
+        CreateTopicsRequest,
+        lambda call: CreateTopicsResponse(
+            tuple(CreateTopicResult(t.name, "INVALID_REPLICATION_FACTOR") for t in call.topics)
+        ),
+    )
+    wanted = [named(f"t{n}") for n in range(MAX_ITEMS + 5)]
+    long = "x" * 32_000
+    answers = (await world.handle(metadata(named(long), named("a b"), *wanted, create=True), VERSION)).topics
+    (call,) = world.controller.calls
+    assert len(call.topics) == MAX_ITEMS
+    assert Counter(answer.error_code for answer in answers) == {
+        ErrorCode.INVALID_TOPIC_EXCEPTION: 2,
+        ErrorCode.INVALID_REPLICATION_FACTOR: MAX_ITEMS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 5,
+    }
+    (answer,) = (await world.handle(metadata(named("a b"), create=True), VERSION)).topics
+    assert (answer.name, answer.error_code) == ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION)
+    assert len(world.controller.calls) == 1
 
 
 async def test_nothing_is_created_where_the_client_or_the_broker_forbids() -> None:

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 from kraft.broker.handlers import forwarding
+from kraft.broker.handlers.forwarding import MAX_FORWARDED_CHARACTERS, MAX_ITEMS, MAX_REPLICAS
+from kraft.broker.handlers.topics import MAX_NEW_CONFIGS
 from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schema import Message
 from kraft.protocol.schemas.producers import InitProducerIdRequest
 from kraft.protocol.schemas.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
@@ -87,7 +91,63 @@ async def test_many_names_cost_no_more_than_they_are(world: BrokerWorld) -> None
     """A comparison of each with each would hold the event loop up for minutes."""
     await world.start()
     world.controller.always(messages.CreateTopicsRequest, lambda call: messages.CreateTopicsResponse(()))
-    await world.handle(creation(*(f"t{n}" for n in range(60_000)), validate_only=True), 7)
+    await world.handle(creation(*(f"t{n}" for n in range(MAX_ITEMS)), validate_only=True), 7)
+
+
+MANY = range(MAX_ITEMS + 1)
+LONG = ["x" * 32_000 + str(n) for n in range(MAX_FORWARDED_CHARACTERS // 32_000 + 1)]
+CROWDS = [[1] * 10] * (MAX_REPLICAS // 10 + 1), [[1] * (MAX_REPLICAS // 2 + 1)] * 2
+
+
+def assigned(*replicas: list[int]) -> CreateTopicsRequest:
+    assignments = [CreatableReplicaAssignment(number, ids) for number, ids in enumerate(replicas)]
+    return CreateTopicsRequest(topics=[CreatableTopic(name="t", assignments=assignments)])
+
+
+def configured(*configs: CreatableTopicConfig) -> CreateTopicsRequest:
+    return CreateTopicsRequest(topics=[CreatableTopic("t", configs=list(configs)), CreatableTopic("u")])
+
+
+def growth(*topics: CreatePartitionsTopic) -> CreatePartitionsRequest:
+    return CreatePartitionsRequest(topics=list(topics))
+
+
+def grown(*replicas: list[int]) -> CreatePartitionsRequest:
+    assignments = [CreatePartitionsAssignment(ids) for ids in replicas]
+    return growth(CreatePartitionsTopic("t", 5, assignments))
+
+
+@pytest.mark.parametrize(
+    ("body", "version", "count"),
+    [
+        (creation(*(f"t{n}" for n in MANY)), 7, len(MANY)),
+        (creation(*LONG), 7, len(LONG)),
+        (configured(*(CreatableTopicConfig("k", f"{n}") for n in range(MAX_NEW_CONFIGS + 1))), 7, 2),
+        (configured(*(CreatableTopicConfig("k", value) for value in LONG)), 7, 2),
+        (configured(*(CreatableTopicConfig(name, None) for name in LONG)), 7, 2),
+        *((assigned(*crowd), 7, 1) for crowd in CROWDS),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(f"t{n}") for n in MANY]), 6, len(MANY)),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(None, topic_id(n)) for n in MANY]), 6, len(MANY)),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(name) for name in LONG]), 6, len(LONG)),
+        (DeleteTopicsRequest(topic_names=LONG), 5, len(LONG)),
+        (growth(*(CreatePartitionsTopic(f"t{n}", 2) for n in MANY)), 3, len(MANY)),
+        (growth(*(CreatePartitionsTopic(name, 2) for name in LONG)), 3, len(LONG)),
+        *((grown(*crowd), 3, 1) for crowd in CROWDS),
+    ],
+)
+async def test_what_is_too_large_to_be_forwarded_is_refused_whole(
+    world: BrokerWorld, body: Message, version: int, count: int
+) -> None:
+    """Each topic is answered; why is told once, lest the answer be larger than the request."""
+    await world.start()
+    response = await world.handle(body, version)
+    results = response.topics if isinstance(body, CreateTopicsRequest) else None
+    if results is None:
+        results = response.responses if isinstance(body, DeleteTopicsRequest) else response.results
+    assert [result.error_code for result in results] == [ErrorCode.POLICY_VIOLATION] * count
+    assert "send it in parts" in results[0].error_message
+    assert not any(result.error_message for result in results[1:])
+    assert world.controller.calls == []
 
 
 @pytest.mark.parametrize(

@@ -293,3 +293,10 @@ def test_a_recovered_partition_does_not_go_back_to_recovering() -> None:
         assert result.error == "INVALID_REQUEST"
     (result,) = alter(world, AlterPartitionItem(0, 0, (*members, *members), 0))
     assert result.error == "INVALID_REQUEST"
+
+
+def test_a_refusal_is_short_whatever_it_quotes() -> None:
+    whole, cut = "x" * 1_000, "x" * 999 + "…"
+    assert ControllerError("INVALID_REQUEST", whole).message == whole
+    error = ControllerError("INVALID_REQUEST", "x" * 1_001)
+    assert (error.message, str(error)) == (cut, f"INVALID_REQUEST: {cut}")
