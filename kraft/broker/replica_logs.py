@@ -115,7 +115,7 @@ class ReplicaLogs(ReplicaEvents, ABC):
         is_known = known is not None and (
             known.needs_room if error.needs_room else is_unmade and type(known) is type(error)
         )
-        if not is_known:  # said once while it is tried again and again
+        if not is_known and known is not error:  # said once while it is tried again and again
             log.error("a replica is offline", partition=str(key), reason=str(error))
         self._offline[key] = error
         if error.needs_room or is_unmade:

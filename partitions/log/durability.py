@@ -17,7 +17,7 @@ from partitions.log.producer_recovery import KnownProducers
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
 from partitions.log.reader import LogReader
 from partitions.log.segment import Segment, file_name
-from partitions.log.storage import LogStorage, storage_error
+from partitions.log.storage import LogStorage, is_disk_full, is_passing, storage_error
 from partitions.ports import NowMs
 from partitions.topic_partition import TopicPartition
 
@@ -100,14 +100,20 @@ class DurableLog(CheckpointedOffsets):
     def roll(self) -> None:
         """Closes the active segment and begins a new one; nothing to do when it is empty.
 
-        Raises LogStorageError; the log goes on with the old segment then.
+        Raises LogStorageError; the log goes on with the old segment where that may pass (NoSpaceLeft, want of
+        descriptors or memory), and is given up where it does not.
         """
         self._ensure_open()
         if self._segments.active.size_bytes:
             try:
                 self._roll()
             except OSError as error:
-                raise storage_error(f"no new segment could be made: {error}", error) from error
+                reason = f"no new segment could be made: {error}"
+                self._storage.fail_if_broken(reason, error)
+                failure = storage_error(reason, error)
+                if not (is_disk_full(error) or is_passing(error)):
+                    self._storage.on_lost(self.topic_partition, failure)
+                raise failure from error
 
     def _roll(self) -> Segment:
         """As `roll`, for an active segment that is not empty. Raises OSError with nothing changed."""

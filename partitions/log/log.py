@@ -34,6 +34,7 @@ from partitions.log.errors import (
     AppendPostponed,
     LogCorruptError,
     LogError,
+    LogStorageError,
     NoRoomToAppend,
     UnexpectedAppendOffset,
 )
@@ -387,10 +388,12 @@ class PartitionLog(EpochAnsweringLog):
         self._refuse(f"writing to {segment.log_path} failed: {error}", error)
 
     def _refuse(self, reason: str, error: OSError) -> NoReturn:
-        """Nothing of the append is in the log. A client tries again in any case, a follower what may pass."""
+        """Nothing of the append is in the log. A client tries again in any case, a follower what may pass; what does
+        not pass gives the log up, so that another replica leads."""
         self._storage.fail_if_broken(reason, error)
         if is_disk_full(error):
             raise NoRoomToAppend(reason) from error
         if is_passing(error):
             raise AppendPostponed(reason) from error
+        self._storage.on_lost(self.topic_partition, LogStorageError(reason))
         raise AppendError("KAFKA_STORAGE_ERROR", reason) from error

@@ -83,8 +83,8 @@ class LogStorage:
         """`on_failure` is told the reason, once: it halts the node, or has it go on without the directory.
 
         `fails_on_io_errors`: a read or an append that the device refuses is a failure as well; for
-        directories that are not the only one. `on_lost` is told of a log that was found damaged, or left half
-        changed, and is not to be used as it is.
+        directories that are not the only one. `on_lost` is told of a log that was found damaged, left half
+        changed, or cannot be written to, and is not to be used as it is.
         """
         assert max_open_files >= 1
         assert max_loaded_indexes >= 1

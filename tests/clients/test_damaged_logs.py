@@ -38,8 +38,8 @@ def rot(path: Path) -> None:
         file.write(content[at : at + 5])
 
 
-def written(cluster: NodeProcesses, word: str) -> tuple[str, list[bytes]]:
-    topic = cluster.create_topic(word, min_insync_replicas="2")
+def written(cluster: NodeProcesses, word: str, **configs: str) -> tuple[str, list[bytes]]:
+    topic = cluster.create_topic(word, min_insync_replicas="2", **configs)
     values = values_of(word)
     CLIENT.produce(cluster.bootstrap, topic, {0: values}, How(codec="none", idempotent=True))
     until(lambda: len(cluster.partitions(topic)[0].isrs) == 3, "all replicas are in sync")
@@ -104,6 +104,23 @@ def test_logs_rot_while_the_nodes_run(fragile_cluster: NodeProcesses) -> None:
     assert_repaired(cluster, preferred, topic)
     make_leader(cluster, topic, preferred)
     assert_reads(cluster, topic, values)
+
+
+def test_a_leaders_folder_is_gone(fragile_cluster: NodeProcesses) -> None:
+    """Another replica leads as soon as the leader needs a new file; the lost one is copied after a restart."""
+    cluster = fragile_cluster
+    topic, values = written(cluster, "gone", segment_bytes="100000")
+    leader = cluster.leader(topic)
+    shutil.rmtree(segment_of(cluster, leader, topic).parent)
+    more = values_of("more")
+    CLIENT.produce(cluster.bootstrap, topic, {0: more}, How(codec="none", idempotent=True))
+    assert cluster.leader(topic) != leader
+    assert cluster.log_text(leader).count("a replica is offline") == 1
+    assert_reads(cluster, topic, values + more)
+    restart(cluster, leader)
+    until(lambda: len(cluster.partitions(topic)[0].isrs) == 3, "all replicas are in sync")
+    make_leader(cluster, topic, cluster.partitions(topic)[0].replicas[0])
+    assert_reads(cluster, topic, values + more)
 
 
 @pytest.fixture

@@ -8,14 +8,15 @@ import random
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from kraft.broker.offline_replicas import OfflineReplicas, kind_of
 from kraft.chaos.world.disk import SimulatedDisk
 from partitions.errors import ReplicaOffline
-from partitions.log.errors import DirectoryFailed, LogCorruptError, LogStorageError
+from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
 from partitions.partition import FollowerFetch
 from partitions.topic_partition import TopicPartition
-from quorum.metadata.records import PartitionChange
+from quorum.metadata.records import Config, PartitionChange
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.replica_messages import (
     DAMAGED,
@@ -352,6 +353,40 @@ async def test_a_log_that_cannot_be_appended_to_any_more_is_reported() -> None:
     failing.fail = lambda operation, path: None
     await world.publish(PartitionChange(*A, isr=(2,), offline_replicas=(1,)))
     assert list(world.replicas.offline_partitions) == [T0]  # until the next start
+    await world.close()
+
+
+async def test_a_leader_that_cannot_roll_makes_room_for_another() -> None:
+    """Its folder is gone: what fits into the open file would go on being taken, and nothing else for ever."""
+    disk = memory_disk()
+    world = BrokerWorld(disk)
+    world.controller.always(ReplicaStatesRequest, lambda _: TOOK_IT)
+    await world.start(*topic("t", 1, (1, 2), (1, 2)), Config("topic", "t", "segment.bytes", "1024"))
+    partition = world.replicas.partition(T0)
+    value = b"x" * 600
+    partition.append_records(batch(value), acks=1, now_ms=0)
+    disk.remove_tree("/data/t-0")
+    with capture_logs() as lines:
+        for _ in range(3):
+            with pytest.raises(LogError):
+                partition.append_records(batch(value), acks=1, now_ms=0)
+        await world.controller.until_called(ReplicaStatesRequest, 1)
+        with pytest.raises(ReplicaOffline):
+            world.replicas.partition(T0)
+        await world.publish(PartitionChange(*A, isr=(2,), leader=2, offline_replicas=(1,)))
+    (report,) = world.controller.calls_of(ReplicaStatesRequest)
+    assert report.offline == ((*A, DIRECTORY),)
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["a replica is offline"]
+    assert list(world.replicas.offline_partitions) == [T0]  # until the next start: it may come back
+    world.replicas.partition(TopicPartition("t", 1)).append_records(batch(value), acks=1, now_ms=0)
+    await world.close()
+    assert world.halts == []
+    world = BrokerWorld(disk)
+    await world.start(*topic("t", 1, (2, 1), (2, 1), isr=(2,)))
+    state = world.followed(T0)
+    assert state is not None  # copied from its leader
+    assert state.log.log_end_offset == 0
+    assert not world.replicas.offline_partitions
     await world.close()
 
 

@@ -71,18 +71,21 @@ async def test_a_device_that_refuses_takes_its_directory(follows: bool) -> None:
     node.append(T[0])
 
 
-async def test_the_only_directory_refuses_the_append_and_stays() -> None:
+async def test_the_only_directory_stays_and_the_log_is_given_up() -> None:
     storage = two_directories()
     node = Node(storage, ("/data",))
-    node.make(T[0])
+    node.make(T[0], T[1])
     node.append(T[0])
+    node.append(T[1])
     await node.close()
     node = Node(storage, ("/data",))
-    node.break_down("/data", errno.EIO, "read")
+    node.break_down("/data/t-0", errno.EIO, "read")
     with pytest.raises(AppendError) as refused:
         node.append(T[0])
     assert (refused.value.code, refused.value.is_transient) == ("KAFKA_STORAGE_ERROR", False)
-    assert node.told == {}
+    assert list(node.told) == [T[0]]
+    assert node.manager.failed_directories == {}
+    node.append(T[1])
 
 
 async def test_a_rotten_header_gives_the_log_up() -> None:
