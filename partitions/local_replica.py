@@ -18,6 +18,7 @@ from partitions.errors import (
 )
 from partitions.isr import AlterPartitionProposal
 from partitions.leadership import Leadership
+from partitions.lookup_budget import LookupBudget
 from partitions.partition_types import ACKS_ALL, NO_EPOCH, NO_LEADER, AckStatus, FollowerFetch, ReplicaContext
 from partitions.reads import FetchRead, ListedOffset, list_offset, read
 from partitions.replica import Replica
@@ -271,10 +272,12 @@ class LocalReplica:
         for_client: bool,
         current_leader_epoch: int | None = None,
         read_committed: bool = False,
+        budget: LookupBudget | None = None,
     ) -> ListedOffset | None:
         """Answers ListOffsets: a client sees what is committed, a follower all; None if no record fits.
 
-        `read_committed`: a client that sees only what lies below the last stable offset.
+        `read_committed`: a client that sees only what lies below the last stable offset. `budget`: what opening
+        batches may cost (None: what it may for one lookup); beyond it a batch is answered by its header.
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, ReplicaOffline, OffsetNotAvailable.
         """
         leading = self.check_epoch(current_leader_epoch)
@@ -287,6 +290,7 @@ class LocalReplica:
             up_to_offset=up_to_offset,
             leader_epoch=self.leader_epoch,
             lagging=for_client and self.high_watermark < leading.start_offset,
+            budget=budget,
         )
 
     def end_offset_for_epoch(

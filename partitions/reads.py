@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from partitions.errors import OffsetNotAvailable
 from partitions.log.errors import OffsetOutOfRange
+from partitions.lookup_budget import LookupBudget
 from partitions.replica_log import AbortedTransaction, ReadResult, ReplicaLog
 from partitions.replica_selector import NO_PREFERRED_REPLICA
 
@@ -122,7 +123,13 @@ def read(
 
 
 def list_offset(
-    log: ReplicaLog, timestamp: int, *, up_to_offset: int, leader_epoch: int, lagging: bool
+    log: ReplicaLog,
+    timestamp: int,
+    *,
+    up_to_offset: int,
+    leader_epoch: int,
+    lagging: bool,
+    budget: LookupBudget | None = None,
 ) -> ListedOffset | None:
     """The offset for a timestamp in ms, or for one of Kafka's special ones; None if no record fits.
 
@@ -137,9 +144,10 @@ def list_offset(
         offset = log.log_start_offset
         epoch = log.epoch_for_offset(offset)
         return ListedOffset(NO_TIMESTAMP, offset, UNDEFINED_EPOCH if epoch is None else epoch)
-    found = (
-        log.offset_for_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    )
+    if timestamp == MAX_TIMESTAMP:
+        found = log.offset_for_max_timestamp(budget)
+    else:
+        found = log.offset_for_timestamp(timestamp, budget)
     if found is not None and found[1] < up_to_offset:
         return ListedOffset(found[0], found[1], found[2])
     if lagging:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Buffer, FileSlice
 from partitions.log.validation import CheckedBatches
+from partitions.lookup_budget import LookupBudget
 
 AppendOrigin = Literal["client", "coordinator", "raft"]
 
@@ -135,8 +136,10 @@ class ReplicaLog(Protocol):
 
         Raises LogCorruptError, the log being given up, where it holds batches of a later epoch."""
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record at or after the timestamp."""
+    def offset_for_timestamp(
+        self, timestamp: int, budget: LookupBudget | None = None
+    ) -> TimestampedOffset | None:
+        """The first record at or after the timestamp (ms), as far as the budget reaches (None: that of one lookup)."""
 
-    def offset_for_max_timestamp(self) -> TimestampedOffset | None:
-        """The record with the largest timestamp."""
+    def offset_for_max_timestamp(self, budget: LookupBudget | None = None) -> TimestampedOffset | None:
+        """The record with the largest timestamp, as far as the budget reaches."""

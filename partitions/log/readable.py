@@ -22,6 +22,7 @@ from partitions.log.errors import (
 )
 from partitions.log.reader import ReadResult, TimestampedOffset
 from partitions.log.transaction_index import AbortedTransaction
+from partitions.lookup_budget import LookupBudget
 
 T = TypeVar("T")
 
@@ -56,24 +57,34 @@ class ReadableLog(CleanableLog):
                 lambda: read(offset, max_bytes, stop=stop, log_end_offset=end, min_one_batch=min_one_batch),
             )
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+    def offset_for_timestamp(
+        self, timestamp: int, budget: LookupBudget | None = None
+    ) -> TimestampedOffset | None:
         """The first record whose timestamp is >= `timestamp` (ms); None if all are older.
 
-        Raises LogCorruptError, LogStorageError.
+        Where the budget is spent (None: that of one lookup), the base offset and largest timestamp of the batch that
+        promises it: the record is there or later. Raises LogCorruptError, LogStorageError.
         """
         self._ensure_open()
+        budget = LookupBudget() if budget is None else budget
         return self._guarded(
-            lambda: self._reader.offset_for_timestamp(timestamp, log_start_offset=self.log_start_offset)
+            lambda: self._reader.offset_for_timestamp(
+                timestamp, log_start_offset=self.log_start_offset, budget=budget
+            )
         )
 
-    def offset_for_max_timestamp(self) -> TimestampedOffset | None:
+    def offset_for_max_timestamp(self, budget: LookupBudget | None = None) -> TimestampedOffset | None:
         """The first record that carries the log's largest timestamp; None in an empty log.
 
-        Raises LogCorruptError, LogStorageError.
+        Where the budget is spent, a batch by its header, as in `offset_for_timestamp`. Raises LogCorruptError,
+        LogStorageError.
         """
         self._ensure_open()
+        budget = LookupBudget() if budget is None else budget
         return self._guarded(
-            lambda: self._reader.offset_for_max_timestamp(log_start_offset=self.log_start_offset)
+            lambda: self._reader.offset_for_max_timestamp(
+                log_start_offset=self.log_start_offset, budget=budget
+            )
         )
 
     @property

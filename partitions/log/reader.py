@@ -17,13 +17,12 @@ from partitions.log.segment import NO_TIMESTAMP, Segment
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.log.verification import Verification, Wanted
+from partitions.lookup_budget import RECORD_COST_BYTES, BudgetSpentError, LookupBudget
 from partitions.records.batch import BatchHeader, CorruptBatchError, records_body
 from partitions.records.record import MalformedRecordError, record_times
 
 _MEMO_ENTRIES: Final = 64
 """Batch boundaries that a log remembers: about one for each reader that follows its end."""
-MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
-"""The largest batch, unfolded, that a lookup by time opens."""
 _FOREVER: Final = 2**63 - 1
 
 
@@ -161,8 +160,13 @@ class LogReader:
 
     # ---- by time
 
-    def offset_for_timestamp(self, timestamp: int, *, log_start_offset: int) -> TimestampedOffset | None:
-        """The first record at or after `log_start_offset` whose timestamp is >= `timestamp` (ms)."""
+    def offset_for_timestamp(
+        self, timestamp: int, *, log_start_offset: int, budget: LookupBudget
+    ) -> TimestampedOffset | None:
+        """The first record at or after `log_start_offset` whose timestamp is >= `timestamp` (ms).
+
+        Where the budget is spent, the batch that promises such a record, as a whole: no such record is before it.
+        """
         segments = self._segments
         number = segments.first_reaching(timestamp, segments.position_for(log_start_offset))
         while number is not None:
@@ -172,7 +176,7 @@ class LogReader:
             for position, header in walk(file, start, segment.size_bytes, first_read_bytes=SEEK_CHUNK_BYTES):
                 if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
                     continue
-                found = self._first_record(segment, position, header, timestamp, log_start_offset)
+                found = self._first_record(segment, position, header, timestamp, log_start_offset, budget)
                 self._confirm(number, start, position + header.size_bytes)
                 if found is not None:
                     return found
@@ -191,8 +195,11 @@ class LogReader:
         while start < end:
             start = self.verification.checked(segment, file, Wanted(start, end, limit, limit)).end
 
-    def offset_for_max_timestamp(self, *, log_start_offset: int) -> TimestampedOffset | None:
-        """The first record that carries the largest timestamp of the log."""
+    def offset_for_max_timestamp(
+        self, *, log_start_offset: int, budget: LookupBudget
+    ) -> TimestampedOffset | None:
+        """The first record that carries the largest timestamp of the log; where the budget is spent, a batch as
+        a whole."""
         segments = self._segments
         first = segments.position_for(log_start_offset)
         if first == 0:
@@ -201,10 +208,10 @@ class LogReader:
             newest = max(segment.max_timestamp for segment in segments.from_offset(log_start_offset))
         if newest == NO_TIMESTAMP:
             return None
-        found = self.offset_for_timestamp(newest, log_start_offset=log_start_offset)
-        return self._newest_record(log_start_offset) if found is None else found
+        found = self.offset_for_timestamp(newest, log_start_offset=log_start_offset, budget=budget)
+        return self._newest_record(log_start_offset, budget) if found is None else found
 
-    def _newest_record(self, log_start_offset: int) -> TimestampedOffset | None:
+    def _newest_record(self, log_start_offset: int, budget: LookupBudget) -> TimestampedOffset | None:
         """As `offset_for_max_timestamp`, where the record is gone that its batch's header tells of.
 
         It was compacted away or lies below the log's start. Looks into segments and batches in which
@@ -223,22 +230,28 @@ class LogReader:
             )
             if promising is None:
                 continue
-            best = self._newest_in(segment, *promising, log_start_offset, best)
+            best = self._newest_in(segment, *promising, log_start_offset, best, budget)
             for position, header in walk(file, start, segment.size_bytes):
                 if position != promising[0] and _may_be_newer(header, best):
-                    best = self._newest_in(segment, position, header, log_start_offset, best)
+                    best = self._newest_in(segment, position, header, log_start_offset, best, budget)
         return best
 
     def _first_record(
-        self, segment: Segment, position: int, header: BatchHeader, timestamp: int, log_start_offset: int
+        self,
+        segment: Segment,
+        position: int,
+        header: BatchHeader,
+        timestamp: int,
+        log_start_offset: int,
+        budget: LookupBudget,
     ) -> TimestampedOffset | None:
         """The batch's first record that is at least as young, and not below the log's start."""
         epoch = header.partition_leader_epoch
         try:
-            for offset, time in self._times(segment, position, header):
+            for offset, time in self._times(segment, position, header, budget):
                 if time >= timestamp and offset >= log_start_offset:
                     return TimestampedOffset(time, offset, epoch)
-        except (CorruptBatchError, MalformedRecordError):
+        except (CorruptBatchError, MalformedRecordError, BudgetSpentError):
             return _as_a_whole(header, log_start_offset)
         return None
 
@@ -249,26 +262,33 @@ class LogReader:
         header: BatchHeader,
         log_start_offset: int,
         best: TimestampedOffset | None,
+        budget: LookupBudget,
     ) -> TimestampedOffset | None:
         """`best`, or the batch's first record with its largest timestamp if that is newer or as new and earlier."""
         found: TimestampedOffset | None = None
         try:
-            for offset, time in self._times(segment, position, header):
+            for offset, time in self._times(segment, position, header, budget):
                 if offset >= log_start_offset and (found is None or time > found.timestamp):
                     found = TimestampedOffset(time, offset, header.partition_leader_epoch)
-        except (CorruptBatchError, MalformedRecordError):
+        except (CorruptBatchError, MalformedRecordError, BudgetSpentError):
             found = _as_a_whole(header, log_start_offset)
         if found is None or best is None:
             return best if found is None else found
         return max(found, best, key=lambda record: (record.timestamp, -record.offset))
 
-    def _times(self, segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
-        """Opens one batch. Raises CorruptBatchError, MalformedRecordError if it cannot be opened: it is answered as a
-        whole then."""
+    def _times(
+        self, segment: Segment, position: int, header: BatchHeader, budget: LookupBudget
+    ) -> Iterator[tuple[int, int]]:
+        """Opens one batch. Raises CorruptBatchError, MalformedRecordError, BudgetSpentError if it cannot be opened as
+        far as is asked for: it is answered as a whole then."""
+        budget.spend(header.size_bytes)
         data = self._storage.file(segment.log_path).read(position, header.size_bytes)
-        return record_times(
-            records_body(data, 0, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES), header
-        )
+        room_bytes = budget.take_all()  # what is too large, or breaks off, has cost up to all of it
+        body = records_body(data, 0, header, max_decompressed_bytes=room_bytes)
+        budget.left_bytes = room_bytes - (len(body) if header.codec else 0)
+        for offset_and_time in record_times(body, header):
+            budget.spend(RECORD_COST_BYTES)
+            yield offset_and_time
 
 
 def _as_a_whole(header: BatchHeader, log_start_offset: int) -> TimestampedOffset:

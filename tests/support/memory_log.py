@@ -167,14 +167,14 @@ class MemoryLog:
         self.epochs.assign(epoch, self.log_end_offset)
         return True
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+    def offset_for_timestamp(self, timestamp: int, budget: object = None) -> tuple[int, int, int] | None:
         """A record's timestamp is its offset times ten."""
         offset = max(self.log_start_offset, -(-timestamp // 10))
         if offset >= self.log_end_offset:
             return None
         return (offset * 10, offset, self.epochs.epoch_for_offset(offset) or 0)
 
-    def offset_for_max_timestamp(self) -> tuple[int, int, int] | None:
+    def offset_for_max_timestamp(self, budget: object = None) -> tuple[int, int, int] | None:
         return self.offset_for_timestamp((self.log_end_offset - 1) * 10) if self.batches else None
 
     # What tests do to it and ask of it

@@ -1,13 +1,16 @@
 """ListOffsets (2) and OffsetForLeaderEpoch (23): what a leader knows of its offsets and epochs.
 
 A debugging client (replica id -2) may ask any replica where its log ends, whoever leads; that is how
-tools see each replica's log end offset.
+tools see each replica's log end offset. Lookups by time open batches on the event loop, within a budget each and
+one for the request (`partitions.lookup_budget`); other requests get their turn between them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Final
 
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
@@ -34,6 +37,7 @@ from kraft.protocol.schemas.offsets import (
 )
 from partitions.errors import OffsetNotAvailable, PartitionError
 from partitions.log.errors import LogError
+from partitions.lookup_budget import LOOKUP_COST_BYTES, LookupBudget
 from partitions.topic_partition import TopicPartition
 
 READ_COMMITTED = 1
@@ -49,39 +53,66 @@ _FIRST_VERSION_OF: Mapping[int, int] = {
 }
 """What a negative timestamp means, since when."""
 _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
+REQUEST_COST_BYTES: Final = 1024 * 1024 * 1024
+"""What the lookups of one request may spend in all: a thousand partitions may have a batch of 1 MiB opened each."""
+STEP_COST_BYTES: Final = 8 * 1024 * 1024
+"""What is spent before others get their turn, but for the lookup that goes beyond it."""
+PARTITION_COST_BYTES: Final = 8 * 1024
+"""What a partition costs that has no batch opened."""
 
 
 def handle_list_offsets(
     services: BrokerServices, request: Request[ListOffsetsRequest]
-) -> ListOffsetsResponse:
-    """Answers ListOffsets."""
-    body, version = request.body, request.version
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    """Answers ListOffsets; at once, unless that would hold up others for long."""
+    response = ListOffsetsResponse()
+    steps = _list_in_steps(services, request, response)
+    for _ in steps:
+        return _go_on(steps, response)
+    return response
+
+
+async def _go_on(steps: Iterator[None], response: ListOffsetsResponse) -> ListOffsetsResponse:
+    await asyncio.sleep(0)
+    for _ in steps:
+        await asyncio.sleep(0)
+    return response
+
+
+def _list_in_steps(
+    services: BrokerServices, request: Request[ListOffsetsRequest], response: ListOffsetsResponse
+) -> Iterator[None]:
+    """Fills the response, and stops where others should get their turn."""
+    body = request.body
     named = Counter(
         TopicPartition(topic.name, wanted.partition_index)
         for topic in body.topics
         for wanted in topic.partitions
     )
-
-    def answer(key: TopicPartition, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        if named[key] > 1:
-            # As in Kafka: whoever reads the answers tells them apart by their partitions alone.
-            return ListOffsetsPartitionResponse(
-                partition_index=key.partition, error_code=ErrorCode.INVALID_REQUEST
-            )
-        return _list(services, key, wanted, body, version)
-
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    answer(TopicPartition(topic.name, wanted.partition_index), wanted)
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ]
-    )
+    left_bytes, step_bytes = REQUEST_COST_BYTES, 0
+    for topic in body.topics:
+        answers: list[ListOffsetsPartitionResponse] = []
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        for wanted in topic.partitions:
+            if step_bytes >= STEP_COST_BYTES:
+                step_bytes = 0
+                yield
+            step_bytes += PARTITION_COST_BYTES
+            key = TopicPartition(topic.name, wanted.partition_index)
+            if named[key] > 1:
+                # As in Kafka: whoever reads the answers tells them apart by their partitions alone.
+                answers.append(
+                    ListOffsetsPartitionResponse(
+                        partition_index=key.partition, error_code=ErrorCode.INVALID_REQUEST
+                    )
+                )
+                continue
+            granted_bytes = min(LOOKUP_COST_BYTES, left_bytes)
+            budget = LookupBudget(granted_bytes)
+            answers.append(_list(services, key, wanted, body, request.version, budget))
+            spent_bytes = granted_bytes - budget.left_bytes
+            left_bytes -= spent_bytes
+            step_bytes += spent_bytes
 
 
 def _is_known(timestamp: int, version: int) -> bool:
@@ -95,6 +126,7 @@ def _list(
     wanted: ListOffsetsPartition,
     body: ListOffsetsRequest,
     version: int,
+    budget: LookupBudget,
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=key.partition)
     try:
@@ -114,6 +146,7 @@ def _list(
             for_client=body.replica_id == CONSUMER_REPLICA_ID,
             current_leader_epoch=wanted.current_leader_epoch,
             read_committed=body.isolation_level == READ_COMMITTED,
+            budget=budget,
         )
     except OffsetNotAvailable:
         is_told = version >= _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kraft.protocol.errors import ErrorCode
@@ -17,6 +19,8 @@ from kraft.protocol.schemas.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from partitions.lookup_budget import RECORD_COST_BYTES
+from partitions.records.builder import build_batch
 from partitions.topic_partition import TopicPartition
 from tests.support.broker_world import NOW_MS, BrokerWorld, batch, led_by, topic
 
@@ -121,6 +125,56 @@ async def test_a_partition_that_is_named_twice_is_refused(world: BrokerWorld, re
         ("nowhere", [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]),
         ("t", [(0, ErrorCode.INVALID_REQUEST, -1)]),
     ]
+
+
+async def test_lookups_that_cost_much_leave_turns_to_others(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start(*topic("t", 1, *[(1,)] * 5))
+    for number in range(5):
+        world.replicas.partition(TopicPartition("t", number)).append_records(
+            batch(b"x" * 1000), acks=1, now_ms=0
+        )
+    body = ListOffsetsRequest(
+        replica_id=CONSUMER_REPLICA_ID,
+        topics=[
+            ListOffsetsTopic(
+                name="t",
+                partitions=[
+                    ListOffsetsPartition(partition_index=number, timestamp=NOW_MS) for number in range(5)
+                ],
+            )
+        ],
+    )
+    at_once = world.handle(body, 11)
+    assert [found.offset for found in at_once.topics[0].partitions] == [0] * 5
+    monkeypatch.setattr("kraft.broker.handlers.offsets.STEP_COST_BYTES", 1000)
+    waiting = asyncio.ensure_future(world.handle(body, 11))
+    turns = 0
+    while not waiting.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert waiting.result() == at_once
+    assert turns >= 4, "one between any two partitions"
+
+
+async def test_the_lookups_of_one_request_have_a_budget_together(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is spent, batches are answered by their headers."""
+    await world.start(*topic("t", 1, (1,), (1,), (1,)))
+    records = [(NOW_MS + number, None, b"x", ()) for number in range(10)]
+    for number in range(3):
+        world.replicas.partition(TopicPartition("t", number)).append_records(
+            build_batch(records), acks=1, now_ms=0
+        )
+    wanted = [ListOffsetsPartition(partition_index=number, timestamp=NOW_MS + 5) for number in range(3)]
+    body = ListOffsetsRequest(
+        replica_id=CONSUMER_REPLICA_ID, topics=[ListOffsetsTopic(name="t", partitions=wanted)]
+    )
+    monkeypatch.setattr("kraft.broker.handlers.offsets.REQUEST_COST_BYTES", 10 * RECORD_COST_BYTES)
+    answers = world.handle(body, 11).topics[0].partitions
+    assert [(found.timestamp - NOW_MS, found.offset) for found in answers] == [(5, 5), (9, 0), (9, 0)]
 
 
 async def test_a_new_leader_does_not_know_what_is_committed(world: BrokerWorld) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
 from partitions.log.config import LogConfig
 from partitions.log.log import PartitionLog
+from partitions.lookup_budget import LOOKUP_COST_BYTES, RECORD_COST_BYTES, LookupBudget
+from partitions.records.batch import records_body
 from partitions.records.builder import build_batch
 from partitions.records.compression import Codec
+from tests.support.forged_batches import with_fields
 from tests.support.logs import SMALL, FailingDisk, batch_of, memory_disk, open_log
 
 
@@ -162,3 +166,66 @@ def test_a_lookup_holds_no_record_of_a_batch_that_unfolds_to_many() -> None:
 
 def log_max(answers: list[object]) -> object:
     return [answer for answer in answers if answer is not None][-1]
+
+
+def lying(values: list[bytes], *, codec: int = 0, promised: int = 9000) -> bytes:
+    """A batch of records of time 1000 whose header promises a later one."""
+    honest = build_batch([(1000, None, value, ()) for value in values], codec=codec)
+    return with_fields(honest, max_timestamp=promised)
+
+
+@pytest.fixture
+def unfolded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The size of each body that lookups opened."""
+    sizes: list[int] = []
+
+    def counting(*args: Any, **options: Any) -> bytes:
+        body = records_body(*args, **options)
+        sizes.append(len(body))
+        return body
+
+    monkeypatch.setattr("partitions.log.reader.records_body", counting)
+    return sizes
+
+
+def test_a_lookup_does_not_unfold_whatever_headers_promise(unfolded: list[int]) -> None:
+    """Each of these has some kilobytes, and would hold up the event loop for a while."""
+    log = open_log(memory_disk(), DEEP)
+    bomb = lying([bytes(LOOKUP_COST_BYTES // 5 * 2)], codec=Codec.ZSTD)
+    for _ in range(4):
+        log.append_as_leader(bomb, leader_epoch=2)
+    assert log.offset_for_timestamp(5000) == (9000, 2, 2), "two are opened, the third is answered as a whole"
+    assert len(unfolded) == 2
+    assert log.offset_for_max_timestamp() == (9000, 2, 2)
+    assert sum(unfolded) < 2 * LOOKUP_COST_BYTES
+
+
+def test_a_batch_that_is_too_large_to_open_is_answered_as_a_whole(unfolded: list[int]) -> None:
+    log = open_log(memory_disk(), DEEP)
+    log.append_as_leader(lying([b"x"]), leader_epoch=2)
+    log.append_as_leader(lying([b"x", bytes(LOOKUP_COST_BYTES)], codec=Codec.GZIP), leader_epoch=2)
+    assert log.offset_for_timestamp(1000) == (1000, 0, 2)
+    assert log.offset_for_timestamp(5000) == (9000, 1, 2)
+    assert sum(unfolded) < 1000
+
+
+def test_records_and_bytes_that_are_not_compressed_cost_something_too(unfolded: list[int]) -> None:
+    log = open_log(memory_disk(), DEEP)
+    for _ in range(3):
+        log.append_as_leader(lying([b"x"] * 100), leader_epoch=2)
+    assert log.offset_for_timestamp(5000) is None
+    assert len(unfolded) == 3
+    budget = LookupBudget(150 * RECORD_COST_BYTES)
+    assert log.offset_for_timestamp(5000, budget) == (9000, 100, 2)
+    assert budget.left_bytes == 0
+    del unfolded[:]
+    assert log.offset_for_timestamp(5000, LookupBudget(100)) == (9000, 0, 2)
+    assert unfolded == [], "the batch has more bytes than that"
+
+
+def test_the_first_of_very_many_records_costs_no_more_than_of_few() -> None:
+    log = open_log(memory_disk(), DEEP)
+    log.append_as_leader(build_batch([(1000, None, b"x", ())] * 10_000), leader_epoch=2)
+    budget = LookupBudget()
+    assert log.offset_for_timestamp(1000, budget) == (1000, 0, 2)
+    assert budget.left_bytes > LOOKUP_COST_BYTES - 200_000
