@@ -123,14 +123,29 @@ class Disk(Protocol):
 
 def write_atomically(disk: Disk, path: str, data: bytes) -> None:
     """Replaces the file at `path` with `data`, durably: temporary file, fsync, rename, folder fsync."""
+    finish_replacement(disk, path, begin_replacement(disk, path, data))
+
+
+def begin_replacement(disk: Disk, path: str, data: bytes) -> File:
+    """The half of `write_atomically` that needs room and a descriptor, and may be begun anew whatever became of
+    it: nothing has been fsynced, and the file at `path` is as it was. Returns the temporary file."""
     temporary = path + ".tmp"
     if disk.exists(temporary):
         disk.remove(temporary)
     file = disk.open(temporary, create=True)
     try:
         file.append([data])
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def finish_replacement(disk: Disk, path: str, file: File) -> None:
+    """The other half: makes the temporary file durable, and has it take the place of the one at `path`."""
+    try:
         file.sync()
     finally:
         file.close()
-    disk.rename(temporary, path)
+    disk.rename(path + ".tmp", path)
     disk.sync_dir(path.rpartition("/")[0])

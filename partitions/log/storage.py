@@ -34,7 +34,8 @@ _BROKEN: Final = (
 )
 """What a device or a file system answers that is not to be relied upon any more."""
 
-_SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_SCARCE: Final = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.ENOBUFS)
 """What the process or the machine has run out of for now; it says nothing of the device."""
 
 
@@ -46,6 +47,17 @@ def is_disk_full(error: OSError) -> bool:
 def is_passing(error: OSError) -> bool:
     """Whether descriptors or memory are wanting: nothing is wrong with the disk, and the same may succeed soon."""
     return error.errno in _SCARCE
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Whether a file could not be opened for want of a descriptor. An open that fails has changed nothing, and
+    nothing else answers so: an fsync never does."""
+    return error.errno in _NO_DESCRIPTOR
+
+
+def is_broken(error: OSError) -> bool:
+    """Whether the device or the file system is not to be relied upon any more."""
+    return error.errno in _BROKEN
 
 
 def storage_error(reason: str, error: OSError) -> LogStorageError:
@@ -207,7 +219,7 @@ class LogStorage:
     def fail_if_broken(self, reason: str, error: OSError) -> None:
         """After a failed operation that changed nothing unknown: gives the directory up, and raises
         DirectoryFailed, if the error says that the device is broken and there are other directories."""
-        if self._fails_on_io_errors and error.errno in _BROKEN:
+        if self._fails_on_io_errors and is_broken(error):
             self.fail(reason, error)
 
     def sync(self, file: File) -> None:

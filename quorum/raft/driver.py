@@ -52,7 +52,7 @@ from quorum.raft.replica_times import UNKNOWN as UNKNOWN_OFFSET
 from quorum.raft.replica_times import ReplicaTimesTable
 from quorum.raft.snapshot import Snapshot
 from quorum.raft.state_machine import StateMachine
-from quorum.raft.storage import LogFactory, full_disk, open_partition_log, open_storage
+from quorum.raft.storage import LogFactory, disk_trouble, open_partition_log, open_storage
 from quorum.raft.transfer import SnapshotTransfer
 from quorum.raft.transport import QuorumTransport
 from quorum.raft.voter_watch import VoterWatch
@@ -166,7 +166,7 @@ class RaftDriver:
         except Exception as error:  # noqa: BLE001 - whatever broke, this voter must not go on
             config = self._config
             self._halting.note(
-                full_disk(config.journal_directory, error)
+                disk_trouble(config.journal_directory, error)
                 or f"The Raft lane of node {config.node_id} failed:\n{traceback.format_exc()}"
             )
             return []
@@ -370,7 +370,7 @@ class RaftDriver:
         if self._transfer.take_on():
             self._node.end_snapshot()
             self._snapshots.remove_older()
-            self._journal.remember_end()
+            self._journal.try_to_remember_end()
 
     def _is_snapshot_due(self) -> bool:
         if self._node.last_applied() < self._book.offset:

@@ -26,6 +26,8 @@ FIRST_ENTRY: Entry = (BARRIER, 1, 0)
 """Every voter's log begins with it; the library adds it by itself and never applies it."""
 END_AFTER_IDLE_S = 0.1
 """So long after the last sync without another the end marker is written."""
+END_AGAIN_AFTER_S = 1.0
+"""So long after an attempt for which there was no room another one is made, if nothing was synced meanwhile."""
 
 
 class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
@@ -42,6 +44,7 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         self._unwritten: list[Entry] = []
         self._unsynced = False
         self._synced_end = 0  # entries through here survive a power loss
+        self._marked_end = state.journal_end  # the file's marker is at least this, and at most the state's
         self._idle_since_s: float | None = None
         self._commit_index = FIRST_ENTRY[1]
 
@@ -171,21 +174,29 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
     @property
     def end_is_unmarked(self) -> bool:
         """Whether the end marker lags behind what was synced."""
-        return self._state.journal_end < self._synced_end
+        return self._marked_end < self._synced_end
 
     def remember_end_if_idle(self, now_s: float) -> None:
         """Writes the end marker once nothing was synced for a while, so that it costs no commit an
-        fsync. `now_s` is monotonic seconds; called with every step."""
+        fsync. `now_s` is monotonic seconds; called with every step.
+
+        Without room or descriptors for it the old one stays, as after a crash that came before this moment: it
+        vouches for fewer entries, and never for one that is not there."""
         if not self.end_is_unmarked or self.dirty:
             return
         if self._idle_since_s is None:
             self._idle_since_s = now_s
-        elif now_s - self._idle_since_s >= END_AFTER_IDLE_S:
-            self.remember_end()
+        elif now_s - self._idle_since_s >= END_AFTER_IDLE_S and not self.try_to_remember_end():
+            self._idle_since_s = now_s + END_AGAIN_AFTER_S - END_AFTER_IDLE_S
+
+    def try_to_remember_end(self) -> bool:
+        """As `remember_end`; False if there was no room for the end marker, or no descriptor."""
+        self.sync()
+        return not self.end_is_unmarked or self.save_state_if_possible()
 
     def close(self) -> None:
         """Syncs everything and closes the log."""
-        self.remember_end()
+        self.try_to_remember_end()
         self._log.close()
 
     # -- inside
@@ -245,10 +256,19 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
     def _lower_end(self, index: int) -> None:
         """Before entries go for good reason, so that their absence is not taken for a loss."""
         if self._state.journal_end > index:
-            self._state.journal_end = index
+            self._state.journal_end = self._marked_end = index
             self._state.save()
 
     def save_state(self) -> None:
         """Writes term, vote and the newest end marker durably, whether they have changed or not."""
         self._state.journal_end = max(self._state.journal_end, self._synced_end)
         self._state.save()
+        self._marked_end = self._state.journal_end
+
+    def save_state_if_possible(self) -> bool:
+        """As `save_state`, where nothing but the end marker has changed; False without room or descriptors."""
+        self._state.journal_end = max(self._state.journal_end, self._synced_end)
+        is_saved = self._state.save_if_possible()
+        if is_saved:
+            self._marked_end = self._state.journal_end
+        return is_saved

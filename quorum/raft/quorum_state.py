@@ -15,14 +15,16 @@ recorded by a committed entry (`voters.py`).
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crc32c import crc32c
 
-from partitions.disk import Disk, write_atomically
+from partitions.disk import Disk, File, begin_replacement, finish_replacement
 from partitions.log.meta_properties import MetaProperties
+from partitions.log.storage import is_disk_full, is_out_of_descriptors, is_passing
 from quorum.raft.snapshot import CURE_OF_ONLY_VOTER
 
 FILE_NAME = "quorum-state"
@@ -76,7 +78,40 @@ class QuorumState:
         self.directories_offset, self.directories, self.dirty = offset, dict(directories), True
 
     def save(self) -> None:
-        """Makes the state durable: temporary file, fsync, rename, fsync of the folder."""
+        """Makes the state durable: temporary file, fsync, rename, fsync of the folder. Raises OSError, which
+        names the file."""
+        with _naming(self._path):
+            self._finish(self._begin())
+
+    def save_if_possible(self) -> bool:
+        """As `save`, for a state that differs from the file in its end marker alone; False if there is neither
+        room nor a descriptor for a new file. What the file says then is whole, and another attempt begins with a
+        new one. Raises OSError if anything else fails: what was to be fsynced is not to be tried again."""
+        with _naming(self._path):
+            try:
+                file = self._begin()
+            except OSError as error:
+                if is_disk_full(error) or is_passing(error):
+                    return False
+                raise
+            try:
+                self._finish(file)
+            except OSError as error:
+                if is_out_of_descriptors(error):  # the folder could not be opened, and so not be fsynced
+                    return False
+                raise
+        return True
+
+    def keep(self) -> None:
+        """Relies on the file as it was loaded: its content was durable before it got its name, and a file system
+        that could not write the name takes no more writes. Raises OSError."""
+        self._disk.sync_dir(self._path.rpartition("/")[0])
+
+    def _finish(self, file: File) -> None:
+        finish_replacement(self._disk, self._path, file)
+        self.dirty = False
+
+    def _begin(self) -> File:
         body = json.dumps(
             {
                 "clusterId": self._owner.cluster_id,
@@ -94,8 +129,7 @@ class QuorumState:
                 "data_version": _VERSION,
             }
         ).encode()
-        write_atomically(self._disk, self._path, b"%s\n%08x\n" % (body, crc32c(body)))
-        self.dirty = False
+        return begin_replacement(self._disk, self._path, b"%s\n%08x\n" % (body, crc32c(body)))
 
     def _parse(self, data: bytes, advice: str) -> None:
         try:
@@ -143,6 +177,16 @@ def _checked_fields(data: bytes) -> dict[str, Any]:
     if fields["data_version"] != _VERSION:
         raise ValueError("another version")
     return fields
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Has an OSError name the file: one of an operation on a descriptor names none, others a temporary one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = path
+        raise
 
 
 def _name(owner: MetaProperties) -> str:

@@ -9,7 +9,8 @@ entries.
 What the journal's log keeps beside its segments (indexes, leader epochs, producers, its own
 checkpoints) is derived from them and carries no checksum: it is thrown away and made anew at every
 start. Term, vote and end marker are written anew, too: what is read from the page cache after a failed
-fsync may be on no disk, and everything that this voter will say depends on it.
+fsync may be on no disk, and everything that this voter will say depends on it. Where there is no room
+for that, what is there serves: a file system that failed to write a name answers with another error.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from partitions.log.meta_properties import check_meta_properties
 from partitions.log.partition_files import TRUNCATION_CHECKPOINT
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from partitions.log.storage import is_disk_full
+from partitions.log.storage import is_broken, is_disk_full, is_out_of_descriptors, is_passing
 from partitions.ports import Halt, NowMs
 from partitions.records.batch import CorruptBatchError
 from partitions.topic_partition import TopicPartition
@@ -68,15 +69,26 @@ class RaftStorage:
     state: QuorumState
 
 
-def full_disk(directory: str, error: Exception) -> str | None:
-    """What an operator is told whose disk has no room for a journal in `directory`; None if the error is another."""
+def disk_trouble(directory: str, error: Exception) -> str | None:
+    """What an operator is told whose disk or machine refuses what a journal in `directory` needs; None if the
+    error is another."""
     cause = error.__cause__ if isinstance(error, LogError) else error
-    if not isinstance(cause, OSError) or not is_disk_full(cause):
+    if not isinstance(cause, OSError):
         return None
-    return (
-        f"The quorum's journal in {directory} cannot be written: {cause.strerror or cause}. Make room and start"
-        " the node again; nothing acknowledged is lost."
-    )
+    name = cause.filename if cause is error else None
+    name = name or f"The quorum's journal in {directory}"
+    reason = cause.strerror or cause
+    if is_disk_full(cause):
+        return (
+            f"{name} cannot be written: {reason}. Make room and start the node again; nothing acknowledged is"
+            " lost."
+        )
+    if is_passing(cause):
+        what = "open files (`ulimit -n`)" if is_out_of_descriptors(cause) else "memory"
+        return f"{name} cannot be used: {reason}. Give the node more {what} and start it again."
+    if is_broken(cause):
+        return f"{name} cannot be used: {reason}. Mend its disk or file system and start the node again."
+    return None
 
 
 def open_partition_log(
@@ -110,11 +122,11 @@ def open_storage(
     config: RaftConfig, disk: Disk, wall_ms: NowMs, halting: Halting, log_factory: LogFactory
 ) -> RaftStorage:
     """Opens or, on the first start, creates the journal of a formatted directory. Raises RaftStorageError;
-    OSError from a disk that is not just full."""
+    OSError for what `disk_trouble` knows nothing of."""
     try:
         return _open_storage(config, disk, wall_ms, halting, log_factory)
     except OSError as error:
-        sentence = full_disk(config.journal_directory, error)
+        sentence = disk_trouble(config.journal_directory, error)
         if sentence is None:
             raise
         raise RaftStorageError(sentence) from error
@@ -152,11 +164,16 @@ def _open_storage(
         journal.sync()
     except (LogError, CorruptBatchError, JournalDamagedError, JournalCorruptError) as error:
         raise RaftStorageError(
-            full_disk(directory, error)
+            disk_trouble(directory, error)
             or f"The quorum's journal in {directory} cannot be used: {error}. {advice}"
         ) from error
-    state.voters = tuple(sorted(config.voters))
-    journal.save_state()
+    voters = tuple(sorted(config.voters))
+    is_known = state is known and state.voters == voters
+    state.voters = voters
+    if not is_known:
+        journal.save_state()
+    elif not journal.save_state_if_possible():
+        state.keep()
     if not disk.exists(f"{config.directory}/{VOTED_MARKER}"):
         write_atomically(disk, f"{config.directory}/{VOTED_MARKER}", identity.directory_id.encode())
     return RaftStorage(journal, snapshots, state)

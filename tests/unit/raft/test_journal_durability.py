@@ -6,11 +6,14 @@ import pytest
 
 from partitions.records.batch import iter_batches
 from partitions.records.builder import build_opaque_batch
-from quorum.raft.journal import END_AFTER_IDLE_S, FIRST_ENTRY
+from quorum.raft.journal import END_AFTER_IDLE_S, END_AGAIN_AFTER_S, FIRST_ENTRY
+from quorum.raft.quorum_state import journal_end_in
 from quorum.raft.snapshot import Snapshot
 from quorum.raft.storage import RaftStorageError
 from tests.support.scripted_voter import JOURNAL, ScriptedVoter, formatted_storage, simulated_disk
 from tests.support.voter_folder import VoterFolder, entry, open_again
+
+STATE = f"{JOURNAL}/quorum-state"
 
 
 def log_paths(storage):
@@ -198,6 +201,90 @@ def test_the_end_marker_is_written_once_the_journal_is_idle_and_costs_no_commit_
     simulated_disk(storage).open(path).write_at(position, b"5")
     with pytest.raises(RaftStorageError, match="damaged"):
         ScriptedVoter(storage=storage)
+
+
+def idle_voter(storage, fail):
+    """A voter whose end marker is due, on a disk that `fail` decides over from then on."""
+    voter = ScriptedVoter(storage=storage)
+    voter.connect(2, 3)
+    voter.appends(2, 3, (1, 0), 3, 3)
+    storage.before_operation = fail
+    voter.advance(END_AFTER_IDLE_S)
+    return voter
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("refused", ["open", "append"])
+def test_the_end_marker_waits_for_room_and_halts_nobody(number, refused):
+    storage = formatted_storage()
+    tried = []
+
+    def fail(kind, path):
+        if kind == refused and "quorum-state" in path:
+            tried.append(path)
+            raise OSError(number, "no room")
+
+    voter = idle_voter(storage, fail)
+    before = storage.files()[STATE]
+    voter.advance(END_AFTER_IDLE_S)
+    voter.advance(END_AFTER_IDLE_S)
+    assert len(tried) == 1, "not at once again"
+    voter.appends(2, 3, (3, 3), 3)
+    assert voter.last_heard(2, "next_node_idx")["next_node_idx"] == 5
+    voter.advance(END_AFTER_IDLE_S)
+    voter.advance(END_AFTER_IDLE_S)
+    assert len(tried) == 2, "at the next idle moment"
+    assert storage.files()[STATE] == before
+    storage.before_operation = None
+    voter.advance(END_AGAIN_AFTER_S)
+    assert journal_end_in(storage.files()[STATE]) == 4
+    assert voter.halted is None
+
+
+def test_an_end_marker_that_was_not_written_takes_no_entry_with_it():
+    """A voter that ends then, properly or not, starts as after a crash that came before its idle moment."""
+    storage = formatted_storage()
+
+    def fail(kind, path):
+        if kind == "open" and "quorum-state" in path:
+            raise OSError(errno.ENOSPC, "no room")
+
+    voter = idle_voter(storage, fail)
+    voter.driver.close()
+    storage.before_operation = None
+    storage.lose_power()
+    assert ScriptedVoter(storage=storage).entries() == [(1, 0), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("refused", ["sync", "sync_dir"])
+def test_an_fsync_of_the_end_marker_that_fails_halts_whatever_the_reason(number, refused):
+    storage = formatted_storage()
+
+    def fail(kind, path):
+        if kind == refused and (refused == "sync_dir" or "quorum-state" in path):
+            raise OSError(number, "no room")
+
+    voter = idle_voter(storage, fail)
+    voter.advance(END_AFTER_IDLE_S)
+    assert f"{STATE} cannot be" in voter.halted
+
+
+def test_an_end_marker_that_was_perhaps_written_is_lowered_before_entries_go():
+    storage = formatted_storage()
+
+    def fail(kind, path):
+        if kind == "sync_dir":
+            raise OSError(errno.EMFILE, "the folder cannot be opened")
+
+    voter = idle_voter(storage, fail)
+    voter.advance(END_AFTER_IDLE_S)
+    assert voter.halted is None
+    assert journal_end_in(storage.files()[STATE]) == 3
+    storage.before_operation = None
+    voter.appends(2, 4, (1, 0), 4)
+    storage.lose_power()
+    assert ScriptedVoter(storage=storage).entries() == [(1, 0), (2, 4)]
 
 
 def test_indexes_and_other_derived_files_are_made_anew_whatever_they_say():

@@ -1,7 +1,11 @@
 """What a voter keeps on disk, and the directories it refuses to vote with."""
 
+import errno
+import os
+
 import pytest
 
+from kraft.chaos.world.storage import NAME_BYTES
 from partitions.log.meta_properties import MetaProperties, write_meta_properties
 from partitions.records.batch import decode_records, iter_batches
 from quorum.raft.quorum_state import QuorumState, QuorumStateError
@@ -168,15 +172,15 @@ def test_a_disk_that_fails_halts_the_voter_and_nothing_of_the_step_leaves_it():
     assert voter.step() == []
 
 
-FULL = (
+JOURNAL_FULL = (
     f"The quorum's journal in {JOURNAL} cannot be written: No space left on device. Make room and start the node"
     " again; nothing acknowledged is lost."
 )
+STATE_FULL = JOURNAL_FULL.replace(f"The quorum's journal in {JOURNAL}", STATE)
 
 
-@pytest.mark.parametrize("what", ["quorum-state", "journal"])
-def test_a_full_disk_is_told_in_a_sentence(what):
-    """In the middle of a step, and at each start until there is room again."""
+@pytest.mark.parametrize(("what", "sentence"), [("quorum-state", STATE_FULL), ("journal", JOURNAL_FULL)])
+def test_a_full_disk_is_told_in_a_sentence_that_names_what_could_not_be_written(what, sentence):
     storage = formatted_storage()
     voted(storage)
     voter = ScriptedVoter(storage=storage)
@@ -186,13 +190,64 @@ def test_a_full_disk_is_told_in_a_sentence(what):
         voter.says(3, "request_vote", term=9, last_log_index=99, last_log_term=8)
     else:
         voter.appends(3, 4, (4, 3), *[4] * 200)
-    assert voter.halted == FULL
+    assert voter.halted == sentence
     assert voter.heard == []
-    assert refusal(storage) == FULL
     storage.free_bytes = None
     again = ScriptedVoter(storage=storage)
     again.step()
     assert again.halted is None
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO, errno.EMFILE])
+def test_a_disk_that_refuses_is_told_without_a_traceback(number):
+    storage = formatted_storage()
+    voted(storage)
+    voter = ScriptedVoter(storage=storage)
+    voter.connect(2, 3)
+
+    def refuse(kind, path):
+        if kind in ("open", "append") and "quorum-state" in path:
+            raise OSError(number, os.strerror(number))
+
+    storage.before_operation = refuse
+    voter.says(3, "request_vote", term=9, last_log_index=99, last_log_term=8)
+    assert voter.halted.startswith(f"{STATE} cannot be used: {os.strerror(number)}. ")
+    assert "Traceback" not in voter.halted
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_a_voter_starts_without_room_for_what_its_files_say_already(number):
+    storage = formatted_storage()
+    voted(storage)
+    before = storage.files()[STATE]
+
+    def refuse(kind, path):
+        if kind in ("open", "append") and path.endswith(".tmp"):
+            raise OSError(number, os.strerror(number))
+
+    storage.before_operation = refuse
+    voter = ScriptedVoter(storage=storage)
+    voter.step()
+    assert voter.halted is None
+    assert voter.driver._quorum_state.term == 4
+    storage.before_operation = None
+    storage.lose_power()
+    assert storage.files()[STATE] == before
+
+
+def test_a_voter_starts_on_a_full_disk_that_takes_empty_files():
+    storage = formatted_storage()
+    voted(storage)
+    storage.free_bytes = NAME_BYTES
+    voter = ScriptedVoter(storage=storage)
+    voter.step()
+    assert voter.halted is None
+
+
+def test_a_voter_that_has_something_new_to_say_of_itself_does_not_start_without_room():
+    storage = formatted_storage()
+    storage.free_bytes = 0
+    assert "No space left" in refusal(storage)
 
 
 # -- quorum-state
