@@ -56,8 +56,11 @@ class ReplicationListener(Protocol):
     ) -> None:
         """The partition is not copied any more until a newer leader epoch. KAFKA_STORAGE_ERROR: its disk failed."""
 
-    def on_retry(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
-        """The partition failed and will be tried again after a back-off."""
+    def on_retry(
+        self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None, failures: int
+    ) -> None:
+        """The partition failed, so many times in a row, and will be tried again after a back-off. `error` is what its
+        own log refused; None where the leader did."""
 
 
 class Replication:
@@ -205,7 +208,7 @@ class Replication:
 
     def _retry(self, state: FetchState, code: str, error: Exception | None, now_ms: int) -> None:
         self._states.back_off(state, code, now_ms)
-        self._listener.on_retry(state.key, state.followed.leader_epoch, code, error)
+        self._listener.on_retry(state.key, state.followed.leader_epoch, code, error, state.failures)
 
     def _stop(self, state: FetchState, code: str, error: Exception | None) -> None:
         self._states.stop(state, code)

@@ -17,7 +17,7 @@ from partitions.errors import NotLeaderOrFollower, PolicyViolation
 from partitions.isr import AlterPartitionProposal, AlterPartitionResult, Outcome
 from partitions.leadership import Leadership
 from partitions.local_replica import LocalReplica
-from partitions.log.errors import OffsetOutOfRange, UnexpectedAppendOffset
+from partitions.log.errors import HoleTooWide, OffsetOutOfRange, UnexpectedAppendOffset
 from partitions.log.validation import CheckedBatches
 from partitions.partition_types import (
     NO_EPOCH,
@@ -381,9 +381,10 @@ class Partition(LocalReplica):
         try:
             log.append_as_follower(records, leader_epoch=leader_epoch)
         except UnexpectedAppendOffset as error:
-            # The leader's log starts inside its first batch, and batches come whole: this empty log
-            # has to start with that batch too.
-            if log.log_end_offset != log.log_start_offset or error.first_offset >= log.log_end_offset:
+            # The leader's log starts inside its first batch, and batches come whole; or its first batch is farther
+            # from the start than one segment reaches. This empty log has to start with that batch too.
+            is_elsewhere = error.first_offset < log.log_end_offset or isinstance(error, HoleTooWide)
+            if log.log_end_offset != log.log_start_offset or not is_elsewhere:
                 raise
             log.truncate_fully_and_start_at(error.first_offset)
             self.high_watermark = error.first_offset

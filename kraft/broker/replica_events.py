@@ -158,9 +158,20 @@ class ReplicaEvents(LocalReplicas):
             failure = error if isinstance(error, LogError) else LogStorageError(str(error))
             self._logs.give_up(TopicPartition(*key), failure)
 
-    def on_retry(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
+    def on_retry(
+        self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None, failures: int
+    ) -> None:
         self.metrics.replication_retries += 1
-        log.debug("replication is tried again", partition=f"{key[0]}-{key[1]}", epoch=leader_epoch, code=code)
+        # What the own log refuses it may refuse for ever: people are told, at times ever farther apart.
+        level = log.debug if error is None or failures & (failures - 1) else log.warning
+        level(
+            "replication is tried again",
+            partition=f"{key[0]}-{key[1]}",
+            epoch=leader_epoch,
+            code=code,
+            error=None if error is None else str(error),
+            failures=failures,
+        )
 
     def on_fetcher_crashed(self, leader_id: int, error: BaseException) -> None:
         self._halt(f"the fetcher from broker {leader_id} ended by a defect: {error!r}")

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from partitions.disk import Buffer
+from partitions.log.config_values import INT_MAX
 from partitions.log.segment import Placed
 from partitions.log.validation import PlacedHeader
 from partitions.records.batch import (
@@ -79,13 +80,21 @@ def with_append_time(
     return memoryview(copy), [(position, parse_header(copy, position)) for position, _ in batches]
 
 
-def split_by_size(batches: Sequence[PlacedHeader], limit_bytes: int) -> Iterator[Sequence[PlacedHeader]]:
-    """Runs of consecutive batches of at most `limit_bytes`, or of one larger batch."""
+def split_to_fit(
+    batches: Sequence[PlacedHeader], limit_bytes: int, start_offset: int
+) -> Iterator[Sequence[PlacedHeader]]:
+    """Runs of consecutive batches, each of which fits into one segment that begins where the run before it ends.
+
+    The first begins at `start_offset`, where the log ends. A run has at most `limit_bytes`, or is one larger batch,
+    and spans no more offsets than a segment's indexes can name: where a log was compacted, a few batches may.
+    """
     first = size = 0
+    base = following = start_offset
     for number, (_, header) in enumerate(batches):
-        if size and size + header.size_bytes > limit_bytes:
+        if size and (size + header.size_bytes > limit_bytes or header.last_offset - base > INT_MAX):
             yield batches[first:number]
-            first, size = number, 0
+            first, size, base = number, 0, following
         size += header.size_bytes
+        following = header.next_offset
     if first < len(batches):
         yield batches[first:]

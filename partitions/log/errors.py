@@ -82,6 +82,10 @@ class UnexpectedAppendOffset(AppendError):
         self.first_offset = first_offset
 
 
+class HoleTooWide(UnexpectedAppendOffset):
+    """The first batch is farther from the log's end than the indexes of any segment can name."""
+
+
 class LogStorageError(LogError):
     """The disk failed under the log, or the log was closed by such a failure before."""
 

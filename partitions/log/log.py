@@ -21,7 +21,7 @@ from partitions.log.append import (
     AppendInfo,
     Stamped,
     append_info,
-    split_by_size,
+    split_to_fit,
     stamp_batches,
     with_append_time,
 )
@@ -36,7 +36,6 @@ from partitions.log.errors import (
     LogError,
     LogStorageError,
     NoRoomToAppend,
-    UnexpectedAppendOffset,
 )
 from partitions.log.opening import OpenRequest, inconsistent_topic_id, newly_made, open_log
 from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata
@@ -314,7 +313,7 @@ class PartitionLog(EpochAnsweringLog):
         first_offset = batches[0][1].base_offset if batches else self.log_end_offset
         newest = NO_TIME
         number = 0
-        for group in split_by_size(batches, self.config.segment_bytes):
+        for group in split_to_fit(batches, self.config.segment_bytes, self.log_end_offset):
             start = group[0][0]
             last = group[-1][1]
             end = group[-1][0] + last.size_bytes
@@ -353,6 +352,11 @@ class PartitionLog(EpochAnsweringLog):
         buffers, placed, next_offset, max_timestamp = stamped
         active = self._segments.active
         last_offset = next_offset - 1
+        if last_offset - self.log_end_offset > INT_MAX:  # not even a new segment could name it
+            raise AppendError(
+                "RECORD_LIST_TOO_LARGE",
+                f"an append of offsets {self.log_end_offset} to {last_offset} is wider than a segment can be",
+            )
         try:  # the first append after a start reads the segment's first header
             is_due = active.should_roll(self.config, size_bytes, max_timestamp, last_offset, self._now_ms)
         except LogCorruptError as damage:
@@ -365,11 +369,6 @@ class PartitionLog(EpochAnsweringLog):
                 active = self._roll()
             except OSError as error:
                 self._refuse(f"no new segment could be made: {error}", error)
-        if last_offset - active.base_offset > INT_MAX:
-            raise UnexpectedAppendOffset(
-                f"the hole from offset {self.log_end_offset} to {last_offset} is too wide for a segment",
-                last_offset,
-            )
         try:
             self._storage.file(active.log_path).append(buffers)
         except OSError as error:

@@ -28,7 +28,7 @@ from partitions.records.batch import (
     with_max_timestamp,
 )
 from partitions.records.body_check import LookedThrough, Misfit, Wanted, look_through
-from partitions.records.compression import Codec
+from partitions.records.compression import MAX_UNFOLDED_BYTES, Codec
 from partitions.records.header import (
     ATTRIBUTES_LOW_POSITION,
     CODEC_MASK,
@@ -39,7 +39,7 @@ from partitions.records.header import (
 )
 from partitions.records.record import MalformedRecordError
 
-MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+MAX_DECOMPRESSED_BYTES: Final = MAX_UNFOLDED_BYTES
 """The largest batch, unfolded, that a leader opens."""
 QUICKLY_OPENED_BYTES: Final = 8 * 1024
 """A thousand records at most: about a millisecond."""

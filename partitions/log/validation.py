@@ -16,7 +16,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from partitions.log.errors import AppendError, UnexpectedAppendOffset
+from partitions.log.config_values import INT_MAX
+from partitions.log.errors import AppendError, HoleTooWide, UnexpectedAppendOffset
 from partitions.records.batch import (
     LOG_OVERHEAD_BYTES,
     BatchHeader,
@@ -25,7 +26,7 @@ from partitions.records.batch import (
     verify_crc,
     verify_stamped,
 )
-from partitions.records.compression import Codec
+from partitions.records.compression import Codec, unfolds_at_most
 from partitions.records.header import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -135,11 +136,10 @@ def _check_client_batch(buffer: memoryview, position: int, header: BatchHeader) 
         )
     if attributes & CODEC_MASK:
         _check_codec(buffer, position, attributes & CODEC_MASK)
-    elif count * MIN_RECORD_BYTES > batch_length - _HEADER_IN_LENGTH_BYTES:
-        raise AppendError(
-            "INVALID_RECORD",
-            f"{count} records cannot lie in {batch_length - _HEADER_IN_LENGTH_BYTES} bytes",
-        )
+    body_bytes = batch_length - _HEADER_IN_LENGTH_BYTES
+    # However many offsets a batch says that it has, readers and followers have to go by that.
+    if count * MIN_RECORD_BYTES > unfolds_at_most(attributes & CODEC_MASK, body_bytes):
+        raise AppendError("INVALID_RECORD", f"{count} records cannot lie in {body_bytes} bytes")
     if attributes & _UNUSUAL_FOR_CLIENTS:
         _refuse_unusual(attributes)
 
@@ -188,10 +188,11 @@ def check_follower_append(
     """The batches that a leader sent: whole, CRC right, in order from the log's end on.
 
     Offsets may leave holes (the leader's log may have been compacted), never go back; nor may leader
-    epochs. With `leader_epoch`, the epoch that is followed, the batches before the first one of a later epoch:
-    a leader has none, but the epoch may have rotted there, or the leader, deposed, may have written over what it
-    was sending. Raises AppendError, also where the first batch is such a one (asked again, a leader checks what
-    it has), UnexpectedAppendOffset where the offsets do not fit.
+    epochs. The batches before the first one that is farther away than a segment reaches: a leader has none, as every
+    file that it cleans keeps its last batch. With `leader_epoch`, the epoch that is followed, those before the first
+    one of a later epoch: a leader has none, but the epoch may have rotted there, or the leader, deposed, may have
+    written over what it was sending. Raises AppendError, also where the first batch is such a one (asked again, a
+    leader checks what it has), UnexpectedAppendOffset where the offsets do not fit (HoleTooWide: the first one's).
     """
     expected = log_end_offset
     epoch = latest_epoch if latest_epoch is not None else -1
@@ -202,6 +203,13 @@ def check_follower_append(
             if header.base_offset < expected:
                 raise UnexpectedAppendOffset(
                     f"a batch from the leader starts at offset {header.base_offset}, expected {expected} or later",
+                    header.base_offset,
+                )
+            if header.last_offset - expected > INT_MAX:
+                if batches:
+                    break
+                raise HoleTooWide(
+                    f"the hole from offset {expected} to {header.last_offset} is too wide for a segment",
                     header.base_offset,
                 )
             if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:

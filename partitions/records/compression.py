@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import cramjam
 import lz4.frame
@@ -28,10 +29,16 @@ _XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 different clients and say nothing, so readers skip them."""
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">i")
+MAX_UNFOLDED_BYTES: Final = 256 * 1024 * 1024
+"""The largest batch, unfolded, that a broker opens or takes from a client."""
+_GZIP_MAX_RATIO = 1032
+"""Two bits of a deflate stream yield at most 258 bytes."""
 _SNAPPY_MAX_RATIO = 22
 """A snappy copy element of 3 bytes yields at most 64: no honest block declares more than this."""
 _LZ4_MAX_RATIO = 255
 _LZ4_SLACK_BYTES = 64 * 1024
+_ZSTD_MAX_RATIO = 32 * 1024
+"""A block of four bytes yields at most 128 KiB."""
 _GZIP_MAX_MEMBERS = 64
 """Java reads concatenated members; each costs a copy of what follows, hence a bound."""
 GZIP_DEFAULT_LEVEL = -1
@@ -51,6 +58,19 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+_MAX_RATIO: Final[Mapping[int, int]] = {
+    Codec.GZIP: _GZIP_MAX_RATIO,
+    Codec.SNAPPY: _SNAPPY_MAX_RATIO,
+    Codec.LZ4: _LZ4_MAX_RATIO,
+    Codec.ZSTD: _ZSTD_MAX_RATIO,
+}
+
+
+def unfolds_at_most(codec: int, size_bytes: int) -> int:
+    """How many bytes may come out of so many in a known codec, where a broker is ever to open them."""
+    return min(_MAX_RATIO[codec] * size_bytes, MAX_UNFOLDED_BYTES) if codec else size_bytes
 
 
 class DecompressionError(ValueError):

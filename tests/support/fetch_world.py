@@ -89,6 +89,8 @@ class Listened:
         self.truncations: list[LogTruncation] = []
         self.failed: list[tuple[PartitionKey, str]] = []
         self.retried: list[tuple[PartitionKey, str]] = []
+        self.refused: list[tuple[str, int]] = []
+        """What a partition's own log refused, and how often it had failed by then."""
         self.crashed: list[tuple[int, str]] = []
 
     @property
@@ -104,8 +106,12 @@ class Listened:
     ) -> None:
         self.failed.append((key, code))
 
-    def on_retry(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
+    def on_retry(
+        self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None, failures: int
+    ) -> None:
         self.retried.append((key, code))
+        if error is not None:
+            self.refused.append((str(error), failures))
 
     def on_fetcher_crashed(self, leader_id: int, error: BaseException) -> None:
         self.crashed.append((leader_id, str(error)))

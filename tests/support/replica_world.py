@@ -144,7 +144,9 @@ class Broker:
     ) -> None:
         self.world.say(f"{self.broker_id}: stops fetching: {code}")
 
-    def on_retry(self, key: tuple[str, int], leader_epoch: int, code: str, error: Exception | None) -> None:
+    def on_retry(
+        self, key: tuple[str, int], leader_epoch: int, code: str, error: Exception | None, failures: int
+    ) -> None:
         self.world.say(f"{self.broker_id}: backs off: {code}")
 
 

@@ -259,7 +259,9 @@ class ReplayBroker:
         if code != "FENCED_LEADER_EPOCH":
             raise ReplayError(f"broker {self.broker_id} stopped copying: {code} {error or ''}")
 
-    def on_retry(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
+    def on_retry(
+        self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None, failures: int
+    ) -> None:
         """It asks again when the script lets it."""
 
 

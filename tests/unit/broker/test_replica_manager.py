@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from fetcher.replication import LogTruncation
 from kraft.broker.replica_manager import REPLICAS_PER_STEP, UnknownTopicOrPartition
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
-from partitions.log.errors import LogStorageError
+from partitions.log.errors import LogStorageError, UnexpectedAppendOffset
 from partitions.partition import Partition
 from partitions.partition_types import FollowerFetch
 from partitions.topic_partition import TopicPartition
@@ -513,3 +513,18 @@ async def test_where_a_broker_registers_anew_all_follow_at_once(world: BrokerWor
     partition.fetch_as_follower(fetch, max_bytes=1000, now_ms=1)
     assert partition.high_watermark == 0
     finished(steps)
+
+
+async def test_what_the_own_log_refuses_again_and_again_is_told_ever_more_rarely(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (2, 1)))
+    error = UnexpectedAppendOffset("the hole from offset 1 to 2 is too wide for a segment", 2)
+    with capture_logs() as lines:
+        for failures in range(1, 1001):
+            world.replicas.on_retry(T0, 0, error.code, error, failures)
+        world.replicas.on_retry(T0, 0, "NOT_LEADER_OR_FOLLOWER", None, 1)
+    told = [line for line in lines if line["log_level"] == "warning"]
+    assert [line["failures"] for line in told] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    assert {(line["partition"], line["code"], line["error"]) for line in told} == {
+        ("t-0", "OFFSET_OUT_OF_RANGE", str(error))
+    }
+    assert world.replicas.metrics.replication_retries == 1001

@@ -65,6 +65,20 @@ def test_a_corrupt_batch_holds_up_its_own_partition_only() -> None:
     assert bad.text() == "a"
 
 
+def test_how_often_a_log_has_refused_in_a_row_is_told() -> None:
+    follower, log = Follower(), FollowerMemory()
+    follower.follow((A, log))
+    for number in range(1, 4):
+        log.log.fails_with = AppendError("OFFSET_OUT_OF_RANGE", "the hole is too wide")
+        follower.answer(got(A, records(0, "a")))
+        assert follower.listened.refused[-1] == ("the hole is too wide", number)
+        follower.now_ms += 100_000
+    follower.answer(got(A, records(0, "a")))
+    log.log.fails_with = AppendError("CORRUPT_MESSAGE", "the CRC does not match")
+    follower.answer(got(A, records(1, "b")))
+    assert follower.listened.refused[-1] == ("the CRC does not match", 1)
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

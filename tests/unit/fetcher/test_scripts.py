@@ -65,7 +65,9 @@ class Story:
     ) -> None:
         self.said.append(f"{key[0]}: stops in epoch {leader_epoch}: {code}")
 
-    def on_retry(self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None) -> None:
+    def on_retry(
+        self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None, failures: int
+    ) -> None:
         self.said.append(f"{key[0]}: backs off: {code}")
 
     # -- ReplicationThrottle

@@ -13,6 +13,8 @@ from partitions.log.errors import AppendError, LogStorageError, OffsetOutOfRange
 from partitions.log.log import PartitionLog
 from partitions.records.batch import iter_batches
 from partitions.records.builder import build_batch
+from partitions.records.compression import compress
+from tests.support.forged_batches import with_body, with_fields
 from tests.support.logs import (
     FOLDER,
     PARTITION,
@@ -196,6 +198,53 @@ def test_segments_roll_before_relative_offsets_overflow() -> None:
 
 
 @pytest.mark.parametrize(
+    ("offsets", "bases"),
+    [
+        ((0, 5, 2**31 - 1), (0,)),
+        ((0, 2**31), (0, 1)),
+        ((0, 2**31 - 5, 2**31 + 5), (0, 2**31 - 4)),
+        ((2**31 - 1, 2**32 - 1, 2**32, 6_442_450_943), (0, 2**31, 2**32)),
+    ],
+)
+def test_a_follower_that_gets_far_apart_batches_at_once_rolls_between_them(
+    offsets: tuple[int, ...], bases: tuple[int, ...]
+) -> None:
+    """A compacted leader sends what lies in several of its segments."""
+    disk = memory_disk()
+    log = open_log(disk)
+    batches = [batch_of(b"%d" % offset, base_offset=offset, leader_epoch=0) for offset in offsets]
+    info = log.append_as_follower(b"".join(batches))
+    assert (info.last_offset, info.batches) == (offsets[-1], len(offsets))
+    for _ in range(2):
+        assert log.segment_base_offsets == bases
+        assert [record.offset for record in read_records(log)] == list(offsets)
+        log = open_log(disk)  # the process was killed
+
+
+def test_what_comes_behind_a_hole_that_no_segment_spans_is_left_out() -> None:
+    log = open_log(memory_disk())
+    sound, far = batch_of(b"a", leader_epoch=0), batch_of(b"b", base_offset=2**32, leader_epoch=0)
+    assert log.append_as_follower(sound + far).last_offset == 0
+    with pytest.raises(UnexpectedAppendOffset, match="too wide") as error:
+        log.append_as_follower(far)
+    assert error.value.first_offset == 2**32
+    assert [record.offset for record in read_records(log)] == [0]
+
+
+def test_a_leader_refuses_an_append_that_no_segment_spans() -> None:
+    """Each batch is as wide as the records may be that unfold from it."""
+    log = open_log(memory_disk(), LogConfig())
+    wide = with_fields(batch_of(b"a"), last_offset_delta=2**31 - 2, record_count=2**31 - 1)
+    log.append_as_leader(wide, leader_epoch=0, origin="coordinator")
+    with pytest.raises(AppendError) as error:
+        log.append_as_leader(wide + wide, leader_epoch=0, origin="coordinator")
+    assert error.value.code == "RECORD_LIST_TOO_LARGE"
+    assert (log.log_end_offset, log.segment_base_offsets) == (2**31 - 1, (0,))
+    log.append_as_leader(wide, leader_epoch=0, origin="coordinator")
+    assert log.segment_base_offsets == (0, 2**31 - 1)
+
+
+@pytest.mark.parametrize(
     ("records", "code"),
     [
         (b"", "INVALID_RECORD"),
@@ -233,6 +282,31 @@ def _fix_crc(batch: bytearray) -> None:
     from crc32c import crc32c
 
     batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_client_cannot_claim_more_records_than_unfold_from_its_bytes(codec: int) -> None:
+    """Whatever the claim, followers and readers would have to go by it: each record takes an offset."""
+    log = open_log(memory_disk(), LogConfig())
+    tiny = build_batch([(0, None, b"", ())], codec=codec)
+    for count in (2**31 - 1, 256 * 1024 * 1024 // 7 + 1, 100_000):
+        with pytest.raises(AppendError, match="cannot lie in") as error:
+            log.append_as_leader(
+                with_fields(tiny, last_offset_delta=count - 1, record_count=count), leader_epoch=0
+            )
+        assert error.value.code == "INVALID_RECORD"
+    assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_as_many_records_as_any_codec_packs_into_few_bytes_are_taken(codec: int) -> None:
+    log = open_log(memory_disk(), LogConfig())
+    batch = build_batch([(0, None, b"", ())], codec=codec)
+    records = 400_000
+    folded = compress(codec, (b"\x0c" + bytes(6)) * records)
+    crowded = with_fields(with_body(batch, folded), last_offset_delta=records - 1, record_count=records)
+    log.append_as_leader(crowded, leader_epoch=0)
+    assert log.log_end_offset == records
 
 
 def test_clients_do_not_choose_log_append_time_or_unknown_codecs() -> None:

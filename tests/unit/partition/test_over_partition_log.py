@@ -17,7 +17,7 @@ from partitions.partition import FollowerFetch, LeaderState, Partition, ReplicaC
 from partitions.reads import EARLIEST_TIMESTAMP
 from partitions.records.builder import build_batch
 from tests.support.fetch_world import Listened
-from tests.support.logs import PARTITION, lead, memory_disk, open_log, read_records, rot_epoch_entry
+from tests.support.logs import PARTITION, batch_of, lead, memory_disk, open_log, read_records, rot_epoch_entry
 
 TOPIC_ID = bytes(15) + b"\x09"
 
@@ -196,3 +196,38 @@ def test_the_epoch_of_the_earliest_offset_is_that_of_the_batch_there() -> None:
     listed = leader.list_offset(EARLIEST_TIMESTAMP, for_client=False)
     assert listed is not None
     assert (listed.offset, listed.leader_epoch) == (0, 3)
+
+
+def far_apart(*offsets: int) -> Partition:
+    """A leader's replica with a batch at each of these offsets, as compaction leaves them."""
+    log = open_log(memory_disk())
+    for offset in offsets:
+        log.append_as_follower(batch_of(b"%d" % offset, base_offset=offset, leader_epoch=3))
+    log.close()
+    leader = replica(1, log := open_log(log.storage.disk, clean=True))
+    apply(leader, LeaderState(1, 4, 4, (1, 2), (1, 2)))
+    leader.append_records(batch("new"), acks=1, now_ms=0)
+    assert log.log_end_offset == offsets[-1] + 2
+    return leader
+
+
+def test_a_follower_copies_a_compacted_log_whatever_lies_between_its_batches() -> None:
+    """What it is handed at once comes from several segments of its leader's."""
+    leader, follower = far_apart(2**31 - 1, 2**32 - 1, 2**32, 6_442_450_943, 6_442_450_944), replica(2)
+    apply(follower, LeaderState(1, 4, 4, (1, 2), (1, 2)))
+    listened = copy(leader, follower, 2)
+    assert (listened.retried, listened.truncated) == ([], [])
+    assert follower.log.log_end_offset == follower.high_watermark == leader.high_watermark == 6_442_450_946
+    assert content(leader) == content(follower)
+    assert leader.epochs == follower.epochs
+
+
+def test_an_empty_follower_starts_with_a_batch_that_is_farther_than_a_segment_reaches() -> None:
+    follower = replica(2)
+    apply(follower, LeaderState(1, 4, 4, (1, 2), (1, 2)))
+    far = batch_of(b"far", base_offset=2**32, leader_epoch=4)
+    follower.append_as_follower(
+        far, leader_epoch=4, leader_high_watermark=2**32 + 1, leader_log_start_offset=0
+    )
+    assert (follower.log.log_start_offset, follower.high_watermark) == (2**32, 2**32 + 1)
+    assert [record.offset for record in read_records(follower.log)] == [2**32]  # type: ignore[arg-type]
