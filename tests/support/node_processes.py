@@ -24,6 +24,7 @@ NOT_SERVED_YET = (
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._UNKNOWN_TOPIC,
+    KafkaError._NOENT,  # no partition has a leader
 )
 
 
