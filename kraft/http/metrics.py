@@ -37,6 +37,7 @@ class BrokerSnapshot:
     led: LedPartitions
     offline_replicas: int = 0
     offline_log_directories: int = 0
+    uncleanable_partitions: int = 0
     follower_lags: Mapping[int, FollowerLag] = field(default_factory=dict)
     """By follower broker, in the partitions that this broker leads."""
     throttled_rates: Mapping[str, float] = field(default_factory=dict)
@@ -220,6 +221,11 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Data directories that this broker cannot use.",
         broker.offline_log_directories,
+    )
+    yield _gauge(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "Compacted logs on this broker that cannot be cleaned, and are left as they are until it starts again.",
+        broker.uncleanable_partitions,
     )
     yield _gauge(
         "kafka_server_broker_metadata_metrics_last_applied_record_offset",

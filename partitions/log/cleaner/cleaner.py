@@ -17,7 +17,7 @@ from partitions.disk import Disk
 from partitions.log.cleanable import Section
 from partitions.log.cleaner import jobs
 from partitions.log.cleaner.config import CleanerConfig
-from partitions.log.cleaner.errors import CleaningAborted
+from partitions.log.cleaner.errors import CleaningAborted, CleaningFailed
 from partitions.log.cleaner.filter import BatchFilter
 from partitions.log.cleaner.offset_map import OffsetMap
 from partitions.log.cleaner.sources import Group, SourceSegment, group_segments
@@ -240,7 +240,7 @@ class CleaningRound:
         self._check()
         try:
             result = await self._ports.executor.run(job, *args)
-        except (OSError, LogCorruptError) as error:
+        except (OSError, LogCorruptError, CleaningFailed) as error:
             self._check()
             if isinstance(error, FileNotFoundError):
                 raise CleaningAborted(f"{source.path} was deleted") from error

@@ -8,4 +8,5 @@ class CleaningAborted(Exception):
 
 
 class CleaningFailed(Exception):
-    """The log cannot be cleaned as it is; it is left alone until the node starts again."""
+    """The log cannot be cleaned as it is, and nothing is wrong with it for those who read it: it is served on, and left
+    alone by the cleaner until the node starts again."""

@@ -2,12 +2,14 @@
 
 Guarantees: a job reads a bounded piece of one segment, or makes a finished file durable, and touches
 no file of the log but those of its own, `*.cleaned` and `*.deleted`. Every batch read has passed its
-checksum, so that damage is never given a new one. Jobs share nothing with the event loop: the scan,
+checksum, so that damage is never given a new one, and records that cannot be read behind it are no damage: their
+producer sent them so. Jobs share nothing with the event loop: the scan,
 the map and the filter are handed from one job to the next, and nobody looks at them in between.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -30,7 +32,8 @@ from partitions.records.batch import (
 )
 from partitions.records.record import MalformedRecordError
 
-_BAD_BYTES: Final = (CorruptBatchError, MalformedRecordError, ValueError)
+_BAD_RECORDS: Final = (CorruptBatchError, MalformedRecordError, ValueError, struct.error)
+"""What becomes of a body that holds anything at all; the last one where a number fits into no header."""
 
 
 class Place(NamedTuple):
@@ -116,6 +119,8 @@ def _map_batch(offsets: OffsetMap, data: memoryview, at: int, header: BatchHeade
         offset = header.base_offset + record.offset_delta
         if offset < from_offset:
             continue
+        if offset > header.last_offset:  # it would take the place of later records of its key
+            raise MalformedRecordError(f"a record is at offset {offset}, behind its batch's last one")
         if record.key is not None and not offsets.put(record.key, offset):
             return True
         offsets.latest_offset = offset
@@ -201,9 +206,9 @@ def remove_files(disk: Disk, paths: Sequence[str]) -> None:
 class _Piece:
     """Whole batches from a place on, as many as the buffer takes and at least one.
 
-    While it is iterated, `place` is behind the batch at hand. Raises LogCorruptError for
-    damage, and for what goes wrong with a batch inside the `with`, naming file and byte. No checksum
-    covers offsets: a batch that rotted to a late one would take older records' places.
+    While it is iterated, `place` is behind the batch at hand. Raises LogCorruptError for damage, and CleaningFailed
+    for what goes wrong inside the `with` with the records of a batch, whose checksum is right; both name file and
+    byte. No checksum covers offsets: a batch that rotted to a late one would take older records' places.
     """
 
     def __init__(self, disk: Disk, source: SourceSegment, start: Place, buffer_bytes: int) -> None:
@@ -211,6 +216,7 @@ class _Piece:
         self._start = start.position
         self._buffer_bytes = max(buffer_bytes, HEADER_BYTES)
         self._file: File = disk.open(source.path)
+        self._at_hand = start.position
         self.place = start
         self.data = memoryview(b"")
 
@@ -224,10 +230,20 @@ class _Piece:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._file.close()
-        if isinstance(error, _BAD_BYTES):
-            raise LogCorruptError(self._source.path, self.place.position, str(error)) from error
+        if isinstance(error, _BAD_RECORDS):
+            raise CleaningFailed(
+                f"{self._source.path} holds records at byte {self._at_hand} that cannot be read, although their"
+                f" checksum is right: {error}"
+            ) from error
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader]]:
+        try:
+            yield from self._sound_batches()
+        except CorruptBatchError as error:
+            raise LogCorruptError(self._source.path, self.place.position, str(error)) from error
+
+    def _sound_batches(self) -> Iterator[tuple[int, BatchHeader]]:
+        """Raises CorruptBatchError."""
         end = self._source.size_bytes
         self.data = memoryview(self._file.read(self._start, min(self._buffer_bytes, end - self._start)))
         at = 0
@@ -250,5 +266,6 @@ class _Piece:
                     at,
                 )
             before, at = at, at + header.size_bytes
+            self._at_hand = self._start + before
             self.place = Place(self._start + at, header.next_offset)
             yield before, header

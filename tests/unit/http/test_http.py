@@ -164,6 +164,7 @@ async def test_metrics_of_a_broker(client: Client, world: World) -> None:
         image=image(),
         led=led_by_broker_1(),
         offline_replicas=1,
+        uncleanable_partitions=4,
         follower_lags={2: FollowerLag(max_records=7, sum_records=9, max_ms=math.inf, partitions=2)},
         throttled_rates={"leader": 12.5, "follower": 0.0},
     )
@@ -182,6 +183,7 @@ async def test_metrics_of_a_broker(client: Client, world: World) -> None:
     assert samples["kafka_server_replicamanager_followerlaggingpartitions"] == 2
     assert samples["kafka_server_leaderreplication_byte_rate"] == 12.5
     assert samples["kafka_server_replicamanager_offlinereplicacount"] == 1
+    assert samples["kafka_log_logcleanermanager_uncleanable_partitions_count"] == 4
     assert samples["kafka_server_replicamanager_partitioncount"] == 3
     assert samples["kafka_server_kafkaserver_brokerstate"] == 3
     world.counters.on_produced(records=1, size_bytes=50)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from structlog.testing import capture_logs
 
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.offset_map import SLOT_BYTES
 from partitions.log.errors import LogCorruptError
 from partitions.records.batch import iter_batches
+from partitions.records.builder import build_batch
 from partitions.records.control import ControlType
 from partitions.records.header import DELETE_HORIZON_BIT
+from partitions.records.record import encode_record
 from tests.support.compaction import CLEANER, COMPACTED, FOLDER, RETENTION_MS, TABLE, Bench, Contents
+from tests.support.forged_batches import with_body, with_fields
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 
@@ -324,6 +328,82 @@ async def test_damage_is_reported_and_the_log_left_alone() -> None:
     assert bench.log.clean_offset == 0
     assert isinstance(bench.manager.failed[TABLE], LogCorruptError)
     assert bench.log.is_closed
+
+
+KEYED = build_batch([(1000, b"a", b"forged", ()), (1000, b"b", b"forged", ())])
+BESIDE_ITS_BATCH = encode_record(0, 0, b"a", b"forged", ()) + encode_record(0, 40, b"b", b"forged", ())
+OUT_OF_TIME = encode_record(0, 0, b"a", b"forged", ()) + encode_record(2**62, 1, b"c", b"forged", ())
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        with_body(KEYED, b"\xff" * 40),
+        with_body(with_fields(KEYED, attributes=1), b"\x1f\x8b" + bytes(40)),
+        with_body(with_fields(KEYED, attributes=2), b"\xff" * 40),
+        with_body(with_fields(KEYED, attributes=3), b"\x04\x22\x4d\x18" + b"\xff" * 40),
+        with_body(with_fields(KEYED, attributes=4), b"\x28\xb5\x2f\xfd" + b"\xff" * 40),
+        with_body(KEYED, BESIDE_ITS_BATCH),
+        with_fields(with_body(KEYED, OUT_OF_TIME), base_timestamp=2**63 - 1),
+    ],
+    ids=["none", "gzip", "snappy", "lz4", "zstd", "offset-beside-its-batch", "timestamp-of-65-bits"],
+)
+async def test_records_that_a_producer_garbled_leave_the_log_uncleaned_and_served(batch: bytes) -> None:
+    """A plain topic looks at no record; it may be compacted later. Behind a right checksum nothing is damaged."""
+    bench = Bench()
+    bench.log.update_config(dataclasses.replace(COMPACTED, cleanup_policy="delete"))
+    bench.put((b"a", b"old"))
+    assert bench.log.append_as_leader(batch, leader_epoch=0).first_offset == 1
+    bench.log.update_config(COMPACTED)
+    bench.put((b"a", b"new"))
+    for number in range(50):
+        bench.put((b"b", b"%d" % number))
+    bench.log.roll()
+    for is_killed in (True, False):
+        before, high = bench.log, bench.log.log_end_offset
+        served = stored_bytes(bench)
+        with capture_logs() as lines:
+            assert [await bench.clean(), await bench.clean()] == [0, 0]
+        [told] = [line for line in lines if line["log_level"] == "error"]
+        assert told["event"] == "a log cannot be cleaned"
+        assert f"{FOLDER}/00000000000000000000.log holds records at byte " in told["reason"]
+        assert bench.manager.cleaner.uncleanable == {TABLE: told["reason"]}
+        assert not bench.manager.failed
+        assert bench.log is before
+        assert not bench.log.is_closed
+        assert stored_bytes(bench) == served
+        bench.put((b"a", b"newer"))
+        assert bench.log.log_end_offset == high + 1
+        assert not [name for name in bench.names() if "cleaned" in name or "swap" in name]
+        for timestamp in (0, 1000, 10_000, 2**62):
+            bench.log.offset_for_timestamp(timestamp)
+        assert bench.log.offset_for_max_timestamp() is not None
+        if not is_killed:
+            await bench.stop()
+        bench.start()  # it is tried once more by the next process, which opens the log as any other
+    bench.log.raise_log_start_offset(2)
+    bench.log.truncate_to(3)
+    assert not bench.manager.failed
+
+
+def stored_bytes(bench: Bench) -> bytes:
+    result = bench.log.read(0, 1 << 20, up_to_offset=bench.log.log_end_offset)
+    assert result.next_offset == bench.log.log_end_offset
+    return b"".join(part.read() for part in result.slices)
+
+
+async def test_a_wrong_checksum_before_garbled_records_is_damage() -> None:
+    bench = Bench()
+    bench.log.update_config(dataclasses.replace(COMPACTED, cleanup_policy="delete"))
+    bench.log.append_as_leader(with_body(KEYED, b"\xff" * 40), leader_epoch=0)
+    bench.log.update_config(COMPACTED)
+    bench.log.roll()
+    bench.log.sync()
+    bench.storage.inode("/data/table-0/00000000000000000000.log").data[80] ^= 1
+    assert await bench.clean() == 0
+    (reason,) = bench.manager.cleaner.uncleanable.values()
+    assert "00000000000000000000.log is damaged at byte 0" in reason
+    assert isinstance(bench.manager.failed[TABLE], LogCorruptError)
 
 
 async def test_a_batch_of_an_epoch_that_none_can_be_is_not_copied() -> None:
