@@ -33,7 +33,7 @@ from partitions.log.data_directory import (
 from partitions.log.deletion import LogDeleter
 from partitions.log.directories import LogDirectories, PostponedErrors
 from partitions.log.epoch_checkpointing import EpochWriter
-from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
+from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError, NoSpaceLeft
 from partitions.log.flush import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.opening import stored_topic_id
@@ -42,7 +42,7 @@ from partitions.log.reopening import LogReopener
 from partitions.log.retention import Retention
 from partitions.log.start_report import StartReport
 from partitions.log.startup import LogOpener
-from partitions.log.storage import DEFAULT_MAX_OPEN_FILES
+from partitions.log.storage import DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
 from partitions.misnamed_log import misnamed, set_apart_misnamed
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import CLUSTER_METADATA, TopicPartition
@@ -309,6 +309,9 @@ class LogManager:
         except OSError as error:
             if log.is_closed and isinstance(error, FileNotFoundError):
                 return  # deleted while the job ran
+            if is_out_of_descriptors(error):  # nobody could open the file; the next flush begins anew
+                log.storage.give_back()
+                raise NoSpaceLeft(f"no descriptor left to flush the log {log.directory}") from error
             # Also if the log was given up meanwhile: the pages are lost, and the next fsync would not say so.
             log.storage.fail(f"fsync of the log {log.directory} failed: {error}", error)
         log.complete_flush(job)

@@ -14,7 +14,7 @@ import structlog
 from partitions.disk import Disk, write_atomically
 from partitions.log.errors import LogStorageError
 from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
-from partitions.log.storage import is_disk_full
+from partitions.log.storage import is_wanting
 from partitions.ports import Executor, Halt
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.image import MetadataImage
@@ -40,7 +40,7 @@ class HistoryGuard:
         on_failure: Callable[[str, str], None],
     ) -> None:
         """`directories` are those that can be used, at the moment when it is called; `on_failure` is told of
-        one, with the reason, in which a write failed for want of anything but room."""
+        one, with the reason, in which a write failed for want of anything but room or descriptors."""
         self._disk = disk
         self._directories = directories
         self._executor = executor
@@ -87,8 +87,8 @@ class HistoryGuard:
 
     async def checkpoint(self) -> None:
         """Makes the position durable if it has moved. Raises LogStorageError; the next call tries again where
-        the disk was full. What else fails there is not tried twice: the directory is given up. Neither keeps
-        the other directories from the position."""
+        room or descriptors were wanting. What else fails there is not tried twice: the directory is given up.
+        Neither keeps the other directories from the position."""
         position = self._now
         if position is None or position == self._written:
             return
@@ -99,7 +99,7 @@ class HistoryGuard:
                 await self._executor.run(write_atomically, self._disk, path, position.encode())
             except OSError as error:
                 reason = f"writing {path} failed: {error}"
-                if not is_disk_full(error):
+                if not is_wanting(error):
                     self._on_failure(directory, reason)
                 first = first or LogStorageError(reason)
         if first is not None:

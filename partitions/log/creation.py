@@ -28,7 +28,7 @@ from partitions.log.partition_files import PARTITION_METADATA, encode_partition_
 from partitions.log.parts import LogParts
 from partitions.log.placements import Placement
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
-from partitions.log.storage import LogStorage, is_disk_full
+from partitions.log.storage import LogStorage, is_wanting
 from partitions.topic_partition import TopicPartition
 
 CREATE_BATCH: Final = 64
@@ -187,8 +187,8 @@ def _first_epochs(new: NewLog) -> tuple[EpochEntry, ...]:
 
 def _as_log_error(storage: LogStorage, path: str, failure: FolderFailure) -> LogStorageError:
     """Raises DirectoryFailed where nothing in the directory is to be relied upon any more."""
-    if is_disk_full(failure.error):
-        return NoSpaceLeft(f"no space left to make {path}")
+    if is_wanting(failure.error):
+        return NoSpaceLeft(f"no space left to make {path}: {failure.error}")
     reason = f"making {path} failed: {failure.error}"
     if failure.is_fsync:
         storage.fail(reason, failure.error)

@@ -20,7 +20,7 @@ from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Disk, File
 from partitions.log.config_values import LONG_MAX
 from partitions.log.errors import LogStorageError
-from partitions.log.storage import LogStorage, is_disk_full
+from partitions.log.storage import LogStorage, is_wanting
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
 
@@ -176,7 +176,7 @@ class CheckpointedEpochs:
 
         What an fsync loses is lost for whoever has the folder next: that the log is closed excuses nothing.
         """
-        if self._closed and (isinstance(error, FileNotFoundError) or is_disk_full(error)):
+        if self._closed and (isinstance(error, FileNotFoundError) or is_wanting(error)):
             return None
         try:
             self._storage.replace_failed(write.path, error)

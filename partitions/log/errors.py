@@ -97,14 +97,15 @@ class DirectoryFailed(LogStorageError):
 
 
 class NoSpaceLeft(LogStorageError):
-    """The disk is full: a file could not be replaced, a folder not be made, or a log not be opened."""
+    """The disk is full, or the process has no descriptor left: a file could not be replaced, a folder not be made,
+    a log not be opened, or not be flushed."""
 
     is_transient = True
     needs_room = True
 
 
 class InterruptedByFullDisk(LogStorageError):
-    """The disk was full in the middle of a change: the log has to be opened again, which recovers it."""
+    """Room or a descriptor was wanting in the middle of a change: the log has to be opened again, which recovers it."""
 
     needs_room = True
 

@@ -21,7 +21,7 @@ from partitions.log.data_directory import DataDirectory
 from partitions.log.errors import DirectoryFailed, LogError, LogStorageError, NoSpaceLeft
 from partitions.log.parts import LogParts
 from partitions.log.recovery import RecoveryReport
-from partitions.log.storage import LogStorage, is_disk_full
+from partitions.log.storage import LogStorage, is_wanting
 from partitions.log.stored_log import StoredLog
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
@@ -119,8 +119,8 @@ def _ensure_room(storage: LogStorage, folder: str) -> None:
         finally:
             storage.remove(path)
     except OSError as error:
-        if is_disk_full(error):
-            raise NoSpaceLeft(f"no space left to open the log {folder}") from error
+        if is_wanting(error):
+            raise NoSpaceLeft(f"no space left to open the log {folder}: {error}") from error
         reason = f"the log {folder} cannot be opened: {error}"
         storage.fail_if_broken(reason, error)
         raise LogStorageError(reason) from error

@@ -23,7 +23,7 @@ from partitions.log.producer_recovery import load_producer_state
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.recovery import base_offsets
 from partitions.log.scan import Stop
-from partitions.log.storage import is_disk_full, storage_error
+from partitions.log.storage import is_wanting, storage_error
 from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.records.batch import CorruptBatchError, parse_header, verify_crc
 
@@ -53,6 +53,8 @@ class ShortenableLog(DurableLog):
                 self._sync_names()
             except OSError as error:
                 self._end_half_truncated(error)
+            except NoSpaceLeft as error:
+                self._interrupt_truncation(error)
             except LogCorruptError as damage:
                 # Met before anything was cut, or when a wrong index was made anew of what is left: what is in
                 # memory speaks of more than that, and no append may go by it.
@@ -158,13 +160,16 @@ class ShortenableLog(DurableLog):
         self._offsets_moved()
 
     def _end_half_truncated(self, error: OSError) -> NoReturn:
-        """What is in memory says nothing any more. On a full disk the files do, by what caps the checkpoints:
-        this log alone is given up, until it can be opened again.
+        """What is in memory says nothing any more. On a full disk, or without a descriptor, the files do, by what
+        caps the checkpoints: this log alone is given up, until it can be opened again.
         """
         reason = f"truncating the log {self.directory} failed: {error}"
-        if not is_disk_full(error):
+        if not is_wanting(error):
             self._storage.fail(reason, error)
-        interrupted = InterruptedByFullDisk(reason)
+        self._interrupt_truncation(error)
+
+    def _interrupt_truncation(self, error: OSError | NoSpaceLeft) -> NoReturn:
+        interrupted = InterruptedByFullDisk(f"truncating the log {self.directory} failed: {error}")
         self._storage.on_lost(self.topic_partition, interrupted)
         raise interrupted from error
 

@@ -12,16 +12,20 @@ from __future__ import annotations
 import errno
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from partitions.disk import Disk, File, write_atomically
 from partitions.log.errors import DirectoryFailed, LogError, LogStorageError, NoSpaceLeft
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
 
+T = TypeVar("T")
+
 DEFAULT_MAX_OPEN_FILES: Final = 1000
 DEFAULT_MAX_LOADED_INDEXES: Final = 1000
 """Sealed segments whose indexes stay mapped: each takes two descriptors and no memory of its own."""
+_GIVEN_BACK: Final = 16
+"""So many idle files are closed at once when the process has no descriptor left."""
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 _BROKEN: Final = (
     errno.EIO,
@@ -55,14 +59,20 @@ def is_out_of_descriptors(error: OSError) -> bool:
     return error.errno in _NO_DESCRIPTOR
 
 
+def is_wanting(error: OSError) -> bool:
+    """Whether room or a descriptor is wanting: nothing is broken, and there may be some again."""
+    return error.errno in _NO_SPACE or error.errno in _NO_DESCRIPTOR
+
+
 def is_broken(error: OSError) -> bool:
     """Whether the device or the file system is not to be relied upon any more."""
     return error.errno in _BROKEN
 
 
 def storage_error(reason: str, error: OSError) -> LogStorageError:
-    """What a failed operation is to the caller that changed nothing: NoSpaceLeft where the disk is full."""
-    return NoSpaceLeft(reason) if is_disk_full(error) else LogStorageError(reason)
+    """What a failed operation is to the caller that changed nothing: NoSpaceLeft where room, or a
+    descriptor, is wanting."""
+    return NoSpaceLeft(reason) if is_wanting(error) else LogStorageError(reason)
 
 
 class IndexOwner(Protocol):
@@ -139,11 +149,11 @@ class LogStorage:
         if file is not None:
             self._open.move_to_end(path)
             return file
-        return self._admit(path, self.disk.open(path))
+        return self._admit(path, self._with_descriptor(lambda: self.disk.open(path)))
 
     def create_empty(self, path: str) -> File:
         """A new, empty, open file; what an earlier attempt may have left there is cut away."""
-        file = self.disk.open(path, create=True)
+        file = self._with_descriptor(lambda: self.disk.open(path, create=True))
         if file.size():
             file.truncate(0)
         return self._admit(path, file)
@@ -154,6 +164,24 @@ class LogStorage:
             _, idle = self._open.popitem(last=False)
             idle.close()
         return file
+
+    def give_back(self) -> bool:
+        """Closes some of the files that were used longest ago, so that another can be opened; False if there are
+        none but the last one used."""
+        count = min(len(self._open) - 1, _GIVEN_BACK)
+        for _ in range(count):
+            self._open.popitem(last=False)[1].close()
+        return count > 0
+
+    def _with_descriptor(self, operation: Callable[[], T]) -> T:
+        """What the operation returns, for which idle files are closed while it cannot open its own. Raises
+        OSError."""
+        while True:
+            try:
+                return operation()
+            except OSError as error:
+                if not is_out_of_descriptors(error) or not self.give_back():
+                    raise
 
     def release(self, path: str) -> None:
         """Closes the file if it is open: it is idle, or its name is about to change."""
@@ -228,36 +256,47 @@ class LogStorage:
 
     def sync_dir(self, path: str) -> None:
         """Makes the folder's names durable, or gives the directory up."""
-        self._or_fail(lambda: self.disk.sync_dir(path), f"fsync of the folder {path} failed")
+        self._or_fail(
+            lambda: self._with_descriptor(lambda: self.disk.sync_dir(path)),
+            f"fsync of the folder {path} failed",
+        )
 
     async def sync_dir_beside(self, executor: Executor, path: str) -> None:
         """As `sync_dir`, waited for by the executor; a folder that is gone needs no fsync."""
         self.ensure_usable()
-        try:
-            await executor.run(self.disk.sync_dir, path)
-        except FileNotFoundError:
+        while True:
+            try:
+                await executor.run(self.disk.sync_dir, path)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                if is_out_of_descriptors(error) and self.give_back():
+                    continue  # the folder was not even opened
+                self.fail(f"fsync of the folder {path} failed: {error}", error)
             return
-        except OSError as error:
-            self.fail(f"fsync of the folder {path} failed: {error}", error)
 
     def truncate_durably(self, path: str, size: int) -> None:
-        """Cuts the file and makes that durable, so that no old byte can come back below a new append."""
+        """Cuts the file and makes that durable, so that no old byte can come back below a new append. Raises
+        NoSpaceLeft, with nothing cut, where there is no descriptor to open it with; else gives the directory up."""
         try:
             file = self.file(path)
             file.truncate(size)
         except OSError as error:
+            if is_out_of_descriptors(error):
+                raise NoSpaceLeft(f"no descriptor left to cut {path}") from error
             self.fail(f"cutting {path} to {size} bytes failed: {error}", error)
         self.sync(file)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replaces a small file durably. Raises NoSpaceLeft when the disk is full, else
+        """Replaces a small file durably. Raises NoSpaceLeft when room or descriptors are wanting, else
         gives the directory up.
 
         A full disk leaves the old content in place and the next attempt writes a new file from the
-        start, so that trying again is safe; nothing else that fails here is.
+        start, so that trying again is safe, and so it is where a file or the folder could not be opened;
+        nothing else that fails here is.
         """
         try:
-            write_atomically(self.disk, path, data)
+            self._with_descriptor(lambda: write_atomically(self.disk, path, data))
         except OSError as error:
             self.replace_failed(path, error)
 
@@ -265,6 +304,9 @@ class LogStorage:
         """What `replace` does about an error; for those who let an executor do the writing."""
         if is_disk_full(error):
             raise NoSpaceLeft(f"no space left to write {path}") from error
+        if is_out_of_descriptors(error):
+            self.give_back()
+            raise NoSpaceLeft(f"no descriptor left to write {path}") from error
         self.fail(f"writing {path} failed: {error}", error)
 
     def read_optional(self, path: str) -> bytes | None:

@@ -15,7 +15,13 @@ from kraft.chaos.world.storage import Storage
 from kraft.runtime.disk import RealDisk
 from partitions.disk import Disk
 from partitions.log.config import LogConfig
-from partitions.log.errors import DataDirectoryError, InconsistentTopicId, LogCorruptError, LogStorageError
+from partitions.log.errors import (
+    DataDirectoryError,
+    InconsistentTopicId,
+    LogCorruptError,
+    LogStorageError,
+    NoSpaceLeft,
+)
 from partitions.log.meta_properties import (
     MetaProperties,
     decode_meta_properties,
@@ -307,6 +313,22 @@ async def test_a_full_disk_at_a_checkpoint_is_survived() -> None:
     disk.fail = lambda operation, path: None
     await manager.checkpoint_high_watermarks({ORDERS: 0})
     append(manager, ORDERS)
+
+
+async def test_a_flush_without_descriptors_is_survived_and_done_later() -> None:
+    storage = formatted_storage()
+    disk = FailingDisk(simulated_disk(storage))
+    manager = started(disk)
+    get_or_create(manager, ORDERS, ID)
+    append(manager, ORDERS, 2)
+    disk.fail = lambda operation, path: errno.EMFILE if operation == "open" else None
+    with pytest.raises(NoSpaceLeft, match="no descriptor left to flush"):
+        await manager.flush_log(ORDERS)
+    disk.fail = lambda operation, path: None
+    await manager.flush_log(ORDERS)
+    assert manager.logs[ORDERS].recovery_point == manager.logs[ORDERS].log_end_offset
+    storage.lose_power()
+    assert storage.files()["/data/orders-0/00000000000000000000.log"]
 
 
 async def test_no_clean_shutdown_marker_when_closing_failed() -> None:
