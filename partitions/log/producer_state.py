@@ -179,6 +179,11 @@ class ProducerState:
                         "INVALID_TXN_STATE",
                         f"producer {producer_id} sent a plain batch while its transaction is open",
                     )
+            elif header.producer_epoch < NO_PRODUCER_EPOCH:
+                raise AppendError(
+                    "INVALID_PRODUCER_EPOCH",
+                    f"producer {producer_id} sent a batch with the epoch {header.producer_epoch}",
+                )
             if ahead is not None:
                 following = entry.copy() if entry is not None else ProducerEntry()
                 following.record(header, 0, markers.get(header))
