@@ -18,14 +18,17 @@ from kraft.protocol.schema import Array, Binary, Field, FieldType, Fixed, Fresh,
 from kraft.protocol.source import Source
 
 
-def build_decoder(of: type[Message], version: int, flexible: bool) -> Callable[..., tuple[object, int]]:
+def build_decoder(
+    of: type[Message], version: int, flexible: bool, *, is_request: bool
+) -> Callable[..., tuple[object, int]]:
     """Makes `decode(buffer, position) -> (message, position behind it)`; raises ProtocolError only."""
-    return _DecoderSource(version, flexible).build(of)
+    return _DecoderSource(version, flexible, is_request).build(of)
 
 
 class _DecoderSource(Source):
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, is_request: bool) -> None:
         super().__init__(version, flexible)
+        self._is_request = is_request
         self._run: list[tuple[str, int, str]] = []
         self._unpackers: dict[str, Callable[..., tuple[object, ...]]] = {}
         self.namespace.update(
@@ -182,12 +185,15 @@ class _DecoderSource(Source):
         with self._unless_null(count, nullable, target):
             with self.block(f"if {count} * {element_bytes} > end - p:"):
                 self.line(f"raise overrun('{where}', {count} * {element_bytes}, end - p)")
-            if isinstance(element, Fixed) and len(element.code) == 1:
+            is_number = isinstance(element, Fixed) and len(element.code) == 1
+            if self._is_request or not is_number:
+                limit = primitives.MAX_REQUEST_ELEMENTS if self._is_request else primitives.MAX_ELEMENTS
+                self.line(f"elements += {count}")
+                self.line(f"check_elements(elements, {limit})")
+            if isinstance(element, Fixed) and is_number:
                 self.line(f"{target} = list(unpack_from('>%d{element.code}' % {count}, data, p))")
                 self.line(f"p += {count} * {element.size_bytes}")
                 return
-            self.line(f"elements += {count}")
-            self.line("check_elements(elements)")
             self.line(f"{target} = []")
             with self.block(f"for _ in range({count}):"):
                 value = self.name("v")

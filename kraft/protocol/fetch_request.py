@@ -16,7 +16,7 @@ from kraft.protocol.api import APIS, ApiKey
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.primitives import (
     MALFORMED,
-    MAX_ELEMENTS,
+    MAX_REQUEST_ELEMENTS,
     UNENCODABLE,
     UUID_BYTES,
     ZERO_UUID,
@@ -140,19 +140,21 @@ def decode_fetch_request(version: int, buffer: Buffer, position: int) -> tuple[F
         else:
             max_wait_ms, min_bytes, max_bytes, isolation_level = _HEAD_V4.unpack_from(data, position)
             position += _HEAD_V4.size
-        count, position = read_array_length(data, position, 3 if flexible else 6, flexible)
+        count, position = read_array_length(
+            data, position, 3 if flexible else 6, flexible, MAX_REQUEST_ELEMENTS
+        )
         elements = count
         for _ in range(count):
             topic, position = _read_topic(data, position, version, flexible)
             topics.append(topic)
             elements += len(topic.partitions)
-            if elements > MAX_ELEMENTS:
-                check_elements(elements)
+            if elements > MAX_REQUEST_ELEMENTS:
+                check_elements(elements, MAX_REQUEST_ELEMENTS)
         if flexible and data[position] == data[position + 1] == 1:  # nothing forgotten, and no rack
             position += 2
         else:
             if version >= FIRST_VERSION_WITH_SESSIONS:
-                forgotten, position = _read_forgotten(data, position, version, flexible)
+                forgotten, position = _read_forgotten(data, position, version, flexible, elements)
             if version >= FIRST_VERSION_WITH_RACK_ID:
                 rack_id, position = read_string(data, position, flexible)
         request = FetchRequest(
@@ -195,7 +197,7 @@ def _read_topic(data: memoryview, position: int, version: int, flexible: bool) -
         partitions, position = _legacy_partitions(data, position, version)
         return FetchTopic(name, topic_id, partitions), position
     unpack, size = _PARTITION_V12.unpack_from, _PARTITION_V12.size
-    count, position = read_array_length(data, position, size, True)
+    count, position = read_array_length(data, position, size, True, MAX_REQUEST_ELEMENTS)
     partitions = []
     for _ in range(count):
         partitions.append(FetchPartition(*unpack(data, position)))
@@ -207,7 +209,7 @@ def _read_topic(data: memoryview, position: int, version: int, flexible: bool) -
 
 def _legacy_partitions(data: memoryview, position: int, version: int) -> tuple[list[FetchPartition], int]:
     fields = _partition_fields(version)
-    count, position = read_array_length(data, position, fields.size, False)
+    count, position = read_array_length(data, position, fields.size, False, MAX_REQUEST_ELEMENTS)
     partitions = []
     for _ in range(count):
         values = fields.unpack_from(data, position)
@@ -226,16 +228,20 @@ def _legacy_partitions(data: memoryview, position: int, version: int) -> tuple[l
 
 
 def _read_forgotten(
-    data: memoryview, position: int, version: int, flexible: bool
+    data: memoryview, position: int, version: int, flexible: bool, elements: int
 ) -> tuple[list[ForgottenTopic], int]:
-    count, position = read_array_length(data, position, 3 if flexible else 6, flexible)
+    """`elements`: how many the request has so far."""
+    count, position = read_array_length(data, position, 3 if flexible else 6, flexible, MAX_REQUEST_ELEMENTS)
     forgotten = []
+    elements += count
     for _ in range(count):
         name, topic_id, position = read_topic_key(data, position, version)
-        partitions, position = read_int32_array(data, position, flexible)
+        partitions, position = read_int32_array(data, position, flexible, MAX_REQUEST_ELEMENTS)
         if flexible:
             position = skip_tagged_fields(data, position)
         forgotten.append(ForgottenTopic(name, topic_id, partitions))
+        elements += len(partitions)
+        check_elements(elements, MAX_REQUEST_ELEMENTS)
     return forgotten, position
 
 

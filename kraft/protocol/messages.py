@@ -60,7 +60,8 @@ def _codec(
         return cast("Codec", make(version))
     from kraft.protocol.compiler import compile_codec  # not needed before a declared message is
 
-    return compile_codec(find_class(api_key), version, is_flexible(api_key, version))
+    flexible = is_flexible(api_key, version)
+    return compile_codec(find_class(api_key), version, flexible, is_request=find_class is request_class)
 
 
 def decode_request(api_key: ApiKey, version: int, buffer: Buffer, position: int = 0) -> Message:

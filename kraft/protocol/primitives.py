@@ -26,6 +26,9 @@ MAX_TAGGED_FIELDS = 256
 MAX_ELEMENTS = 1_000_000
 """Structs and strings in all arrays of one message. A small element costs many times its bytes in
 memory, so the length of the frame alone does not bound what a message may cost."""
+MAX_REQUEST_ELEMENTS = 100_000
+"""The same for requests, numbers included: a broker does much more for each than decode it, and nobody else is
+served meanwhile. The largest real ones are fetches of followers, with some ten thousand partitions of a leader."""
 
 MAX_STRING_BYTES = 0x7FFF
 """Of a string in UTF-8: what the two-byte length of versions that are not flexible can say. Kafka refuses longer
@@ -70,10 +73,10 @@ def overrun(what: str, needed_bytes: int, remaining_bytes: int) -> ProtocolError
     return ProtocolError(f"{what} needs at least {needed_bytes} bytes, but {remaining_bytes} remain")
 
 
-def check_elements(count: int) -> None:
+def check_elements(count: int, limit: int = MAX_ELEMENTS) -> None:
     """Refuses a message whose arrays hold more elements than any real one."""
-    if count > MAX_ELEMENTS:
-        raise ProtocolError(f"{count} array elements in one message, above the limit of {MAX_ELEMENTS}")
+    if count > limit:
+        raise ProtocolError(f"{count} array elements in one message, above the limit of {limit}")
 
 
 def check_string_length(what: str, length_bytes: int) -> None:
@@ -215,10 +218,13 @@ def read_string(data: Buffer, position: int, compact: bool) -> tuple[str, int]:
     return text, position
 
 
-def read_count(data: Buffer, position: int, element_bytes: int, compact: bool) -> tuple[int, int]:
+def read_count(
+    data: Buffer, position: int, element_bytes: int, compact: bool, limit: int = MAX_ELEMENTS
+) -> tuple[int, int]:
     """The number of elements of an array (-1: null) and the position of the first.
 
-    Refuses a number for which, at `element_bytes` each or more, the rest of the message is too short.
+    Refuses a number for which, at `element_bytes` each or more, the rest of the message is too short, and one
+    above `limit`.
     """
     if compact:
         count = data[position] - 1
@@ -233,11 +239,13 @@ def read_count(data: Buffer, position: int, element_bytes: int, compact: bool) -
             count = -1
     if count * element_bytes > len(data) - position:
         raise overrun(f"an array of {count} elements", count * element_bytes, len(data) - position)
-    check_elements(count)
+    check_elements(count, limit)
     return count, position
 
 
-def read_array_length(data: Buffer, position: int, element_bytes: int, compact: bool) -> tuple[int, int]:
+def read_array_length(
+    data: Buffer, position: int, element_bytes: int, compact: bool, limit: int = MAX_ELEMENTS
+) -> tuple[int, int]:
     """As `read_count`, for an array that may not be null."""
     if compact and 0 < (count := data[position]) < 128:  # nearly always
         count -= 1
@@ -245,7 +253,7 @@ def read_array_length(data: Buffer, position: int, element_bytes: int, compact: 
         if count * element_bytes > len(data) - position:
             raise overrun(f"an array of {count} elements", count * element_bytes, len(data) - position)
         return count, position
-    count, position = read_count(data, position, element_bytes, compact)
+    count, position = read_count(data, position, element_bytes, compact, limit)
     if count < 0:
         raise not_nullable("an array")
     return count, position
@@ -291,9 +299,9 @@ def write_tagged_fields(out: bytearray, fields: Sequence[tuple[int, bytes]]) -> 
         out += value
 
 
-def read_int32_array(data: Buffer, position: int, compact: bool) -> tuple[list[int], int]:
-    """An array of int32 that may not be null, and the position behind it."""
-    count, position = read_array_length(data, position, 4, compact)
+def read_int32_array(data: Buffer, position: int, compact: bool, limit: int) -> tuple[list[int], int]:
+    """An array of at most `limit` int32 that may not be null, and the position behind it."""
+    count, position = read_array_length(data, position, 4, compact, limit)
     return list(unpack_from(f">{count}i", data, position)), position + 4 * count
 
 

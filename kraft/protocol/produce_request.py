@@ -15,7 +15,7 @@ from kraft.protocol.api import APIS, ApiKey
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.primitives import (
     MALFORMED,
-    MAX_ELEMENTS,
+    MAX_REQUEST_ELEMENTS,
     UNENCODABLE,
     Buffer,
     Codec,
@@ -91,7 +91,9 @@ def decode_produce_request(version: int, buffer: Buffer, position: int) -> tuple
             transactional_id, position = read_nullable_string(data, position, flexible)
         acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, position)
         position += _ACKS_AND_TIMEOUT.size
-        count, position = read_array_length(data, position, 3 if flexible else 6, flexible)
+        count, position = read_array_length(
+            data, position, 3 if flexible else 6, flexible, MAX_REQUEST_ELEMENTS
+        )
         topics: list[TopicProduceData] = []
         elements = count
         for _ in range(count):
@@ -102,8 +104,8 @@ def decode_produce_request(version: int, buffer: Buffer, position: int) -> tuple
                 partitions, position = _legacy_partitions(data, position)
             topics.append(TopicProduceData(name, partitions))
             elements += len(partitions)
-            if elements > MAX_ELEMENTS:
-                check_elements(elements)
+            if elements > MAX_REQUEST_ELEMENTS:
+                check_elements(elements, MAX_REQUEST_ELEMENTS)
         if flexible:
             position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
     except MALFORMED as error:
@@ -113,7 +115,7 @@ def decode_produce_request(version: int, buffer: Buffer, position: int) -> tuple
 
 def _compact_partitions(data: memoryview, position: int) -> tuple[list[PartitionProduceData], int]:
     """The partitions of a topic and the topic's tagged fields; the loop that every batch goes through."""
-    count, position = read_array_length(data, position, MIN_PARTITION_BYTES, True)
+    count, position = read_array_length(data, position, MIN_PARTITION_BYTES, True, MAX_REQUEST_ELEMENTS)
     end = len(data)
     unpack = _INDEX_AND_TWO_BYTES.unpack_from
     new = PartitionProduceData.__new__
@@ -143,7 +145,7 @@ def _compact_partitions(data: memoryview, position: int) -> tuple[list[Partition
 
 
 def _legacy_partitions(data: memoryview, position: int) -> tuple[list[PartitionProduceData], int]:
-    count, position = read_array_length(data, position, 8, False)
+    count, position = read_array_length(data, position, 8, False, MAX_REQUEST_ELEMENTS)
     end = len(data)
     partitions = []
     for _ in range(count):

@@ -18,7 +18,7 @@ from kraft.protocol import (
     decode_response,
     encode_response,
 )
-from kraft.protocol.fetch import FetchRequest, FetchTopic
+from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kraft.protocol.messages import (
     encode_request,
     request_class,
@@ -26,8 +26,12 @@ from kraft.protocol.messages import (
     response_class,
     response_codec,
 )
-from kraft.protocol.primitives import MAX_ELEMENTS, MAX_TAGGED_FIELDS
+from kraft.protocol.primitives import MAX_ELEMENTS, MAX_REQUEST_ELEMENTS, MAX_TAGGED_FIELDS
+from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kraft.protocol.schema import Message
 from kraft.protocol.schemas.cluster import DescribeTopicPartitionsRequest, TopicRequest
+from kraft.protocol.schemas.elections import ElectLeadersRequest, TopicPartitions
+from kraft.protocol.schemas.metadata import MetadataResponse, MetadataResponseTopic
 from tests.support.protocol_oracles import MESSAGES, filled_kio, kio_class, kio_encode, message_id
 
 MAX_BYTES_PER_INPUT_BYTE = 64
@@ -143,15 +147,48 @@ def test_more_tagged_fields_than_any_struct_has() -> None:
         decode_request(ApiKey.PRODUCE, 9, encode_request(request_class(ApiKey.PRODUCE)(), 9)[:-1] + tagged)
 
 
-def test_more_elements_than_any_message_has() -> None:
-    tracemalloc.stop()  # a million elements are slow to trace
-    for message, version in (
-        (DescribeTopicPartitionsRequest(topics=[TopicRequest()] * (MAX_ELEMENTS + 1)), 0),
-        (FetchRequest(topics=[FetchTopic()] * (MAX_ELEMENTS + 1)), 12),
-    ):
+def _request_of(elements: int) -> Iterator[tuple[Message, int]]:
+    """Requests with so many structs, or structs and numbers, in all their arrays, and versions."""
+    yield DescribeTopicPartitionsRequest(topics=[TopicRequest()] * elements), 0
+    numbers = list(range(elements - 2))
+    parts = [TopicPartitions(topic="t", partitions=numbers[:9]), TopicPartitions(partitions=numbers[9:])]
+    yield ElectLeadersRequest(topic_partitions=parts), 2
+    fetched = [FetchPartition()] * (elements - 2)
+    produced = [PartitionProduceData(records=b"")] * (elements - 2)
+    for version in (11, 12):
+        yield FetchRequest(topics=[FetchTopic()] * elements), version
+        yield FetchRequest(topics=[FetchTopic(partitions=fetched), FetchTopic()]), version
+        forgotten = [ForgottenTopic(partitions=numbers[:9]), ForgottenTopic(partitions=numbers[9:])]
+        yield FetchRequest(forgotten_topics_data=forgotten), version
+        forgotten = [ForgottenTopic(partitions=numbers[: elements // 2])]
+        topics = [FetchTopic(partitions=fetched[elements // 2 :])]
+        yield FetchRequest(topics=topics, forgotten_topics_data=forgotten), version
+    for version in (8, 9):
+        yield ProduceRequest(topic_data=[TopicProduceData()] * elements), version
+        topic_data = [TopicProduceData("t", produced), TopicProduceData()]
+        yield ProduceRequest(topic_data=topic_data), version
+
+
+def test_more_elements_than_any_request_has() -> None:
+    """Each costs a broker's handler much more than its decoder, and the event loop serves nobody else meanwhile."""
+    tracemalloc.stop()  # so many elements are slow to trace
+    for message, version in _request_of(MAX_REQUEST_ELEMENTS + 1):
         data = encode_request(message, version)
-        with pytest.raises(ProtocolError, match=f"limit of {MAX_ELEMENTS}"):
+        with pytest.raises(ProtocolError, match=f"limit of {MAX_REQUEST_ELEMENTS}"):
             decode_request(message.API_KEY, version, data)
+    for message, version in _request_of(MAX_REQUEST_ELEMENTS):
+        assert decode_request(message.API_KEY, version, encode_request(message, version)) == message
+
+
+def test_answers_may_have_more_elements_than_requests() -> None:
+    """As the metadata of a large cluster has."""
+    tracemalloc.stop()
+    topics = [MetadataResponseTopic()] * (MAX_REQUEST_ELEMENTS + 1)
+    (data,), _ = encode_response(MetadataResponse(topics=topics), 12)
+    assert len(decode_response(ApiKey.METADATA, 12, data).topics) == len(topics)  # type: ignore[arg-type,attr-defined]
+    (data,), _ = encode_response(MetadataResponse(topics=[MetadataResponseTopic()] * (MAX_ELEMENTS + 1)), 12)
+    with pytest.raises(ProtocolError, match=f"limit of {MAX_ELEMENTS}"):
+        decode_response(ApiKey.METADATA, 12, data)  # type: ignore[arg-type]
 
 
 def test_every_advertised_version_has_both_codecs() -> None:
