@@ -24,6 +24,10 @@ class FileSlice(Protocol):
     """
 
     @property
+    def path(self) -> str:
+        """Where the file was when it was opened."""
+
+    @property
     def position(self) -> int:
         """First byte of the range in the file."""
 

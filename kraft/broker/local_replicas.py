@@ -68,6 +68,15 @@ class LocalReplicas:
         """Replicas that are assigned here and whose logs cannot be used, with the reason."""
         return self._offline
 
+    def on_unreadable(self, path: str) -> None:
+        """A range of a log's file could not be sent as it was read: it became shorter, or the disk refuses it. The
+        log checks what there is at its next reads, and is given up if they find it damaged."""
+        folder = path.rpartition("/")[0]
+        for replica_log in self._logs.logs.values():
+            is_usable = not replica_log.is_closed and replica_log.storage.failure is None
+            if replica_log.directory == folder and is_usable:
+                replica_log.distrust()
+
     def take_changed_high_watermarks(self) -> dict[TopicPartition, int]:
         """Those that rose, or were cut back with the log, since the last call."""
         changed, self._moved = self._moved, {}

@@ -43,6 +43,7 @@ from kraft.environment import Environment
 from kraft.network.connection import CloseConnectionError, Connection
 from kraft.network.request import decoding
 from kraft.network.response import Answer
+from kraft.network.sender import telling_of_files
 from kraft.network.server import SocketServer
 from partitions.log.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log.errors import LogStorageError
@@ -234,7 +235,7 @@ class BrokerServer:
             _not_ready,
             limits=network_limits(self._config),
             ssl_context=server_context(self._config) if endpoint.protocol == "SSL" else None,
-            sender_factory=self._environment.sender_factory,
+            sender_factory=telling_of_files(self._environment.sender_factory, self.replicas.on_unreadable),
             name=endpoint.name,
         )
         await listener.start(endpoint.host, endpoint.port)

@@ -18,6 +18,16 @@ from partitions.disk import Buffer, FileSlice
 
 OnSent = Callable[[], None]
 OnFailed = Callable[[Exception], None]
+OnUnreadable = Callable[[str], None]
+"""Told the path of a file of which a slice could not be read."""
+
+
+class FileUnreadable(OSError):
+    """A slice could not be sent because of its file, at `path`: it became shorter, or the disk refuses it."""
+
+    def __init__(self, path: str, error: Exception) -> None:
+        super().__init__(f"{path}: {error}")
+        self.path = path
 
 
 class Sender(Protocol):
@@ -46,12 +56,30 @@ class Sender(Protocol):
 
 SenderFactory = Callable[[asyncio.Transport, OnSent, OnFailed], Sender]
 SliceReader = Callable[[FileSlice], Iterator[Buffer]]
-"""Yields the bytes of a slice in order. Raises OSError, or EOFError if the file became shorter."""
+"""Yields the bytes of a slice in order. Raises FileUnreadable."""
+
+
+def telling_of_files(factory: SenderFactory, on_unreadable: OnUnreadable) -> SenderFactory:
+    """The factory, with somebody who is told of files that could not be read."""
+
+    def make(transport: asyncio.Transport, on_sent: OnSent, on_failed: OnFailed) -> Sender:
+        def failed(error: Exception) -> None:
+            on_failed(error)
+            if isinstance(error, FileUnreadable):
+                on_unreadable(error.path)
+
+        return factory(transport, on_sent, failed)
+
+    return make
 
 
 def read_whole(piece: FileSlice) -> Iterator[Buffer]:
     """A slice as one piece: for slices that have no descriptor."""
-    yield piece.read()
+    try:
+        data = piece.read()
+    except (OSError, EOFError) as error:
+        raise FileUnreadable(piece.path, error) from error
+    yield data
 
 
 class TransportSender:
@@ -89,7 +117,7 @@ class TransportSender:
                 return True
             self._segments.extend(segments)
             return self._run()
-        except (OSError, EOFError) as error:
+        except OSError as error:
             self._segments.clear()
             asyncio.get_running_loop().call_soon(self._fail, error)
             return False
@@ -103,7 +131,7 @@ class TransportSender:
             return
         try:
             done = self._run()
-        except (OSError, EOFError) as error:
+        except OSError as error:
             self._fail(error)
             return
         if done:

@@ -47,10 +47,11 @@ _fallocate: Final = _find_fallocate()
 class _Descriptor:
     """An open descriptor, closed when the last file or slice that refers to it is gone."""
 
-    __slots__ = ("fd",)
+    __slots__ = ("fd", "path")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str = "") -> None:
         self.fd = fd
+        self.path = path
 
     def __del__(self, _close=os.close) -> None:  # type: ignore[no-untyped-def]  # alive at interpreter exit
         _close(self.fd)
@@ -65,6 +66,10 @@ class RealFileSlice:
         self._descriptor = descriptor
         self.position: int = position
         self.length: int = length
+
+    @property
+    def path(self) -> str:
+        return self._descriptor.path
 
     def fileno(self) -> int:
         return self._descriptor.fd
@@ -97,7 +102,7 @@ class RealFile:
 
     def __init__(self, path: str, fd: int) -> None:
         self.path: str = path
-        self._descriptor: _Descriptor | None = _Descriptor(fd)
+        self._descriptor: _Descriptor | None = _Descriptor(fd, path)
         self._size = os.fstat(fd).st_size
 
     @property

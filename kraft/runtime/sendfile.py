@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from kraft.network.response import Segment
-from kraft.network.sender import OnFailed, OnSent, Sender, TransportSender, read_whole
+from kraft.network.sender import FileUnreadable, OnFailed, OnSent, Sender, TransportSender, read_whole
 from partitions.disk import Buffer, FileSlice
 
 SENDFILE_MIN_BYTES = 32 * 1024
@@ -44,11 +44,24 @@ def read_pieces(piece: FileSlice) -> Iterator[Buffer]:
         return
     position, end = piece.position, piece.position + piece.length
     while position < end:
-        data = os.pread(descriptor, min(PIECE_BYTES, end - position), position)
+        data = _pread(piece, descriptor, position, min(PIECE_BYTES, end - position))
         if not data:
-            raise EOFError(f"the file ended {end - position} bytes before the end of a slice of it")
+            raise _ended_early(piece, end - position)
         position += len(data)
         yield data
+
+
+def _pread(piece: FileSlice, descriptor: int, position: int, length: int) -> bytes:
+    try:
+        return os.pread(descriptor, length, position)
+    except OSError as error:
+        raise FileUnreadable(piece.path, error) from error
+
+
+def _ended_early(piece: FileSlice, left_bytes: int) -> FileUnreadable:
+    return FileUnreadable(
+        piece.path, EOFError(f"the file ended {left_bytes} bytes before the end of a slice of it")
+    )
 
 
 class SendfileSender:
@@ -76,7 +89,7 @@ class SendfileSender:
             return False  # `resume_writing` starts it: these bytes come first
         try:
             return self._run()
-        except (OSError, EOFError) as error:
+        except OSError as error:
             self._loop.call_soon(self._fail, error)
             return False
 
@@ -113,7 +126,7 @@ class SendfileSender:
             return
         try:
             done = self._run()
-        except (OSError, EOFError) as error:
+        except OSError as error:
             self._fail(error)
             return
         if done:
@@ -153,18 +166,21 @@ class SendfileSender:
                 to.fileno(), piece.fileno(), self._file_position, min(self._file_left, CALL_BYTES)
             )
         except OSError as error:
-            if error.errno not in _SENDFILE_REFUSED:
+            if isinstance(error, BlockingIOError | InterruptedError | ConnectionError):
                 raise
-            data = os.pread(piece.fileno(), min(self._file_left, PIECE_BYTES), self._file_position)
+            if error.errno not in _SENDFILE_REFUSED:
+                _pread(piece, piece.fileno(), self._file_position, 1)  # is the file to blame, or the socket?
+                raise
+            data = _pread(piece, piece.fileno(), self._file_position, min(self._file_left, PIECE_BYTES))
             self._chunk = memoryview(data)
-            self._advance_file(len(data))
+            self._advance_file(piece, len(data))
             return
         self.sent_bytes += sent
-        self._advance_file(sent)
+        self._advance_file(piece, sent)
 
-    def _advance_file(self, sent: int) -> None:
+    def _advance_file(self, piece: FileSlice, sent: int) -> None:
         if sent == 0:
-            raise EOFError(f"the file ended {self._file_left} bytes before the end of a slice of it")
+            raise _ended_early(piece, self._file_left)
         self._file_position += sent
         self._file_left -= sent
         if self._file_left == 0:
@@ -180,7 +196,10 @@ class SendfileSender:
             if isinstance(segment, bytes | bytearray | memoryview):
                 data = segment
             elif segment.length < SENDFILE_MIN_BYTES or segment.fileno() < 0:
-                data = segment.read()
+                try:
+                    data = segment.read()
+                except (OSError, EOFError) as error:
+                    raise FileUnreadable(segment.path, error) from error
             else:
                 if not gathered:
                     self._file, self._file_position, self._file_left = (

@@ -21,6 +21,7 @@ from partitions.log.errors import (
     OffsetOutOfRange,
 )
 from partitions.log.reader import ReadResult, TimestampedOffset
+from partitions.log.storage import is_disk_full, is_passing
 from partitions.log.transaction_index import AbortedTransaction
 from partitions.lookup_budget import LookupBudget
 
@@ -174,4 +175,7 @@ class ReadableLog(CleanableLog):
         except OSError as failure:
             reason = f"reading the log {self.directory} failed: {failure}"
             self._storage.fail_if_broken(reason, failure)
-            raise LogStorageError(reason) from failure
+            lost = LogStorageError(reason)
+            if not (is_disk_full(failure) or is_passing(failure)):
+                self._storage.on_lost(self.topic_partition, lost)
+            raise lost from failure

@@ -3,6 +3,7 @@ replica says that it is offline, and comes back into the ISR when it has been co
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,23 @@ def test_logs_rot_while_the_nodes_run(fragile_cluster: NodeProcesses) -> None:
     assert_repaired(cluster, preferred, topic)
     make_leader(cluster, topic, preferred)
     assert_reads(cluster, topic, values)
+
+
+@pytest.mark.parametrize("number", [0, -1], ids=["closed segment", "active segment"])
+def test_a_leaders_file_becomes_shorter_while_the_node_runs(
+    fragile_cluster: NodeProcesses, number: int
+) -> None:
+    cluster = fragile_cluster
+    topic, values = written(cluster, "shorter", segment_bytes="100000")
+    more = values_of("more")
+    CLIENT.produce(cluster.bootstrap, topic, {0: more}, How(codec="none", idempotent=True))
+    leader = cluster.leader(topic)
+    paths = sorted(segment_of(cluster, leader, topic).parent.glob("*.log"))
+    assert len(paths) > 1
+    os.truncate(paths[number], paths[number].stat().st_size // 2)
+    assert_reads(cluster, topic, values + more)
+    assert_repaired(cluster, leader, topic)
+    assert_reads(cluster, topic, values + more)
 
 
 def test_a_leaders_folder_is_gone(fragile_cluster: NodeProcesses) -> None:

@@ -313,12 +313,12 @@ class SimulatedFile:
 class SimulatedSlice:
     """A range of a file; holds the file, not its name."""
 
-    __slots__ = ("_disk", "_inode", "_path", "length", "position")
+    __slots__ = ("_disk", "_inode", "length", "path", "position")
 
     def __init__(self, disk: SimulatedDisk, inode: Inode, path: str, position: int, length: int) -> None:
         self._disk = disk
         self._inode = inode
-        self._path = path
+        self.path = path
         self.position = position
         self.length = length
 
@@ -326,9 +326,9 @@ class SimulatedSlice:
         return -1
 
     def read(self) -> bytes:
-        self._disk._enter("read", self._path)
+        self._disk._enter("read", self.path)
         self._inode.touch(self._disk.life, self.position, self.position + self.length)
         data = bytes(memoryview(self._inode.data)[self.position : self.position + self.length])
         if len(data) < self.length:
-            raise EOFError(f"{self._path} became shorter than {self.position + self.length} bytes")
+            raise EOFError(f"{self.path} became shorter than {self.position + self.length} bytes")
         return data

@@ -336,6 +336,45 @@ async def test_a_follower_asks_twice_for_what_it_cannot_use() -> None:
     await world.close()
 
 
+SHORTER = pytest.mark.parametrize("left", [0.9, 0.6, 0.3, 0.0])
+
+
+@SHORTER
+@pytest.mark.parametrize("number", [0, 1], ids=["closed segment", "active segment"])
+async def test_a_file_that_became_shorter_is_found_after_it_could_not_be_sent(
+    number: int, left: float
+) -> None:
+    """What this process wrote it hands out unread, and only who sends it can tell that it is not there."""
+    disk = memory_disk()
+    world = BrokerWorld(disk)
+    world.controller.always(ReplicaStatesRequest, lambda _: TOOK_IT)
+    await world.start(*topic("t", 1, (1,), (1,)), Config("topic", "t", "segment.bytes", "1024"))
+    partition = world.replicas.partition(T0)
+    for _ in range(10):
+        partition.append_records(batch(b"x" * 150), acks=1, now_ms=0)
+    paths = [f"/data/t-0/{name}" for name in disk.list_dir("/data/t-0") if name.endswith(".log")]
+    assert len(paths) > 1
+    file = disk.open(paths[number])
+    file.truncate(int(file.size() * left))
+    file.close()
+    records = partition.read_for_consumer(0, max_bytes=10_000, current_leader_epoch=-1).records
+    assert records is not None
+    with pytest.raises(EOFError):
+        b"".join(piece.read() for piece in records.slices)
+    other = world.replicas.partition(TopicPartition("t", 1))
+    other.append_records(batch(b"y"), acks=1, now_ms=0)
+    world.replicas.on_unreadable(records.slices[number].path)
+    with pytest.raises(LogCorruptError, match=paths[number]):
+        partition.read_for_consumer(0, max_bytes=10_000, current_leader_epoch=-1)
+    await world.controller.until_called(ReplicaStatesRequest, 1)
+    (report,) = world.controller.calls_of(ReplicaStatesRequest)
+    assert report.offline == ((*A, DAMAGED),)
+    assert other.read_for_consumer(0, max_bytes=1000, current_leader_epoch=-1).size_bytes
+    world.replicas.on_unreadable(records.slices[number].path)  # others were being sent the same
+    await world.close()
+    assert world.halts == []
+
+
 # ---- a directory
 
 

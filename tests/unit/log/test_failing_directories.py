@@ -171,6 +171,27 @@ def test_an_io_error_takes_the_directory(operation: str, number: int) -> None:
     node.append(T[0])
 
 
+@pytest.mark.parametrize(
+    ("number", "given_up"), [(errno.EIO, True), (errno.ENOENT, True), (errno.EMFILE, False)]
+)
+def test_a_read_that_the_only_directory_refuses_takes_the_log_alone(number: int, given_up: bool) -> None:
+    """Another replica may have the records; what the process lacks for now says nothing of the disk."""
+    node = Node(two_directories(), ("/data",))
+    node.make(*T[:2])
+    for partition in T[:2]:
+        node.append(partition)
+    log = node.manager.logs[T[0]]
+    log.storage.close()  # as files are that were not used for long
+    node.break_down("/data/t-0", number, "open")
+    with pytest.raises(LogStorageError):
+        log.read(0, 1000, up_to_offset=1)
+    assert list(node.told) == ([T[0]] if given_up else [])
+    assert node.manager.failed_directories == {}
+    assert node.values(T[1]) == [b"x"]
+    node.break_down("/nowhere")
+    assert given_up or node.values(T[0]) == [b"x"]
+
+
 def test_a_full_disk_takes_nothing() -> None:
     _, node = filled()
     node.break_down("/more", errno.ENOSPC, "append")

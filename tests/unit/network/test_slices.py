@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import random
@@ -16,7 +17,7 @@ import pytest
 from kraft.network.connection import Connection
 from kraft.network.limits import NetworkLimits
 from kraft.network.response import JOIN_BYTES, Answer, Response
-from kraft.network.sender import SenderFactory, TransportSender, transport_sender
+from kraft.network.sender import SenderFactory, TransportSender, telling_of_files, transport_sender
 from kraft.runtime import sendfile
 from kraft.runtime.disk import RealDisk
 from kraft.runtime.sendfile import SENDFILE_MIN_BYTES, read_pieces, real_sender
@@ -198,27 +199,89 @@ async def test_a_reset_in_the_middle_of_a_slice_harms_nobody_else(
     assert descriptors[1] <= descriptors[0], "a connection that was reset leaves no descriptor behind"
 
 
+@pytest.mark.parametrize("asked", [b"short", b"few"])
 @pytest.mark.parametrize("factory", SENDERS)
 async def test_a_file_that_became_shorter_ends_the_connection_not_the_node(
-    listen: Listen, dial: Dial, file: File, factory: SenderFactory, caplog: pytest.LogCaptureFixture
+    listen: Listen,
+    dial: Dial,
+    file: File,
+    until: Until,
+    factory: SenderFactory,
+    asked: bytes,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Whose file it is, is told: else readers would meet the same again and again."""
+
     def handler(frame: memoryview, connection: Connection) -> Answer:
         if bytes(frame) == b"fine":
             return Response.of(b"fine")
-        piece = file.slice(0, 2 * MIB)
+        length = 2 * MIB if bytes(frame) == b"short" else SENDFILE_MIN_BYTES - 1
+        piece = file.slice(1 * MIB - 1, length)
         os.truncate(file.path, 1 * MIB)
         return Response.of(b"head", piece)
 
-    server = await listen(handler, limits=LIMITS, sender_factory=factory)
+    told: list[str] = []
+    telling = telling_of_files(factory, told.append)
+    server = await listen(handler, limits=LIMITS, sender_factory=telling)
     victim, other = await dial(server), await dial(server)
-    victim.send(b"short")
+    victim.send(asked)
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await victim.frame()
+    await until(lambda: told == [file.path])
     other.send(b"fine")
     assert await other.frame() == b"fine"
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "sending to 127.0.0.1:" in record.getMessage()
     assert "the file end" in record.getMessage()
+
+
+@pytest.mark.parametrize("factory", SENDERS)
+async def test_a_disk_that_refuses_a_slice_is_told_and_a_peer_that_leaves_is_not(
+    listen: Listen,
+    dial: Dial,
+    file: File,
+    until: Until,
+    factory: SenderFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    telling = telling_of_files(factory, told.append)
+    server = await listen(serving(file, [(0, 12 * MIB)]), limits=LIMITS, sender_factory=telling)
+    leaver = await dial(server)
+    leaver.send(b"\0", b"\0")
+    await leaver.reader.readexactly(100_000)
+    leaver.reset()
+    await until(lambda: server.connection_count == 0)
+    assert told == []
+
+    def refuse(*args: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(sendfile.os, "sendfile", refuse)
+    monkeypatch.setattr(os, "pread", refuse)
+    stayer = await dial(server)
+    stayer.send(b"\0")
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await stayer.frame()
+    await until(lambda: told == [file.path])
+
+
+async def test_what_the_socket_refuses_is_not_the_files_fault(
+    listen: Listen, dial: Dial, file: File, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> int:
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    monkeypatch.setattr(sendfile.os, "sendfile", refuse)
+    told: list[str] = []
+    telling = telling_of_files(real_sender, told.append)
+    server = await listen(serving(file, [(0, MIB)]), limits=LIMITS, sender_factory=telling)
+    peer = await dial(server)
+    peer.send(b"\0")
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await peer.frame()
+    await until(lambda: server.connection_count == 0)
+    assert told == []
 
 
 async def test_where_sendfile_is_refused_the_slice_is_read(
