@@ -211,7 +211,10 @@ _KEYS: Final = (
         "How long a stopping broker waits for its leaderships to move (a key of kraft's own).",
     ),
     ConfigKey("socket.request.max.bytes", "int", "104857600", _integer(1), "The largest request."),
-    ConfigKey("max.connections", "int", str(INT_MAX), _integer(0), "Connections of one listener."),
+    ConfigKey(
+        "max.connections", "int", str(INT_MAX), _integer(0),
+        "Connections of one listener. By default as many as leave the descriptors that the disk needs.",
+    ),
     ConfigKey("max.connections.per.ip", "int", str(INT_MAX), _integer(0), "Connections from one address."),
     ConfigKey("connections.max.idle.ms", "long", "600000", _integer(-1, LONG_MAX), "When a silent one is closed."),
     ConfigKey(

@@ -43,3 +43,5 @@ class Environment:
     """How HTTP clients connect: calls to controllers, and the links between voters."""
     link_lane_factory: Callable[[], LinkLane] = NodeLoopLane
     """Makes the lane in which a controller's listener and Raft links run."""
+    open_files_limit: int | None = None
+    """How many descriptors the process may have, for all that it does; None if there is no bound."""

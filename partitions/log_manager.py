@@ -42,7 +42,7 @@ from partitions.log.reopening import LogReopener
 from partitions.log.retention import Retention
 from partitions.log.start_report import StartReport
 from partitions.log.startup import LogOpener
-from partitions.log.storage import DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
+from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
 from partitions.misnamed_log import misnamed, set_apart_misnamed
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import CLUSTER_METADATA, TopicPartition
@@ -72,6 +72,7 @@ class LogManager:
         halt: Halt,
         rng: random.Random,
         max_open_files: int = DEFAULT_MAX_OPEN_FILES,
+        max_loaded_indexes: int = DEFAULT_MAX_LOADED_INDEXES,
         producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
         cleaner: CleanerConfig = KAFKAS_CLEANER,
         vital_directory: str | None = None,
@@ -83,6 +84,7 @@ class LogManager:
             halt,
             vital_path=vital_directory,
             max_open_files=max_open_files,
+            max_loaded_indexes=max_loaded_indexes,
             on_failure=self._directory_failed,
             on_lost=self.give_up,
         )

@@ -35,7 +35,7 @@ from kraft.broker.recently_fenced import RecentlyFenced
 from kraft.broker.replica_manager import ReplicaManager
 from kraft.broker.replication_throttles import ReplicationThrottles
 from kraft.broker.services import BrokerServices
-from kraft.broker.settings import cleaner_config, fetcher_settings, network_limits
+from kraft.broker.settings import DescriptorBudget, cleaner_config, fetcher_settings, network_limits
 from kraft.broker.tls import controller_client_context, follower_context, server_context
 from kraft.broker.vital_task import start_vital_task
 from kraft.config import Endpoint, ServerConfig
@@ -92,6 +92,7 @@ class BrokerServer:
         self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
         self.metrics = BrokerMetrics()
         self.loader = MetadataLoader(config.node_id, self.controller, rng, halt)
+        self._descriptors = DescriptorBudget.within(environment.open_files_limit)
         self.logs = LogManager(
             environment.disk,
             config.log_dirs,
@@ -101,6 +102,8 @@ class BrokerServer:
             halt=halt,
             rng=rng,
             cleaner=cleaner_config(config),
+            max_open_files=self._descriptors.max_open_files,
+            max_loaded_indexes=self._descriptors.max_loaded_indexes,
             vital_directory=config.metadata_log_dir if config.is_controller else None,
         )
         self.offline_replicas = OfflineReplicas(config.node_id, self._epoch, self.controller, rng, halt)
@@ -233,7 +236,7 @@ class BrokerServer:
         """Opens a listener; who connects before the broker is ready is turned away, and comes again."""
         listener = SocketServer(
             _not_ready,
-            limits=network_limits(self._config),
+            limits=network_limits(self._config, self._descriptors),
             ssl_context=server_context(self._config) if endpoint.protocol == "SSL" else None,
             sender_factory=telling_of_files(self._environment.sender_factory, self.replicas.on_unreadable),
             name=endpoint.name,

@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from fetcher.settings import FetcherSettings
 from kraft.config import ServerConfig
+from kraft.config_keys import INT_MAX
 from kraft.network.limits import NetworkLimits
 from partitions.log.cleaner.config import CleanerConfig
+from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES
+
+_OTHER_DESCRIPTORS: Final = 1024
+"""For what the pools do not hold (journal, fsyncs, slices, links), where the process may have that many."""
+_DESCRIPTORS_OF_AN_INDEX: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorBudget:
+    """What the descriptors of the process are for. Connections that nobody closes must not keep a broker from
+    its disk, so they get no more than half, or all that the disk can do without."""
+
+    max_open_files: int = DEFAULT_MAX_OPEN_FILES
+    max_loaded_indexes: int = DEFAULT_MAX_LOADED_INDEXES
+    max_connections: int | None = None
+    """Of all listeners together; None: there is no bound."""
+
+    @classmethod
+    def within(cls, limit: int | None) -> DescriptorBudget:
+        """`limit` is how many descriptors the process may have (RLIMIT_NOFILE), None if there is no bound."""
+        if limit is None:
+            return cls()
+        pools = DEFAULT_MAX_OPEN_FILES + _DESCRIPTORS_OF_AN_INDEX * DEFAULT_MAX_LOADED_INDEXES
+        disk = min(limit // 2, pools + _OTHER_DESCRIPTORS)
+        return cls(
+            max(1, min(disk // 2, DEFAULT_MAX_OPEN_FILES)),
+            max(1, min(disk // (4 * _DESCRIPTORS_OF_AN_INDEX), DEFAULT_MAX_LOADED_INDEXES)),
+            max(1, min(limit - disk, limit - 64)),
+        )
 
 
 def fetcher_settings(config: ServerConfig) -> FetcherSettings:
@@ -33,12 +66,17 @@ def cleaner_config(config: ServerConfig) -> CleanerConfig:
     )
 
 
-def network_limits(config: ServerConfig) -> NetworkLimits:
-    """Of each listener."""
+def network_limits(config: ServerConfig, budget: DescriptorBudget) -> NetworkLimits:
+    """Of each listener: those of the file, and where it says nothing of connections, a share of the budget's."""
+    max_connections: int | None = config.get("max.connections")
+    if max_connections == INT_MAX:
+        max_connections = budget.max_connections
+        if max_connections is not None:
+            max_connections = max(1, max_connections // len(config.broker_listeners))
     idle_ms: int = config.get("connections.max.idle.ms")
     return NetworkLimits(
         max_request_bytes=config.get("socket.request.max.bytes"),
-        max_connections=config.get("max.connections"),
+        max_connections=max_connections,
         max_connections_per_ip=config.get("max.connections.per.ip"),
         connections_max_idle_ms=idle_ms if idle_ms >= 0 else None,
     )

@@ -38,6 +38,12 @@ def raise_open_files_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def open_files_limit() -> int | None:
+    """How many files the process may have open now; None if there is no bound."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
 def run(main: Main[T]) -> T:
     """Runs `main(stop)` to its end and returns its value; `stop` is set by the first SIGTERM or SIGINT."""
     raise_open_files_limit()

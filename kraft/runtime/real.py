@@ -14,6 +14,7 @@ from kraft.runtime.disk import RealDisk
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.halt import halt_process
 from kraft.runtime.link_lane import ThreadLinkLane
+from kraft.runtime.loop import open_files_limit
 from kraft.runtime.raft_lane import ThreadRaftLane
 from kraft.runtime.sendfile import real_sender
 from partitions.ports import Halt
@@ -37,4 +38,5 @@ def real_environment(*, halt: Halt = halt_process, executor: ThreadExecutor | No
         raft_lane_factory=lambda: ThreadRaftLane(loop),
         sender_factory=real_sender,
         link_lane_factory=lambda: ThreadLinkLane(loop),
+        open_files_limit=open_files_limit(),
     )

@@ -65,6 +65,7 @@ class LogDirectories:
         *,
         vital_path: str | None,
         max_open_files: int,
+        max_loaded_indexes: int,
         on_failure: Callable[[DataDirectory, str], None],
         on_lost: Callable[[TopicPartition, LogError], None],
     ) -> None:
@@ -79,7 +80,14 @@ class LogDirectories:
         self._vital_path = None if vital_path is None else vital_path.rstrip("/")
         self._on_failure = on_failure
         self.all = [
-            self._make(disk, path.rstrip("/"), max(1, max_open_files // len(paths)), len(paths) > 1, on_lost)
+            self._make(
+                disk,
+                path.rstrip("/"),
+                max(1, max_open_files // len(paths)),
+                max(1, max_loaded_indexes // len(paths)),
+                len(paths) > 1,
+                on_lost,
+            )
             for path in paths
         ]
 
@@ -88,6 +96,7 @@ class LogDirectories:
         disk: Disk,
         path: str,
         max_open_files: int,
+        max_loaded_indexes: int,
         has_others: bool,
         on_lost: Callable[[TopicPartition, LogError], None],
     ) -> DataDirectory:
@@ -95,6 +104,7 @@ class LogDirectories:
             disk,
             lambda reason: self._failed(directory, reason),
             max_open_files=max_open_files,
+            max_loaded_indexes=max_loaded_indexes,
             fails_on_io_errors=has_others,
             on_lost=on_lost,
         )

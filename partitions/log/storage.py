@@ -135,7 +135,13 @@ class LogStorage:
     def apart(self) -> LogStorage:
         """The same disk for a job beside the loop: it shares no file and no state with this one. A failure
         is noted in the new one alone, for whoever waits for the job; where this one has failed, so has that."""
-        storage = LogStorage(self.disk, _note_only, fails_on_io_errors=self._fails_on_io_errors)
+        storage = LogStorage(
+            self.disk,
+            _note_only,
+            max_open_files=self._max_open_files,
+            max_loaded_indexes=self._max_loaded_indexes,
+            fails_on_io_errors=self._fails_on_io_errors,
+        )
         storage.failure = self.failure
         return storage
 

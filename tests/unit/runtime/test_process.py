@@ -14,7 +14,7 @@ import pytest
 from kraft.runtime.clock import monotonic_s, now_ms
 from kraft.runtime.disk import RealDisk
 from kraft.runtime.executor import ThreadExecutor
-from kraft.runtime.loop import run
+from kraft.runtime.loop import open_files_limit, run
 from kraft.runtime.real import real_environment
 from kraft.runtime.sendfile import real_sender
 
@@ -140,4 +140,5 @@ async def test_the_real_environment_is_made_of_the_real_things() -> None:
     assert environment.sender_factory is real_sender
     assert await environment.executor.run(sum, (1, 2)) == 3
     assert environment.host_name
+    assert environment.open_files_limit == open_files_limit() != 0
     await executor.close()

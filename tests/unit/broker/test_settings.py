@@ -1,0 +1,45 @@
+"""What a broker's parts are told: how descriptors are shared out."""
+
+import pytest
+
+from kraft.broker.settings import DescriptorBudget, network_limits
+from kraft.config import load_config
+
+
+@pytest.mark.parametrize("limit", [128, 256, 1024, 4096, 20_000, 1_048_576])
+def test_connections_leave_the_disk_its_descriptors(limit: int) -> None:
+    budget = DescriptorBudget.within(limit)
+    assert budget.max_connections is not None
+    pools = budget.max_open_files + 2 * budget.max_loaded_indexes
+    left = limit - budget.max_connections - pools
+    assert left >= min(1024, limit / 8)
+    assert limit - budget.max_connections >= max(64, min(limit / 4, 4024))
+    assert budget.max_open_files <= 1000
+    assert budget.max_loaded_indexes <= 1000
+
+
+def test_nothing_is_bounded_without_a_limit() -> None:
+    assert DescriptorBudget.within(None) == DescriptorBudget(1000, 1000, None)
+    assert DescriptorBudget.within(2**20).max_open_files == 1000
+
+
+@pytest.mark.parametrize(("said", "granted"), [("", 256), ("max.connections=700\n", 700)])
+def test_listeners_share_what_the_file_leaves_open(said: str, granted: int) -> None:
+    config = load_config(
+        "process.roles=broker\n"
+        "node.id=1\n"
+        "log.dirs=/data\n"
+        "listeners=PLAINTEXT://localhost:9092,OTHER://localhost:9093\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+        "controller.listener.names=CONTROLLER\n"
+        "controller.quorum.voters=2@localhost:9094\n" + said
+    )
+    assert network_limits(config, DescriptorBudget.within(1024)).max_connections == granted
+    unbounded = network_limits(config, DescriptorBudget.within(None)).max_connections
+    assert unbounded == (700 if said else None)
+
+
+@pytest.mark.parametrize("limit", [3, 64, 65])
+def test_even_a_tiny_limit_leaves_something_of_each(limit: int) -> None:
+    budget = DescriptorBudget.within(limit)
+    assert min(budget.max_open_files, budget.max_loaded_indexes, budget.max_connections or 0) >= 1
