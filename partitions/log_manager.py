@@ -27,7 +27,6 @@ from partitions.log.creation import LogCreator
 from partitions.log.damage_note import DamageNotes, LogExtent
 from partitions.log.data_directory import (
     HIGH_WATERMARKS,
-    UNKNOWN_BROKER_EPOCH,
     DataDirectory,
 )
 from partitions.log.deletion import LogDeleter
@@ -40,7 +39,7 @@ from partitions.log.opening import stored_topic_id
 from partitions.log.parts import LogParts
 from partitions.log.reopening import LogReopener
 from partitions.log.retention import Retention
-from partitions.log.start_report import StartReport
+from partitions.log.start_report import StartReport, start_report
 from partitions.log.startup import LogOpener
 from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
 from partitions.misnamed_log import misnamed, set_apart_misnamed
@@ -129,26 +128,9 @@ class LogManager:
             self._directories.release()
             raise
         self._started = True
-        report = self._start_report(is_complete)
+        report = start_report(self._parts, is_complete=is_complete)
         set_apart_misnamed(self._parts, self._vital_directory)
         return report
-
-    def _start_report(self, is_complete: bool) -> StartReport:
-        clean = is_complete and all(directory.clean_shutdown for directory in self._directories)
-        epochs = [directory.previous_broker_epoch for directory in self._directories]
-        return StartReport(
-            clean_shutdown=clean,
-            previous_broker_epoch=min(epochs) if clean and not self._failed else UNKNOWN_BROKER_EPOCH,
-            logs=len(self._logs),
-            recovered={
-                partition: log.recovery for partition, log in self._logs.items() if log.recovery.is_notable
-            },
-            failed=dict(self._failed),
-            failed_directories=self._directories.failed,
-            damaged_checkpoints=tuple(
-                reason for directory in self._directories for reason in directory.damaged_checkpoints.values()
-            ),
-        )
 
     # ---- failures
 

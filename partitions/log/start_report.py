@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from partitions.log.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log.errors import LogError
+from partitions.log.parts import LogParts
 from partitions.log.recovery import RecoveryReport
 from partitions.topic_partition import TopicPartition
 
@@ -28,3 +30,23 @@ class StartReport:
     """Path and reason of the data directories that cannot be used; the node goes on without them."""
     damaged_checkpoints: tuple[str, ...] = ()
     """Checkpoint files that counted as absent, one sentence each."""
+
+
+def start_report(parts: LogParts, *, is_complete: bool) -> StartReport:
+    """Of the logs that were opened; `is_complete`: all of them were looked at."""
+    directories, found = parts.directories, parts.found
+    clean = is_complete and all(directory.clean_shutdown for directory in directories)
+    epochs = [directory.previous_broker_epoch for directory in directories]
+    return StartReport(
+        clean_shutdown=clean,
+        previous_broker_epoch=min(epochs) if clean and not found.failed else UNKNOWN_BROKER_EPOCH,
+        logs=len(found.logs),
+        recovered={
+            partition: log.recovery for partition, log in found.logs.items() if log.recovery.is_notable
+        },
+        failed=dict(found.failed),
+        failed_directories=directories.failed,
+        damaged_checkpoints=tuple(
+            reason for directory in directories for reason in directory.damaged_checkpoints.values()
+        ),
+    )
