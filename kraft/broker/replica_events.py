@@ -8,6 +8,7 @@ where its disk failed. `ReplicaManager` hands itself to its replicas and fetcher
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import structlog
 
@@ -19,8 +20,9 @@ from kraft.broker.log_flusher import LogFlusher
 from kraft.broker.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.purgatory import DeleteRecordsPurgatory, FetchPurgatory, ProducePurgatory
+from partitions.errors import PartitionError
 from partitions.isr import AlterPartitionProposal, IsrChange
-from partitions.log.errors import LogError, LogStorageError
+from partitions.log.errors import AppendPostponed, LogError, LogStorageError
 from partitions.log_manager import LogManager
 from partitions.partition import AckStatus, Partition
 from partitions.partition_types import NO_EPOCH
@@ -28,6 +30,9 @@ from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 
 log = structlog.get_logger(__name__)
+
+TAKEN_AGAIN_AFTER_S: Final = 5.0
+"""So long after the last append that was refused one that is taken ends the episode."""
 
 
 class ReplicaEvents(LocalReplicas):
@@ -54,9 +59,36 @@ class ReplicaEvents(LocalReplicas):
         self.fetch_purgatory = FetchPurgatory(loop)
         self.log_flusher = LogFlusher(logs, loop, halt, scheduler_interval_ms=flush_scheduler_interval_ms)
 
+        self._clock_s = loop.time
+        self._refusing: dict[str, float] = {}
+        """Data directories whose disk takes no appends, and when it last refused one."""
+
+    def on_append_refused(self, key: TopicPartition, error: LogError | PartitionError) -> None:
+        """Says once of a data directory that it has no room, or that there are no descriptors, for appends."""
+        replica_log = self._logs.get(key)
+        if not isinstance(error, AppendPostponed) or replica_log is None:
+            return
+        directory = _directory_of(replica_log.directory)
+        if directory not in self._refusing:
+            log.error("appends are refused", directory=directory, reason=str(error))
+        self._refusing[directory] = self._clock_s()
+
+    def _on_append_taken(self, partition: Partition) -> None:
+        """Says so when a directory takes appends again. A disk that is nearly full takes small ones in between."""
+        replica_log = self._logs.get(partition.topic_partition)
+        if replica_log is None:
+            return
+        directory = _directory_of(replica_log.directory)
+        refused_s = self._refusing.get(directory)
+        if refused_s is not None and self._clock_s() - refused_s >= TAKEN_AGAIN_AFTER_S:
+            del self._refusing[directory]
+            log.info("appends are taken again", directory=directory)
+
     # -- PartitionListener
 
     def on_append(self, partition: Partition, log_end_offset: int) -> None:
+        if self._refusing:
+            self._on_append_taken(partition)
         self.fetch_purgatory.on_append(partition.topic_partition)
         if partition.log.config.flushes:
             self.log_flusher.consider(partition.topic_partition)
@@ -175,3 +207,8 @@ class ReplicaEvents(LocalReplicas):
 
     def on_fetcher_crashed(self, leader_id: int, error: BaseException) -> None:
         self._halt(f"the fetcher from broker {leader_id} ended by a defect: {error!r}")
+
+
+def _directory_of(folder: str) -> str:
+    """The data directory that a log's folder is in."""
+    return folder.rpartition("/")[0]

@@ -73,6 +73,8 @@ class ReplicaLogs(ReplicaEvents, ABC):
         self._reported = offline
         self._unapplied: dict[TopicPartition, None] = {}
         """Replicas whose newest state in the metadata is still to be applied (`ReplicaManager`)."""
+        self._unnoted: dict[TopicPartition, None] = {}
+        """Leaders that could not note their epoch, and try it again and again."""
         logs.set_failure_listener(self._on_logs_failing)
 
     @abstractmethod
@@ -264,6 +266,7 @@ class ReplicaLogs(ReplicaEvents, ABC):
 
     def on_logs_deleted(self, keys: Sequence[TopicPartition]) -> None:
         for key in keys:
+            self._unnoted.pop(key, None)
             self._logs.reopener.forget_shortened(key)
         image = self._metadata.image
         self._apply_all(image, partition_ids(image, self._broker_id, keys))
@@ -275,10 +278,15 @@ class ReplicaLogs(ReplicaEvents, ABC):
         for key in keys:
             partition, replica_log = self._partitions.get(key), self._logs.get(key)
             if partition is None or replica_log is None or not partition.awaits_epoch_start:
+                self._unnoted.pop(key, None)
                 continue
             error = failed.get(key)
-            if error is not None:
+            if error is None:
+                self._unnoted.pop(key, None)
+            elif key not in self._unnoted:
                 log.error("a leader cannot note its epoch", partition=str(key), reason=str(error))
+                self._unnoted[key] = None
+            if error is not None:
                 if error.is_transient:
                     self._jobs.wait_for_room(key)
             elif replica_log.epochs_are_durable:

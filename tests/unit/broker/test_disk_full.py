@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from kraft.broker import log_jobs, replica_events
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from partitions.log.errors import LogError
@@ -133,3 +135,49 @@ async def test_a_replica_that_finds_no_room_is_made_later(world: FullWorld) -> N
     await eventually(lambda: produce(world, b"a")[0] == 0)
     assert world.replicas.offline_partitions == {}
     assert stored(world) == [0]
+
+
+async def test_an_episode_of_refused_appends_is_told_once_and_so_is_its_end(
+    world: FullWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start(*topic("t", 1, (1,)))
+    with capture_logs() as lines:
+        for _ in range(2):
+            world.room(0)
+            for _ in range(3):
+                assert produce(world, b"b" * 100)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            world.room(None)
+            monkeypatch.setattr(replica_events, "TAKEN_AGAIN_AFTER_S", float("inf"))
+            assert produce(world, b"c")[0] == 0, "a disk that is nearly full takes small ones"
+        monkeypatch.setattr(replica_events, "TAKEN_AGAIN_AFTER_S", 0.0)
+        for _ in range(2):
+            assert produce(world, b"c" * 100)[0] == 0
+    told = [(line["event"], line["directory"]) for line in lines if "directory" in line]
+    assert told == [("appends are refused", "/data"), ("appends are taken again", "/data")]
+
+
+async def test_a_leader_that_cannot_note_its_epoch_says_so_once(
+    world: FullWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_jobs, "ROOM_CHECK_S", 0.01)
+    tries = 0
+    on_epochs_written = world.replicas.on_epochs_written
+
+    def counted(*arguments: Any) -> None:
+        nonlocal tries
+        tries += 1
+        on_epochs_written(*arguments)
+
+    monkeypatch.setattr(world.replicas, "on_epochs_written", counted)
+    await world.start(*topic("t", 1, (2, 1)))
+    partition = world.replicas.partition(T0)
+    with capture_logs() as lines:
+        for episode in (1, 2):
+            world.room(0)
+            before = tries
+            await world.publish(led_by(1, 0, 1))
+            await eventually(lambda before=before: tries >= before + 3)
+            told = [line["event"] for line in lines].count("a leader cannot note its epoch")
+            assert told == episode
+            world.room(None)
+            await eventually(lambda: not partition.awaits_epoch_start)
