@@ -99,6 +99,9 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def size(self, path: str) -> int:
+        """Length of the file in bytes; it is not opened."""
+
     def modified_ms(self, path: str) -> int:
         """When the file's content was last changed, in wall-clock ms since the Unix epoch."""
 

@@ -218,6 +218,9 @@ class RealDisk:
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 

@@ -17,7 +17,13 @@ import structlog
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Disk, write_atomically
-from partitions.log.errors import BatchDisplaced, EpochDamaged, EpochsDisagree, LogCorruptError
+from partitions.log.errors import (
+    BatchDisplaced,
+    EpochDamaged,
+    EpochsDisagree,
+    LogCorruptError,
+    SegmentEndsElsewhere,
+)
 from partitions.log.scan import Damage, Readable, walk_checked
 from partitions.log.segment import LOG_SUFFIX
 from partitions.log.storage import LogStorage
@@ -57,6 +63,8 @@ def write_damage_note(disk: Disk, folder: str, error: LogCorruptError, extent: L
             note["epochs_disagree"] = True
         if isinstance(error, BatchDisplaced):
             note["last_offset"] = error.last_offset
+        if isinstance(error, SegmentEndsElsewhere):
+            note["ends_elsewhere"] = True
         write_atomically(disk, f"{folder}/{DAMAGE_NOTE}", json.dumps(note).encode())
 
 
@@ -78,9 +86,15 @@ class DamageNote(NamedTuple):
     last_offset: int | None = None
     """Where the batch at the place ends by both indexes; None where that was no part of the damage."""
 
-    def is_true_of(self, file: Readable, size_bytes: int, epochs: EpochCache) -> bool:
+    ends_elsewhere: bool = False
+    """Whether the file ends at another offset than the next segment begins at."""
+
+    def is_true_of(
+        self, file: Readable, size_bytes: int, epochs: EpochCache, next_base: int | None = None
+    ) -> bool:
         """Whether anything up to the place is unsound, out of order, or not of this segment; `epochs` are those
-        of the checkpoint file, none if it cannot be read. Raises OSError."""
+        of the checkpoint file, none if it cannot be read, and `next_base` is where the next segment begins now,
+        None without one. Raises OSError."""
         next_offset, latest_epoch = _base_offset(self.file), -1
         for step in walk_checked(file, size_bytes):
             if isinstance(step, Damage):
@@ -88,7 +102,7 @@ class DamageNote(NamedTuple):
             position, header = step
             if header.base_offset < next_offset or 0 <= header.partition_leader_epoch < latest_epoch:
                 return True
-            if position > self.position:
+            if position > self.position and not self.ends_elsewhere:
                 return False
             if self.limit_offset is not None and header.last_offset >= self.limit_offset:
                 return True
@@ -101,7 +115,12 @@ class DamageNote(NamedTuple):
                 # Without the file a start takes the epochs from the batches; beside an empty one it judges anew.
                 return len(epochs) > 0 and 0 <= header.partition_leader_epoch != known
             next_offset, latest_epoch = header.next_offset, header.partition_leader_epoch
-        return False
+        return self.ends_elsewhere and next_base is not None and next_offset != next_base
+
+    def next_base_among(self, names: Sequence[str]) -> int | None:
+        """Where the segment behind the damaged one begins, by the names in the folder; None if there is none."""
+        bases = (_base_offset(name) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdecimal())
+        return min((base for base in bases if base > _base_offset(self.file)), default=None)
 
 
 def decode_damage_note(content: bytes) -> DamageNote:
@@ -118,6 +137,7 @@ def decode_damage_note(content: bytes) -> DamageNote:
             None if latest_epoch is None else int(latest_epoch),
             bool(note.get("epochs_disagree", False)),
             None if last_offset is None else int(last_offset),
+            bool(note.get("ends_elsewhere", False)),
         )
         _base_offset(found.file)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -197,8 +217,9 @@ def known_epochs(checkpoint: bytes | None) -> EpochCache:
 def _is_damaged(storage: LogStorage, path: str, note: DamageNote) -> bool:
     folder = path.rpartition("/")[0]
     epochs = known_epochs(storage.read_optional(f"{folder}/{CHECKPOINT_FILE_NAME}"))
+    next_base = note.next_base_among(storage.disk.list_dir(folder))
     file = storage.disk.open(path)
     try:
-        return note.is_true_of(file, file.size(), epochs)
+        return note.is_true_of(file, file.size(), epochs, next_base)
     finally:
         file.close()

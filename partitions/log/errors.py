@@ -151,6 +151,15 @@ class BatchDisplaced(BatchDamaged):
         """By the indexes."""
 
 
+class SegmentEndsElsewhere(BatchDamaged):
+    """A closed segment does not end where the next one begins: batches, or a whole segment, are missing."""
+
+    def __init__(self, path: str, position: int, end_offset: int, next_base: int) -> None:
+        super().__init__(
+            path, position, f"the segment ends at offset {end_offset}, and the next one begins at {next_base}"
+        )
+
+
 class EpochsDisagree(BatchDamaged):
     """A batch and the log's leader epochs do not say the same: one of the two has rotted."""
 

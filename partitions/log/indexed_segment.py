@@ -15,12 +15,11 @@ import structlog
 
 from partitions.log.config_values import INT_MAX
 from partitions.log.displaced import find_displaced
-from partitions.log.errors import BatchDamaged, BatchDisplaced, LogCorruptError, NoSpaceLeft
+from partitions.log.errors import BatchDisplaced, LogCorruptError, NoSpaceLeft
 from partitions.log.index import OffsetIndexView, TimeIndexView
-from partitions.log.scan import SEEK_CHUNK_BYTES, Stop, seek, walk
+from partitions.log.scan import SEEK_CHUNK_BYTES, Stop, ensure_end, ensure_sound, seek, walk
 from partitions.log.segment_indexes import SegmentIndexes
 from partitions.log.storage import LogStorage
-from partitions.records.batch import CorruptBatchError, verify_stamped
 
 logger = structlog.get_logger(__name__)
 
@@ -59,6 +58,7 @@ class IndexedSegment:
         "created_ms",
         "index_interval_bytes",
         "log_path",
+        "next_base",
         "sealed",
     )
 
@@ -73,6 +73,8 @@ class IndexedSegment:
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = now_ms
         self.sealed = True
+        self.next_base: int | None = None
+        """Where the segment behind it in its log begins, and where this one has to end; None for the last one."""
         self._size_bytes = _UNKNOWN
         self._first_timestamp: int | None = None
         self._max_timestamp: int | None = None
@@ -223,17 +225,19 @@ class IndexedSegment:
         first_timestamp, held = self._first_timestamp, self._indexes.held()
         try:
             self.reset()
-            due = self.base_offset
+            due, last = self.base_offset, None
             for position, header in walk(self._storage.file(self.log_path), 0, size_bytes):
                 if header.base_offset < due:
                     # An index made of that would lead readers past records.
                     reason = f"the batch goes back to offset {header.base_offset}, expected {due}"
                     raise LogCorruptError(self.log_path, position, reason)
-                due = header.next_offset
+                due, last = header.next_offset, (position, header)
                 if not 0 <= header.last_offset - self.base_offset <= INT_MAX:
                     reason = f"no segment that begins at {self.base_offset} holds offset {header.last_offset}"
                     raise LogCorruptError(self.log_path, position, reason)
                 self.index(((header.last_offset, header.size_bytes, header.max_timestamp),))
+            file = self._storage.file(self.log_path)
+            ensure_end(file, size_bytes, last, base_offset=self.base_offset, next_base=self.next_base)
         except BaseException:
             # Half of it would be taken for the whole: readers would go on in the next segment.
             self._size_bytes, self._first_timestamp = size_bytes, first_timestamp
@@ -242,12 +246,19 @@ class IndexedSegment:
             raise
         self._append_final_time_entry()
 
+    @property
+    def is_cut_by_its_index(self) -> bool:
+        """Whether the file is empty, or its index says that it was longer: one of the two is wrong. Raises OSError."""
+        size_bytes = self._storage.disk.size(self.log_path)
+        return not size_bytes or self._indexes.stored_last_position() >= size_bytes
+
     def remake_indexes(self) -> None:
         """Rebuilds the indexes and their files, because they are wrong. Raises LogCorruptError (BatchDamaged where
         they are right), OSError, LogStorageError."""
         self._ensure_no_displaced()
+        self.rebuild()
         logger.warning("the indexes of a segment are wrong: they are made anew", segment=self.log_path)
-        self._make_indexes()
+        self._write_indexes()
 
     def _ensure_no_displaced(self) -> None:
         """Raises BatchDisplaced; LogCorruptError, OSError."""
@@ -268,6 +279,9 @@ class IndexedSegment:
         """Those of a closed segment durably, and in one go: no later flush covers them, and a power loss would leave
         a part of them, of which nobody could tell that there was more."""
         self.rebuild()
+        self._write_indexes()
+
+    def _write_indexes(self) -> None:
         if not self.sealed:
             self._indexes.rewrite()
             return
@@ -356,10 +370,9 @@ class IndexedSegment:
             return False
         if header.max_timestamp == timestamp:
             return True
-        try:  # an index made anew of a rotten timestamp would lead readers past the segment
-            verify_stamped(file.read(at, header.size_bytes), 0, header)
-        except CorruptBatchError as error:
-            raise BatchDamaged(self.log_path, at, str(error)) from error
+        ensure_sound(
+            file, at, header
+        )  # an index made anew of a rotten timestamp would lead readers past the segment
         return False
 
     def _append_final_time_entry(self) -> None:

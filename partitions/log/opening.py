@@ -17,10 +17,11 @@ from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from leader_epoch.epoch_cache import EpochCache, EpochEntry
 from partitions.log.cleaner.swap import recover_swaps
 from partitions.log.closed_end import confirm_end
+from partitions.log.closed_segments import ensure_no_segment_is_lost, ensure_none_is_cut
 from partitions.log.config import LogConfig
 from partitions.log.epoch_evidence import confirm_flushed_epochs, confirm_newest_epoch
 from partitions.log.epoch_recovery import find_epochs
-from partitions.log.errors import InconsistentTopicId, LogCorruptError
+from partitions.log.errors import BatchDamaged, InconsistentTopicId, LogCorruptError
 from partitions.log.partition_files import (
     PARTITION_METADATA,
     TRUNCATION_CHECKPOINT,
@@ -256,6 +257,8 @@ def _open_existing(
     recovery_point = max(recovery_point, segments.first.base_offset)
     checked_from = segments[segments.position_for(recovery_point)].base_offset
     headers_below = UNBOUNDED if request.clean_shutdown else checked_from
+    ensure_no_segment_is_lost(storage, directory, names, segments, below_offset=headers_below)
+    ensure_none_is_cut(storage, segments, below_offset=headers_below)
     epochs, rebuilt = find_epochs(storage, directory, segments, below_offset=headers_below)
     known = epochs.entries
     aborted = find_aborted_transactions(storage, directory, names, segments)
@@ -311,6 +314,8 @@ def _make_missing_indexes(segments: SegmentList, names: Sequence[str], *, below_
         if not present.issuperset(path.rpartition("/")[2] for path in segment.index_paths):
             try:
                 segment.make_indexes()
+            except BatchDamaged:
+                raise  # the segment is not whole
             except (OSError, LogCorruptError) as error:
                 # Nothing is lost yet: whoever looks something up in there meets it again.
                 logger.warning("missing indexes were not made", segment=segment.log_path, reason=str(error))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from partitions.disk import FileSlice
+from partitions.log.errors import SegmentEndsElsewhere
 from partitions.log.scan import SEEK_CHUNK_BYTES, walk
 from partitions.log.segment import NO_TIMESTAMP, Segment
 from partitions.log.segments import SegmentList
@@ -117,6 +118,9 @@ class LogReader:
         """Has the batches checked that were passed over on the way to `position`, and the one there: they say that the
         segment has nothing to read from `offset` on, which is rare, and leads readers past it. Raises as `read`."""
         segment = self._segments[number]
+        next_base = self._segments.next_base(number)
+        if not segment.size_bytes and next_base is not None:
+            raise SegmentEndsElsewhere(segment.log_path, 0, segment.base_offset, next_base)
         passed_from = segment.offset_index.floor(offset - 1 - segment.base_offset)
         there = segment.seek(position, stop_offset=segment.base_offset)
         self._confirm(number, passed_from, position + there.batch_bytes)

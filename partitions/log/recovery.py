@@ -63,12 +63,12 @@ def base_offsets(names: Sequence[str], suffix: str) -> list[int]:
 def find_segments(
     storage: LogStorage, directory: str, names: Sequence[str], *, index_interval_bytes: int, now_ms: int
 ) -> list[Segment]:
-    """The segments whose data files are there; leftovers of others' indexes are removed."""
+    """The segments whose data files are there; indexes that deletion has left before the first one, or a crash
+    behind the last one, are removed. Those between may tell of a file that is lost (`closed_segments`)."""
     found = base_offsets(names, LOG_SUFFIX)
-    present = set(found)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         for base_offset in base_offsets(names, suffix):
-            if base_offset not in present:
+            if not found or not found[0] <= base_offset <= found[-1]:
                 storage.remove(f"{directory}/{file_name(base_offset, suffix)}")
     return [
         Segment(storage, directory, base, index_interval_bytes=index_interval_bytes, now_ms=now_ms)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 from partitions.disk import File
-from partitions.log.errors import LogCorruptError
+from partitions.log.errors import BatchDamaged, LogCorruptError, SegmentEndsElsewhere
 from partitions.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -108,6 +108,32 @@ def walk(
         # Batches beyond the chunk's size: from now on read no more of them than the header.
         chunk_bytes = HEADER_BYTES if at > WALK_CHUNK_BYTES else WALK_CHUNK_BYTES
         position += at
+
+
+def ensure_sound(file: File, position: int, header: BatchHeader) -> None:
+    """Compares the checksum of the batch that has this header. Raises BatchDamaged, OSError."""
+    try:
+        verify_stamped(file.read(position, header.size_bytes), 0, header)
+    except CorruptBatchError as error:
+        raise BatchDamaged(file.path, position, str(error)) from error
+
+
+def ensure_end(
+    file: File,
+    size_bytes: int,
+    last: tuple[int, BatchHeader] | None,
+    *,
+    base_offset: int,
+    next_base: int | None,
+) -> None:
+    """Whether a segment that begins at `base_offset` and has this last batch, at this place, ends where the next one
+    begins, if there is one. Raises BatchDamaged, OSError."""
+    end_offset = base_offset if last is None else last[1].next_offset
+    if next_base is None or end_offset == next_base:
+        return
+    if last is not None:  # mostly it is sound, and what was behind it is gone
+        ensure_sound(file, *last)
+    raise SegmentEndsElsewhere(file.path, size_bytes, end_offset, next_base)
 
 
 class Readable(Protocol):

@@ -97,6 +97,19 @@ class SegmentIndexes:
         """Whether the offset index's file has no entry, or is not there. Raises OSError."""
         return not self._map(self.paths[0])
 
+    def stored_last_position(self) -> int:
+        """The position that the offset index's file names last, of which no more is read; 0 without an entry, or
+        the file. Raises OSError."""
+        try:
+            file = self._storage.disk.open(self.paths[0])
+        except FileNotFoundError:
+            return 0
+        try:
+            begin = file.size() // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES - OFFSET_ENTRY_BYTES
+            return OffsetIndexView(file.read(begin, OFFSET_ENTRY_BYTES)).last_position if begin >= 0 else 0
+        finally:
+            file.close()
+
     def _map(self, path: str) -> Buffer:
         try:
             return self._storage.disk.map(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from partitions.log.config_values import INT_MAX
 from partitions.log.segment import NO_TIMESTAMP, Segment
@@ -26,6 +27,8 @@ class SegmentList:
         """Of the first closed segments: the largest timestamp (ms) in it or in any before it."""
         self._bases = [segment.base_offset for segment in self._segments]
         assert self._bases == sorted(set(self._bases))
+        for before, segment in pairwise(self._segments):
+            before.next_base = segment.base_offset
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -59,6 +62,8 @@ class SegmentList:
 
     def append(self, segment: Segment) -> None:
         assert not self._bases or segment.base_offset > self._bases[-1]
+        if self._segments:
+            self._segments[-1].next_base = segment.base_offset
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
@@ -70,13 +75,17 @@ class SegmentList:
     def pop_last(self) -> Segment:
         del self._newest[max(len(self._segments) - 2, 0) :]  # the one before it becomes the active one
         del self._bases[-1]
-        return self._segments.pop()
+        removed = self._segments.pop()
+        if self._segments:
+            self._segments[-1].next_base = None
+        return removed
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
         """Puts `new` in the place of neighbours, the first of which has the same base offset."""
         first = self._segments.index(old[0])
         assert self._segments[first : first + len(old)] == list(old)
         del self._newest[first:]
+        new.next_base = old[-1].next_base
         self._segments[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
 

@@ -15,7 +15,7 @@ from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import File
 from partitions.log.displaced import DisplacedCheck
 from partitions.log.epoch_evidence import check_epoch
-from partitions.log.errors import BatchDamaged, BatchDisplaced, LogCorruptError
+from partitions.log.errors import BatchDamaged, BatchDisplaced, LogCorruptError, SegmentEndsElsewhere
 from partitions.log.segment import Segment
 from partitions.records.batch import (
     HEADER_BYTES,
@@ -110,7 +110,7 @@ class Verification:
             begin = max(segment.offset_index.floor_position(position - 1), 0) if position else 0
             known = _Interval(begin, begin, base_offset)
         displaced = DisplacedCheck(base_offset, segment.offset_index, segment.time_index, position=known.end)
-        found = _Walk(file, segment.size_bytes, wanted, known, self._epochs, displaced).up_to(stop)
+        found = _Walk(file, segment, wanted, known, self._epochs, displaced).up_to(stop)
         self._intervals[base_offset] = found
         return Checked(end, None) if found.end >= stop else Checked(found.end, found.next_offset)
 
@@ -121,7 +121,7 @@ class _Walk:
     def __init__(
         self,
         file: File,
-        size_bytes: int,
+        segment: Segment,
         wanted: Wanted,
         known: _Interval,
         epochs: EpochCache,
@@ -130,7 +130,8 @@ class _Walk:
         self._epochs = epochs
         self._displaced = displaced
         self._file = file
-        self._size_bytes = size_bytes
+        self._size_bytes = segment.size_bytes
+        self._next_base = segment.next_base
         self._wanted = wanted
         self._known = known
         self._next_offset = known.next_offset
@@ -214,9 +215,12 @@ class _Walk:
             raise BatchDisplaced(self._file.path, *found)
 
     def _check_successor(self, position: int) -> None:
-        """The batch behind has to agree with the last one's offsets, whichever of the two is wrong."""
+        """The batch behind has to agree with the last one's offsets, whichever of the two is wrong, and the next
+        segment with where this one ends: nothing that makes a log leaves a gap there, compaction included."""
         if position < self._size_bytes:
             chunk = self._file.read(position, min(HEADER_BYTES, self._size_bytes - position))
             self._check_order(position, self._header(chunk, position, 0))
         else:
             self._check_place(self._wanted.limit_offset)
+            if self._next_base is not None and self._next_offset != self._next_base:
+                raise SegmentEndsElsewhere(self._file.path, position, self._next_offset, self._next_base)

@@ -120,6 +120,10 @@ class SimulatedDisk:
         except NotADirectoryError:
             return False
 
+    def size(self, path: str) -> int:
+        self._enter("size", path)
+        return len(self._storage.inode(path).data)
+
     def modified_ms(self, path: str) -> int:
         self._enter("modified", path)
         return self._storage.inode(path).modified_ms

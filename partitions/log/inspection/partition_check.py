@@ -279,7 +279,8 @@ class PartitionCheck:
         path = f"{self._directory}/{CHECKPOINT_FILE_NAME}"
         epochs = known_epochs(read_whole(self._disk, path) if self._disk.exists(path) else None)
         with closing(self._disk.open(damaged)) as file:
-            return noted.is_true_of(file, file.size(), epochs)
+            next_base = noted.next_base_among(self._disk.list_dir(self._directory))
+            return noted.is_true_of(file, file.size(), epochs, next_base)
 
     # ---- the log's two ends
 
@@ -334,5 +335,17 @@ class PartitionCheck:
                 )
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             for base in sorted(set(base_offsets(names, suffix)) - set(bases)):
-                path = f"{self._directory}/{file_name(base, suffix)}"
+                index = file_name(base, suffix)
+                if self._tells_of_a_lost_segment(names, bases, base) and suffix != TRANSACTION_INDEX_SUFFIX:
+                    path = f"{self._directory}/{file_name(base, LOG_SUFFIX)}"
+                    self._findings.error(path, None, f"it is missing, and {index} is there")
+                    continue
+                path = f"{self._directory}/{index}"
                 self._findings.note(path, None, "it is an index without a segment; the next start removes it")
+
+    def _tells_of_a_lost_segment(self, names: Sequence[str], bases: Sequence[int], base: int) -> bool:
+        """Whether an index without a segment lies where only damage leaves one: inside the log, where it was
+        flushed, and no cleaned segment is on its way into the place of others."""
+        is_inside = len(bases) > 0 and bases[0] < base < bases[-1]
+        is_cleaning = any(name.endswith(_CLEANING_SUFFIXES) for name in names)
+        return is_inside and base < self._expected.durable_to and not is_cleaning

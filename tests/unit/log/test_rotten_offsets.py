@@ -90,9 +90,8 @@ def test_the_last_batch_of_a_segment_hides_no_record(behind: int) -> None:
         log.append_as_leader(batch_of(b"behind"), leader_epoch=3)
     log.close()
     rot_last_offset(disk, FIRST_BYTES, 0)
-    log = open_log(disk, clean=True, recovery_point=4 + behind)
     with pytest.raises(BatchDamaged) as raised:
-        log.read(3, 10_000, up_to_offset=4 + behind)
+        open_log(disk, clean=True, recovery_point=4 + behind).read(3, 10_000, up_to_offset=4 + behind)
     assert (raised.value.path, raised.value.position) == (LOG, FIRST_BYTES)
 
 
