@@ -204,7 +204,7 @@ class IndexedSegment:
             self._storage.index_used(self.log_path, self)
 
     def _is_plausible(self) -> bool:
-        """What can be told without reading data: does the newest entry lie inside the file, and is
+        """What can be told from a few headers at most: does the newest entry lie inside the file, and is
         an index there at all where the data needs one? A closed segment has its final time entry."""
         offset_index, time_index = self._indexes.offsets, self._indexes.times
         assert offset_index is not None
@@ -213,7 +213,20 @@ class IndexedSegment:
             return False
         if len(offset_index):
             return offset_index.last_relative_offset > 0 and 0 < offset_index.last_position < self.size_bytes
-        return self.size_bytes <= self.index_interval_bytes
+        return not self._needs_offset_index()
+
+    def _needs_offset_index(self) -> bool:
+        """Whether a batch begins beyond the first interval, as `index` has it: not where one large batch ends the
+        segment. Looks at the headers up to there. Raises OSError."""
+        size_bytes, interval_bytes = self.size_bytes, self.index_interval_bytes
+        if size_bytes <= interval_bytes:
+            return False
+        file = self._storage.file(self.log_path)
+        try:
+            batches = walk(file, 0, size_bytes, first_read_bytes=SEEK_CHUNK_BYTES)
+            return any(position > interval_bytes for position, _ in batches)
+        except LogCorruptError:
+            return True  # whoever makes the index anew meets the damage
 
     def rebuild(self) -> None:
         """Indexes and timestamps anew, from the headers of the batches. Raises LogCorruptError."""

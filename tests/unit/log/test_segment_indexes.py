@@ -537,3 +537,38 @@ def test_an_index_that_was_rewritten_while_its_fsync_ran_is_not_durable() -> Non
         again = open_log(simulated_disk(storage), ROTTEN, clean=True)
         for number in range(12):
             assert again.offset_for_timestamp(1000 + number) == (1000 + number, number, 0), seed
+
+
+SPARSE = LogConfig(segment_bytes=2000, index_interval_bytes=500)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_indexed"),
+    [((1800,), False), ((200, 1500), False), ((430, 1400), False), ((431, 1400), True), ((1500, 200), True)],
+)
+def test_a_segment_without_a_batch_beyond_the_first_interval_rightly_has_no_offset_index(
+    sizes: tuple[int, ...], is_indexed: bool
+) -> None:
+    """It is looked at, and not written anew, at any later start; where an entry is missing it is."""
+    disk = FailingDisk(memory_disk())
+    log = open_log(disk, SPARSE)
+    for _ in range(2):
+        for number, size in enumerate(sizes):
+            log.append_as_leader(batch_of(b"x" * size, timestamp=1000 + number), leader_epoch=0)
+        log.roll()
+    log.close()
+    paths = [f"{FOLDER}/{0:020}{suffix}" for suffix in (".index", ".timeindex")]
+    files = [disk.inner.read_bytes(path) for path in paths]
+    assert bool(files[0]) is is_indexed
+    with capture_logs() as logs:
+        log = open_log(disk, SPARSE, clean=True, recovery_point=log.log_end_offset)
+        disk.calls.clear()
+        assert log.offset_for_timestamp(1000) is not None
+        assert len(read_records(log)) == 2 * len(sizes)
+    assert not logs
+    assert not [call for call in disk.calls if call[0] in ("create", "rename", "append", "sync")]
+    log.close()
+    disk.inner.open(paths[0]).truncate(0)
+    log = open_log(disk, SPARSE, clean=True, recovery_point=log.log_end_offset)
+    assert log.offset_for_timestamp(1000) is not None
+    assert [disk.inner.read_bytes(path) for path in paths] == files
