@@ -8,15 +8,16 @@ entries in damaged bytes with it (`inspection.py`).
 Only what was never synced may be torn: a power loss leaves any of its sectors, so that a sound batch
 may even follow a torn one. How far the journal was synced is known from the end marker in
 `quorum-state`, which is written when the journal is closed, at snapshots, with every vote, and once
-the journal has been idle for `END_AFTER_IDLE_S` (`journal.py`); and from the entries themselves, each
-of which says through which index the journal was durable when it was written, so that any entry that
-is still readable vouches for those before it, wherever it lies. A bad batch at or below that index is
-damage; above it, it is the torn tail.
+the journal has been idle for `END_AFTER_IDLE_S` (`journal.py`), where there is room for it; and from
+the entries themselves, each of which says through which index the journal was durable when it was
+written, so that any entry that is still readable vouches for those before it, wherever it lies. A bad
+batch at or below that index is damage; above it, it is the torn tail.
 
 What stays ambiguous: the entries of the very last fsync, if nothing was written after it and the node
-ended by a crash within `END_AFTER_IDLE_S`. If a bit rots in just these bytes before the next start, they
-look like a write that the power loss tore, and this voter forgets them. To tell them apart would take
-a second fsync for each commit. A majority has to be struck alike for an acknowledged entry to be lost.
+ended by a crash within `END_AFTER_IDLE_S`, or without room for the marker. If a bit rots in just these
+bytes before the next start, they look like a write that the power loss tore, and this voter forgets
+them. To tell them apart would take a second fsync for each commit. A majority has to be struck alike
+for an acknowledged entry to be lost.
 
 Sound bytes above that index may be in the page cache only: after a failed fsync the kernel calls them
 clean, and another fsync would do nothing and report success. So the segments that hold them are copied
