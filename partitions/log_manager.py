@@ -222,7 +222,7 @@ class LogManager:
         if self._closed or self._deleter.is_under_way(partition):
             raise LogStorageError(f"the log of {partition} is being closed or deleted")
         if partition in self._failed:
-            raise self._failed[partition]
+            raise self._failed[partition].with_traceback(None)  # it would grow with each time
         if partition == CLUSTER_METADATA:
             raise misnamed()
         log = self._logs.get(partition)

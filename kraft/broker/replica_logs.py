@@ -132,6 +132,8 @@ class ReplicaLogs(ReplicaEvents, ABC):
     def _on_logs_failed(self, failed: Mapping[TopicPartition, LogError]) -> None:
         """Takes replicas offline whose logs failed while they were in use."""
         for key, error in failed.items():
+            # Whoever met it is done: what they held, such as ranges of open files, must not be kept with it.
+            error.__traceback__ = error.__context__ = error.__cause__ = None
             partition = self._partitions.get(key)
             if partition is None or key not in self._logs.failed:
                 continue

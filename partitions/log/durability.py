@@ -10,7 +10,7 @@ from typing import Final
 
 from partitions.log.checkpointed_offsets import CheckpointedOffsets
 from partitions.log.cleaner.swap import SegmentSwap
-from partitions.log.errors import NoSpaceLeft
+from partitions.log.errors import LogStorageError, NoSpaceLeft
 from partitions.log.flush import ActiveIndexes, FlushJob
 from partitions.log.opening import OpenedLog, OpenRequest
 from partitions.log.producer_recovery import KnownProducers
@@ -110,10 +110,9 @@ class DurableLog(CheckpointedOffsets):
             except OSError as error:
                 reason = f"no new segment could be made: {error}"
                 self._storage.fail_if_broken(reason, error)
-                failure = storage_error(reason, error)
                 if not (is_disk_full(error) or is_passing(error)):
-                    self._storage.on_lost(self.topic_partition, failure)
-                raise failure from error
+                    self._storage.on_lost(self.topic_partition, LogStorageError(reason))
+                raise storage_error(reason, error) from error
 
     def _roll(self) -> Segment:
         """As `roll`, for an active segment that is not empty. Raises OSError with nothing changed."""

@@ -175,7 +175,10 @@ class ReadableLog(CleanableLog):
         except OSError as failure:
             reason = f"reading the log {self.directory} failed: {failure}"
             self._storage.fail_if_broken(reason, failure)
-            lost = LogStorageError(reason)
             if not (is_disk_full(failure) or is_passing(failure)):
-                self._storage.on_lost(self.topic_partition, lost)
-            raise lost from failure
+                self._storage.on_lost(self.topic_partition, LogStorageError(reason))
+            raise LogStorageError(reason) from failure
+        finally:
+            del (
+                error
+            )  # its traceback has this frame, which would keep it, and all that callers hold: slices, files

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
+import weakref
 
 import pytest
 
 from kraft.chaos.world.storage import Storage
-from partitions.log.errors import AppendError, AppendPostponed, DirectoryFailed, LogCorruptError
+from partitions.log.errors import (
+    AppendError,
+    AppendPostponed,
+    DirectoryFailed,
+    LogCorruptError,
+    LogStorageError,
+)
 from tests.support.logs import batch_of, simulated_disk
 from tests.unit.log.test_failing_directories import Node, T, two_directories
 
@@ -99,3 +108,34 @@ async def test_a_rotten_header_gives_the_log_up() -> None:
     assert (damage.value.path, damage.value.position) == (FIRST_SEGMENT, 0)
     assert node.told == {T[1]: damage.value}
     assert node.manager.failed_directories == {}
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+async def test_a_read_that_fails_keeps_nothing_of_those_who_asked(number: int) -> None:
+    """They may hold open files, and an idle broker looks for cycles of references seldom."""
+    storage = two_directories()
+    node = Node(storage, ("/data",))
+    node.make(T[0])
+    node.append(T[0])
+    await node.close()
+    node = Node(storage, ("/data",))
+    node.break_down("/data/t-0", number, "open", "read")
+    log = node.manager.logs[T[0]]
+
+    def ask() -> weakref.ref[WeakSet]:
+        held = WeakSet({"slices"})
+        with contextlib.suppress(LogStorageError):
+            log.read(0, 1000, up_to_offset=1)
+            raise AssertionError("it was read")
+        return weakref.ref(held)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert ask()() is None
+    finally:
+        gc.enable()
+
+
+class WeakSet(set[str]):
+    """A set that can be referred to weakly."""
