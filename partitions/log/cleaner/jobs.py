@@ -21,7 +21,7 @@ from partitions.log.cleaner.raw_records import raw_records
 from partitions.log.cleaner.sources import SourceSegment
 from partitions.log.cleaner.transactions import CleanedTransactions, ProducerScan
 from partitions.log.config_values import INT_MAX
-from partitions.log.errors import LogCorruptError
+from partitions.log.errors import LogCorruptError, SegmentEndsElsewhere
 from partitions.log.segment import Placed
 from partitions.records.batch import (
     HEADER_BYTES,
@@ -269,3 +269,6 @@ class _Piece:
             self._at_hand = self._start + before
             self.place = Place(self._start + at, header.next_offset)
             yield before, header
+        ended, next_base = self.place.due_offset, self._source.next_base
+        if ended != next_base:  # a cleaning would make the hole look like records that were compacted away
+            raise SegmentEndsElsewhere(self._source.path, end, ended, next_base)

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.offset_map import SLOT_BYTES
-from partitions.log.errors import LogCorruptError
+from partitions.log.errors import LogCorruptError, SegmentEndsElsewhere
 from partitions.records.batch import iter_batches
 from partitions.records.builder import build_batch
 from partitions.records.control import ControlType
@@ -404,6 +404,24 @@ async def test_a_wrong_checksum_before_garbled_records_is_damage() -> None:
     (reason,) = bench.manager.cleaner.uncleanable.values()
     assert "00000000000000000000.log is damaged at byte 0" in reason
     assert isinstance(bench.manager.failed[TABLE], LogCorruptError)
+
+
+async def test_a_hole_is_not_taken_for_records_that_were_compacted_away() -> None:
+    """A closed segment lost its last batches, which no index tells of; nobody has read there yet."""
+    bench = Bench(config=dataclasses.replace(COMPACTED, index_interval_bytes=350))
+    for number in range(20):
+        bench.put((b"%d" % number, b"x"))
+    bench.log.roll()
+    await bench.stop()
+    inode = bench.storage.inode("/data/table-0/00000000000000000000.log")
+    starts = [position for position, _ in iter_batches(bytes(inode.data))]
+    del inode.data[starts[-1] :]
+    bench.start()
+    assert not bench.manager.failed
+    assert await bench.clean() == 0
+    (reason,) = bench.manager.cleaner.uncleanable.values()
+    assert "the segment ends at offset" in reason
+    assert isinstance(bench.manager.failed[TABLE], SegmentEndsElsewhere)
 
 
 async def test_a_batch_of_an_epoch_that_none_can_be_is_not_copied() -> None:
