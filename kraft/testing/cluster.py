@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
+from kraft.cli.ports import free_ports
 from kraft.config import load_config
 from kraft.environment import Environment
 from kraft.node import Node
@@ -45,7 +45,7 @@ class Cluster:
         self.directory = directory
         self._racks = dict(racks or {})
         self._properties = dict(properties)
-        ports = free_ports(2 * nodes)
+        ports = free_ports(2 * nodes, avoid=set())
         self.ports = {node_id: ports[node_id - 1] for node_id in range(1, nodes + 1)}
         self._controller_ports = {node_id: ports[nodes + node_id - 1] for node_id in range(1, nodes + 1)}
         self.nodes: dict[int, Node] = {}
@@ -155,12 +155,3 @@ async def cluster(
             yield made
         finally:
             await made.stop()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]

@@ -124,11 +124,17 @@ def _end_known_at_once(
     for_client: bool,
     current_leader_epoch: int | None = None,
     read_committed: bool = False,
+    budget: Any = None,
 ) -> Any:
     replica.check_epoch(current_leader_epoch)
     end = replica.high_watermark if for_client else replica.log.log_end_offset
     return list_offset(
-        replica.log, timestamp, up_to_offset=end, leader_epoch=replica.leader_epoch, lagging=False
+        replica.log,
+        timestamp,
+        up_to_offset=end,
+        leader_epoch=replica.leader_epoch,
+        lagging=False,
+        budget=budget,
     )
 
 

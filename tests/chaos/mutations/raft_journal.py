@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kraft.chaos.quorum.settings import NONE, Settings
-from partitions.disk import Disk
+from partitions.disk import Disk, File
 from quorum.raft import quorum_state, snapshot
 from quorum.raft.incoming import Arrival, IncomingSnapshot
 from quorum.raft.journal import DurableJournal
@@ -70,8 +70,12 @@ def _write_without_sync(disk: Disk, path: str, data: bytes) -> None:
         disk.remove(temporary)
     file = disk.open(temporary, create=True)
     file.append([data])
+    _replace_without_sync(disk, path, file)
+
+
+def _replace_without_sync(disk: Disk, path: str, file: File) -> None:
     file.close()
-    disk.rename(temporary, path)
+    disk.rename(path + ".tmp", path)
 
 
 def _write_in_place(disk: Disk, path: str, data: bytes) -> None:
@@ -176,7 +180,7 @@ MUTATIONS = (
         "term and vote are written, but not made durable before the vote leaves (Raft 5.2)",
         ("durable-vote",),
         QUORUM,
-        (Patch(quorum_state, "write_atomically", replaced_by(_write_without_sync)),),
+        (Patch(quorum_state, "finish_replacement", replaced_by(_replace_without_sync)),),
     ),
     Mutation(
         "vote-not-written",

@@ -237,9 +237,10 @@ def test_what_a_broker_has_noted_of_damage_is_told(kraft: Kraft, folder: Path) -
     path.write_text(json.dumps(note))
     assert kraft("dump", path).lines[1:] == [
         f"file: {log.name} position: 0 reason: it went wrong limitOffset: 2 latestEpoch: 9 epochsDisagree: false"
-        " lastOffset: none"
+        " lastOffset: none endsElsewhere: false"
     ]
-    entry = {name: value for name, value in note.items() if name != "version"} | {"last_offset": None}
+    entry = {name: value for name, value in note.items() if name != "version"}
+    entry |= {"last_offset": None, "ends_elsewhere": False}
     assert kraft("dump", path, "--json").document["files"][0]["entries"] == [entry]
     result = kraft("verify", folder)
     assert result.exit_code == 1

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from kraft.cli.ports import free_port_range
 from quorum.rpc import connection_gate, server
 from quorum.rpc.authentication import SESSION_HEADER, CallerSession
 from quorum.rpc.client import ControllerChannel, RpcClient, request_session
@@ -28,9 +29,7 @@ Handler = Callable[[str, Body], Awaitable[Body]]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port_range(1)
 
 
 @pytest.fixture

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
 from structlog.testing import capture_logs
 
+from kraft.cli.ports import free_ports
 from quorum.raft.config import FAST_TIMING
 from quorum.rpc.raft_links import REDIAL_MAX_S, LinkListener, RaftLinks
 from quorum.rpc.server import ControllerListener
 
 CLUSTER = "cluster-of-the-test-xx"
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 @dataclass
@@ -93,7 +83,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[float]:
 
 @pytest.fixture
 async def addresses() -> dict[int, str]:
-    return dict(zip((1, 2, 3), (f"127.0.0.1:{port}" for port in free_ports(3)), strict=True))
+    return dict(zip((1, 2, 3), (f"127.0.0.1:{port}" for port in free_ports(3, avoid=set())), strict=True))
 
 
 @pytest.fixture
@@ -161,7 +151,7 @@ async def test_a_stranger_gets_no_link(addresses: dict[int, str], secret: bytes,
 
 async def test_voters_of_different_lists_get_no_link(addresses: dict[int, str]) -> None:
     one, two, other = Voter(1), Voter(2), Voter(3)
-    fourth = f"127.0.0.1:{free_ports(1)[0]}"
+    fourth = f"127.0.0.1:{free_ports(1, avoid=set())[0]}"
     await one.start(addresses)
     await other.start({**addresses, 4: fourth})
     await two.start(addresses)
