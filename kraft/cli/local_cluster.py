@@ -28,9 +28,9 @@ from kraft.cli.cluster_spec import FAST_TIMERS, STATE_FILE, ClusterSpec, NodeSpe
 from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.node_process import evidence, how_it_ended, log_tail, process_stat
 from kraft.cli.node_state import state_of
-from kraft.cli.ports import free_port_range as free_port_range
-from kraft.cli.ports import free_ports, is_free
 from kraft.cli.storage import format_node, new_uuid
+from kraft.runtime.free_ports import free_port_range as free_port_range
+from kraft.runtime.free_ports import free_ports, is_free
 
 START_TIMEOUT_S = 60.0
 """A node needs two or three seconds, most of them CPU time, of which a busy host may have little to give."""

@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from kraft.cli.ports import free_ports
 from kraft.config import load_config
 from kraft.environment import Environment
 from kraft.node import Node
 from kraft.runtime.executor import ThreadExecutor
+from kraft.runtime.free_ports import free_ports
 from kraft.runtime.real import real_environment
 from partitions.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 

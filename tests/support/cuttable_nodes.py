@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.cli.ports import free_ports
+from kraft.runtime.free_ports import free_ports
 from tests.support.links import Links
 from tests.support.node_processes import NodeProcesses
 

@@ -16,8 +16,8 @@ from kraft.cli.cluster_spec import STATE_FILE
 from kraft.cli.errors import EXIT_FAILED, EXIT_USAGE, UserError
 from kraft.cli.local_cluster import LocalCluster, free_port_range
 from kraft.cli.node_state import state_of
-from kraft.cli.ports import is_free
 from kraft.config import load_config
+from kraft.runtime.free_ports import is_free
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.cli.ports import free_port_range
+from kraft.runtime.free_ports import free_port_range
 from quorum.rpc import connection_gate, server
 from quorum.rpc.authentication import SESSION_HEADER, CallerSession
 from quorum.rpc.client import ControllerChannel, RpcClient, request_session

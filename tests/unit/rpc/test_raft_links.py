@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.cli.ports import free_ports
+from kraft.runtime.free_ports import free_ports
 from quorum.raft.config import FAST_TIMING
 from quorum.rpc.raft_links import REDIAL_MAX_S, LinkListener, RaftLinks
 from quorum.rpc.server import ControllerListener
