@@ -1,9 +1,8 @@
 """A broker, assembled: logs, replicas, fetchers, handlers, listeners, and its life with the controller.
 
-`start` opens the logs and the listeners, registers, follows the metadata, and returns when the
-controller has unfenced the broker or `start`'s caller gives up waiting; `stop` moves leaderships away
-first and leaves every log closed. Started by `kraft.node` on nodes with the broker role. (KRaft's
-BrokerServer.)
+`start` opens the logs and the listeners, registers, follows the metadata, and returns when the controller has
+unfenced the broker or `start`'s caller gives up waiting; `stop` moves leaderships away first and leaves every log
+closed. Started by `kraft.node` on nodes with the broker role. (KRaft's BrokerServer.)
 """
 
 from __future__ import annotations
