@@ -34,9 +34,10 @@ class DescriptorBudget:
             return cls()
         pools = DEFAULT_MAX_OPEN_FILES + _DESCRIPTORS_OF_AN_INDEX * DEFAULT_MAX_LOADED_INDEXES
         disk = min(limit // 2, pools + _OTHER_DESCRIPTORS)
+        share = max(disk - _OTHER_DESCRIPTORS, disk // 2) // (1 + _DESCRIPTORS_OF_AN_INDEX)
         return cls(
-            max(1, min(disk // 2, DEFAULT_MAX_OPEN_FILES)),
-            max(1, min(disk // (4 * _DESCRIPTORS_OF_AN_INDEX), DEFAULT_MAX_LOADED_INDEXES)),
+            max(1, min(share, DEFAULT_MAX_OPEN_FILES)),
+            max(1, min(share, DEFAULT_MAX_LOADED_INDEXES)),
             max(1, min(limit - disk, limit - 64)),
         )
 

@@ -26,7 +26,7 @@ MAX_TAGGED_FIELDS = 256
 MAX_ELEMENTS = 1_000_000
 """Structs and strings in all arrays of one message. A small element costs many times its bytes in
 memory, so the length of the frame alone does not bound what a message may cost."""
-MAX_REQUEST_ELEMENTS = 100_000
+MAX_REQUEST_ELEMENTS = 150_000
 """The same for requests, numbers included: a broker does much more for each than decode it, and nobody else is
 served meanwhile. The largest real ones are fetches of followers, with some ten thousand partitions of a leader."""
 

@@ -165,7 +165,7 @@ class DurableLog(CheckpointedOffsets):
             return
         old = self._snapshot_offset
         path = self._snapshot_path(self.log_end_offset)
-        file = self._storage.disk.open(path, create=True)
+        file = self._storage.open(path, create=True)
         try:
             if file.size():
                 file.truncate(0)

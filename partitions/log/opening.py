@@ -270,6 +270,10 @@ def _open_existing(
         end, report, unread_below, contradicted = _recover(
             storage, directory, segments, epochs, aborted, recovery_point, stored
         )
+        if (
+            limits is not None
+        ):  # a process that ended while it truncated may have cut the file without an fsync
+            storage.sync(storage.file(segments.active.log_path))
     _make_missing_indexes(segments, names, below_offset=unread_below)
     start = min(max(log_start_offset, segments.first.base_offset), end)
     epochs.truncate_from_end(end)

@@ -101,7 +101,7 @@ class SegmentIndexes:
         """The position that the offset index's file names last, of which no more is read; 0 without an entry, or
         the file. Raises OSError."""
         try:
-            file = self._storage.disk.open(self.paths[0])
+            file = self._storage.open(self.paths[0])
         except FileNotFoundError:
             return 0
         try:
@@ -112,7 +112,7 @@ class SegmentIndexes:
 
     def _map(self, path: str) -> Buffer:
         try:
-            return self._storage.disk.map(path)
+            return self._storage.map(path)
         except FileNotFoundError:
             return b""
 
@@ -166,7 +166,7 @@ class SegmentIndexes:
         for path, index, entry_bytes in self._files():
             if len(index) == index.persisted:
                 continue
-            file = self._storage.disk.open(path, create=True)
+            file = self._storage.open(path, create=True)
             try:
                 if file.size() > index.persisted * entry_bytes:
                     file.truncate(index.persisted * entry_bytes)
@@ -180,7 +180,7 @@ class SegmentIndexes:
         """Writes what is in memory over whatever the files hold. Raises OSError."""
         for path, index, _ in self._files():
             data = index.encode_from(0)
-            file = self._storage.disk.open(path, create=True)
+            file = self._storage.open(path, create=True)
             try:
                 if data or file.size():
                     self._note_written(path)
@@ -209,7 +209,7 @@ class SegmentIndexes:
     def cut_files(self) -> None:
         """Cuts away what the files hold beyond the persisted entries. Raises OSError."""
         for path, index, entry_bytes in self._files():
-            file = self._storage.disk.open(path, create=True)
+            file = self._storage.open(path, create=True)
             try:
                 if file.size() > index.persisted * entry_bytes:
                     file.truncate(index.persisted * entry_bytes)
@@ -243,7 +243,7 @@ class SegmentIndexes:
             return
         for path in self.unsynced:
             try:
-                file = self._storage.disk.open(path, create=True)
+                file = self._storage.open(path, create=True)
             except OSError as error:
                 self._storage.fail(f"{path} cannot be opened for its fsync: {error}", error)
             try:

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NoReturn, Protocol, TypeVar
 
-from partitions.disk import Disk, File, write_atomically
+from partitions.disk import Buffer, Disk, File, write_atomically
 from partitions.log.errors import DirectoryFailed, LogError, LogStorageError, NoSpaceLeft
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
@@ -155,11 +155,11 @@ class LogStorage:
         if file is not None:
             self._open.move_to_end(path)
             return file
-        return self._admit(path, self._with_descriptor(lambda: self.disk.open(path)))
+        return self._admit(path, self.open(path))
 
     def create_empty(self, path: str) -> File:
         """A new, empty, open file; what an earlier attempt may have left there is cut away."""
-        file = self._with_descriptor(lambda: self.disk.open(path, create=True))
+        file = self.open(path, create=True)
         if file.size():
             file.truncate(0)
         return self._admit(path, file)
@@ -170,6 +170,14 @@ class LogStorage:
             _, idle = self._open.popitem(last=False)
             idle.close()
         return file
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """A file that the caller closes; idle ones give their descriptors for it. Raises OSError."""
+        return self._with_descriptor(lambda: self.disk.open(path, create=create))
+
+    def map(self, path: str) -> Buffer:
+        """As `Disk.map`; idle files give their descriptors for it. Raises OSError."""
+        return self._with_descriptor(lambda: self.disk.map(path))
 
     def give_back(self) -> bool:
         """Closes some of the files that were used longest ago, so that another can be opened; False if there are

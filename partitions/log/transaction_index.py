@@ -132,7 +132,7 @@ class TransactionIndex:
         if self._entries is None or self._persisted == len(self._entries):
             return
         position = self._persisted * ENTRY_BYTES
-        file = self._storage.disk.open(self.path, create=True)
+        file = self._storage.open(self.path, create=True)
         try:
             self._has_new_name |= self._persisted == 0
             self._is_unsynced = True
@@ -148,7 +148,7 @@ class TransactionIndex:
         if not self._is_unsynced:
             return
         try:
-            file = self._storage.disk.open(self.path)
+            file = self._storage.open(self.path)
         except OSError as error:
             self._storage.fail(f"{self.path} cannot be opened for its fsync: {error}", error)
         try:
@@ -168,7 +168,7 @@ class TransactionIndex:
             return False
         if self._persisted > keep:
             self._persisted = keep
-            file = self._storage.disk.open(self.path, create=True)
+            file = self._storage.open(self.path, create=True)
             try:
                 file.truncate(keep * ENTRY_BYTES)
             finally:

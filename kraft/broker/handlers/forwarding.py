@@ -27,7 +27,7 @@ MAX_FORWARDED_CHARACTERS = 4 * 1024 * 1024
 """Names and values in one call; in UTF-8 they fit into what the controller's listener accepts."""
 MAX_ITEMS = 10_000
 """Topics, partitions, configs or features that one request may name, as in Kafka's controller."""
-MAX_REPLICAS = 100_000
+MAX_REPLICAS = 50_000
 """In the assignments of one request."""
 
 _OWN_TRACES: Mapping[type[Any], frozenset[str]] = {

@@ -43,7 +43,7 @@ from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
-MAX_NEW_CONFIGS = 100_000
+MAX_NEW_CONFIGS = 50_000
 """Configs of all topics that one request creates."""
 
 

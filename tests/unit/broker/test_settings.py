@@ -20,7 +20,8 @@ def test_connections_leave_the_disk_its_descriptors(limit: int) -> None:
 
 def test_nothing_is_bounded_without_a_limit() -> None:
     assert DescriptorBudget.within(None) == DescriptorBudget(1000, 1000, None)
-    assert DescriptorBudget.within(2**20).max_open_files == 1000
+    high = DescriptorBudget.within(2**20)
+    assert (high.max_open_files, high.max_loaded_indexes) == (1000, 1000)
 
 
 @pytest.mark.parametrize(("said", "granted"), [("", 256), ("max.connections=700\n", 700)])

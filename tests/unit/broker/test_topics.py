@@ -10,7 +10,9 @@ import pytest
 from kraft.broker.handlers import forwarding
 from kraft.broker.handlers.forwarding import MAX_FORWARDED_CHARACTERS, MAX_ITEMS, MAX_REPLICAS
 from kraft.broker.handlers.topics import MAX_NEW_CONFIGS
+from kraft.protocol.api import ApiKey
 from kraft.protocol.errors import ErrorCode
+from kraft.protocol.messages import decode_request, encode_request
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.producers import InitProducerIdRequest
 from kraft.protocol.schemas.topics import (
@@ -322,3 +324,18 @@ async def test_a_producer_is_told_to_ask_again(world: BrokerWorld, failure: Any)
 async def test_producers_that_are_not_served(world: BrokerWorld, fields: Any, code: ErrorCode) -> None:
     await world.start()
     assert (await world.handle(InitProducerIdRequest(**fields), 5)).error_code == code
+
+
+def test_a_request_that_reaches_every_bound_can_be_read() -> None:
+    """Otherwise who exceeds one loses the connection, and is not told why."""
+    replicas, configs = MAX_REPLICAS // MAX_ITEMS, MAX_NEW_CONFIGS // MAX_ITEMS
+    topics = [
+        CreatableTopic(
+            f"t{number}",
+            assignments=[CreatableReplicaAssignment(0, list(range(replicas)))],
+            configs=[CreatableTopicConfig(f"c{key}", "1") for key in range(configs)],
+        )
+        for number in range(MAX_ITEMS)
+    ]
+    data = encode_request(CreateTopicsRequest(topics=topics), 7)
+    assert len(decode_request(ApiKey.CREATE_TOPICS, 7, data).topics) == MAX_ITEMS

@@ -138,3 +138,23 @@ def test_a_truncation_without_descriptors_takes_one_log_for_a_while() -> None:
         log.truncate_to(1)
     assert [type(error) for _, error in lost] == [InterruptedByFullDisk]
     assert failures == []
+
+
+def test_a_roll_takes_the_descriptors_of_idle_files() -> None:
+    scarce = ScarceDisk(memory_disk(), 20)
+    failures: list[str] = []
+    storage = LogStorage(scarce, failures.append)  # type: ignore[arg-type]
+    log = PartitionLog.open(
+        scarce,  # type: ignore[arg-type]
+        FOLDER,
+        PARTITION,
+        SMALL,
+        now_ms=lambda: 1,
+        halt=failures.append,
+        storage=storage,
+    )
+    while scarce.free:
+        storage.create_empty(f"/data/{scarce.free}")
+    for number in range(40):
+        log.append_as_leader(batch_of(b"value-%d" % number), leader_epoch=0)
+    assert (len(log.segment_base_offsets) > 2, failures) == (True, [])
