@@ -26,6 +26,8 @@ DEFAULT_MAX_LOADED_INDEXES: Final = 1000
 """Sealed segments whose indexes stay mapped: each takes two descriptors and no memory of its own."""
 _GIVEN_BACK: Final = 16
 """So many idle files are closed at once when the process has no descriptor left."""
+_ATTEMPTS: Final = 10
+"""Of what an executor opens: while it tries, the loop may use up what was given back."""
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 _BROKEN: Final = (
     errno.EIO,
@@ -278,13 +280,13 @@ class LogStorage:
     async def sync_dir_beside(self, executor: Executor, path: str) -> None:
         """As `sync_dir`, waited for by the executor; a folder that is gone needs no fsync."""
         self.ensure_usable()
-        while True:
+        for attempt in range(_ATTEMPTS):
             try:
                 await executor.run(self.disk.sync_dir, path)
             except FileNotFoundError:
                 return
             except OSError as error:
-                if is_out_of_descriptors(error) and self.give_back():
+                if is_out_of_descriptors(error) and attempt + 1 < _ATTEMPTS and self.give_back():
                     continue  # the folder was not even opened
                 self.fail(f"fsync of the folder {path} failed: {error}", error)
             return
