@@ -37,6 +37,10 @@ Placed: TypeAlias = tuple[int, int, int]
 """What a segment must know of a batch that is appended to it: last offset, bytes, largest timestamp."""
 
 
+Room: TypeAlias = tuple[int, int, int]
+"""Of an active segment that may grow: up to how many bytes, which timestamp (ms) and which last offset."""
+NO_ROOM: Final[Room] = (0, 0, 0)
+
 _ENDS: Final = struct.Struct(">q15xi8xq")
 """Base offset, last offset delta and largest timestamp of a batch, and nothing else of its header."""
 TimeEntry: TypeAlias = tuple[int, int]
@@ -52,6 +56,7 @@ class IndexedSegment:
         "_indexes",
         "_max_timestamp",
         "_max_timestamp_offset",
+        "_room",
         "_size_bytes",
         "_storage",
         "base_offset",
@@ -79,12 +84,15 @@ class IndexedSegment:
         self._first_timestamp: int | None = None
         self._max_timestamp: int | None = None
         self._max_timestamp_offset = _UNKNOWN
+        self._room = NO_ROOM
+        """What goes in without a look at every reason for a roll; see `Segment.has_room`."""
         self._indexes = SegmentIndexes(storage, stem)
         self._bytes_since_index = 0
 
     def reset(self) -> None:
         """Forgets everything about the content: the segment is empty (or about to be rebuilt)."""
         self._size_bytes = 0
+        self._room = NO_ROOM
         self._first_timestamp = None
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset

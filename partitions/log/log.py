@@ -158,7 +158,7 @@ class PartitionLog(EpochAnsweringLog):
         """Goes by another configuration from the next append on."""
         self.config = config
         for segment in self._segments:
-            segment.index_interval_bytes = config.index_interval_bytes
+            segment.update_config(config)
 
     def claim(self, topic_id: bytes) -> None:
         """Makes sure that the folder belongs to this topic id; one that names none gets it, durably.
@@ -284,16 +284,8 @@ class PartitionLog(EpochAnsweringLog):
 
     def _duplicate(self, first: BatchRange, last: BatchRange, size_bytes: int) -> AppendInfo:
         append_time = last.timestamp if self.config.message_timestamp_type == LOG_APPEND_TIME else NO_TIME
-        return AppendInfo(
-            first.first_offset,
-            last.last_offset,
-            last.timestamp,
-            append_time,
-            self.log_start_offset,
-            True,
-            0,
-            size_bytes,
-        )
+        return append_info((first.first_offset, last.last_offset, last.timestamp, append_time,
+                            self.log_start_offset, True, 0, size_bytes))  # fmt: skip
 
     def append_as_follower(self, records: Buffer, *, leader_epoch: int | None = None) -> AppendInfo:
         """Appends the leader's batches byte for byte, and learns their epochs and producers.
@@ -351,7 +343,17 @@ class PartitionLog(EpochAnsweringLog):
         """One vectored write into the active segment, after a roll if one is due."""
         buffers, placed, next_offset, max_timestamp = stamped
         active = self._segments.active
-        last_offset = next_offset - 1
+        if not active.has_room(size_bytes, max_timestamp, next_offset - 1):
+            active = self._with_room(active, size_bytes, max_timestamp, next_offset - 1)
+        try:
+            self._storage.file(active.log_path).append(buffers)
+        except OSError as error:
+            self._undo_write(active, active.size_bytes, error)
+        active.index(placed)
+        self.log_end_offset = next_offset
+
+    def _with_room(self, active: Segment, size_bytes: int, max_timestamp: int, last_offset: int) -> Segment:
+        """The active segment, a new one if a roll is due. Raises AppendError, LogCorruptError."""
         if last_offset - self.log_end_offset > INT_MAX:  # not even a new segment could name it
             raise AppendError(
                 "RECORD_LIST_TOO_LARGE",
@@ -364,17 +366,12 @@ class PartitionLog(EpochAnsweringLog):
             raise
         except OSError as error:
             self._refuse(f"reading {active.log_path} failed: {error}", error)
-        if is_due:
-            try:
-                active = self._roll()
-            except OSError as error:
-                self._refuse(f"no new segment could be made: {error}", error)
+        if not is_due:
+            return active
         try:
-            self._storage.file(active.log_path).append(buffers)
+            return self._roll()
         except OSError as error:
-            self._undo_write(active, active.size_bytes, error)
-        active.index(placed)
-        self.log_end_offset = next_offset
+            self._refuse(f"no new segment could be made: {error}", error)
 
     def _undo_write(self, segment: Segment, size_bytes: int, error: OSError) -> NoReturn:
         """Cuts away what a failed write left, so that the disk may be full without being torn."""

@@ -12,10 +12,18 @@ from zlib import crc32
 from partitions.log.config import LogConfig
 from partitions.log.config_values import INT_MAX
 from partitions.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from partitions.log.indexed_segment import LOG_SUFFIX, NO_TIMESTAMP, IndexedSegment, Placed, file_name
+from partitions.log.indexed_segment import (
+    LOG_SUFFIX,
+    NO_ROOM,
+    NO_TIMESTAMP,
+    IndexedSegment,
+    Placed,
+    file_name,
+)
 from partitions.log.scan import walk
 from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.ports import NowMs
+from partitions.records.header import HEADER_BYTES
 
 __all__ = [
     "INDEX_SUFFIX",
@@ -48,6 +56,23 @@ class Segment(IndexedSegment):
         """Gives back the room that was reserved and is not needed. Raises OSError."""
         self._storage.file(self.log_path).truncate(self.size_bytes)
 
+    def has_room(self, size_bytes: int, max_timestamp: int, last_offset: int) -> bool:
+        """Whether `should_roll` is known to be False for this append, as it was not long ago; most are told so.
+
+        What it said holds until the segment is cut or begun anew, or its log's configuration changes.
+        """
+        bytes_limit, timestamp_limit, offset_limit = self._room
+        return (
+            self._size_bytes + size_bytes <= bytes_limit
+            and max_timestamp <= timestamp_limit
+            and last_offset <= offset_limit
+        )
+
+    def update_config(self, config: LogConfig) -> None:
+        """Goes by another configuration from the next append on."""
+        self.index_interval_bytes = config.index_interval_bytes
+        self._room = NO_ROOM
+
     def should_roll(
         self, config: LogConfig, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: NowMs
     ) -> bool:
@@ -57,6 +82,10 @@ class Segment(IndexedSegment):
             return False
         growing = self._indexes.growing
         assert growing is not None
+        entries_left = (
+            config.index_size_max_bytes
+            - max(len(growing[0].data) + OFFSET_ENTRY_BYTES, len(growing[1].data) + TIME_ENTRY_BYTES)
+        ) // TIME_ENTRY_BYTES
         started = self._first_timestamp
         if started is None:
             started = self.first_timestamp
@@ -64,13 +93,20 @@ class Segment(IndexedSegment):
             age_ms = max_timestamp - started
         else:  # batches without timestamps: by the clock
             age_ms = now_ms() - self.created_ms
-        return (
+        rolls = (
             size + size_bytes > config.segment_bytes
             or (age_ms > config.earliest_roll_ms and age_ms > self._roll_age_ms(config))
             or last_offset - self.base_offset > INT_MAX
-            or len(growing[0].data) + OFFSET_ENTRY_BYTES > config.index_size_max_bytes
-            or len(growing[1].data) + TIME_ENTRY_BYTES > config.index_size_max_bytes
+            or entries_left < 0
         )
+        if not rolls and started >= 0:
+            # An entry of an index takes a batch at least, but for the time index's final one.
+            self._room = (
+                min(config.segment_bytes, size + (entries_left - 1) * HEADER_BYTES),
+                started + config.earliest_roll_ms,
+                self.base_offset + INT_MAX,
+            )
+        return rolls
 
     def _roll_age_ms(self, config: LogConfig) -> int:
         """The age at which this very segment is closed: segment.ms less a part of segment.jitter.ms.
@@ -156,6 +192,7 @@ class Segment(IndexedSegment):
         if self._indexes.growing is None and self._indexes.offset_file_is_empty:
             self.rebuild()
             self._first_timestamp = None  # the first append looks at the data once more
+            self._room = NO_ROOM
             if len(self.offset_index):
                 self._indexes.rewrite()
             else:
@@ -188,6 +225,7 @@ class Segment(IndexedSegment):
         time_index.truncate(offset - self.base_offset)
         self._indexes.cut_files()
         self._size_bytes = position
+        self._room = NO_ROOM
         self._bytes_since_index = position - offset_index.last_position
         self.sealed = False
         self._storage.index_dropped(self.log_path)

@@ -19,10 +19,15 @@ from partitions.log.segment import NO_TIMESTAMP, Segment
 class SegmentList:
     """Never empty once a log is open."""
 
-    __slots__ = ("_bases", "_newest", "_segments")
+    __slots__ = ("_bases", "_newest", "_segments", "active")
+
+    active: Segment
+    """The last one. Kept apart: each append asks for it."""
 
     def __init__(self, segments: Sequence[Segment] = ()) -> None:
         self._segments = list(segments)
+        if self._segments:
+            self.active = self._segments[-1]
         self._newest: list[int] = []
         """Of the first closed segments: the largest timestamp (ms) in it or in any before it."""
         self._bases = [segment.base_offset for segment in self._segments]
@@ -43,10 +48,6 @@ class SegmentList:
     def first(self) -> Segment:
         return self._segments[0]
 
-    @property
-    def active(self) -> Segment:
-        return self._segments[-1]
-
     def position_for(self, offset: int) -> int:
         """Place in the list of the segment whose range holds `offset`; the first for older offsets."""
         return max(bisect_right(self._bases, offset) - 1, 0)
@@ -63,8 +64,9 @@ class SegmentList:
     def append(self, segment: Segment) -> None:
         assert not self._bases or segment.base_offset > self._bases[-1]
         if self._segments:
-            self._segments[-1].next_base = segment.base_offset
+            self.active.next_base = segment.base_offset
         self._segments.append(segment)
+        self.active = segment
         self._bases.append(segment.base_offset)
 
     def pop_first(self) -> Segment:
@@ -77,7 +79,8 @@ class SegmentList:
         del self._bases[-1]
         removed = self._segments.pop()
         if self._segments:
-            self._segments[-1].next_base = None
+            self.active = self._segments[-1]
+            self.active.next_base = None
         return removed
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
@@ -87,6 +90,7 @@ class SegmentList:
         del self._newest[first:]
         new.next_base = old[-1].next_base
         self._segments[first : first + len(old)] = [new]
+        self.active = self._segments[-1]
         self._bases[first : first + len(old)] = [new.base_offset]
 
     def from_offset(self, offset: int) -> list[Segment]:

@@ -153,9 +153,10 @@ class LogStorage:
 
     def file(self, path: str) -> File:
         """The open file at `path`, most recently used from now on. Raises OSError."""
-        file = self._open.get(path)
+        pool = self._open
+        file = pool.get(path)
         if file is not None:
-            self._open.move_to_end(path)
+            pool.move_to_end(path)
             return file
         return self._admit(path, self.open(path))
 
