@@ -42,7 +42,8 @@ class ThreadRaftLane:
         """From any thread."""
         with self._wake:
             accepted = self._inbox.put(event)
-            self._wake.notify()
+            if self._inbox.is_due:
+                self._wake.notify()
         if not accepted:
             self._loop.call_soon_threadsafe(self._hand_out, lost_event(event))
 
@@ -56,7 +57,9 @@ class ThreadRaftLane:
     def _run(self, driver: RaftDriver) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: len(self._inbox) or self._deliver is None, driver.tick_interval_s)
+                self._wake.wait_for(
+                    lambda: self._inbox.is_due or self._deliver is None, driver.tick_interval_s
+                )
                 events, running = self._inbox.take(), self._deliver is not None
             if not running:
                 break

@@ -22,6 +22,7 @@ from quorum.raft.events import (
     SendToPeer,
     TransferLeadership,
 )
+from quorum.raft.messages import Acknowledged, acknowledged_in
 
 INBOX_MAX_EVENTS = 10_000
 INBOX_MAX_BYTES = 128 * 1024 * 1024
@@ -41,8 +42,8 @@ class RaftLane(Protocol):
         of its own hands what is for peers to `send` instead, if it is given: there, and without delay."""
 
     def post(self, event: RaftEvent) -> None:
-        """Queues an event and wakes the lane. An event that a full queue loses is answered through
-        `deliver` where it has an answer (see `lost_event`). Ignored after `stop`."""
+        """Queues an event, and wakes the lane unless the event may wait (`Inbox`). One that a full queue loses is
+        answered through `deliver` where it has an answer (see `lost_event`). Ignored after `stop`."""
 
     def stop(self) -> None:
         """Ends stepping, closes the driver, returns when that is done; nothing is delivered after."""
@@ -63,6 +64,9 @@ class Inbox:
 
     When it is full, messages and proposals are lost, as on a broken network; news of links never
     are (there is one for each connection made or broken), or a peer would stay unheard for good.
+
+    An acknowledgement that only repeats the one before, as those of heartbeats do, makes no step due: the leader
+    takes it with its next one, a heartbeat later at most. It tells that the peer lives, and there is time for that.
     """
 
     def __init__(self, max_events: int = INBOX_MAX_EVENTS, max_bytes: int = INBOX_MAX_BYTES) -> None:
@@ -70,6 +74,10 @@ class Inbox:
         self._max_bytes = max_bytes
         self._events: list[RaftEvent] = []
         self._bytes = 0
+        self._told: dict[int, tuple[int, Acknowledged | None]] = {}
+        """By peer: the session, and what the newest message in it acknowledged."""
+        self.is_due = False
+        """Whether something is in here that a step is to take in at once."""
 
     def __len__(self) -> int:
         return len(self._events)
@@ -87,9 +95,18 @@ class Inbox:
             return False
         self._bytes += size_bytes
         self._events.append(event)
+        self.is_due = self.is_due or not self._is_repetition(event)
         return True
+
+    def _is_repetition(self, event: RaftEvent) -> bool:
+        if not isinstance(event, PeerMessage):
+            return False
+        told = event.session, acknowledged_in(event.data)
+        is_repetition = told[1] is not None and self._told.get(event.peer_id) == told
+        self._told[event.peer_id] = told
+        return is_repetition
 
     def take(self) -> list[RaftEvent]:
         """All events, in order; the inbox is empty then."""
-        events, self._events, self._bytes = self._events, [], 0
+        events, self._events, self._bytes, self.is_due = self._events, [], 0, False
         return events

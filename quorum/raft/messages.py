@@ -154,6 +154,31 @@ def decode_message(data: bytes) -> tuple[int, Message]:
     return sequence, message
 
 
+class Acknowledged(NamedTuple):
+    """How far an acknowledgement says that a follower is."""
+
+    term: int
+    next_index: int
+    log_end: int
+
+
+_ACKNOWLEDGES = msgpack.packb("type") + msgpack.packb("next_node_idx")
+"""In the bytes of every acknowledgement, and hardly in any others."""
+
+
+def acknowledged_in(data: bytes) -> Acknowledged | None:
+    """What a follower tells that has taken all it was sent; None of bytes that say anything else."""
+    if _ACKNOWLEDGES not in data:
+        return None
+    try:
+        _, message = decode_message(data)
+    except MessageRefusedError:
+        return None
+    if not message.get("success") or message["reset"]:
+        return None
+    return Acknowledged(message["term"], message["next_node_idx"], message["log_end"])
+
+
 def _check_shape(message: Message) -> None:
     kind = message.get("type")
     shapes = _SHAPES.get(kind) if type(kind) is str else None

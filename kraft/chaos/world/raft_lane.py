@@ -100,7 +100,7 @@ class SimulatedRaftLane:
             return
         if not self._inbox.put(event):
             self._hand_out(lost_event(event))
-        elif not self._busy:
+        elif self._inbox.is_due and not self._busy:
             self._schedule_step(0.0)
 
     def _schedule_step(self, delay_s: float) -> None:
@@ -127,7 +127,7 @@ class SimulatedRaftLane:
         if self._driver is None:
             return
         self._hand_out(effects)
-        self._schedule_step(0.0 if len(self._inbox) else self._driver.tick_interval_s)
+        self._schedule_step(0.0 if self._inbox.is_due else self._driver.tick_interval_s)
 
     def _hand_out(self, effects: list[RaftEffect]) -> None:
         if effects:

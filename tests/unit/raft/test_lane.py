@@ -4,6 +4,7 @@ import asyncio
 import random
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +26,7 @@ from quorum.raft.events import (
     TransferLeadership,
 )
 from quorum.raft.lane import Inbox, lost_event
+from quorum.raft.messages import encode_message
 from quorum.raft.storage import RaftStorageError
 from tests.support.chain_machine import ChainMachine
 from tests.support.scripted_voter import DIRECTORY, formatted_storage, simulated_disk
@@ -38,6 +40,66 @@ def test_a_full_inbox_loses_messages_but_never_news_of_links():
     assert accepted == [True, False, True, False, True]
     assert len(inbox.take()) == 3
     assert inbox.put(PeerMessage(2, 1, b"1234567890"))
+
+
+def acknowledgement(sequence, **said):
+    message = {"type": "next_node_idx", "next_node_idx": 9, "reset": False, "success": True}
+    return PeerMessage(2, 1, encode_message(sequence, {**message, "term": 3, "log_end": 8, **said}))
+
+
+def test_only_what_is_news_makes_a_step_due():
+    inbox = Inbox()
+    assert not inbox.is_due
+    inbox.put(acknowledgement(1))
+    assert inbox.is_due, "nobody has said so before"
+    inbox.take()
+    assert not inbox.is_due
+    inbox.put(acknowledgement(2))
+    inbox.put(acknowledgement(3))
+    assert not inbox.is_due
+    assert len(inbox) == 2, "the next step takes them in"
+    inbox.put(Propose(1, b"x"))
+    inbox.put(acknowledgement(4))
+    assert inbox.is_due, "because of the proposal"
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        acknowledgement(3, next_node_idx=10),
+        acknowledgement(3, log_end=9),
+        acknowledgement(3, term=4),
+        acknowledgement(3, success=False),
+        acknowledgement(3, success=False, reset=True),
+        replace(acknowledgement(3), session=2),
+        replace(acknowledgement(3), peer_id=3),
+        PeerMessage(2, 1, encode_message(3, {"type": "take_leadership", "term": 3})),
+        PeerMessage(2, 1, b"nonsense"),
+        PeerMessage(2, 1, b"\xa4type\xadnext_node_idx"),
+        PeerConnected(2, 2),
+        ReportQuorum(1),
+    ],
+)
+def test_whatever_differs_is_news(news):
+    inbox = Inbox()
+    inbox.put(acknowledgement(1))
+    inbox.put(acknowledgement(2))
+    inbox.take()
+    inbox.put(news)
+    assert inbox.is_due
+    inbox.take()
+    if isinstance(news, PeerMessage) and (news.peer_id, news.session) == (2, 1):
+        inbox.put(acknowledgement(4))
+        assert inbox.is_due, "it is not what was said last"
+
+
+def test_a_failure_that_is_told_again_is_no_repetition():
+    """The leader has to go back further, and at once."""
+    inbox = Inbox()
+    for sequence in (1, 2):
+        inbox.put(acknowledgement(sequence, success=False, reset=True))
+        assert inbox.is_due
+        inbox.take()
 
 
 def test_lost_events_are_answered_where_they_have_an_answer():
