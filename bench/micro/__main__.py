@@ -18,7 +18,7 @@ from rich.console import Console
 from bench.errors import BenchError
 from bench.limits import Limit
 from bench.machine import facts
-from bench.micro import appends, lookups, recovery, serving, starts, stored
+from bench.micro import appends, compaction, lookups, recovery, serving, starts, stored
 from bench.table import print_limits
 
 MIN_LARGE_APPEND_RATIO = 0.7
@@ -30,6 +30,7 @@ MAX_START_S = 3.0
 MAX_PARTITION_BYTES = 10_000.0
 MIN_RECOVERY_GB_PER_S = 1.0
 MIN_STORED_RATIO = 0.95
+MAX_STALL_MS = 20.0
 SMALL_PER_APPEND = 100
 DEFAULT_STORED_GB = 4.0
 
@@ -96,6 +97,14 @@ def _stored(directory: Path, given: argparse.Namespace) -> Measured:
     ]
 
 
+def _compaction(directory: Path, _given: argparse.Namespace) -> Measured:
+    found = {name: compaction.compaction(directory, name) for name in compaction.SHAPES}
+    return {name: one.figures() for name, one in found.items()}, [
+        Limit(f"event loop while cleaning, {name}", one.cleaning.longest_ms, MAX_STALL_MS, "ms", False)
+        for name, one in found.items()
+    ]
+
+
 PARTS: Final[Mapping[str, Callable[[Path, argparse.Namespace], Measured]]] = {
     "append": _append,
     "serve": _serve,
@@ -103,6 +112,7 @@ PARTS: Final[Mapping[str, Callable[[Path, argparse.Namespace], Measured]]] = {
     "start": _start,
     "recovery": _recovery,
     "stored": _stored,
+    "compaction": _compaction,
 }
 
 

@@ -60,11 +60,10 @@ class CleanableLog(ShortenableLog):
             limit = min(limit, first_open)
         first = segments.position_for(first_dirty)
         last = min(segments.position_for(limit), len(segments) - 1)
-        lag_ms = self.config.min_compaction_lag_ms
         overdue = False
         number = first
         while number < last:
-            if lag_ms and segments[number].newest_ms > now_ms - lag_ms:
+            if self._is_too_young(segments[number], now_ms):
                 break
             overdue = overdue or self._is_overdue(segments[number], now_ms)
             number += 1
@@ -75,6 +74,23 @@ class CleanableLog(ShortenableLog):
             sum(segments[dirty].size_bytes for dirty in range(first, number)),
             overdue,
         )
+
+    def look_ahead(self, first: int, count: int, now_ms: int) -> int:
+        """Has so many segments, from the one at `first` on, keep in memory what `cleanable_section` asks the disk of
+        them; says how many there were. Raises LogCorruptError, OSError."""
+        segments = self._segments
+        dirty = segments.position_for(max(self.clean_offset, segments.first.base_offset))
+        end = min(first + count, len(segments) - 1)
+        for number in range(first, end):
+            segment = segments[number]
+            if segment.size_bytes and number >= dirty:
+                self._is_too_young(segment, now_ms)
+                self._is_overdue(segment, now_ms)
+        return max(0, end - first)
+
+    def _is_too_young(self, segment: Segment, now_ms: int) -> bool:
+        lag_ms = self.config.min_compaction_lag_ms
+        return bool(lag_ms) and segment.newest_ms > now_ms - lag_ms
 
     def _is_overdue(self, segment: Segment, now_ms: int) -> bool:
         """By the timestamp of the first batch alone, as in Kafka: when a segment's file was last changed does not

@@ -10,6 +10,7 @@ Called by `batch.py` and `builder.py`. Pure: no state is kept between calls, so 
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from typing import Final, TypeAlias
 import cramjam
 import lz4.frame
 
-from partitions.records.zstd_frames import ZstdFormatError, size_bound
+from partitions.records.zstd_frames import SizeBound, ZstdFormatError, size_bound
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -39,6 +40,9 @@ _LZ4_MAX_RATIO = 255
 _LZ4_SLACK_BYTES = 64 * 1024
 _ZSTD_MAX_RATIO = 32 * 1024
 """A block of four bytes yields at most 128 KiB."""
+_ZSTD_MAPPED_FROM_BYTES = 1024 * 1024
+"""A larger buffer for output is taken from the system as it fills: Python would zero it first, some 20 ms for 16 MiB
+of fresh memory, in which no other thread runs."""
 _GZIP_MAX_MEMBERS = 64
 """Java reads concatenated members; each costs a copy of what follows, hence a bound."""
 GZIP_DEFAULT_LEVEL = -1
@@ -234,12 +238,21 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
         raise DecompressionError(f"zstd: {error}") from error
     if bound.at_least > max_bytes:
         raise OutputLimitError(max_bytes)
-    output = bytearray(min(bound.at_most, max_bytes))
+    output_bytes = min(bound.at_most, max_bytes)
+    if output_bytes < _ZSTD_MAPPED_FROM_BYTES:
+        return _decompress_zstd_into(bytearray(output_bytes), data, bound, max_bytes)
+    with mmap.mmap(-1, output_bytes) as output:
+        return _decompress_zstd_into(output, data, bound, max_bytes)
+
+
+def _decompress_zstd_into(
+    output: bytearray | mmap.mmap, data: Buffer, bound: SizeBound, max_bytes: int
+) -> bytes:
     try:
         size = cramjam.zstd.decompress_into(data, output)
     except (cramjam.DecompressionError, OSError) as error:
         if bound.at_most > max_bytes and "whole buffer" in str(error):
             raise OutputLimitError(max_bytes) from error
         raise DecompressionError(f"zstd: {error}") from error
-    with memoryview(output) as view:
-        return bytes(view[:size])
+    with memoryview(output) as view, view[:size] as filled:
+        return bytes(filled)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.storage import Storage
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.config import LogConfig
@@ -197,6 +198,7 @@ class Bench:
     high_watermark: int | None = None
     """None: the log's end."""
     executor: TurnExecutor = field(default_factory=TurnExecutor)
+    new_disk: Callable[[Storage], SimulatedDisk] = simulated_disk
 
     def __post_init__(self) -> None:
         self.storage: Storage = new_storage(self.seed)
@@ -211,7 +213,7 @@ class Bench:
         self.storage.locks.clear()
         self.executor.between = lambda: None
         self.manager = LogManager(
-            simulated_disk(self.storage),
+            self.new_disk(self.storage),
             ("/data",),
             self.config,
             self.executor,  # type: ignore[arg-type]

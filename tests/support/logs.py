@@ -45,9 +45,9 @@ class _Process:
         return
 
 
-def simulated_disk(storage: Storage) -> SimulatedDisk:
+def simulated_disk(storage: Storage, kind: type[SimulatedDisk] = SimulatedDisk) -> SimulatedDisk:
     """A process's view of a simulated disk, as after a (re)start."""
-    return SimulatedDisk(storage, _Process(), lambda low, high: low)  # type: ignore[arg-type]
+    return kind(storage, _Process(), lambda low, high: low)  # type: ignore[arg-type]
 
 
 def new_storage(seed: int = 0) -> Storage:

@@ -28,6 +28,8 @@ logger = structlog.get_logger(__name__)
 
 LOGS_PER_STEP: Final = 200
 """Logs that are looked at before other events have their turn."""
+SEGMENTS_PER_STEP: Final = 100
+"""Segments of these logs, of which the first look may ask the disk: some 35 µs each where nothing is cold."""
 
 
 class LogCleaner:
@@ -72,15 +74,33 @@ class LogCleaner:
     async def _dirty_logs(self, high_watermark_of: Callable[[TopicPartition], int]) -> list[TopicPartition]:
         """The logs that are due, the dirtiest last."""
         found: list[tuple[float, TopicPartition]] = []
+        segments = 0
         for number, partition in enumerate(list(self._logs), start=1):
             if number % LOGS_PER_STEP == 0:
                 await asyncio.sleep(0)
             log = self._logs.get(partition)
             if log is not None and log.config.is_compacted:
+                segments = await self._look_ahead(log, segments)
                 section = self._due_section(partition, log, high_watermark_of)
                 if section is not None:
                     found.append((section.dirty_ratio, partition))
         return [partition for _, partition in sorted(found)]
+
+    async def _look_ahead(self, log: PartitionLog, asked: int) -> int:
+        """Asks the disk in steps what `_due_section` needs to know of the log's segments. `asked` were asked for since
+        others had their turn; says how many then are. What fails will fail again, where it is reported."""
+        first, looked = 0, -1
+        while looked and not log.is_closed:
+            if asked >= SEGMENTS_PER_STEP:
+                await asyncio.sleep(0)
+                asked = 0
+                continue
+            try:
+                looked = log.look_ahead(first, SEGMENTS_PER_STEP - asked, self._ports.now_ms())
+            except (OSError, LogCorruptError):
+                break
+            first, asked = first + looked, asked + looked
+        return asked
 
     def _due_section(
         self, partition: TopicPartition, log: PartitionLog, high_watermark_of: Callable[[TopicPartition], int]

@@ -120,6 +120,22 @@ def test_concatenated_gzip_and_zstd_are_read_up_to_a_bound() -> None:
     assert decompress(Codec.ZSTD, frames, max_bytes=len(TEXT) + 3) == b"one" + TEXT
 
 
+def test_a_large_zstd_output_is_no_zeroed_memory() -> None:
+    """What Python zeroes it zeroes under the interpreter's lock: only the result is its own memory."""
+    data = b"0123456789abcdef" * (192 * 1024)
+    packed = compress(Codec.ZSTD, data)
+    tracemalloc.start()
+    try:
+        assert decompress(Codec.ZSTD, packed, max_bytes=2 * len(data)) == data
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * len(data)
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(DecompressionError):
+        decompress(Codec.ZSTD, packed[:-5], max_bytes=2 * len(data))
+    with pytest.raises(OutputLimitError):
+        decompress(Codec.ZSTD, packed, max_bytes=len(data) - 1)
+
+
 def zstd_block(kind: int, size: int, content: bytes, *, last: bool = False) -> bytes:
     return (last | kind << 1 | size << 3).to_bytes(3, "little") + content
 
