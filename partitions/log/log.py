@@ -304,7 +304,7 @@ class PartitionLog(EpochAnsweringLog):
         markers = markers_in(view, batches)
         first_offset = batches[0][1].base_offset if batches else self.log_end_offset
         newest = NO_TIME
-        number = 0
+        number, expected = 0, self.log_end_offset
         for group in split_to_fit(batches, self.config.segment_bytes, self.log_end_offset):
             start = group[0][0]
             last = group[-1][1]
@@ -316,9 +316,12 @@ class PartitionLog(EpochAnsweringLog):
             for _, header in group:
                 epoch = header.partition_leader_epoch
                 if epoch >= 0 and epoch != latest:
-                    if self.epochs.assign(epoch, header.base_offset):
-                        self._epochs_changed_from(header.base_offset)
+                    # A hole before it counts as of its epoch, as in `epoch_recovery.find_epochs`: whoever has something
+                    # else there, of an earlier epoch, is told to cut it.
+                    if self.epochs.assign(epoch, expected):
+                        self._epochs_changed_from(expected)
                     latest = epoch
+                expected = header.next_offset
                 marker = markers.get(number) if markers else None
                 completed = self.producer_state.record(header, header.base_offset, marker)
                 if completed is not None:

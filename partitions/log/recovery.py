@@ -184,7 +184,7 @@ class Recovery:
                 )
             epoch = header.partition_leader_epoch
             if epoch >= 0 and epoch != self._epochs.latest_epoch:
-                self._epochs.assign(epoch, header.base_offset)
+                self._epochs.assign(epoch, self._expected)  # a hole before it counts as of its epoch
             segment.index(((header.last_offset, header.size_bytes, header.max_timestamp),))
             self.has_markers |= header.is_control and header.has_producer_id
             self._expected = header.next_offset

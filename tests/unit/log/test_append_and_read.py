@@ -375,7 +375,7 @@ def test_a_follower_accepts_holes_and_refuses_to_go_back() -> None:
     result = log.read(2, 1, up_to_offset=10)
     assert (result.start_offset, result.next_offset) == (5, 9)
     assert log.read(2, 999, up_to_offset=8).next_offset == 8
-    assert log.epochs.entries == ((1, 0), (2, 9))
+    assert log.epochs.entries == ((1, 0), (2, 6)), "the hole may be of the later epoch"
     for bad in (
         batch_of(b"x", base_offset=9, leader_epoch=2),
         batch_of(b"x", base_offset=12, leader_epoch=2) + batch_of(b"y", base_offset=11, leader_epoch=2),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from leader_epoch.epoch_cache import EpochCache
+from leader_epoch.epoch_cache import EpochCache, EpochEntry
 from partitions.disk import Disk
 from partitions.log.errors import EpochsDisagree, LogCorruptError
 from partitions.log.log import PartitionLog
@@ -237,15 +237,34 @@ def test_a_cut_before_a_batch_that_may_be_what_is_wrong_cuts_nothing() -> None:
     assert log.log_end_offset == 10
 
 
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_hole_before_an_epoch_is_of_that_epoch(*, reopens: bool) -> None:
+    """Compaction has taken what the later leader wrote first: who still has what an earlier one wrote there, and was
+    given up, must be told to cut it."""
+    disk = memory_disk()
+    log = open_log(disk)
+    batches = [
+        batch_of(b"value", b"more", base_offset=base_offset, leader_epoch=epoch)
+        for base_offset, epoch in ((0, 3), (2, 3), (9, 6), (11, 6), (20, 7))
+    ]
+    log.append_as_follower(batches[0])
+    log.append_as_follower(b"".join(batches[1:3]))
+    log.append_as_follower(b"".join(batches[3:]))
+    if reopens:  # after a crash: recovery learns the epochs of the batches
+        log.abandon()
+        assert not disk.exists(EPOCHS)
+        log = open_log(disk, clean=False)
+    assert log.epochs.entries == ((3, 0), (6, 4), (7, 13))
+    assert [log.end_offset_for_epoch(epoch) for epoch in (3, 5, 6, 7)] == [(3, 4), (3, 4), (6, 13), (7, 22)]
+
+
 def test_an_epoch_of_which_compaction_left_nothing_keeps_its_place() -> None:
     """Its entry is all that tells of it: nothing contradicts that."""
     disk = memory_disk()
     log = open_log(disk)
     for base_offset, epoch in ((0, 3), (2, 3), (20, 6), (22, 6)):
-        data = batch_of(b"value", b"more", base_offset=base_offset, leader_epoch=epoch)
-        if epoch == 6 and log.latest_epoch == 3:
-            log.epochs.assign(5, 9)
-        log.append_as_follower(data)
+        log.append_as_follower(batch_of(b"value", b"more", base_offset=base_offset, leader_epoch=epoch))
+    log.epochs.replace((EpochEntry(3, 0), EpochEntry(5, 9), EpochEntry(6, 20)))
     assert log.epochs.entries == ((3, 0), (5, 9), (6, 20))
     log.close()
     log = open_log(disk, clean=True)
