@@ -15,7 +15,7 @@ from kraft.chaos.oracles.compaction import Cleaning, CleaningJudge
 from kraft.chaos.oracles.excuse import damage, reopen
 from kraft.chaos.oracles.partition_model import PartitionModel
 from kraft.chaos.oracles.replication import Replication
-from kraft.chaos.oracles.scan import sound_batches
+from kraft.chaos.oracles.scan import sound_batches, without_displaced
 from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
 from kraft.chaos.verdict import Verdicts
 
@@ -210,11 +210,16 @@ def logical_batches(
 ) -> Sequence[Batch]:
     """The sound batches in a log's files, and what they stand for; `kind` of damage was done to them.
 
-    A bit that rotted in a header took nothing else: what the log should hold is looked for behind it. A log
-    without files stands for nothing, not even for what was compacted: that a wipe took as well.
+    A bit that rotted in a header took nothing else: what the log should hold is looked for behind it, and what
+    names the offset of another batch since then does not take its place. A log without files stands for nothing,
+    not even for what was compacted: that a wipe took as well.
     """
     if not segments:
         return ()
-    is_rotten = kind == BIT_ROT or BIT_ROT in log.lost.values()
-    sought = model.compaction.sought(log.batches) if is_rotten else ()
-    return model.compaction.logical(sound_batches(segments, sought), log.absent)
+    rotten = [batch for batch in log.lost if log.lost[batch] == BIT_ROT]
+    compaction = model.compaction
+    sought = compaction.sought(log.batches) if rotten or kind == BIT_ROT else ()
+    found = sound_batches(segments, sought)
+    if rotten:
+        found = without_displaced(found, sought, compaction.sought(rotten))
+    return compaction.logical(found, log.absent)

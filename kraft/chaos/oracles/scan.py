@@ -6,7 +6,7 @@ Pure: it works on bytes that the judge took from a simulated disk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from struct import Struct
 
 from crc32c import crc32c
@@ -60,6 +60,23 @@ def _next_known(data: bytes, position: int, known: Sequence[Batch], last: int) -
             if at >= 0:
                 return at - _CRC_AT
     return -1
+
+
+def without_displaced(
+    found: Sequence[Batch], known: Collection[Batch], rotten: Sequence[Batch]
+) -> list[Batch]:
+    """What is `found`, less the `rotten` batches that say to be at another offset than theirs: a bit of the base
+    offset, which no checksum covers, has flipped. What says to be one of the `known` is that."""
+    offsets: dict[tuple[int, int], list[int]] = {}
+    for batch in rotten:
+        offsets.setdefault((batch.crc, batch.next - batch.base), []).append(batch.base)
+    known = set(known)
+
+    def is_displaced(batch: Batch) -> bool:
+        bases = offsets.get((batch.crc, batch.next - batch.base))
+        return bases is not None and batch.base not in bases and batch not in known
+
+    return [batch for batch in found if not is_displaced(batch)]
 
 
 def first_unsound(data: bytes | bytearray | memoryview) -> str:

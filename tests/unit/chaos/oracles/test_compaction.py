@@ -331,6 +331,40 @@ def test_a_hole_before_the_torn_batch_may_go_with_it(
     assert set(model.oracles) == {*oracles, *(["leader-completeness"] if oracles else [])}
 
 
+@pytest.mark.parametrize("value", [b"1", b"9"], ids=["higher CRC", "lower CRC"])
+def test_a_batch_whose_base_offset_rots_takes_no_other_one_s_place(value: bytes) -> None:
+    """Offset 3 says to be offset 2, in a log that was cleaned in front of it; the file has both, and their order is
+    not that of their checksums."""
+    model = CompactedModel()
+    for data in (FIRST, SECOND, segment(3, [(b"c", value)])):
+        model.write(data, *NODES)
+    model.raise_leader(4)
+    model.clean(WITHOUT_OLD_A + SECOND, node=2)
+    model.running.pop(2)
+    model.rot(2, -1, 7)
+    model.reopen(2, 4)
+    log = model.replication.partitions[KEY].replicas[2]
+    assert log.batches == model.replication.partitions[KEY].replicas[1].batches
+    assert [batch.base for batch in log.lost] == [3]
+    assert model.oracles == []
+
+
+@pytest.mark.parametrize("offset", [1, 2, 4])
+def test_a_cleaned_batch_whose_base_offset_rots_is_known_again(model: CompactedModel, offset: int) -> None:
+    """Its checksum is that of what the cleaner wrote; it says to reach into the next, to be there, to be behind all."""
+    model.clean(WITHOUT_OLD_A, node=2, old=1)
+    model.running.pop(2)
+    data = bytearray(model.disks[2][0])
+    data[7] = offset
+    model.disks[2][0] = bytes(data)
+    model.replicas.damaged(2, "bit rot", lambda directory: [b"".join(model.disks[2])], is_running=False)
+    model.reopen(2, 4)
+    log = model.replication.partitions[KEY].replicas[2]
+    assert log.batches == model.replication.partitions[KEY].replicas[1].batches
+    assert [batch.base for batch in log.lost] == [0]
+    assert model.oracles == []
+
+
 def alone_with_a_hole(model: CompactedModel, hole: bytes) -> None:
     """Replica 1 is the only one in sync or eligible, all is committed, and of one batch nothing is left in its log."""
     model.write(segment(4, [(b"a", b"5"), (b"b", b"6")]), *NODES)

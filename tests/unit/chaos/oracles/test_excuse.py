@@ -225,6 +225,38 @@ def test_a_bit_that_rots_takes_one_batch_and_no_other(model: Model, byte: int, i
     assert model.oracles == []
 
 
+OFFSET_BIT = 7
+"""The byte of a batch whose lowest bit is that of its base offset."""
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 3])
+def test_a_batch_whose_base_offset_rots_takes_no_other_one_s_place(model: Model, offset: int) -> None:
+    distinct_batches(model)
+    model.rot(2, offset, OFFSET_BIT)
+    model.restart(2, recovery_point=4)
+    log = model.replication.partitions[KEY].replicas[2]
+    assert log.batches == model.replication.partitions[KEY].replicas[1].batches
+    assert [batch.base for batch in log.lost] == [offset]
+    assert model.oracles == []
+
+
+def test_nor_is_it_an_excuse_for_the_one_that_it_says_to_be(model: Model) -> None:
+    distinct_batches(model)
+    model.rot(2, 0, OFFSET_BIT)
+    del model.disks[2][1]
+    model.restart(2, end=4, recovery_point=4)
+    assert "durable-records-cut" in model.oracles
+    assert "gave up 1 sound batches from offset 1 on" in model.verdicts.violations[0].text
+
+
+def distinct_batches(model: Model) -> None:
+    """Four of them, committed, on all replicas; nobody runs 2."""
+    for offset in range(4):
+        model.append(offset, *NODES, value=b"%d" % offset)
+    model.raise_leader(4)
+    model.running.pop(2)
+
+
 def test_what_lies_behind_rot_is_excused_only_where_it_may_be_taken_for_a_torn_tail(model: Model) -> None:
     last_one_standing(model)
     model.running.pop(1)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.chaos.oracles.scan import batches_of_append, chain, first_unsound, sound_batches
+from kraft.chaos.oracles.scan import batches_of_append, chain, first_unsound, sound_batches, without_displaced
 from kraft.chaos.oracles.shadow_log import Batch
 from partitions.log.append import stamp_batches
 from partitions.records.batch import iter_batches
@@ -61,6 +61,15 @@ def test_a_broken_header_hides_nothing_that_is_known() -> None:
     assert [batch.base for batch in sound_batches([broken])] == [0]
     assert [batch.base for batch in sound_batches([broken], known)] == [0, 2, 3]
     assert sound_batches([bytes(4096)], known) == []
+
+
+def test_a_rotten_batch_is_left_out_at_another_offset_only_and_nothing_else_is() -> None:
+    rotten, other = Batch(5, 7, 0, 9), Batch(1, 3, 0, 8)
+    moved = rotten._replace(base=1, next=3)
+    alike = [other, rotten, rotten._replace(epoch=4), Batch(1, 2, 0, 9), Batch(3, 5, 0, 7)]
+    assert without_displaced([*alike, moved], [rotten, other], [rotten]) == alike
+    assert without_displaced([moved], [rotten, moved], [rotten]) == [moved], "two that are alike were written"
+    assert without_displaced([moved], [rotten], []) == [moved]
 
 
 def test_the_first_batch_that_is_not_sound_is_named() -> None:
