@@ -88,6 +88,20 @@ class CommittedPrefix:
         self._expired += self.batches[:first]
         del self.batches[:first], self.bases[:first], self.of_epoch[:first]
 
+    @property
+    def went_back(self) -> bool:
+        """Whether something that was committed is gone with an excuse, or its offsets go to other records."""
+        return bool(self.excused or self._given_again)
+
+    def is_given_up(self, batch: Batch) -> bool:
+        """Whether the batch was committed in a history, this one or another, that lost it with an excuse."""
+        return batch in self.excused or batch in self._replaced
+
+    def never_in(self, start: int, wanted: Sequence[Batch]) -> list[Batch]:
+        """Those of `wanted` below a log's `start` that it never had: what its retention took there were other
+        records, of a history that was given up. If it had had them, they would count as retained."""
+        return [batch for batch in wanted if batch.next <= start and batch not in self._replaced]
+
     def reach(self, expired: Sequence[Batch], offset: int) -> int:
         """How far retention that deleted `expired`, all that a log had below `offset`, went into what is to be kept.
 
@@ -97,7 +111,7 @@ class CommittedPrefix:
         that was lost there may be others that are to be kept.
         """
         for batch in reversed(expired):
-            if self.contains(batch) or not (batch in self.excused or batch in self._replaced):
+            if self.contains(batch) or not self.is_given_up(batch):
                 return offset if batch is expired[-1] else batch.next
         return 0 if expired else offset
 
@@ -153,6 +167,9 @@ class CommittedPrefix:
             if (lost.base, lost.next) == (base_offset, end):
                 self._remember(base_offset, lost, values)
                 return None
+        if any((lost.base, lost.next) == (base_offset, end) for lost in self._replaced):
+            self._had_before.update(enumerate(values, base_offset))
+            return None
         self._remember(base_offset, None, values)
         if end <= self.retained_from:
             return None

@@ -33,7 +33,7 @@ class ListedOffsets:
         seen = {} if model is None else dict(model.seen)
 
         def judge(offset: int, leader_epoch: int, found_timestamp: int) -> None:
-            if model is None or model.committed.excused or offset < 0:
+            if model is None or model.committed.went_back or offset < 0:
                 return
             name, end = self._replication.name(key), model.committed.high_watermark
             if offset > end or (offset == end and timestamp >= 0):

@@ -102,7 +102,7 @@ class ReplicaEvents:
         if model is None or log is None:
             return
         name, committed = self._replication.name(cleaning.key), model.committed
-        high_watermark = None if committed.excused else committed.high_watermark
+        high_watermark = None if committed.went_back else committed.high_watermark
         judge = CleaningJudge(self._verdicts, name, cleaning, model.compaction, high_watermark)
         log.absent.update(dict.fromkeys(judge.judge()))
 
@@ -198,7 +198,7 @@ def _in_front_of(batch: Batch, low: int, model: PartitionModel) -> Sequence[Batc
     What a leader's followers get in front of a batch is then what others have there that have the batch: two logs
     that share a batch share what is before it (KIP-101).
     """
-    if model.committed.excused:
+    if model.committed.went_back:
         others = [log for log in model.replicas.values() if log.start <= low and log.contains(batch)]
         if others:
             return max((log.between(low, batch.base) for log in others), key=len)

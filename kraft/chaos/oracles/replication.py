@@ -122,7 +122,7 @@ class Replication:
     def consumer_saw_at_follower(self, key: TopicKey, node: int, high_watermark: int) -> None:
         """A follower answered a consumer (KIP-392): it may know less than its leader, and never more."""
         model = self.partitions.get(key)
-        if model is None or model.committed.excused:
+        if model is None or model.committed.went_back:
             return
         if high_watermark > model.committed.high_watermark:
             self._violated(
@@ -149,8 +149,7 @@ class Replication:
         mine, theirs = log.between(low, high), model.committed.between(low, high)
         if mine == theirs:
             return
-        excused = model.committed.excused
-        wrong = [batch for batch in mine if batch not in theirs and batch not in excused]
+        wrong = [batch for batch in mine if batch not in theirs and not model.committed.is_given_up(batch)]
         wrong = wrong or [batch for batch in theirs if batch not in mine and batch not in log.lost]
         if wrong:
             text = f"node {node} shows offsets {low} to {high - 1}; {shown(wrong)} is not what was committed there"
@@ -236,12 +235,22 @@ class Replication:
 
     def _judge_leader(self, model: PartitionModel, node: int, leader_epoch: int) -> None:
         """Who leads has all that was committed before its epoch."""
-        log = model.replicas.get(node)
-        wanted = model.committed.before_epoch(leader_epoch)
+        committed, log = model.committed, model.replicas.get(node)
+        wanted = committed.before_epoch(leader_epoch)
+        allowed = self._unclean.is_allowed(model, leader_epoch)
         # A leader that knows nothing of a bit that flipped leads until somebody reads it.
         missing = wanted if log is None else [b for b in log.missing(wanted) if not log.is_rotten(b)]
+        if allowed and log is not None:
+            missing = list(dict.fromkeys((*committed.never_in(log.start, wanted), *missing)))
+        end = 0 if log is None else log.end
         if missing:
             self._judge_missing(model, node, leader_epoch, missing)
+        elif allowed and end < committed.retained_from:
+            self._verdicts.excused(
+                f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} ends at {end}; retention"
+                f" has taken what was committed up to {committed.retained_from}; the topic allows unclean elections"
+            )
+            committed.start_over(end)
 
     def _judge_missing(
         self, model: PartitionModel, node: int, leader_epoch: int, missing: list[Batch]
@@ -380,7 +389,7 @@ class Replication:
         """Whether committed records of a partition of that name are gone with an excuse."""
         topic_id = self._metadata.image.topic_ids.get(topic)
         model = None if topic_id is None else self.partitions.get((topic_id, partition))
-        return model is not None and bool(model.committed.excused)
+        return model is not None and model.committed.went_back
 
     def judge_reports(self, reported: Mapping[tuple[str, int], int]) -> None:
         """At the end: every unclean election was told of; see `UncleanElections.judge`."""

@@ -349,6 +349,20 @@ def test_what_retention_took_and_a_leader_lacks_is_given_up_as_well() -> None:
     assert committed.ever_between(0, 8) == batches[:1]
 
 
+def test_what_retention_took_and_another_leader_commits_again_is_no_loss_to_who_expired_it() -> None:
+    committed = CommittedPrefix()
+    batches = [Batch(offset, offset + 2, 0, offset) for offset in range(0, 8, 2)]
+    committed.commit(batches, 8, 0)
+    committed.retain_from(4)
+    committed.give_up(batches[2:])
+    committed.start_over(0)
+    other = Batch(4, 6, 2, 9)
+    committed.commit([*batches[:2], other], 6, 2)
+    assert committed.never_in(4, committed.batches) == []
+    assert committed.never_in(6, committed.batches) == [other]
+    assert committed.never_in(5, committed.batches) == []
+
+
 def test_a_leader_that_begins_where_retention_does_starts_nothing_over() -> None:
     committed = CommittedPrefix()
     committed.commit([Batch(0, 2, 0, 1)], 2, 0)

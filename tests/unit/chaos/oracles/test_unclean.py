@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorum.metadata.records import RECOVERING
-from tests.unit.chaos.oracles.model import KEY, Model
+from tests.unit.chaos.oracles.model import KEY, NODES, Model
 
 
 @pytest.fixture
@@ -88,6 +88,115 @@ def test_what_both_histories_have_counts_as_expired() -> None:
     model.replicas.start_raised(KEY, 1, 3, by_retention=True)
     assert model.oracles == []
     assert model.replication.partitions[KEY].committed.retained_from == 2
+
+
+def elect_one_that_is_behind_retention(model: Model) -> None:
+    """Of two committed records replica 2 has expired both; replica 3, which has the first, is elected."""
+    model.append(0, *NODES)
+    model.append(1, 1, 2)
+    model.raise_leader(1)
+    model.change(isr=(1, 2))
+    model.raise_leader(2, before=1, isr=(1, 2))
+    model.replication.acknowledged(KEY, 0, [b"a"])
+    model.replication.acknowledged(KEY, 1, [b"b"])
+    model.replicas.start_raised(KEY, 2, 2, by_retention=True)
+    elect(model)
+
+
+def test_a_new_leader_that_ends_where_all_was_retained_gives_those_offsets_again() -> None:
+    model = Model(unclean=True, min_isr=1)
+    elect_one_that_is_behind_retention(model)
+    committed = model.replication.partitions[KEY].committed
+    assert (committed.retained_from, committed.high_watermark) == (1, 1)
+    assert model.verdicts.excuses
+    assert model.replication.has_excused_loss("orders", 0)
+    model.replication.became_leader(KEY, 3, 1, 1)
+    model.append(1, 3, epoch=1, value=b"new")
+    model.raise_leader(2, node=3, before=1, isr=(3,), epoch=1)
+    model.replication.acknowledged(KEY, 1, [b"new"])
+    assert committed.high_watermark == 2
+    assert model.replication.explains(KEY, 1, b"b")
+    assert not model.replication.explains(KEY, 0, b"a")  # which the new leader has
+    assert not model.replication.explains(KEY, 1, b"new")
+    model.cut(3, 1)
+    assert model.oracles == ["leader-candidate-completeness", "no-committed-record-lost"]
+
+
+def test_a_new_leader_that_ends_no_earlier_than_retention_began_changes_nothing() -> None:
+    model = Model(unclean=True, min_isr=1)
+    model.committed(2)
+    model.change(isr=(1, 2))
+    model.replicas.start_raised(KEY, 2, 2, by_retention=True)
+    elect(model)
+    committed = model.replication.partitions[KEY].committed
+    assert (committed.retained_from, committed.high_watermark) == (2, 2)
+    assert not model.verdicts.excuses
+    assert not model.replication.has_excused_loss("orders", 0)
+
+
+def test_without_leave_offsets_that_retention_took_are_not_given_again() -> None:
+    model = Model(min_isr=1)
+    elect_one_that_is_behind_retention(model)
+    assert model.replication.partitions[KEY].committed.high_watermark == 2
+    assert not model.verdicts.excuses
+    assert not model.replication.explains(KEY, 1, b"b")
+
+
+def test_a_client_hears_late_that_what_retention_took_was_committed() -> None:
+    model = Model(unclean=True, min_isr=1)
+    elect_one_that_is_behind_retention(model)
+    model.replication.acknowledged(KEY, 1, [b"late"])
+    assert model.oracles == []
+    assert model.replication.explains(KEY, 1, b"late")
+    model.replication.acknowledged(KEY, 2, [b"never there"])
+    assert model.oracles == ["no-committed-record-lost"]
+
+
+def test_who_follows_an_overruled_leader_knows_to_be_committed_what_retention_took() -> None:
+    model = Model(unclean=True, min_isr=1)
+    elect_one_that_is_behind_retention(model)
+    model.replication.became_leader(KEY, 3, 1, 1)
+    model.raise_follower(1, 2, before=1)
+    model.replication.consumer_saw_at_follower(KEY, 1, 2)
+    assert model.oracles == []
+
+
+def test_a_new_leader_expired_other_records_than_what_was_committed_at_those_offsets() -> None:
+    """Replica 3 led without the others, which took another one's history meanwhile, and leads again."""
+    model = Model(unclean=True, min_isr=1)
+    model.change(isr=(3,), leader=3)
+    model.replication.became_leader(KEY, 3, 1, 0)
+    for offset in range(4):
+        model.append(offset, 3, epoch=1)
+    model.raise_leader(4, node=3, isr=(3,), epoch=1)
+    model.replicas.start_raised(KEY, 3, 2, by_retention=True)
+    model.change(isr=(1,), leader=1, recovering=RECOVERING)
+    model.replication.became_leader(KEY, 1, 2, 0)
+    committed = model.replication.partitions[KEY].committed
+    assert (committed.retained_from, committed.high_watermark) == (0, 0)
+    for offset in range(3):
+        model.append(offset, 1, epoch=2, value=b"w")
+    model.raise_leader(3, isr=(1,), epoch=2)
+    for offset in range(3):
+        model.replication.acknowledged(KEY, offset, [b"w"])
+    assert not model.replication.explains(KEY, 0, b"w")
+    elect(model)
+    assert model.oracles == []
+    assert committed.batches == []
+    assert all(model.replication.explains(KEY, offset, b"w") for offset in range(3))
+    model.replication.became_leader(KEY, 3, 3, 2)
+    model.raise_leader(4, node=3, before=2, isr=(3,), epoch=3)
+    assert [batch.base for batch in committed.batches] == [2, 3]
+    assert model.oracles == []
+
+
+def test_what_a_new_leader_expired_of_the_history_that_is_kept_is_no_loss() -> None:
+    model = Model(unclean=True, min_isr=1)
+    model.committed(3)
+    model.change(isr=(1, 2))
+    model.replicas.start_raised(KEY, 3, 2, by_retention=True)
+    elect(model)
+    assert not model.verdicts.excuses
 
 
 def test_without_leave_nothing_of_it_is_right() -> None:
