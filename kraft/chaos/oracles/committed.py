@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
 
-from kraft.chaos.oracles.shadow_log import Batch
+from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
 
 _base_of = attrgetter("base")
 
@@ -102,6 +102,10 @@ class CommittedPrefix:
         records, of a history that was given up. If it had had them, they would count as retained."""
         return [batch for batch in wanted if batch.next <= start and batch not in self._replaced]
 
+    def parts_from(self, log: ShadowLog) -> int:
+        """Where a log leaves what was committed and retention took: at its end, or where it has other records."""
+        return min(log.end, next((batch.base for batch in self._expired if not log.contains(batch)), log.end))
+
     def reach(self, expired: Sequence[Batch], offset: int) -> int:
         """How far retention that deleted `expired`, all that a log had below `offset`, went into what is to be kept.
 
@@ -134,24 +138,24 @@ class CommittedPrefix:
             first = min(batch.base for batch in gone)
             self.high_watermark = self.batches[-1].next if self.batches else max(first, self.retained_from)
 
-    def start_over(self, log_end: int) -> None:
-        """With an excuse, a leader has nothing from `log_end` on, not even that older records were retained."""
-        if log_end >= self.retained_from:
+    def start_over(self, offset: int) -> None:
+        """With an excuse, a leader has nothing of this from `offset` on, not even that older records were retained."""
+        if offset >= self.retained_from:
             return
-        self._given_again.append((log_end, self.retained_from))
+        self._given_again.append((offset, self.retained_from))
         for base, known in self._acknowledged.items():
             for _, values in known:
                 self._had_before.update(
-                    (offset, value)
-                    for offset, value in enumerate(values, base)
-                    if log_end <= offset < self.retained_from
+                    (told, value)
+                    for told, value in enumerate(values, base)
+                    if offset <= told < self.retained_from
                 )
-        self.retained_from = log_end
-        first = bisect_left(self._expired, log_end, key=_base_of)
+        self.retained_from = offset
+        first = bisect_left(self._expired, offset, key=_base_of)
         self._replaced.update(dict.fromkeys(self._expired[first:]))
         del self._expired[first:]
         if not self.batches:
-            self.high_watermark = log_end
+            self.high_watermark = offset
 
     # -- what clients were told
 

@@ -60,7 +60,8 @@ class EligibleLeaders:
         self._verdicts = verdicts
         self._where = where
         self._defaults = defaults
-        self._unclean: set[tuple[TopicKey, int]] = set()
+        self._unclean: dict[tuple[TopicKey, int], int] = {}
+        """Who was elected uncleanly, by leader epoch."""
 
     def is_unclean(self, key: TopicKey, leader_epoch: int) -> bool:
         """Whether the leader of this epoch was elected although it was neither in the ISR nor in the ELR."""
@@ -69,6 +70,12 @@ class EligibleLeaders:
     def was_unclean_after(self, key: TopicKey, leader_epoch: int) -> bool:
         """Whether that is so of the leader of some later epoch."""
         return any(known == key and epoch > leader_epoch for known, epoch in self._unclean)
+
+    def unclean_leaders(self, key: TopicKey, low: int, high: int) -> list[tuple[int, int]]:
+        """Those epochs from `low` to below `high`, in order, and their leaders."""
+        return [
+            (epoch, self._unclean[key, epoch]) for epoch in range(low, high) if (key, epoch) in self._unclean
+        ]
 
     def allows_unclean(self, image: MetadataImage, key: TopicKey) -> bool:
         """Whether the topic asks for an unclean election rather than no leader."""
@@ -134,7 +141,7 @@ class EligibleLeaders:
         after: PartitionImage,
         reborn: frozenset[int],
     ) -> None:
-        self._unclean.add((key, after.leader_epoch))
+        self._unclean[key, after.leader_epoch] = after.leader
         self._verdicts.happened(events.UNCLEAN_ELECTION, f"{self._where(key)}: leader {after.leader}")
         nobody_left = {*before.isr, *before.elr} <= reborn
         if _has_elr(image) and nobody_left and before.last_known_elr == (after.leader,):

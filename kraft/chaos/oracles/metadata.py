@@ -84,6 +84,10 @@ class CommittedMetadata:
         """Whether the leader of some later epoch was elected so."""
         return self._elections.was_unclean_after(key, leader_epoch)
 
+    def unclean_leaders(self, key: TopicKey, low: int, high: int) -> list[tuple[int, int]]:
+        """The epochs from `low` to below `high` whose leader was elected so, and who it was."""
+        return self._elections.unclean_leaders(key, low, high)
+
     def allows_unclean(self, key: TopicKey) -> bool:
         """Whether the topic asks for an unclean election rather than no leader."""
         return self._elections.allows_unclean(self.image, key)

@@ -242,15 +242,25 @@ class Replication:
         missing = wanted if log is None else [b for b in log.missing(wanted) if not log.is_rotten(b)]
         if allowed and log is not None:
             missing = list(dict.fromkeys((*committed.never_in(log.start, wanted), *missing)))
-        end = 0 if log is None else log.end
         if missing:
             self._judge_missing(model, node, leader_epoch, missing)
-        elif allowed and end < committed.retained_from:
+        elif (
+            allowed and (offset := self._end_of_history(model, node, allowed=True)) < committed.retained_from
+        ):
             self._verdicts.excused(
-                f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} ends at {end}; retention"
-                f" has taken what was committed up to {committed.retained_from}; the topic allows unclean elections"
+                f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} has what was committed up"
+                f" to {offset}, retention has taken it up to {committed.retained_from}; the topic allows unclean"
+                " elections"
             )
-            committed.start_over(end)
+            committed.start_over(offset)
+
+    def _end_of_history(self, model: PartitionModel, node: int, *, allowed: bool) -> int:
+        """Up to where a new leader's log goes on as what was committed and expired. Only one that its topic
+        `allowed` to be elected uncleanly may have other records there."""
+        log = model.replicas.get(node)
+        if log is None:
+            return 0
+        return model.committed.parts_from(log) if allowed else log.end
 
     def _judge_missing(
         self, model: PartitionModel, node: int, leader_epoch: int, missing: list[Batch]
@@ -278,14 +288,20 @@ class Replication:
             if told:
                 self._verdicts.violated("no-committed-record-lost", f"{where} {shown(told)}, acknowledged")
         model.committed.give_up(missing)
-        log = model.replicas.get(node)
         if not bare:
-            model.committed.start_over(0 if log is None else log.end)
+            model.committed.start_over(self._end_of_history(model, node, allowed=allowed))
 
     def isr_changed(self, key: TopicKey, before: PartitionImage | None, after: PartitionImage) -> None:
         """The quorum committed another state of a partition: its members must have what is committed."""
         model = self.model(key)
-        if model is None or (before is not None and _members(before) == _members(after)):
+        if model is None:
+            return
+        # Of several changes at once the states in between are not shown; an unclean election among them counts.
+        first = -1 if before is None else before.leader_epoch
+        for epoch, leader in self._metadata.unclean_leaders(key, first + 1, after.leader_epoch):
+            if self._unclean.is_allowed(model, epoch):
+                self._judge_leader(model, leader, epoch)
+        if before is not None and _members(before) == _members(after):
             return
         if after.leader >= 0 and self._unclean.is_allowed(model, after.leader_epoch):
             self._judge_leader(model, after.leader, after.leader_epoch)  # it is the whole ISR from now on

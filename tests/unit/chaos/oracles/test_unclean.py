@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorum.metadata.records import RECOVERING
-from tests.unit.chaos.oracles.model import KEY, NODES, Model
+from quorum.metadata.delta import changed_partition
+from quorum.metadata.records import RECOVERING, PartitionChange
+from tests.unit.chaos.oracles.model import KEY, NODES, TOPIC_ID, Model
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_what_both_histories_have_counts_as_expired() -> None:
     assert model.replication.partitions[KEY].committed.retained_from == 2
 
 
-def elect_one_that_is_behind_retention(model: Model) -> None:
+def elect_one_that_is_behind_retention(model: Model, *, elects: bool = True) -> None:
     """Of two committed records replica 2 has expired both; replica 3, which has the first, is elected."""
     model.append(0, *NODES)
     model.append(1, 1, 2)
@@ -100,7 +101,8 @@ def elect_one_that_is_behind_retention(model: Model) -> None:
     model.replication.acknowledged(KEY, 0, [b"a"])
     model.replication.acknowledged(KEY, 1, [b"b"])
     model.replicas.start_raised(KEY, 2, 2, by_retention=True)
-    elect(model)
+    if elects:
+        elect(model)
 
 
 def test_a_new_leader_that_ends_where_all_was_retained_gives_those_offsets_again() -> None:
@@ -188,6 +190,63 @@ def test_a_new_leader_expired_other_records_than_what_was_committed_at_those_off
     model.raise_leader(4, node=3, before=2, isr=(3,), epoch=3)
     assert [batch.base for batch in committed.batches] == [2, 3]
     assert model.oracles == []
+
+
+@pytest.mark.parametrize("is_partly_kept", [False, True])
+def test_a_new_leader_has_other_records_than_those_that_retention_took(is_partly_kept: bool) -> None:
+    """Replica 3 wrote on alone from offset 1 when it led; what was committed there by its successor has expired."""
+    model = Model(unclean=True, min_isr=1)
+    model.append(0, *NODES)
+    model.raise_leader(1)
+    for offset in range(1, 4):
+        model.append(offset, 3, value=b"alone")
+    model.change(isr=(1, 2), leader=1)
+    for offset in range(1, 5):
+        model.append(offset, 1, 2, epoch=1)
+    model.raise_leader(5, before=1, isr=(1, 2), epoch=1)
+    for offset in range(5):
+        model.replication.acknowledged(KEY, offset, [b"w"])
+    model.replicas.start_raised(KEY, 2, 3 if is_partly_kept else 5, by_retention=True)
+    elect(model)
+    committed = model.replication.partitions[KEY].committed
+    assert (committed.retained_from, committed.high_watermark) == (1, 1)
+    assert [model.replication.explains(KEY, offset, b"w") for offset in range(5)] == [False] + 4 * [True]
+    model.replication.became_leader(KEY, 3, 2, 4)
+    model.raise_leader(4, node=3, before=1, isr=(3,), epoch=2)
+    assert [batch.base for batch in committed.batches] == [1, 2, 3]
+    assert model.oracles == []
+
+
+def test_an_unclean_election_that_nobody_heard_of_before_the_next_counts() -> None:
+    """Controllers that come back commit several changes at once: the elected one was fenced, and is elected again."""
+    model = Model(unclean=True, min_isr=1)
+    elect_one_that_is_behind_retention(model, elects=False)
+    election = PartitionChange(TOPIC_ID, 0, isr=(3,), leader=3, elr=(), leader_recovery_state=RECOVERING)
+    fencing = PartitionChange(TOPIC_ID, 0, isr=(), leader=-1, elr=(3,))
+    for change in (election, fencing):
+        model.state = changed_partition(model.state, change)
+    model.change(election, fencing, isr=(3,), leader=3, elr=())
+    model.replication.became_leader(KEY, 3, model.state.leader_epoch, 1)
+    assert model.oracles == []
+    assert model.verdicts.excuses
+    assert model.replication.partitions[KEY].committed.high_watermark == 1
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_what_is_lost_between_two_changes_is_lost_by_leave_alone(unclean: bool) -> None:
+    """As above, with a record that retention did not take."""
+    model = Model(unclean=unclean, min_isr=1)
+    model.change(isr=(1, 2))
+    model.append(0, 1, 2)
+    model.raise_leader(1, isr=(1, 2))
+    election = PartitionChange(TOPIC_ID, 0, isr=(3,), leader=3, elr=(), leader_recovery_state=RECOVERING)
+    fencing = PartitionChange(TOPIC_ID, 0, isr=(), leader=-1, elr=(3,))
+    for change in (election, fencing):
+        model.state = changed_partition(model.state, change)
+    model.change(election, fencing, isr=(3,), leader=3, elr=())
+    model.replication.became_leader(KEY, 3, model.state.leader_epoch, 0)
+    assert ("leader-completeness" in model.oracles) == (not unclean)
+    assert bool(model.verdicts.excuses) == unclean
 
 
 def test_what_a_new_leader_expired_of_the_history_that_is_kept_is_no_loss() -> None:
