@@ -8,7 +8,7 @@ gone. Pure; kept by `replication.ReplicationModel`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
@@ -93,10 +93,6 @@ class CommittedPrefix:
         """Whether something that was committed is gone with an excuse, or its offsets go to other records."""
         return bool(self.excused or self._given_again)
 
-    def is_given_up(self, batch: Batch) -> bool:
-        """Whether the batch was committed in a history, this one or another, that lost it with an excuse."""
-        return batch in self.excused or batch in self._replaced
-
     def never_in(self, start: int, wanted: Sequence[Batch]) -> list[Batch]:
         """Those of `wanted` below a log's `start` that it never had: what its retention took there were other
         records, of a history that was given up. If it had had them, they would count as retained."""
@@ -115,7 +111,7 @@ class CommittedPrefix:
         that was lost there may be others that are to be kept.
         """
         for batch in reversed(expired):
-            if self.contains(batch) or not self.is_given_up(batch):
+            if self.contains(batch) or not (batch in self.excused or batch in self._replaced):
                 return offset if batch is expired[-1] else batch.next
         return 0 if expired else offset
 
@@ -171,7 +167,7 @@ class CommittedPrefix:
             if (lost.base, lost.next) == (base_offset, end):
                 self._remember(base_offset, lost, values)
                 return None
-        if any((lost.base, lost.next) == (base_offset, end) for lost in self._replaced):
+        if _have_one(self._replaced, base_offset, end) and not _have_one(self._expired, base_offset, end):
             self._had_before.update(enumerate(values, base_offset))
             return None
         self._remember(base_offset, None, values)
@@ -215,3 +211,7 @@ class CommittedPrefix:
             if base <= offset
             for _, values in known
         )
+
+
+def _have_one(batches: Iterable[Batch], base: int, end: int) -> bool:
+    return any((batch.base, batch.next) == (base, end) for batch in batches)

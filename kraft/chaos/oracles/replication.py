@@ -149,7 +149,8 @@ class Replication:
         mine, theirs = log.between(low, high), model.committed.between(low, high)
         if mine == theirs:
             return
-        wrong = [batch for batch in mine if batch not in theirs and not model.committed.is_given_up(batch)]
+        excused = model.committed.excused
+        wrong = [batch for batch in mine if batch not in theirs and batch not in excused]
         wrong = wrong or [batch for batch in theirs if batch not in mine and batch not in log.lost]
         if wrong:
             text = f"node {node} shows offsets {low} to {high - 1}; {shown(wrong)} is not what was committed there"

@@ -349,6 +349,23 @@ def test_what_retention_took_and_a_leader_lacks_is_given_up_as_well() -> None:
     assert committed.ever_between(0, 8) == batches[:1]
 
 
+def test_what_is_told_late_of_offsets_that_were_given_again() -> None:
+    """Once the records in its place have expired as well, nobody can tell which of both was meant."""
+    committed = CommittedPrefix()
+    committed.commit([Batch(0, 2, 0, 1), Batch(2, 4, 0, 2)], 4, 0)
+    committed.retain_from(4)
+    committed.start_over(0)
+    assert committed.acknowledge(0, (b"a", b"b")) is None
+    assert committed.explains(1, b"b")
+    assert committed.acknowledge(1, (b"b", b"c")) is not None
+    committed.commit([Batch(0, 2, 1, 3), Batch(2, 5, 1, 4)], 5, 1)
+    committed.retain_from(5)
+    assert committed.acknowledge(0, (b"x", b"y")) is None
+    assert not committed.explains(0, b"x")
+    assert committed.acknowledge(2, (b"c", b"d")) is None
+    assert committed.explains(2, b"c")
+
+
 def test_what_retention_took_and_another_leader_commits_again_is_no_loss_to_who_expired_it() -> None:
     committed = CommittedPrefix()
     batches = [Batch(offset, offset + 2, 0, offset) for offset in range(0, 8, 2)]
