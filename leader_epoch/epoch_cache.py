@@ -26,22 +26,19 @@ class EpochEntry(NamedTuple):
 class EpochCache:
     """The epoch entries of one replica's log, in order."""
 
-    __slots__ = ("_epochs", "_starts")
+    __slots__ = ("_epochs", "_starts", "latest_epoch")
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.latest_epoch: int | None = None
+        """The epoch of the newest entry; None when nothing is known. Kept apart: each append asks for it."""
         self.replace(entries)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         """All entries, oldest first."""
         return tuple(map(EpochEntry, self._epochs, self._starts))
-
-    @property
-    def latest_epoch(self) -> int | None:
-        """The epoch of the newest entry; None when nothing is known."""
-        return self._epochs[-1] if self._epochs else None
 
     @property
     def latest_entry(self) -> EpochEntry | None:
@@ -72,6 +69,7 @@ class EpochCache:
         if not epochs or epochs[-1] != epoch:
             epochs.append(epoch)
             starts.append(start_offset)
+        self.latest_epoch = epoch
         return True
 
     def truncate_from_end(self, end_offset: int) -> bool:
@@ -80,6 +78,7 @@ class EpochCache:
         changed = keep < len(self._starts)
         del self._epochs[keep:]
         del self._starts[keep:]
+        self.latest_epoch = self._epochs[-1] if self._epochs else None
         return changed
 
     def truncate_from_start(self, start_offset: int) -> bool:
@@ -97,6 +96,7 @@ class EpochCache:
         changed = bool(self._epochs)
         self._epochs.clear()
         self._starts.clear()
+        self.latest_epoch = None
         return changed
 
     def replace(self, entries: Iterable[EpochEntry]) -> None:

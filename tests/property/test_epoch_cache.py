@@ -66,6 +66,7 @@ def test_cache_is_what_the_records_say(steps: list[tuple[str, int]]) -> None:
     for action, amount in steps:
         model.play(action, amount)
         entries = list(model.cache.entries)
+        assert model.cache.latest_epoch == (entries[-1].epoch if entries else None)
         if model.start < len(model.records):
             assert entries == model.expected_entries()
             for offset in range(model.start, len(model.records)):

@@ -11,7 +11,7 @@ Pure: fed by `probes_cleaner`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kraft.chaos.history import TopicKey, Value
@@ -31,6 +31,8 @@ class Content(NamedTuple):
     batch: Batch
     header: BatchHeader
     records: tuple[Record, ...]
+    newest: Mapping[bytes, int]
+    """By key: the offset of its last record in here."""
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -83,14 +85,15 @@ class CompactedBatches:
         """These originals, in every form that they may have in a file, in order."""
         if not self._forms:
             return batches
-        known = set(batches)
+        originals: dict[tuple[int, int, int], list[Batch]] = {}
+        for batch in batches:
+            originals.setdefault((batch.base, batch.next, batch.crc), []).append(batch)
         forms = {
             batch._replace(crc=crc)
             for (base, end, crc), original in self._forms.items()
-            for batch in batches
-            if (batch.base, batch.next, batch.crc) == (base, end, original)
+            for batch in originals.get((base, end, original), ())
         }
-        return sorted(known | forms)
+        return sorted(forms.union(batches))
 
     def contents(self, segments: Iterable[bytes]) -> Iterator[Content]:
         """What is in the batches of some segments; a segment is left where it cannot be read on."""
@@ -105,8 +108,11 @@ class CompactedBatches:
         batch = Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
         content = self._opened.get(batch)
         if content is None:
-            records = decode_records(data, position, header, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
-            content = self._opened[batch] = Content(batch, header, tuple(records))
+            records = tuple(
+                decode_records(data, position, header, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
+            )
+            newest = {record.key: record.offset for record in records if record.key is not None}
+            content = self._opened[batch] = Content(batch, header, records, newest)
         return content
 
 
@@ -171,12 +177,9 @@ class CleaningJudge:
 
     def _learn(self) -> None:
         for content in self._batches.contents(self._cleaning.whole_log):
-            is_committed = self._high_watermark is None or content.batch.next <= self._high_watermark
-            for record in content.records:
-                if record.key is not None:
-                    self._newest_of_all[record.key] = record.offset
-                    if is_committed:
-                        self._newest[record.key] = record.offset
+            self._newest_of_all.update(content.newest)
+            if self._high_watermark is None or content.batch.next <= self._high_watermark:
+                self._newest.update(content.newest)
 
     def _judge_batch(self, content: Content, kept: Content | None) -> int:
         """How many records went."""
