@@ -65,6 +65,10 @@ class CommittedPrefix:
         first, end = (bisect_left(expired, offset, key=_base_of) for offset in (low, high))
         return expired[first:end] + self.between(low, high)
 
+    def expired_from(self, offset: int) -> list[Batch]:
+        """What was committed at `offset` or above, and retention has taken."""
+        return self._expired[bisect_left(self._expired, offset, key=_base_of) :]
+
     def before_epoch(self, leader_epoch: int) -> list[Batch]:
         """What was committed before this leader epoch began, and is to be kept."""
         first = bisect_left(self.bases, self.retained_from)

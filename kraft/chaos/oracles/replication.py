@@ -245,15 +245,24 @@ class Replication:
             missing = list(dict.fromkeys((*committed.never_in(log.start, wanted), *missing)))
         if missing:
             self._judge_missing(model, node, leader_epoch, missing)
-        elif (
-            allowed and (offset := self._end_of_history(model, node, allowed=True)) < committed.retained_from
-        ):
-            self._verdicts.excused(
-                f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} has what was committed up"
-                f" to {offset}, retention has taken it up to {committed.retained_from}; the topic allows unclean"
-                " elections"
-            )
-            committed.start_over(offset)
+        elif (offset := self._end_of_history(model, node, allowed=allowed)) < committed.retained_from:
+            self._judge_expired(model, node, leader_epoch, offset)
+
+    def _judge_expired(self, model: PartitionModel, node: int, leader_epoch: int, offset: int) -> None:
+        """All that a new leader lacks, from `offset` on, has expired: nothing is lost, but its offsets go to others.
+        That has its excuse, or is noticed when they do."""
+        committed, candidates = model.committed, _candidates(self._metadata.partition(model.key))
+        reason = "the topic allows unclean elections"
+        if not self._unclean.is_allowed(model, leader_epoch):
+            expired = committed.expired_from(offset)
+            if not expired or not all(is_excused(batch, candidates, model.replicas) for batch in expired):
+                return
+            reason = f"what had expired was lost by all of ISR and ELR {candidates}"
+        self._verdicts.excused(
+            f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} has what was committed up"
+            f" to {offset}, retention has taken it up to {committed.retained_from}; {reason}"
+        )
+        committed.start_over(offset)
 
     def _end_of_history(self, model: PartitionModel, node: int, *, allowed: bool) -> int:
         """Up to where a new leader's log goes on as what was committed and expired. Only one that its topic

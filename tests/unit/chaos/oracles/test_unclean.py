@@ -144,6 +144,27 @@ def test_without_leave_offsets_that_retention_took_are_not_given_again() -> None
     assert not model.replication.explains(KEY, 1, b"b")
 
 
+@pytest.mark.parametrize("by_fault", [False, True])
+def test_the_last_known_leader_lost_what_retention_took_elsewhere(by_fault: bool) -> None:
+    """Without leave for unclean elections: all were switched off, and only a fault explains that its log is shorter."""
+    model = Model(min_isr=1)
+    model.append(0, *NODES)
+    model.append(1, *NODES)
+    model.raise_leader(2)
+    model.replication.acknowledged(KEY, 1, [b"b"])
+    model.replicas.start_raised(KEY, 2, 2, by_retention=True)
+    if by_fault:
+        model.lose(3, 1)
+    else:
+        model.replication.partitions[KEY].replicas[3].cut(1)
+    model.change(isr=(3,), leader=3, recovering=RECOVERING)
+    model.replication.became_leader(KEY, 3, model.state.leader_epoch, 1)
+    committed = model.replication.partitions[KEY].committed
+    assert bool(model.verdicts.excuses) == by_fault
+    assert committed.high_watermark == (1 if by_fault else 2)
+    assert model.replication.explains(KEY, 1, b"b") == by_fault
+
+
 def test_a_client_hears_late_that_what_retention_took_was_committed() -> None:
     model = Model(unclean=True, min_isr=1)
     elect_one_that_is_behind_retention(model)
