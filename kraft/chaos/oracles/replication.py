@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.excuse import is_excused
+from kraft.chaos.oracles.leader_completeness import LeaderCompleteness, candidates_of
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.partition_model import LeaderView, PartitionModel
 from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog, shown
@@ -44,6 +45,7 @@ class Replication:
         self._names_of_gone: set[str] = set()
         self._past: dict[TopicKey, PartitionModel] = {}
         self._unclean = UncleanElections(verdicts, metadata)
+        self._leaders = LeaderCompleteness(verdicts, metadata, self._unclean)
         self.partitions: dict[TopicKey, PartitionModel] = {}
         metadata.on_partition = self.isr_changed
         metadata.on_topic_gone = self.topic_gone
@@ -173,7 +175,7 @@ class Replication:
                 f"leader {node} commits {shown(new)} with an ISR of {view.isr};"
                 f" min.insync.replicas asks for {view.min_isr}",
             )
-        candidates = isr if state is None else _candidates(state)
+        candidates = isr if state is None else candidates_of(state)
         for member in dict.fromkeys((*candidates, *view.maximal_isr)):
             missing = self._missing(model, member, new) if member != node else []
             if not missing:
@@ -232,74 +234,7 @@ class Replication:
             self._went_back(model, node, leader_epoch, high_watermark)
         log = model.replicas.get(node)
         self._unclean.leads(model, leader_epoch, 0 if log is None else log.end)
-        self._judge_leader(model, node, leader_epoch)
-
-    def _judge_leader(self, model: PartitionModel, node: int, leader_epoch: int) -> None:
-        """Who leads has all that was committed before its epoch."""
-        committed, log = model.committed, model.replicas.get(node)
-        wanted = committed.before_epoch(leader_epoch)
-        allowed = self._unclean.is_allowed(model, leader_epoch)
-        # A leader that knows nothing of a bit that flipped leads until somebody reads it.
-        missing = wanted if log is None else [b for b in log.missing(wanted) if not log.is_rotten(b)]
-        if allowed and log is not None:
-            missing = list(dict.fromkeys((*committed.never_in(log.start, wanted), *missing)))
-        if missing:
-            self._judge_missing(model, node, leader_epoch, missing)
-        elif (offset := self._end_of_history(model, node, allowed=allowed)) < committed.retained_from:
-            self._judge_expired(model, node, leader_epoch, offset)
-
-    def _judge_expired(self, model: PartitionModel, node: int, leader_epoch: int, offset: int) -> None:
-        """All that a new leader lacks, from `offset` on, has expired: nothing is lost, but its offsets go to others.
-        That has its excuse, or is noticed when they do."""
-        committed, candidates = model.committed, _candidates(self._metadata.partition(model.key))
-        reason = "the topic allows unclean elections"
-        if not self._unclean.is_allowed(model, leader_epoch):
-            expired = committed.expired_from(offset)
-            if not expired or not all(is_excused(batch, candidates, model.replicas) for batch in expired):
-                return
-            reason = f"what had expired was lost by all of ISR and ELR {candidates}"
-        self._verdicts.excused(
-            f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} has what was committed up"
-            f" to {offset}, retention has taken it up to {committed.retained_from}; {reason}"
-        )
-        committed.start_over(offset)
-
-    def _end_of_history(self, model: PartitionModel, node: int, *, allowed: bool) -> int:
-        """Up to where a new leader's log goes on as what was committed and expired. Only one that its topic
-        `allowed` to be elected uncleanly may have other records there."""
-        log = model.replicas.get(node)
-        if log is None:
-            return 0
-        return model.committed.parts_from(log) if allowed else log.end
-
-    def _judge_missing(
-        self, model: PartitionModel, node: int, leader_epoch: int, missing: list[Batch]
-    ) -> None:
-        """A new leader lacks committed batches: each has its excuse, or is a violation."""
-        where = f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} lacks"
-        state = self._metadata.partition(model.key)
-        candidates = _candidates(state)
-        allowed = self._unclean.is_allowed(model, leader_epoch)
-        damaged = [batch for batch in missing if is_excused(batch, candidates, model.replicas)]
-        bare = [batch for batch in missing if batch not in damaged]
-        if damaged:
-            kinds = sorted({model.replicas[member].lost[batch] for member in candidates for batch in damaged})
-            self._verdicts.excused(
-                f"{where} {shown(damaged)}, lost by all of ISR and ELR {candidates}: {', '.join(kinds)}"
-            )
-        if bare and allowed:
-            self._verdicts.excused(f"{where} {shown(bare)}; the topic allows unclean elections")
-            bare = []
-        if bare:
-            self._verdicts.violated(
-                "leader-completeness", f"{where} {shown(bare)}; ISR and ELR are {candidates}"
-            )
-            told = [batch for batch in bare if model.committed.was_acknowledged(batch)]
-            if told:
-                self._verdicts.violated("no-committed-record-lost", f"{where} {shown(told)}, acknowledged")
-        model.committed.give_up(missing)
-        if not bare:
-            model.committed.start_over(self._end_of_history(model, node, allowed=allowed))
+        self._leaders.judge(model, node, leader_epoch)
 
     def isr_changed(self, key: TopicKey, before: PartitionImage | None, after: PartitionImage) -> None:
         """The quorum committed another state of a partition: its members must have what is committed."""
@@ -310,16 +245,16 @@ class Replication:
         first = -1 if before is None else before.leader_epoch
         for epoch, leader in self._metadata.unclean_leaders(key, first + 1, after.leader_epoch):
             if self._unclean.is_allowed(model, epoch):
-                self._judge_leader(model, leader, epoch)
+                self._leaders.judge(model, leader, epoch)
         if before is not None and _members(before) == _members(after):
             return
         if after.leader >= 0 and self._unclean.is_allowed(model, after.leader_epoch):
-            self._judge_leader(model, after.leader, after.leader_epoch)  # it is the whole ISR from now on
+            self._leaders.judge(model, after.leader, after.leader_epoch)  # it is the whole ISR from now on
         if before is not None and after.offline_replicas != before.offline_replicas:
             self._judge_damaged(model, before, after)
         high_watermark = model.committed.high_watermark
-        joined = set(_candidates(after)).difference(_candidates(before))
-        for member in _candidates(after):
+        joined = set(candidates_of(after)).difference(candidates_of(before))
+        for member in candidates_of(after):
             log = model.replicas.get(member)
             end = 0 if log is None else log.end
             if (end < high_watermark or member in joined) and self._counts(member):
@@ -331,8 +266,8 @@ class Replication:
         """
         for member in set(after.offline_replicas).difference(before.offline_replicas):
             log = model.replicas.get(member)
-            others = [one for one in _candidates(after) if one != member]
-            if member not in _candidates(after) or not others or log is None:
+            others = [one for one in candidates_of(after) if one != member]
+            if member not in candidates_of(after) or not others or log is None:
                 continue
             rotten = [batch for batch in log.lost if log.lost[batch] == BIT_ROT]
             if rotten and not self._has_failed_directory(member):
@@ -350,7 +285,7 @@ class Replication:
             bare = wanted
         else:
             bare = [batch for batch in log.missing(wanted) if not log.is_rotten(batch)]
-        bare = [batch for batch in bare if not is_excused(batch, _candidates(state), model.replicas)]
+        bare = [batch for batch in bare if not is_excused(batch, candidates_of(state), model.replicas)]
         if bare:
             self._violated(
                 "leader-candidate-completeness",
@@ -370,7 +305,7 @@ class Replication:
         if not gone:
             return
         state = self._metadata.partition(model.key)
-        candidates = _candidates(state)
+        candidates = candidates_of(state)
         if node in candidates and self._counts(node):
             self._violated(
                 "leader-candidate-completeness",
@@ -431,8 +366,3 @@ class Replication:
 
 def _members(state: PartitionImage) -> tuple[tuple[int, ...], ...]:
     return state.isr, state.elr, state.offline_replicas
-
-
-def _candidates(state: PartitionImage | None) -> tuple[int, ...]:
-    """Who may be elected: the members of ISR and ELR, all of whom have everything that is committed."""
-    return () if state is None else (*state.isr, *state.elr)

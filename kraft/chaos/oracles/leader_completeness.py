@@ -1,0 +1,96 @@
+"""Whether who leads has all that was committed before its epoch, and what excuses it if not.
+
+Judges leader-completeness and no-committed-record-lost. Each batch that a new leader lacks needs an excuse: damage at
+all of ISR and ELR, or leave for unclean elections. Pure; owned by `replication`.
+"""
+
+from __future__ import annotations
+
+from kraft.chaos.oracles.excuse import is_excused
+from kraft.chaos.oracles.metadata import CommittedMetadata
+from kraft.chaos.oracles.partition_model import PartitionModel
+from kraft.chaos.oracles.shadow_log import Batch, shown
+from kraft.chaos.oracles.unclean import UncleanElections
+from kraft.chaos.verdict import Verdicts
+from quorum.metadata.image import PartitionImage
+
+
+def candidates_of(state: PartitionImage | None) -> tuple[int, ...]:
+    """Who may be elected: the members of ISR and ELR, all of whom have everything that is committed."""
+    return () if state is None else (*state.isr, *state.elr)
+
+
+class LeaderCompleteness:
+    """The judge of new leaders."""
+
+    def __init__(self, verdicts: Verdicts, metadata: CommittedMetadata, unclean: UncleanElections) -> None:
+        self._verdicts = verdicts
+        self._metadata = metadata
+        self._unclean = unclean
+
+    def judge(self, model: PartitionModel, node: int, leader_epoch: int) -> None:
+        """Who leads has all that was committed before its epoch."""
+        committed, log = model.committed, model.replicas.get(node)
+        wanted = committed.before_epoch(leader_epoch)
+        allowed = self._unclean.is_allowed(model, leader_epoch)
+        # A leader that knows nothing of a bit that flipped leads until somebody reads it.
+        missing = wanted if log is None else [b for b in log.missing(wanted) if not log.is_rotten(b)]
+        if allowed and log is not None:
+            missing = list(dict.fromkeys((*committed.never_in(log.start, wanted), *missing)))
+        if missing:
+            self._judge_missing(model, node, leader_epoch, missing)
+        elif (offset := self._end_of_history(model, node, allowed=allowed)) < committed.retained_from:
+            self._judge_expired(model, node, leader_epoch, offset)
+
+    def _judge_expired(self, model: PartitionModel, node: int, leader_epoch: int, offset: int) -> None:
+        """All that a new leader lacks, from `offset` on, has expired: nothing is lost, but its offsets go to others.
+        That has its excuse, or is noticed when they do."""
+        committed, candidates = model.committed, candidates_of(self._metadata.partition(model.key))
+        reason = "the topic allows unclean elections"
+        if not self._unclean.is_allowed(model, leader_epoch):
+            expired = committed.expired_from(offset)
+            if not expired or not all(is_excused(batch, candidates, model.replicas) for batch in expired):
+                return
+            reason = f"what had expired was lost by all of ISR and ELR {candidates}"
+        self._verdicts.excused(
+            f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} has what was committed up"
+            f" to {offset}, retention has taken it up to {committed.retained_from}; {reason}"
+        )
+        committed.start_over(offset)
+
+    def _end_of_history(self, model: PartitionModel, node: int, *, allowed: bool) -> int:
+        """Up to where a new leader's log goes on as what was committed and expired. Only one that its topic
+        `allowed` to be elected uncleanly may have other records there."""
+        log = model.replicas.get(node)
+        if log is None:
+            return 0
+        return model.committed.parts_from(log) if allowed else log.end
+
+    def _judge_missing(
+        self, model: PartitionModel, node: int, leader_epoch: int, missing: list[Batch]
+    ) -> None:
+        """A new leader lacks committed batches: each has its excuse, or is a violation."""
+        where = f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} lacks"
+        state = self._metadata.partition(model.key)
+        candidates = candidates_of(state)
+        allowed = self._unclean.is_allowed(model, leader_epoch)
+        damaged = [batch for batch in missing if is_excused(batch, candidates, model.replicas)]
+        bare = [batch for batch in missing if batch not in damaged]
+        if damaged:
+            kinds = sorted({model.replicas[member].lost[batch] for member in candidates for batch in damaged})
+            self._verdicts.excused(
+                f"{where} {shown(damaged)}, lost by all of ISR and ELR {candidates}: {', '.join(kinds)}"
+            )
+        if bare and allowed:
+            self._verdicts.excused(f"{where} {shown(bare)}; the topic allows unclean elections")
+            bare = []
+        if bare:
+            self._verdicts.violated(
+                "leader-completeness", f"{where} {shown(bare)}; ISR and ELR are {candidates}"
+            )
+            told = [batch for batch in bare if model.committed.was_acknowledged(batch)]
+            if told:
+                self._verdicts.violated("no-committed-record-lost", f"{where} {shown(told)}, acknowledged")
+        model.committed.give_up(missing)
+        if not bare:
+            model.committed.start_over(self._end_of_history(model, node, allowed=allowed))
