@@ -81,6 +81,8 @@ class SegmentList:
         if self._segments:
             self.active = self._segments[-1]
             self.active.next_base = None
+        else:
+            del self.active  # nobody is to go on with the one that is gone
         return removed
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:

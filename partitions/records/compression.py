@@ -241,7 +241,11 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     output_bytes = min(bound.at_most, max_bytes)
     if output_bytes < _ZSTD_MAPPED_FROM_BYTES:
         return _decompress_zstd_into(bytearray(output_bytes), data, bound, max_bytes)
-    with mmap.mmap(-1, output_bytes) as output:
+    try:
+        mapped = mmap.mmap(-1, output_bytes)
+    except OSError as error:
+        raise MemoryError(f"zstd: {error}") from error
+    with mapped as output:
         return _decompress_zstd_into(output, data, bound, max_bytes)
 
 

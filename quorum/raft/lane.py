@@ -75,7 +75,8 @@ class Inbox:
         self._events: list[RaftEvent] = []
         self._bytes = 0
         self._told: dict[int, tuple[int, Acknowledged | None]] = {}
-        """By peer: the session, and what the newest message in it acknowledged."""
+        """By peer: the session, and what the newest message in it acknowledged, of those that came while no step was
+        due: the others were taken in at once."""
         self.is_due = False
         """Whether something is in here that a step is to take in at once."""
 

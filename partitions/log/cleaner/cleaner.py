@@ -93,11 +93,14 @@ class CleaningRound:
             end = min(end, section.end)
         closed = [source for source in sources if source.next_base <= end]
         config = self._ports.config
-        offsets = OffsetMap.within(
-            config.map_bytes,
-            load_factor=config.load_factor,
-            max_keys=max(0, section.end - section.first_dirty),
-        )
+        try:
+            offsets = OffsetMap.within(
+                config.map_bytes,
+                load_factor=config.load_factor,
+                max_keys=max(0, section.end - section.first_dirty),
+            )
+        except OSError as error:
+            raise LogStorageError(f"no memory to clean {self._log.directory} with: {error}") from error
         try:
             await self._map(offsets, section, closed, scan)
             if offsets.latest_offset < section.first_dirty:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import cramjam
 import lz4.frame
 import pytest
 
+from partitions.records import compression
 from partitions.records.batch import (
     CorruptBatchError,
     DecompressedTooLargeError,
@@ -134,6 +136,16 @@ def test_a_large_zstd_output_is_no_zeroed_memory() -> None:
         decompress(Codec.ZSTD, packed[:-5], max_bytes=2 * len(data))
     with pytest.raises(OutputLimitError):
         decompress(Codec.ZSTD, packed, max_bytes=len(data) - 1)
+
+
+def test_want_of_memory_for_a_large_zstd_output_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scarce(descriptor: int, size_bytes: int) -> None:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    packed = compress(Codec.ZSTD, bytes(2 * 1024 * 1024))
+    monkeypatch.setattr(compression.mmap, "mmap", scarce)
+    with pytest.raises(MemoryError):
+        decompress(Codec.ZSTD, packed, max_bytes=4 * 1024 * 1024)
 
 
 def zstd_block(kind: int, size: int, content: bytes, *, last: bool = False) -> bytes:

@@ -6,9 +6,11 @@ import asyncio
 import dataclasses
 import errno
 from collections.abc import Callable
+from mmap import mmap
 
 import pytest
 
+from partitions.log.cleaner import offset_map
 from partitions.log.errors import LogStorageError
 from tests.support.compaction import CLEANER, COMPACTED, FOLDER, TABLE, TOPIC_ID, Bench
 from tests.support.logs import get_or_create, simulated_disk
@@ -234,3 +236,19 @@ async def test_threads_clean_logs_side_by_side() -> None:
     assert await bench.clean() == 2
     assert most == 2
     assert first.clean_offset == other.clean_offset == 24
+
+
+async def test_want_of_memory_for_the_offset_map_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = filled(Bench())
+    await bench.manager.flush()
+
+    def scarce(size_bytes: int) -> mmap:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(offset_map, "_fresh_memory", scarce)
+        with pytest.raises(LogStorageError, match="no memory to clean /data/table-0"):
+            await bench.clean()
+    assert bench.log.storage.failure is None
+    await bench.clean()
+    assert bench.contents().table() == {b"a": b"%032d" % 23}
