@@ -8,16 +8,17 @@ those that were read. All calls come from the log's lane; `cleaner.cleaner` make
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from partitions.log.cleaner.errors import CleaningAborted
 from partitions.log.cleaner.sources import Group, SourceSegment
-from partitions.log.cleaner.swap import SegmentSwap
+from partitions.log.cleaner.swap import SegmentSwap, SwapState
 from partitions.log.config_values import LONG_MAX
 from partitions.log.errors import LogStorageError
 from partitions.log.segment import Segment
 from partitions.log.shortening import ShortenableLog
+from partitions.log.storage import storage_error
 from partitions.log.transaction_index import AbortedTransaction
 
 
@@ -146,8 +147,8 @@ class CleanableLog(ShortenableLog):
                 f"reading a transaction index of {self.directory} failed: {error}"
             ) from error
 
-    def begin_swap(self, group: Group, new: Segment) -> SegmentSwap:
-        """Decides that `new`, whose files are durable as `*.cleaned`, takes the group's place.
+    def begin_swap(self, group: Group, new: Segment, *, has_transaction_index: bool) -> SegmentSwap:
+        """Has `new`, whose files are durable as `*.cleaned`, take the group's place; nothing is changed yet.
 
         Raises CleaningAborted if the group's segments are not what they were, LogStorageError.
         """
@@ -165,24 +166,38 @@ class CleanableLog(ShortenableLog):
                 raise CleaningAborted(f"the segment {source.path} changed while it was cleaned")
         if len(old) != len(group) or self._swap is not None:
             raise CleaningAborted(f"segments of {self.directory} are gone")
-        self._swap = SegmentSwap(self._storage, self.directory, segments, old, new, self._swap_ended)
+        try:
+            self._swap = SegmentSwap(
+                self._storage,
+                self.directory,
+                segments,
+                old,
+                new,
+                has_transaction_index=has_transaction_index,
+                on_end=self._swap_ended,
+            )
+        except OSError as error:
+            reason = f"opening what was cleaned in {self.directory} failed: {error}"
+            self._storage.fail_if_broken(reason, error)
+            raise storage_error(reason, error) from error
         return self._swap
 
     def _swap_ended(self) -> None:
-        self._swap = None
+        swap, self._swap = self._swap, None
+        assert swap is not None
+        if swap.state is SwapState.DONE and swap.has_transaction_index:
+            self._aborted.reload(swap.old_bases[0])
 
-    def replace_segments(self, swap: SegmentSwap) -> None:
-        """Reads the new segment from now on; the decision is durable. Nothing if the swap was settled."""
+    def replace_segments(self, swap: SegmentSwap, aborted: Sequence[AbortedTransaction]) -> None:
+        """Reads the new segment from now on, which has these `aborted` transactions; the decision is durable.
+        Nothing if the swap was settled."""
         if swap is self._swap:
             self._reader.forget()
             swap.replace()
-            for base_offset in swap.old_bases:
-                self._aborted.forget(base_offset)
-            if swap.has_transaction_index:
-                self._aborted.reload(swap.old_bases[0])
+            self._aborted.replace(swap.old_bases, aborted)
 
     def finish_swap(self, swap: SegmentSwap) -> None:
-        """Gives the new segment its last name; the old names are durably gone. Nothing if it was settled."""
+        """All names are final, durably. Nothing if it was settled."""
         if swap is self._swap:
             swap.finish()
 

@@ -358,7 +358,9 @@ class DurableLog(CheckpointedOffsets):
     def abandon(self) -> None:
         """Lets go of files and memory without flushing: the log is deleted, or its disk is gone."""
         self._limits = None
-        self._swap = None
+        if self._swap is not None:
+            self._swap.abandon()
+            self._swap = None
         self._release()
 
     def _release(self) -> None:

@@ -60,6 +60,7 @@ class IndexedSegment:
         "_size_bytes",
         "_storage",
         "base_offset",
+        "changed_ms",
         "created_ms",
         "index_interval_bytes",
         "log_path",
@@ -77,6 +78,8 @@ class IndexedSegment:
         """The data file; has another suffix while the cleaner puts it in the place of older ones."""
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = now_ms
+        self.changed_ms: int | None = None
+        """When the file was last changed, where that is known without a look at it."""
         self.sealed = True
         self.next_base: int | None = None
         """Where the segment behind it in its log begins, and where this one has to end; None for the last one."""
@@ -116,7 +119,9 @@ class IndexedSegment:
         """The time by which the segment is old: its largest timestamp (ms), or, as in Kafka, when its file was last
         changed, where no record has a timestamp. Raises LogCorruptError, OSError."""
         newest = self.max_timestamp
-        return newest if newest >= 0 else self._storage.disk.modified_ms(self.log_path)
+        if newest >= 0:
+            return newest
+        return self._storage.disk.modified_ms(self.log_path) if self.changed_ms is None else self.changed_ms
 
     @property
     def max_timestamp(self) -> int:

@@ -26,7 +26,7 @@ DEFAULT_MAX_LOADED_INDEXES: Final = 1000
 """Sealed segments whose indexes stay mapped: each takes two descriptors and no memory of its own."""
 _GIVEN_BACK: Final = 16
 """So many idle files are closed at once when the process has no descriptor left."""
-_ATTEMPTS: Final = 10
+OPEN_ATTEMPTS: Final = 10
 """Of what an executor opens: while it tries, the loop may use up what was given back."""
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 _BROKEN: Final = (
@@ -124,6 +124,7 @@ class LogStorage:
         self._max_loaded_indexes = max_loaded_indexes
         self._loaded: OrderedDict[str, IndexOwner] = OrderedDict()
         self._open: OrderedDict[str, File] = OrderedDict()
+        self._held: dict[str, File] = {}
         self.failure: str | None = None
         """Why nothing here can be used any more; None while it can. Set here alone (`fail`, `rule_out`)."""
         self.has_cut_records = False
@@ -158,7 +159,12 @@ class LogStorage:
         if file is not None:
             pool.move_to_end(path)
             return file
-        return self._admit(path, self.open(path))
+        held = self._held.get(path)
+        return self._admit(path, self.open(path)) if held is None else held
+
+    def hold(self, path: str, file: File) -> None:
+        """Has an open file stand for the path, whatever the name leads to, until it is released."""
+        self._held[path] = file
 
     def create_empty(self, path: str) -> File:
         """A new, empty, open file; what an earlier attempt may have left there is cut away."""
@@ -176,11 +182,11 @@ class LogStorage:
 
     def open(self, path: str, *, create: bool = False) -> File:
         """A file that the caller closes; idle ones give their descriptors for it. Raises OSError."""
-        return self._with_descriptor(lambda: self.disk.open(path, create=create))
+        return self.with_descriptor(lambda: self.disk.open(path, create=create))
 
     def map(self, path: str) -> Buffer:
         """As `Disk.map`; idle files give their descriptors for it. Raises OSError."""
-        return self._with_descriptor(lambda: self.disk.map(path))
+        return self.with_descriptor(lambda: self.disk.map(path))
 
     def give_back(self) -> bool:
         """Closes some of the files that were used longest ago, so that another can be opened; False if there are
@@ -190,7 +196,7 @@ class LogStorage:
             self._open.popitem(last=False)[1].close()
         return count > 0
 
-    def _with_descriptor(self, operation: Callable[[], T]) -> T:
+    def with_descriptor(self, operation: Callable[[], T]) -> T:
         """What the operation returns, for which idle files are closed while it cannot open its own. Raises
         OSError."""
         while True:
@@ -202,13 +208,13 @@ class LogStorage:
 
     def release(self, path: str) -> None:
         """Closes the file if it is open: it is idle, or its name is about to change."""
-        file = self._open.pop(path, None)
-        if file is not None:
-            file.close()
+        for file in (self._open.pop(path, None), self._held.pop(path, None)):
+            if file is not None:
+                file.close()
 
     def release_folder(self, path: str) -> None:
         """Closes what is open in a folder, whose names may soon mean other files."""
-        for name in [name for name in self._open if name.startswith(f"{path}/")]:
+        for name in [name for name in (*self._open, *self._held) if name.startswith(f"{path}/")]:
             self.release(name)
         for name in [name for name in self._loaded if name.startswith(f"{path}/")]:
             del self._loaded[name]
@@ -231,8 +237,8 @@ class LogStorage:
         return True
 
     def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1].close()
+        for path in (*self._open, *self._held):
+            self.release(path)
         self._loaded.clear()
 
     def index_used(self, path: str, owner: IndexOwner) -> None:
@@ -274,20 +280,20 @@ class LogStorage:
     def sync_dir(self, path: str) -> None:
         """Makes the folder's names durable, or gives the directory up."""
         self._or_fail(
-            lambda: self._with_descriptor(lambda: self.disk.sync_dir(path)),
+            lambda: self.with_descriptor(lambda: self.disk.sync_dir(path)),
             f"fsync of the folder {path} failed",
         )
 
     async def sync_dir_beside(self, executor: Executor, path: str) -> None:
         """As `sync_dir`, waited for by the executor; a folder that is gone needs no fsync."""
         self.ensure_usable()
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(OPEN_ATTEMPTS):
             try:
                 await executor.run(self.disk.sync_dir, path)
             except FileNotFoundError:
                 return
             except OSError as error:
-                if is_out_of_descriptors(error) and attempt + 1 < _ATTEMPTS and self.give_back():
+                if is_out_of_descriptors(error) and attempt + 1 < OPEN_ATTEMPTS and self.give_back():
                     continue  # the folder was not even opened
                 self.fail(f"fsync of the folder {path} failed: {error}", error)
             return
@@ -313,7 +319,7 @@ class LogStorage:
         nothing else that fails here is.
         """
         try:
-            self._with_descriptor(lambda: write_atomically(self.disk, path, data))
+            self.with_descriptor(lambda: write_atomically(self.disk, path, data))
         except OSError as error:
             self.replace_failed(path, error)
 

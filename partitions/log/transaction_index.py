@@ -257,6 +257,14 @@ class AbortedTransactions:
             if not index.truncate(offset):
                 self.remove(active_base)
 
+    def replace(self, base_offsets: Sequence[int], entries: Sequence[AbortedTransaction]) -> None:
+        """These segments have become one, of which these entries are known; no file is asked until `reload`."""
+        for base_offset in base_offsets:
+            self.forget(base_offset)
+        if entries:
+            self.reload(base_offsets[0])
+            self._indexes[base_offsets[0]].replace(entries)
+
     def reload(self, base_offset: int) -> None:
         """The segment has another index file than before."""
         self.forget(base_offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -12,10 +12,26 @@ from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nodes_log_to_standard_error() -> Iterator[None]:
-    """Standard output belongs to the commands that run in the same process."""
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+def nodes_log_to_memory() -> Iterator[None]:
+    """What nodes log is shown of a test that failed.
+
+    The standard streams will not do: they belong to the commands that run in the same process, and while a node
+    writes from its own thread, they are closed and replaced between two tests.
+    """
+    structlog.configure(
+        processors=[
+            structlog.stdlib.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer(colors=False),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.INFO)
     yield
+    root.setLevel(before)
     structlog.reset_defaults()
 
 

@@ -52,13 +52,7 @@ def kraft(
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         exit_code = run([*arguments, "--bootstrap-server", shared_cluster.bootstrap])
         output, errors = capfdbinary.readouterr()
-        # The nodes of the cluster log to this process's standard output; a command does not.
-        lines = [
-            line
-            for line in output.splitlines(keepends=True)
-            if not any(level in line for level in (b" [debug ", b" [info ", b" [warning"))
-        ]
-        return Result(exit_code, b"".join(lines), errors.decode())
+        return Result(exit_code, output, errors.decode())
 
     return call
 

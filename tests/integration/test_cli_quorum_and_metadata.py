@@ -39,10 +39,7 @@ def kraft(capfd: pytest.CaptureFixture[str]) -> Kraft:
         capfd.readouterr()
         exit_code = run([str(argument) for argument in arguments])
         output, errors = capfd.readouterr()
-        # The nodes of the cluster log to this process's standard output; a command does not.
-        levels = (" [debug ", " [info ", " [warning")
-        lines = [line for line in output.splitlines() if not any(level in line for level in levels)]
-        return Result(exit_code, lines, errors)
+        return Result(exit_code, output.splitlines(), errors)
 
     return call
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 
 import pytest
+import structlog
 from confluent_kafka import Producer
 
 from kraft.testing import Cluster, cluster
@@ -15,6 +18,18 @@ from tests.support.threaded_cluster import ThreadedCluster, threaded_cluster
 
 PARTITIONS = 3
 SOME = 60
+
+
+def test_what_nodes_log_needs_no_standard_stream(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that cannot log halts: here its streams change hands with every test."""
+    with open(os.devnull, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        monkeypatch.setattr(sys, "stderr", closed)
+    structlog.get_logger().info("quorum leader", epoch=1)
+    assert "quorum leader" in caplog.text
+    assert "epoch=1" in caplog.text
 
 
 @pytest.mark.parametrize("client", LIBRARIES, ids=lambda client: client.name)

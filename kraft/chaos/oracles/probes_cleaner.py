@@ -60,7 +60,7 @@ class CleanerProbes:
         return probe
 
     def _begin_swap(self, original: Method) -> Method:
-        def probe(log: CleanableLog, group: Group, new: Segment) -> SegmentSwap:
+        def probe(log: CleanableLog, group: Group, new: Segment, **options: bool) -> SegmentSwap:
             key, node = key_of(log), self._whose.node()
             cleaning = None
             if key is not None and node is not None:
@@ -73,7 +73,7 @@ class CleanerProbes:
                     self._began_ms[node, log.directory],
                     log.config.delete_retention_ms,
                 )
-            swap: SegmentSwap = original(log, group, new)
+            swap: SegmentSwap = original(log, group, new, **options)
             if cleaning is not None:
                 self._replicas.cleaned(cleaning)
             return swap

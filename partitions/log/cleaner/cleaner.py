@@ -21,13 +21,13 @@ from partitions.log.cleaner.errors import CleaningAborted, CleaningFailed
 from partitions.log.cleaner.filter import BatchFilter
 from partitions.log.cleaner.offset_map import OffsetMap
 from partitions.log.cleaner.sources import Group, SourceSegment, group_segments
-from partitions.log.cleaner.swap import CLEANED_SUFFIX, SwapState
+from partitions.log.cleaner.swap import CLEANED_SUFFIX, SegmentSwap, SwapState
 from partitions.log.cleaner.throttle import Throttle
 from partitions.log.cleaner.transactions import CleanedTransactions, ProducerScan
 from partitions.log.errors import LogCorruptError, LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.segment import Segment
-from partitions.log.storage import is_disk_full
+from partitions.log.storage import OPEN_ATTEMPTS, is_disk_full, is_out_of_descriptors
 from partitions.log.transaction_index import encode_entries, transaction_index_path
 from partitions.ports import Executor, NowMs
 
@@ -229,23 +229,16 @@ class CleaningRound:
         if aborted:
             path = transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX
             index_files += ((path, encode_entries(aborted)),)
-        await self._run(group[-1], jobs.take_age, ports.disk, group[-1].path, target)
+        segment.changed_ms = await self._run(group[-1], jobs.take_age, ports.disk, group[-1].path, target)
         await self._durably(jobs.make_durable, ports.disk, target, index_files, is_needed=False)
         if aborted:
             # What decides the swap must not be on disk without it: it cannot be told to be missing.
             await self._durably(ports.disk.sync_dir, log.directory)
-        # The new file takes the first old one's name on the event loop. What that one takes up, in the page cache and
-        # on the disk, is given back when nobody has it open any more, and 1 GiB takes a quarter of a second: in a job.
-        held = await self._run(group[0], ports.disk.open, group[0].path)
-        try:
-            swap = log.begin_swap(group, segment)
-            await self._durably(ports.disk.sync_dir, log.directory)
-            log.replace_segments(swap)
-            await self._durably(ports.disk.sync_dir, log.directory)
-            log.finish_swap(swap)
-        finally:
-            await ports.executor.run(held.close)
-        await self._durably(ports.disk.sync_dir, log.directory)
+        swap = log.begin_swap(group, segment, has_transaction_index=bool(aborted))
+        await self._change_names(swap)
+        log.replace_segments(swap, aborted)
+        await self._change_names(swap)
+        log.finish_swap(swap)
         await self._remove(swap.deleted_paths)
         if swap.state is not SwapState.DONE:
             raise CleaningAborted(f"the segments of {log.directory} were truncated or deleted")
@@ -276,6 +269,21 @@ class CleaningRound:
             await self._ports.executor.run(jobs.remove_files, self._ports.disk, paths)
         except OSError as error:
             raise LogStorageError(f"removing {', '.join(paths)} failed: {error}") from error
+
+    async def _change_names(self, swap: SegmentSwap) -> None:
+        """All that the swap has to change before it goes on, where nobody has settled it meanwhile. What fails ends
+        the directory."""
+        log = self._log
+        for attempt in range(OPEN_ATTEMPTS):
+            try:
+                await self._ports.executor.run(swap.names.make)
+            except OSError as error:
+                if is_out_of_descriptors(error) and attempt + 1 < OPEN_ATTEMPTS and log.storage.give_back():
+                    continue
+                if log.is_closed and isinstance(error, FileNotFoundError):
+                    raise CleaningAborted(f"the log {log.directory} was closed") from error
+                log.storage.fail(f"renaming segments of {log.directory} failed: {error}", error)
+            return
 
     async def _durably(self, job: Callable[..., None], *args: object, is_needed: bool = True) -> None:
         """An fsync; one that fails is its directory's end.

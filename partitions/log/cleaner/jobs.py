@@ -177,9 +177,12 @@ def _append(disk: Disk, path: str, size_bytes: int, buffers: Sequence[Buffer]) -
         file.close()
 
 
-def take_age(disk: Disk, source_path: str, target_path: str) -> None:
-    """The one file counts as changed when the other was, for records that have no timestamp. Raises OSError."""
-    disk.set_modified_ms(target_path, disk.modified_ms(source_path))
+def take_age(disk: Disk, source_path: str, target_path: str) -> int:
+    """The one file counts as changed when the other was, for records that have no timestamp; says when that was, in
+    ms. Raises OSError."""
+    modified_ms = disk.modified_ms(source_path)
+    disk.set_modified_ms(target_path, modified_ms)
+    return modified_ms
 
 
 def make_durable(disk: Disk, data_path: str, index_files: Sequence[tuple[str, bytes]]) -> None:

@@ -5,29 +5,34 @@ the old segments are the log, with it the new one is, and whatever remains to be
 here or, after a crash, by `recover_swaps` when the log is opened. An old segment's name is durably
 gone before the new file takes its last name, because then nothing is left to tell the two apart. A
 truncation or deletion in between first settles the swap. File names are Kafka's: `.cleaned`, `.swap`,
-`.deleted`. What changes a name runs on the log's lane; fsyncs of the folder may run elsewhere.
+`.deleted`. Names change in jobs (`names`). What the log reads changes on its lane, and it needs none of the names
+that are about to change: of the new segment the file is open and the indexes are in memory until all is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from enum import Enum, auto
 from typing import Final
 
+from partitions.log.cleaner.name_changes import Change, NameChanges
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.scan import walk
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
-from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX, transaction_index_path
+from partitions.log.transaction_index import (
+    TRANSACTION_INDEX_SUFFIX,
+    decode_entries,
+    encode_entries,
+    transaction_index_path,
+)
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 DELETED_SUFFIX: Final = ".deleted"
-_OPTIONAL_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-"""Of files that not every segment has: after a crash an index is made when it is needed."""
-_SUFFIXES: Final = (LOG_SUFFIX, *_OPTIONAL_SUFFIXES)
-
+_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+"""Of a segment's files. Not every one has all of the others: after a crash an index is made when it is needed."""
 
 _DELETED_TRANSACTION_INDEX: Final = TRANSACTION_INDEX_SUFFIX + DELETED_SUFFIX
 
@@ -36,17 +41,17 @@ class SwapState(Enum):
     """How far a swap has come."""
 
     DECIDED = auto()
-    """The cleaned file is called `.swap`; the name may not be durable yet."""
+    """The cleaned file is about to be called `.swap`, durably; the log reads the old segments."""
     REPLACED = auto()
-    """The log reads the new segment; the old names may not be durably gone yet."""
+    """It is; the log reads the new segment, and the other names are about to change."""
     DONE = auto()
-    """All names are final."""
+    """All names are final, and durable."""
     UNDONE = auto()
     """The old segments stay."""
 
 
 class SegmentSwap:
-    """One new segment for a run of old ones. Raises LogStorageError after halting where a rename fails."""
+    """One new segment for a run of old ones: `names.make()` in a job, `replace`, `names.make()` once more, `finish`."""
 
     def __init__(
         self,
@@ -55,9 +60,11 @@ class SegmentSwap:
         segments: SegmentList,
         old: Sequence[Segment],
         new: Segment,
+        *,
+        has_transaction_index: bool,
         on_end: Callable[[], None],
     ) -> None:
-        """Decides the swap: what was written for `new` is durable, under names that end in `.cleaned`."""
+        """What was written for `new` is durable, under names that end in `.cleaned`. Raises OSError."""
         assert old[0].base_offset == new.base_offset
         self._storage = storage
         self._directory = directory
@@ -67,78 +74,109 @@ class SegmentSwap:
         self._on_end = on_end
         self._final_path = new.log_path
         self._swap_path = new.log_path + SWAP_SUFFIX
+        self._deleted: list[str] = []
+        cleaned_path = new.log_path + CLEANED_SUFFIX
+        self._file = storage.open(cleaned_path)
         self.old_bases = tuple(segment.base_offset for segment in old)
-        self.has_transaction_index = False
-        """Whether the new segment has one, once it is in place."""
-        self.deleted_paths: tuple[str, ...] = ()
-        """What can be removed once the swap is done and durable."""
+        self.has_transaction_index = has_transaction_index
+        """Whether the new segment has one."""
         self.state = SwapState.DECIDED
-        self._rename(new.log_path + CLEANED_SUFFIX, self._swap_path)
+        self.names = NameChanges((self._renaming(cleaned_path, self._swap_path), self._syncing))
+        """What is to be done before the next step, or by `settle`. Raises OSError, and what is on disk is not known
+        then."""
+
+    @property
+    def deleted_paths(self) -> tuple[str, ...]:
+        """What can be removed once the swap is done."""
+        return tuple(self._deleted)
 
     def replace(self) -> None:
         """The log reads the new segment from now on. The `.swap` name is durable."""
         assert self.state is SwapState.DECIDED
-        for path in self._new.index_paths:
-            self._rename(path + CLEANED_SUFFIX, path)
-        self._replace_transaction_index()
-        deleted: list[str] = []
         for segment in self._old:
             segment.release()
-            if segment is self._old[0]:
-                continue  # the new file takes its names
-            for suffix in _SUFFIXES:
-                path = f"{self._directory}/{file_name(segment.base_offset, suffix)}"
-                if suffix not in _OPTIONAL_SUFFIXES or self._storage.disk.exists(path):
-                    self._rename(path, path + DELETED_SUFFIX)
-                    deleted.append(path + DELETED_SUFFIX)
-        self.deleted_paths = tuple(deleted)
         self._new.log_path = self._swap_path
+        self._storage.hold(self._swap_path, self._file)
+        self._new.sealed = False  # and so its indexes stay in memory
         self._segments.replace(self._old, self._new)
-        self._storage.index_used(self._swap_path, self._new)
+        self.names = NameChanges(self._last_changes())
         self.state = SwapState.REPLACED
 
-    def _replace_transaction_index(self) -> None:
-        """An entry too many harms nobody, whereas one that is missing lets aborted records through: so the
-        cleaned file was durable before the swap was decided, and here it replaces the old one at once."""
-        path = transaction_index_path(self._directory, self._new.base_offset)
-        self.has_transaction_index = self._storage.disk.exists(path + CLEANED_SUFFIX)
+    def _last_changes(self) -> Iterator[Change]:
+        for path in self._new.index_paths:
+            yield self._renaming(path + CLEANED_SUFFIX, path)
+        # Without an entry of it aborted records are read, so that the cleaned one was durable before the swap was
+        # decided; the entries of the old one that are too many `recover_swaps` takes out.
+        transaction_index = transaction_index_path(self._directory, self._new.base_offset)
         if self.has_transaction_index:
-            self._rename(path + CLEANED_SUFFIX, path)
-            return
-        try:
-            self._storage.remove(path)
-        except OSError as error:
-            self._storage.fail(f"removing {path} failed: {error}", error)
+            yield self._renaming(transaction_index + CLEANED_SUFFIX, transaction_index)
+        else:
+            yield lambda: self._remove(transaction_index)
+        for base_offset in self.old_bases[1:]:  # the new file takes the first one's names
+            for suffix in _SUFFIXES:
+                yield self._setting_aside(f"{self._directory}/{file_name(base_offset, suffix)}")
+        yield self._syncing
+        yield self._renaming(self._swap_path, self._final_path)
+        yield self._syncing
 
     def finish(self) -> None:
-        """Gives the new file its last name. That the old names are gone is durable."""
+        """The new file has its last name, durably, and is read by that."""
         assert self.state is SwapState.REPLACED
+        self._new.sealed = True
         self._new.release()
-        self._rename(self._swap_path, self._final_path)
         self._new.log_path = self._final_path
-        self._storage.index_used(self._final_path, self._new)
+        self._new.changed_ms = None
         self._end(SwapState.DONE)
 
     def settle(self) -> None:
-        """Ends the swap at once, one way or the other, because the log is about to change otherwise."""
+        """Ends the swap at once, one way or the other, because the log is about to change otherwise. Raises
+        LogStorageError after halting."""
         if self.state is SwapState.DECIDED:
+            self.names.drop()
+            self._file.close()
             self._storage.remove(self._swap_path)
             self._storage.sync_dir(self._directory)
             self._end(SwapState.UNDONE)
         elif self.state is SwapState.REPLACED:
-            self._storage.sync_dir(self._directory)
+            try:
+                self._storage.with_descriptor(self.names.make)
+            except OSError as error:
+                self._storage.fail(f"renaming segments of {self._directory} failed: {error}", error)
             self.finish()
-            self._storage.sync_dir(self._directory)
+
+    def abandon(self) -> None:
+        """The log lets go of its files: no name is changed any more."""
+        self.names.drop()
 
     def _end(self, state: SwapState) -> None:
         self.state = state
         self._on_end()
 
-    def _rename(self, source: str, target: str) -> None:
+    # ---- changes of names, which a job may make
+
+    def _renaming(self, source: str, target: str) -> Change:
+        return lambda: self._storage.disk.rename(source, target)
+
+    def _setting_aside(self, path: str) -> Change:
+        def set_aside() -> None:
+            try:
+                self._storage.disk.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                if path.endswith(LOG_SUFFIX):
+                    raise
+                return  # not every segment has one
+            self._deleted.append(path + DELETED_SUFFIX)
+
+        return set_aside
+
+    def _remove(self, path: str) -> None:
         try:
-            self._storage.disk.rename(source, target)
-        except OSError as error:
-            self._storage.fail(f"renaming {source} to {target} failed: {error}", error)
+            self._storage.disk.remove(path)
+        except FileNotFoundError:
+            return
+
+    def _syncing(self) -> None:
+        self._storage.disk.sync_dir(self._directory)
 
 
 def recover_swaps(storage: LogStorage, directory: str, names: Sequence[str]) -> list[str]:
@@ -170,14 +208,27 @@ def _is_still_there(deleted_name: str, names: Sequence[str]) -> bool:
     return stem + LOG_SUFFIX in names and stem + TRANSACTION_INDEX_SUFFIX not in names
 
 
+def _forget_cleaned_aborts(storage: LogStorage, path: str, base_offset: int, markers: Set[int]) -> None:
+    """Takes entries out whose markers the cleaning took. Nothing would tell a reader where what they hide ends, and
+    it would pass over what the same producer committed behind it. Raises LogStorageError."""
+    entries = decode_entries(storage.read_optional(path) or b"", base_offset) or []
+    kept = [entry for entry in entries if entry.last_offset in markers]
+    if not kept and entries:
+        storage.remove(path)
+    elif kept != entries:
+        storage.replace(path, encode_entries(kept))
+
+
 def _complete(storage: LogStorage, directory: str, names: Sequence[str], swap_name: str) -> None:
     """Removes, durably, the segments whose offsets the file covers, and their indexes; then renames it."""
     swap_path = f"{directory}/{swap_name}"
     base_offset = int(swap_name.removesuffix(LOG_SUFFIX + SWAP_SUFFIX))
     file = storage.file(swap_path)
-    next_offset = base_offset + 1
+    next_offset, markers = base_offset + 1, set[int]()
     for _, header in walk(file, 0, file.size()):
         next_offset = header.next_offset
+        if header.is_control:
+            markers.add(header.last_offset)
     for name in names:
         stem, dot, suffix = name.partition(".")
         if dot + suffix not in _SUFFIXES or not stem.isdecimal():
@@ -188,6 +239,8 @@ def _complete(storage: LogStorage, directory: str, names: Sequence[str], swap_na
     transaction_index = transaction_index_path(directory, base_offset)
     if storage.disk.exists(transaction_index + CLEANED_SUFFIX):
         storage.disk.rename(transaction_index + CLEANED_SUFFIX, transaction_index)
+    else:
+        _forget_cleaned_aborts(storage, transaction_index, base_offset, markers)
     storage.sync_dir(directory)
     storage.release(swap_path)
     storage.disk.rename(swap_path, swap_path.removesuffix(SWAP_SUFFIX))
