@@ -321,6 +321,11 @@ class DurableLog(CheckpointedOffsets):
 
     # ---- compaction
 
+    @property
+    def is_swapping(self) -> bool:
+        """Whether a cleaned segment is about to take the place of others."""
+        return self._swap is not None
+
     def _settle_swap(self) -> None:
         """Ends a swap of segments that is under way, before the segments change otherwise."""
         if self._swap is not None:

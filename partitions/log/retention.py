@@ -79,9 +79,12 @@ class Retention:
         return count
 
     async def _take_out(self, log: PartitionLog) -> int:
-        """Takes the obsolete segments out of a log, one by one; returns how many."""
+        """Takes the obsolete segments out of a log, one by one; returns how many.
+
+        Not while a cleaning puts a segment in the place of others: the log would have to do the rest of that at once.
+        """
         count = 0
-        while not log.is_closed and log.has_obsolete_segments:
+        while not log.is_closed and log.has_obsolete_segments and not log.is_swapping:
             if not log.may_set_aside and not await self._flushed(log):
                 break  # it went on changing meanwhile: the next round comes back
             paths = log.set_aside_first_segment()
@@ -101,4 +104,4 @@ class Retention:
         return self._may_go(log)
 
     def _may_go(self, log: PartitionLog) -> bool:
-        return not log.is_closed and log.has_obsolete_segments and log.may_set_aside
+        return not log.is_closed and log.has_obsolete_segments and log.may_set_aside and not log.is_swapping

@@ -1,7 +1,8 @@
 """One round of cleaning of one log, in bounded jobs with other events between them.
 
 Guarantees: after each job it is asked whether the log is still the same; a truncation, a deletion or
-the end of the node ends the round, and at most files named `*.cleaned` are left, which are removed. The
+the end of the node ends the round. Files named `*.cleaned` are removed then; where a swap was cut short, the next
+start finishes or undoes it. The
 clean offset moves only when all segments below it were cleaned and are durably in place, in order: a
 tombstone never goes before the values that it deletes. Segments that would come out as they went in
 are not touched. The cleaner of `schedule` calls it.
@@ -10,7 +11,7 @@ are not touched. The cleaner of `schedule` calls it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from partitions.disk import Disk
@@ -28,7 +29,7 @@ from partitions.log.errors import LogCorruptError, LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.segment import Segment
 from partitions.log.storage import OPEN_ATTEMPTS, is_disk_full, is_out_of_descriptors
-from partitions.log.transaction_index import encode_entries, transaction_index_path
+from partitions.log.transaction_index import AbortedTransaction, encode_entries, transaction_index_path
 from partitions.ports import Executor, NowMs
 
 T = TypeVar("T")
@@ -189,12 +190,19 @@ class CleaningRound:
             *(path + CLEANED_SUFFIX for path in segment.index_paths),
             transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX,
         )
+        swap = None
         try:
             if await self._rewrite(group, batch_filter, segment, target) or len(group) > 1:
-                await self._swap(group, segment, target, batch_filter.take_needed_aborts())
+                aborted = log.aborted_transactions_of(group, batch_filter.take_needed_aborts())
+                await self._make_durable(group, segment, target, aborted)
+                swap = log.begin_swap(group, segment, has_transaction_index=bool(aborted))
+                await self._carry_out(swap, aborted)
+                self._replaced += len(group)
         finally:
-            # Also when the round ends here; the names that a swap took over are not there any more.
-            await self._remove(leftovers)
+            # Also when the round ends here; the names that a swap took over are not there any more. But one that is
+            # not over the next start may have to finish, with all of them.
+            if swap is None or swap.is_over:
+                await self._remove(leftovers)
 
     async def _rewrite(self, group: Group, batch_filter: BatchFilter, segment: Segment, target: str) -> bool:
         """Whether what stays differs from what there was."""
@@ -221,28 +229,33 @@ class CleaningRound:
                 place = step.place
         return changed
 
-    async def _swap(self, group: Group, segment: Segment, target: str, needed_aborts: Set[int]) -> None:
+    async def _make_durable(
+        self, group: Group, segment: Segment, target: str, aborted: Sequence[AbortedTransaction]
+    ) -> None:
+        """All files of the new segment, under names that end in `.cleaned`."""
         ports, log = self._ports, self._log
         contents = zip(segment.index_paths, segment.take_indexes(), strict=True)
         index_files = tuple((path + CLEANED_SUFFIX, content) for path, content in contents)
-        aborted = log.aborted_transactions_of(group, needed_aborts)
         if aborted:
             path = transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX
             index_files += ((path, encode_entries(aborted)),)
-        segment.changed_ms = await self._run(group[-1], jobs.take_age, ports.disk, group[-1].path, target)
+        source = group[-1]
+        segment.changed_ms = await self._run(source, jobs.take_age, ports.disk, source.path, target)
         await self._durably(jobs.make_durable, ports.disk, target, index_files, is_needed=False)
         if aborted:
             # What decides the swap must not be on disk without it: it cannot be told to be missing.
             await self._durably(ports.disk.sync_dir, log.directory)
-        swap = log.begin_swap(group, segment, has_transaction_index=bool(aborted))
+
+    async def _carry_out(self, swap: SegmentSwap, aborted: Sequence[AbortedTransaction]) -> None:
+        """The new segment, which has these aborted transactions, takes its place."""
+        log = self._log
         await self._change_names(swap)
         log.replace_segments(swap, aborted)
         await self._change_names(swap)
         log.finish_swap(swap)
-        await self._remove(swap.deleted_paths)
         if swap.state is not SwapState.DONE:
             raise CleaningAborted(f"the segments of {log.directory} were truncated or deleted")
-        self._replaced += len(group)
+        await self._remove(swap.deleted_paths)
 
     # ---- steps
 

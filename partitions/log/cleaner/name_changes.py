@@ -1,12 +1,12 @@
 """Changes of names in a folder, made in a job beside the event loop, or at once by a log that cannot wait for it.
 
-Guarantees: the changes are made in their order and each once, by whichever of the two comes to it; when `make` or
-`drop` has returned, nobody is in the middle of one. What failed is not tried again: it fails for whoever comes next
-as well, for an fsync that is repeated lies. Only what found no free descriptor has changed nothing, and may be.
+Guarantees: the changes are made in their order and each once, by whichever of the two comes to it. Once the log has
+taken over, the job makes no more: the log waits for one change at most, and nobody is in the middle of one then. What
+failed is not tried again: it fails for the log as well, for an fsync that is repeated lies. Only what found no free
+descriptor has changed nothing, and may be.
 
 A change of a name waits for the file system's journal, whoever else is writing to that: a rename can take as long as
-an fsync. The lock here is the one thing that a job of a cleaning shares with the log's lane, which waits for one
-change at most.
+an fsync. The lock here is the one thing that a job of a cleaning shares with the log's lane.
 """
 
 from __future__ import annotations
@@ -28,20 +28,40 @@ class NameChanges:
         """Nothing is changed yet."""
         self._left = deque(changes)
         self._failure: OSError | None = None
+        self._is_taken_over = False
         self._lock = threading.Lock()
 
     def make(self) -> None:
-        """Makes all that are left; nothing if there are none. Raises OSError, and may be called again where
-        descriptors are wanting."""
-        while self._make_next():
+        """In a job: makes all that are left, as long as nobody takes over. Raises OSError, and may be called again
+        where descriptors are wanting."""
+        while self._make_next(for_job=True):
             pass
 
-    def _make_next(self) -> bool:
+    def take_over(self) -> None:
+        """On the log's lane, before `make_rest` or `drop`. Raises the OSError that a job met."""
+        self._is_taken_over = True  # before the lock: the job, which would have it again at once, sees it
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+
+    def make_rest(self) -> None:
+        """Makes all that are left. Raises OSError, and may be called again where descriptors are wanting."""
+        while self._make_next(for_job=False):
+            pass
+
+    def drop(self) -> None:
+        """None of those that are left is made any more."""
+        self._is_taken_over = True
+        with self._lock:
+            self._left.clear()
+
+    def _make_next(self, *, for_job: bool) -> bool:
         with self._lock, self._failing_for_good():
-            if self._left:
+            if self._left and not (for_job and self._is_taken_over):
                 self._left[0]()
                 self._left.popleft()
-            return bool(self._left)
+                return True
+            return False
 
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:
@@ -53,8 +73,3 @@ class NameChanges:
             if not is_out_of_descriptors(error):
                 self._failure = error
             raise
-
-    def drop(self) -> None:
-        """None of those that are left is made any more."""
-        with self._lock:
-            self._left.clear()

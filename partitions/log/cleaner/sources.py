@@ -15,8 +15,8 @@ from partitions.log.index import TIME_ENTRY_BYTES
 from partitions.records.header import HEADER_BYTES
 
 GROUP_MAX_SEGMENTS: Final = 16
-"""Segments merged into one at a time: each costs the event loop up to five renames, 0.15 ms in all, and 64 took up to
-11 ms on a journalling file system that was busy."""
+"""Segments merged into one at a time: each has up to five names that change, 0.15 ms in all, and a log that has to
+change itself in the middle of that makes those that are left before it goes on."""
 
 
 class SourceSegment(NamedTuple):

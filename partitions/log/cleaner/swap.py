@@ -47,7 +47,9 @@ class SwapState(Enum):
     DONE = auto()
     """All names are final, and durable."""
     UNDONE = auto()
-    """The old segments stay."""
+    """The old segments stay, durably."""
+    UNKNOWN = auto()
+    """It could neither be finished nor undone. The next start does one of the two."""
 
 
 class SegmentSwap:
@@ -128,21 +130,31 @@ class SegmentSwap:
         self._new.changed_ms = None
         self._end(SwapState.DONE)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be done, here or at the next start."""
+        return self.state in (SwapState.DONE, SwapState.UNDONE)
+
     def settle(self) -> None:
         """Ends the swap at once, one way or the other, because the log is about to change otherwise. Raises
         LogStorageError after halting."""
-        if self.state is SwapState.DECIDED:
-            self.names.drop()
-            self._file.close()
-            self._storage.remove(self._swap_path)
-            self._storage.sync_dir(self._directory)
-            self._end(SwapState.UNDONE)
-        elif self.state is SwapState.REPLACED:
-            try:
-                self._storage.with_descriptor(self.names.make)
-            except OSError as error:
-                self._storage.fail(f"renaming segments of {self._directory} failed: {error}", error)
-            self.finish()
+        try:
+            self.names.take_over()
+            if self.state is SwapState.DECIDED:
+                self._undo()
+            elif self.state is SwapState.REPLACED:
+                self._storage.with_descriptor(self.names.make_rest)
+                self.finish()
+        except OSError as error:
+            self._end(SwapState.UNKNOWN)
+            self._storage.fail(f"ending a swap of segments of {self._directory} failed: {error}", error)
+
+    def _undo(self) -> None:
+        self.names.drop()
+        self._file.close()
+        self._remove(self._swap_path)
+        self._storage.with_descriptor(self._syncing)
+        self._end(SwapState.UNDONE)
 
     def abandon(self) -> None:
         """The log lets go of its files: no name is changed any more."""
@@ -182,7 +194,7 @@ class SegmentSwap:
 def recover_swaps(storage: LogStorage, directory: str, names: Sequence[str]) -> list[str]:
     """Finishes or undoes what a crash interrupted; returns the names that are there then.
 
-    To be called before anything of the folder is used. Raises LogCorruptError, OSError.
+    To be called before anything of the folder is used. Raises LogCorruptError, LogStorageError, OSError.
     """
     left = [name for name in names if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX))]
     if not left:
@@ -227,7 +239,7 @@ def _complete(storage: LogStorage, directory: str, names: Sequence[str], swap_na
     next_offset, markers = base_offset + 1, set[int]()
     for _, header in walk(file, 0, file.size()):
         next_offset = header.next_offset
-        if header.is_control:
+        if header.is_control and header.record_count:  # of one that was taken, an empty batch may stay
             markers.add(header.last_offset)
     for name in names:
         stem, dot, suffix = name.partition(".")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
-import functools
 from collections.abc import Callable
 from mmap import mmap
 
 import pytest
 
 from partitions.log.cleaner import offset_map
-from partitions.log.cleaner.name_changes import NameChanges
 from partitions.log.errors import LogStorageError
-from partitions.log.log import PartitionLog
 from tests.support.compaction import CLEANER, COMPACTED, FOLDER, TABLE, TOPIC_ID, Bench
 from tests.support.logs import get_or_create, simulated_disk
 
@@ -41,33 +38,6 @@ def at_job(bench: Bench, job: int, action: Callable[[], None]) -> None:
     bench.executor.between = between
 
 
-def amid_names(monkeypatch: pytest.MonkeyPatch, change: int, action: Callable[[], object]) -> None:
-    """Has something happen once on the log's lane while a job is between two changes of names."""
-    make_next = NameChanges._make_next
-    left = change
-
-    def counted(changes: NameChanges) -> bool:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            action()
-        return make_next(changes)
-
-    monkeypatch.setattr(NameChanges, "_make_next", counted)
-
-
-async def changes_of_names(fill: Callable[[Bench], Bench]) -> int:
-    """Of a cleaning of what was filled like this."""
-    made: list[int] = []
-    with pytest.MonkeyPatch.context() as patch:
-        for change in range(1, 100):
-            amid_names(patch, change, functools.partial(made.append, change))
-            await fill(Bench()).clean()
-            patch.undo()
-    assert len(made) > 10
-    return len(made)
-
-
 async def jobs_of_a_cleaning() -> int:
     bench = filled(Bench())
     assert await bench.clean() == 1
@@ -89,105 +59,6 @@ async def test_readers_see_the_log_at_any_time() -> None:
         assert reads == [True]
         # What a reader holds of replaced segments stays readable.
         assert [part.read() for part in held] == before
-
-
-def only_looks(operation: str, path: str) -> None:
-    assert operation in ("open", "read", "map", "exists", "size", "modified"), f"{operation} {path}"
-
-
-async def test_readers_see_the_log_while_names_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And retention and offsets for times as well, of records without timestamps too."""
-
-    def timeless(bench: Bench) -> Bench:
-        for number in range(3):
-            for key in (b"a", b"%d" % number, b"b", b"%d" % (number + 10), b"a"):
-                bench.put((key, b"%032d" % number), timestamp=-1)
-            bench.log.roll()
-        return bench
-
-    for change in range(1, await changes_of_names(timeless) + 1):
-        bench = timeless(Bench())
-        ages = [segment.newest_ms for segment in bench.log._segments]
-        reads: list[bool] = []
-
-        def look(bench: Bench = bench, reads: list[bool] = reads, ages: list[int] = ages) -> None:
-            bench.log.storage.give_back()
-            for segment in bench.log._segments:
-                segment.unload_indexes()
-            bench.storage.before_operation = only_looks
-            assert {segment.newest_ms for segment in bench.log._segments} <= set(ages)
-            try:
-                reads.append(bench.contents().table()[b"a"] == b"%032d" % 2)
-                reads.extend(
-                    len(bench.log.read(offset, 1, up_to_offset=15).slices) == 1 for offset in range(15)
-                )
-            finally:
-                bench.storage.before_operation = None
-
-        with monkeypatch.context() as patch:
-            amid_names(patch, change, look)
-            assert await bench.clean() == 1
-        assert reads
-        assert all(reads)
-
-
-async def test_an_abandoned_log_changes_no_name_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder may be another log's by then."""
-    for change in range(1, await changes_of_names(filled) + 1):
-        bench = filled(Bench())
-        names: list[str] = []
-
-        def abandon(bench: Bench = bench, names: list[str] = names) -> None:
-            bench.log.abandon()
-            names += bench.names()
-
-        with monkeypatch.context() as patch:
-            amid_names(patch, change, abandon)
-            assert await bench.clean() == 0
-        assert {name for name in names if not name.endswith((".cleaned", ".deleted"))} <= set(bench.names())
-        assert set(bench.names()) <= set(names)
-
-
-LAST = {b"a": b"%032d" % 23}
-AFTER = {b"b": b"after"}
-
-
-@pytest.mark.parametrize("power_is_lost", [False, True])
-@pytest.mark.parametrize(
-    ("change", "arguments", "expected"),
-    [
-        (PartitionLog.truncate_to, (12,), None),
-        (PartitionLog.truncate_fully_and_start_at, (100,), AFTER),
-        (PartitionLog.delete_segments_before, (17,), LAST | AFTER),
-        (PartitionLog.close, (), LAST),
-    ],
-)
-async def test_a_log_that_changes_while_its_names_do(
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[..., object],
-    arguments: tuple[int, ...],
-    expected: dict[bytes, bytes] | None,
-    power_is_lost: bool,
-) -> None:
-    """The log does at once what is left to be done, and the job finds nothing more to do."""
-    for number in range(1, await changes_of_names(filled) + 1):
-        bench = filled(Bench())
-        with monkeypatch.context() as patch:
-            amid_names(patch, number, functools.partial(change, bench.log, *arguments))
-            await bench.clean()
-        if not bench.log.is_closed:
-            bench.put((b"b", b"after"))
-            bench.log.sync()
-        if power_is_lost:
-            bench.storage.lose_power()
-        bench.start()
-        found = bench.contents()
-        if expected is None:
-            assert all(record.offset < 12 or record.key == b"b" for record in found.records)
-            assert found.table()[b"b"] == b"after"
-        else:
-            assert found.table(bench.log.log_start_offset) == expected
-        assert not [name for name in bench.names() if name.endswith((".swap", ".cleaned", ".deleted"))]
 
 
 async def test_a_truncation_ends_the_cleaning_and_stays() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -35,9 +37,9 @@ def test_what_failed_fails_for_good() -> None:
         raise OSError(errno.EIO, "broken")
 
     changes = NameChanges([fail, lambda: calls.append(2)])
-    for _ in range(2):
+    for call in (changes.make, changes.make, changes.take_over, changes.make_rest):
         with pytest.raises(OSError, match="broken"):
-            changes.make()
+            call()
     assert calls == [1]
 
 
@@ -56,34 +58,49 @@ def test_want_of_a_descriptor_is_no_failure() -> None:
     assert calls == [1, 1, 2]
 
 
-@pytest.mark.parametrize("settle", [NameChanges.make, NameChanges.drop], ids=["make", "drop"])
-def test_nobody_is_amid_a_change_when_the_other_goes_on(settle: object) -> None:
-    """A thread is held up inside the first change; the log that settles waits for it, and for no other."""
-    is_inside, may_go_on = threading.Event(), threading.Event()
-    made: list[str] = []
+class NotedLock:
+    """A lock that says when somebody wants it."""
 
-    def slow() -> None:
-        is_inside.set()
-        assert may_go_on.wait(30)
-        made.append("slow")
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.wanted = threading.Semaphore(0)
 
-    changes = NameChanges([slow, lambda: made.append("quick")])
+    def __enter__(self) -> None:
+        self.wanted.release()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("settle", [NameChanges.make_rest, NameChanges.drop])
+def test_who_takes_over_waits_for_one_change_and_no_more(
+    settle: Callable[[NameChanges], None], number: int
+) -> None:
+    """The log's lane comes while a thread is amid the change of that number."""
+    is_amid = threading.Event()
+    lock = NotedLock()
+    made: list[tuple[int, bool]] = []
+
+    def change(index: int) -> None:
+        in_job = threading.current_thread() is job
+        if in_job and index == number:
+            while lock.wanted.acquire(blocking=False):
+                pass
+            is_amid.set()
+            assert lock.wanted.acquire(timeout=30), "the lane wants its turn"
+        made.append((index, in_job))
+
+    changes = NameChanges([partial(change, index) for index in range(5)])
+    changes._lock = lock  # type: ignore[assignment]
     job = threading.Thread(target=changes.make)
     job.start()
-    assert is_inside.wait(30)
-    seen: list[list[str]] = []
-
-    def settling() -> None:
-        settle(changes)  # type: ignore[operator]
-        seen.append(list(made))
-
-    lane = threading.Thread(target=settling)
-    lane.start()
-    assert not seen
-    may_go_on.set()
+    assert is_amid.wait(30)
+    changes.take_over()
+    assert made == [(index, True) for index in range(number + 1)]
+    settle(changes)
     job.join(30)
-    lane.join(30)
-    assert seen[0][0] == "slow"
-    assert made == seen[0], "nothing was changed behind the lane's back"
-    if settle is NameChanges.make:
-        assert made == ["slow", "quick"]
+    assert not job.is_alive()
+    rest = range(number + 1, 5) if settle is NameChanges.make_rest else ()
+    assert made == [(index, True) for index in range(number + 1)] + [(index, False) for index in rest]
