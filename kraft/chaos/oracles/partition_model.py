@@ -25,13 +25,15 @@ class LeaderView(NamedTuple):
 class PartitionModel:
     """One partition: its replicas, what is committed, and who led it when."""
 
-    __slots__ = ("committed", "compaction", "key", "leaders", "leading", "replicas", "seen")
+    __slots__ = ("committed", "compaction", "key", "leaders", "leading", "removed", "replicas", "seen")
 
     def __init__(self, key: TopicKey) -> None:
         self.key = key
         self.committed = CommittedPrefix()
         self.compaction = CompactedBatches()
         self.replicas: dict[int, ShadowLog] = {}
+        self.removed: dict[int, ShadowLog] = {}
+        """The log that each node removed last."""
         self.leaders: dict[int, int] = {}
         """Who really led, by leader epoch."""
         self.leading: dict[int, int] = {}

@@ -169,7 +169,7 @@ class ReplicaEvents:
         for model in self._replication.partitions.values():
             log = model.replicas.get(node)
             if log is not None and log.directory == directory:
-                del model.replicas[node]
+                model.removed[node] = model.replicas.pop(node)
                 self._replication.gave_up(model, node, log.batches, "deleted its log")
 
     def damaged(

@@ -188,11 +188,13 @@ class Replication:
                 )
             # Who was moved away may have removed its log before the leader hears that it counts no longer.
             if member in view.maximal_isr and (state is None or member in state.replicas):
-                self._violated(
-                    "high-watermark-bounded",
-                    model,
-                    f"leader {node} moves it to {offset}; {member} of the maximal ISR lacks {shown(missing)}",
-                )
+                never_had = missing if member in candidates else self._never_had(model, member, missing)
+                if never_had:
+                    self._violated(
+                        "high-watermark-bounded",
+                        model,
+                        f"leader {node} moves it to {offset}; {member} of the maximal ISR lacks {shown(never_had)}",
+                    )
             if member in candidates and self._counts(member):
                 self._violated(
                     "leader-candidate-completeness",
@@ -209,6 +211,14 @@ class Replication:
         if other is None:
             return wanted
         return [batch for batch in other.missing(wanted) if batch not in other.lost]
+
+    def _never_had(self, model: PartitionModel, member: int, missing: list[Batch]) -> list[Batch]:
+        """Of what a replica lacks, what the log that it removed did not hold. Once it may not be elected any more, it
+        may make a damaged one anew, before the leader hears that it counts no longer."""
+        removed = model.removed.get(member)
+        if removed is None:
+            return missing
+        return [batch for batch in removed.missing(missing) if batch not in removed.lost]
 
     def _counts(self, member: int) -> bool:
         """Whether a broker runs under its registered incarnation."""

@@ -82,6 +82,28 @@ def test_high_watermark_is_not_bounded_by_who_is_not_joining(model: Model) -> No
     assert model.oracles == []
 
 
+@pytest.mark.parametrize("had", [False, True])
+@pytest.mark.parametrize("is_rotten", [False, True])
+def test_high_watermark_is_not_bounded_by_who_had_it_in_a_log_that_it_made_anew(
+    model: Model, had: bool, is_rotten: bool
+) -> None:
+    """Its last fetch reaches a leader that does not know yet that it left the ISR for its damage (seed 445)."""
+    model.append(0, *NODES) if had else model.append(0, 1, 2)
+    if had and is_rotten:
+        model.rot(3, 0)
+    model.change(isr=(1, 2))
+    model.replicas.deleted(3, "/data/3")
+    model.raise_leader(1)
+    assert model.oracles == ([] if had else ["high-watermark-bounded"])
+
+
+def test_high_watermark_is_bounded_by_a_candidate_that_made_its_log_anew(model: Model) -> None:
+    model.append(0, *NODES)
+    model.replicas.deleted(3, "/data/3")
+    model.raise_leader(1)
+    assert "high-watermark-bounded" in model.oracles
+
+
 def test_high_watermark_is_not_bounded_by_who_was_moved_away(model: Model) -> None:
     """The leader has not heard yet that it counts no longer; it may have removed its log."""
     model.change(isr=(1, 2), replicas=(1, 2))
