@@ -34,13 +34,10 @@ from tests.support.compaction import (
     marker_batch,
 )
 from tests.support.logs import simulated_disk
+from tests.support.power import PowerCut, power_cut_before
 from tests.support.transactions import read_committed
 
 KEYS = [b"a", b"b", b"c", b"d"]
-
-
-class PowerCut(BaseException):
-    """Power is lost before a disk operation; nothing of the process goes on."""
 
 
 class World:
@@ -331,15 +328,8 @@ def test_a_reader_makes_the_same_of_it(seed: int, operations: list[tuple[str, in
 
 def cut_power_within(world: World, action: str, amount: int, step: int) -> bool:
     """Plays one action and cuts the power before its `step`-th disk operation; False if it had fewer."""
-    left = step
 
-    def hook(operation: str, path: str) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise PowerCut
-
-    world.bench.storage.before_operation = hook
+    world.bench.storage.before_operation = power_cut_before(step)
     try:
         getattr(world, action)(amount)
     except PowerCut:

@@ -26,12 +26,9 @@ from partitions.log.log import PartitionLog
 from partitions.log.producer_state import BATCHES_RETAINED, BatchRange, ProducerState
 from partitions.records.batch import BatchHeader, iter_batches, verify_crc
 from tests.support.logs import FOLDER, PARTITION, batch_of, lead, new_storage, open_log, simulated_disk
+from tests.support.power import PowerCut, power_cut_before
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, max_message_bytes=400)
-
-
-class PowerCut(BaseException):
-    """Power is lost before a disk operation; nothing of the process goes on."""
 
 
 @dataclass
@@ -369,19 +366,12 @@ def test_the_log_is_the_list(seed: int, operations: list[tuple[str, int]]) -> No
 
 def cut_power_within(world: World, action: str, amount: int, step: int) -> bool:
     """Plays one action and cuts the power before its `step`-th disk operation; False if it had fewer."""
-    left = step
     before = Model(list(world.model.batches), world.model.start, world.model.end, world.model.origin)
     flushed = world.log.recovery_point
     recovery_point, log_start = world.recovery_point, world.log_start
     world.pending = bytearray()
 
-    def hook(operation: str, path: str) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise PowerCut
-
-    world.storage.before_operation = hook
+    world.storage.before_operation = power_cut_before(step)
     try:
         play(world, action, amount)
     except PowerCut:

@@ -16,14 +16,11 @@ from partitions.log.inspection.partition_check import check_partition
 from partitions.log.log import PartitionLog
 from partitions.log.transaction_index import AbortedTransaction, decode_entries, encode_entries
 from tests.support.logs import FOLDER, batch_of, memory_disk, new_storage, open_log, simulated_disk
+from tests.support.power import PowerCut, power_cut_before
 from tests.support.transactions import ABORT, COMMIT, marker_of, put, read_committed, transactional
 
 SUFFIX = ".txnindex"
 FIRST = f"{FOLDER}/00000000000000000000{SUFFIX}"
-
-
-class PowerCut(BaseException):
-    """Power is lost before a disk operation."""
 
 
 def index_files(log: PartitionLog) -> dict[str, bytes]:
@@ -218,16 +215,9 @@ def test_power_is_lost_at_every_step(play: Callable[[Storage], Iterator[Partitio
     for step in range(60):
         for seed in range(8):
             storage = new_storage(100 * step + seed)
-            left = step
-
-            def hook(operation: str, path: str) -> None:
-                nonlocal left
-                left -= 1
-                if left < 0:
-                    raise PowerCut
 
             before: list[PartitionLog] = []
-            storage.before_operation = hook
+            storage.before_operation = power_cut_before(step)
             with contextlib.suppress(PowerCut):
                 before.extend(play(storage))
             storage.before_operation = None

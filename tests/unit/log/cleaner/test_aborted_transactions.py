@@ -13,11 +13,8 @@ from partitions.log.transaction_index import ENTRY_BYTES
 from partitions.records.control import ControlType
 from tests.support.compaction import FOLDER, RETENTION_MS, Bench
 from tests.support.logs import simulated_disk
+from tests.support.power import PowerCut, power_cut_before
 from tests.support.transactions import read_committed
-
-
-class PowerCut(BaseException):
-    """Power is lost before a disk operation."""
 
 
 def aborted(bench: Bench) -> list[tuple[int, int]]:
@@ -34,15 +31,7 @@ def errors(bench: Bench) -> list[str]:
 
 def cut_at(bench: Bench, step: int) -> bool:
     """Cleans, and has power lost before that operation on the disk; False if there were not so many."""
-    left = step
-
-    def hook(operation: str, path: str) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise PowerCut
-
-    bench.storage.before_operation = hook
+    bench.storage.before_operation = power_cut_before(step)
     try:
         asyncio.run(bench.clean())
     except PowerCut:

@@ -16,7 +16,8 @@ from partitions.log.errors import LogStorageError
 from partitions.log.log import PartitionLog
 from tests.support.compaction import COMPACTED, FOLDER, TABLE, Bench
 from tests.support.logs import Halted
-from tests.unit.log.cleaner.test_aborted_transactions import PowerCut, aborted, errors, two_aborts
+from tests.support.power import PowerCut, power_cut_before
+from tests.unit.log.cleaner.test_aborted_transactions import aborted, errors, two_aborts
 
 LAST = {b"a": b"x", **{b"k%d" % number: b"%032d" % number for number in range(24)}}
 AFTER = {b"b": b"after"}
@@ -157,17 +158,11 @@ def test_power_may_be_lost_within_a_truncation_that_ends_a_swap() -> None:
     for change in list(changes_of_names(filled))[::3]:
         step, is_done = 0, False
         while not is_done:
-            bench, left = filled(), step
+            bench = filled()
 
-            def hook(operation: str, path: str) -> None:
-                nonlocal left
-                left -= 1
-                if left < 0:
-                    raise PowerCut
-
-            def truncate(bench: Bench = bench, hook: Callable[[str, str], None] = hook) -> None:
+            def truncate(bench: Bench = bench, step: int = step) -> None:
                 nonlocal is_done
-                bench.storage.before_operation = hook
+                bench.storage.before_operation = power_cut_before(step)
                 bench.log.truncate_to(20)
                 is_done = True
                 raise PowerCut
@@ -175,7 +170,7 @@ def test_power_may_be_lost_within_a_truncation_that_ends_a_swap() -> None:
             with pytest.raises(PowerCut):
                 clean_amid(bench, change, truncate)
             bench.storage.lose_power()
-            left = 7 * step % 40
+            bench.storage.before_operation = power_cut_before(7 * step % 40)
             try:
                 bench.start()
             except PowerCut:
