@@ -294,7 +294,7 @@ class ReplicaLogs(ReplicaEvents, ABC):
             elif replica_log.epochs_are_durable:
                 partition.on_epoch_start_durable(partition.leader_epoch)
             else:
-                self._jobs.write_epochs(key)  # it began another epoch meanwhile
+                self._jobs.write_epochs(key)  # the log has another epoch by now, or wanted to write it itself
         self.pending.settle(keys)
 
     def on_room(self, keys: Sequence[TopicPartition]) -> None:

@@ -370,6 +370,7 @@ class DurableLog(CheckpointedOffsets):
 
     def _release(self) -> None:
         self._closed = True
+        self._take_install_over()
         for segment in self._segments:
             segment.release()
         self._aborted.release()

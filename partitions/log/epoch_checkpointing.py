@@ -3,15 +3,17 @@
 Guarantees (KIP-101): when `EpochWriter.write` has returned without an error for a log, every epoch that the
 log knew when it was called is durable; the file never goes back to older epochs, whatever changes them
 meanwhile. When a broker dies, thousands of leaderships move to others in one step: so the files are
-written by jobs beside the event loop, and a leader takes no appends until its file is there. Only names change
-on the loop, one rename a log, because there it is known whether the epochs are still those that were
-written. `partitions.partition` begins epochs, the replica manager has them written.
+written by jobs beside the event loop, and a leader takes no appends until its file is there. The names change in
+jobs too, for a rename waits for the file system's journal: a log that writes or drops its file itself meanwhile, or
+is let go, first takes that from the job (`NameChanges`). `partitions.partition` begins epochs, the replica manager
+has them written.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
@@ -20,6 +22,7 @@ from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Disk, File
 from partitions.log.config_values import LONG_MAX
 from partitions.log.errors import LogStorageError
+from partitions.log.name_changes import NameChanges
 from partitions.log.storage import LogStorage, is_wanting
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
@@ -42,10 +45,18 @@ class EpochWrite(NamedTuple):
     content: bytes
 
 
+class EpochInstall(NamedTuple):
+    """What was written is to get its name, durably."""
+
+    write: EpochWrite
+    directory: str
+    names: NameChanges
+
+
 class CheckpointedEpochs:
     """The leader epochs of one log, and whether their file holds them."""
 
-    __slots__ = ("_closed", "_epochs_agree_below", "_epochs_dirty", "_epochs_installed", "_epochs_only_lacking",
+    __slots__ = ("_closed", "_epochs_agree_below", "_epochs_dirty", "_epochs_installing", "_epochs_only_lacking",
                  "_epochs_proven_at", "_epochs_proven_from", "_storage", "directory", "epochs",
                  "log_end_offset")  # fmt: skip
 
@@ -72,7 +83,8 @@ class CheckpointedEpochs:
         """Of offsets in the log and below this, the file, however old it is, tells what the epochs tell."""
         self._epochs_only_lacking = only_lacking
         """Whether the file has no entry that these epochs contradict: it may lack the last ones."""
-        self._epochs_installed: EpochWrite | None = None
+        self._epochs_installing: EpochInstall | None = None
+        """What a job gives its name, or has given: not known to be durable."""
         self._epochs_proven_from = proven_from
         self._epochs_proven_at: frozenset[tuple[int, bool]] = frozenset()
         """Offsets below at which batches have confirmed the epochs since; whether those on both sides have."""
@@ -121,7 +133,7 @@ class CheckpointedEpochs:
 
     def _write_epochs(self) -> None:
         """Writes the file, durably on return: where the lane may wait, for a log that is closed or flushed."""
-        self._epochs_installed = None
+        self._take_install_over()
         self._storage.replace(self._epochs_path, encode_checkpoint(self.epochs.entries))
         self._epochs_are_written()
 
@@ -130,12 +142,20 @@ class CheckpointedEpochs:
         the folder has changed."""
         if self._epochs_only_lacking:
             return False
+        self._take_install_over()
         try:
             self._storage.remove(self._epochs_path)
         except OSError as error:
             self._storage.fail(f"removing {self._epochs_path} failed: {error}", error)
         self._epochs_only_lacking = True
         return True
+
+    def _take_install_over(self) -> None:
+        """From here on no job gives the file its name: the log changes it itself, or is let go. Waits for the one
+        rename that a job is about, if it is."""
+        if self._epochs_installing is not None:
+            self._epochs_installing.names.drop()
+            self._epochs_installing = None
 
     @property
     def _epochs_path(self) -> str:
@@ -146,28 +166,23 @@ class CheckpointedEpochs:
         self._ensure_open()
         if not self._epochs_dirty:
             return None
+        self._take_install_over()  # of a caller that is gone: its job would name what is not durable yet
         path = self._epochs_path
         return EpochWrite(path, path + _TEMPORARY_SUFFIX, encode_checkpoint(self.epochs.entries))
 
-    def install_epochs(self, write: EpochWrite) -> bool:
-        """Gives what was written its name, if these are still the epochs; the folder's fsync is due then.
-
-        Raises DirectoryFailed.
-        """
+    def begin_epoch_install(self, write: EpochWrite) -> EpochInstall | None:
+        """What `install_files` has to do once it is written; None if these are not the epochs any more."""
         if self._closed or not self._epochs_dirty or write.content != encode_checkpoint(self.epochs.entries):
-            return False
-        try:
-            self._storage.disk.rename(write.temporary, write.path)
-        except OSError as error:
-            self._storage.fail(f"renaming {write.temporary} failed: {error}", error)
-        self._epochs_installed = write
-        return True
+            return None
+        rename = partial(self._storage.disk.rename, write.temporary, write.path)
+        self._epochs_installing = EpochInstall(write, self.directory, NameChanges([rename]))
+        return self._epochs_installing
 
-    def complete_epoch_write(self, write: EpochWrite) -> None:
-        """The folder was fsynced since `install_epochs`."""
-        if self._epochs_installed is write:
-            self._epochs_installed = None
-            if write.content == encode_checkpoint(self.epochs.entries):
+    def complete_epoch_install(self, install: EpochInstall) -> None:
+        """The job has succeeded."""
+        if self._epochs_installing is install:
+            self._epochs_installing = None
+            if install.write.content == encode_checkpoint(self.epochs.entries):
                 self._epochs_are_written()
 
     def epoch_write_failed(self, write: EpochWrite, error: OSError) -> LogStorageError | None:
@@ -210,8 +225,9 @@ class EpochWriter:
     async def write(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogStorageError]:
         """Makes the epochs of these logs durable, as they are now; returns what kept it from that.
 
-        That is NoSpaceLeft, and nothing has changed then, or DirectoryFailed. Logs that are gone, or have
-        other epochs when this returns, are passed over: whoever needs those asks again.
+        That is NoSpaceLeft, after which it may be tried again, or DirectoryFailed. Logs that are gone, have other
+        epochs when this returns, or have tried to write the file themselves meanwhile, are passed over: whoever needs
+        those looks at `epochs_are_durable`, and asks again.
         """
         failed: dict[TopicPartition, LogStorageError] = {}
         left = iter(dict.fromkeys(partitions))
@@ -245,25 +261,21 @@ class EpochWriter:
             return
         writes = tuple(writing.write for writing in prepared)
         errors = await self._executor.run(write_temporaries, self._disk, writes)
-        installed = []
+        written = []
         for writing, error in zip(prepared, errors, strict=True):
             if error is not None:
                 _note_failure(writing, error, failed)
-                continue
-            try:
-                if writing.log.install_epochs(writing.write):
-                    installed.append(writing)
-            except LogStorageError as failure:
-                failed[writing.partition] = failure
-        if not installed:
+            elif (install := writing.log.begin_epoch_install(writing.write)) is not None:
+                written.append((writing, install))
+        if not written:
             return
-        folders = tuple(writing.log.directory for writing in installed)
-        errors = await self._executor.run(sync_folders, self._disk, folders)
-        for writing, error in zip(installed, errors, strict=True):
+        installs = tuple(install for _, install in written)
+        errors = await self._executor.run(install_files, self._disk, installs)
+        for (writing, install), error in zip(written, errors, strict=True):
             if error is not None:
                 _note_failure(writing, error, failed)
             else:
-                writing.log.complete_epoch_write(writing.write)
+                writing.log.complete_epoch_install(install)
 
 
 def _note_failure(writing: _Writing, error: OSError, failed: _Failures) -> None:
@@ -308,9 +320,24 @@ def sync_and_close(file: File) -> OSError | None:
     return None
 
 
-def sync_folders(disk: Disk, folders: Sequence[str]) -> tuple[OSError | None, ...]:
-    """A job: makes the names in each folder durable; what failed, in the order of `folders`."""
-    return tuple(sync_folder(disk, folder) for folder in folders)
+def install_files(disk: Disk, installs: Sequence[EpochInstall]) -> tuple[OSError | None, ...]:
+    """A job: gives all files their names, then makes those durable; what failed, in the order of `installs`.
+
+    A name that its log has taken over meanwhile is left alone.
+    """
+    renamed = [_rename(install.names) for install in installs]
+    return tuple(
+        sync_folder(disk, install.directory) if error is None else error
+        for install, error in zip(installs, renamed, strict=True)
+    )
+
+
+def _rename(names: NameChanges) -> OSError | None:
+    try:
+        names.make()
+    except OSError as error:
+        return error
+    return None
 
 
 def sync_folder(disk: Disk, folder: str) -> OSError | None:

@@ -137,6 +137,7 @@ class ShortenableLog(DurableLog):
                 self._storage.remove(self._snapshot_path(snapshot))
             while len(self._segments):
                 self._segments.pop_last().remove()
+            self._take_install_over()  # else a job brings the file back
             self._storage.remove(self._epochs_path)  # a recovery would take what comes to contradict it
             self._aborted.clear()
             for name in names:

@@ -29,7 +29,7 @@ from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
 from partitions.log.config import LogConfig
 from partitions.log.data_directory import HIGH_WATERMARKS
-from partitions.log.epoch_checkpointing import write_temporaries
+from partitions.log.epoch_checkpointing import install_files, write_temporaries
 from partitions.log.log import PartitionLog
 from partitions.log.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from partitions.partition import Partition, ReplicaContext, Transition
@@ -219,10 +219,12 @@ class ReplayBroker:
         if write is None:
             return
         errors = write_temporaries(self._disk, [write])
-        if errors != (None,) or not log.install_epochs(write):
+        install = log.begin_epoch_install(write)
+        if install is not None:
+            errors += install_files(self._disk, [install])
+        if install is None or errors != (None, None):
             raise ReplayError(f"broker {self.broker_id} cannot write its leader epochs: {errors}")
-        self._disk.sync_dir(log.directory)
-        log.complete_epoch_write(write)
+        log.complete_epoch_install(install)
 
     def _new_replica(self, log: PartitionLog, topic_id: bytes) -> Partition:
         log.claim(topic_id)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from enum import Enum, auto
 from typing import Final
 
-from partitions.log.cleaner.name_changes import Change, NameChanges
+from partitions.log.name_changes import Change, NameChanges
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.scan import walk
 from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name

@@ -165,7 +165,7 @@ async def test_leaders_take_no_append_before_the_start_of_their_epoch_is_durable
         assert partition.read_for_consumer(0, max_bytes=100, current_leader_epoch=1).high_watermark == 0
         assert world.followed(partition.topic_partition) is None
     await let_go(world)
-    assert jobs == ["write_temporaries", "sync_folders"] * 3
+    assert jobs == ["write_temporaries", "install_files"] * 3
     assert all(accepts(world, TopicPartition("t", number)) for number in range(MANY))
     assert world.disk.read_bytes(f"/data/t-{MANY - 1}/leader-epoch-checkpoint") == b"0\n1\n1 0\n"
 

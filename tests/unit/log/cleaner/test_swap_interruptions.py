@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from partitions.log.cleaner.name_changes import NameChanges
 from partitions.log.errors import LogStorageError
 from partitions.log.log import PartitionLog
+from partitions.log.name_changes import NameChanges
 from tests.support.compaction import COMPACTED, FOLDER, TABLE, Bench
 from tests.support.logs import Halted
 from tests.support.power import PowerCut, power_cut_before

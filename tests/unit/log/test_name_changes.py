@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from partitions.log.cleaner.name_changes import NameChanges
+from partitions.log.name_changes import NameChanges
 
 
 def test_all_are_made_once_in_order() -> None:

@@ -6,7 +6,8 @@ failed is not tried again: it fails for the log as well, for an fsync that is re
 descriptor has changed nothing, and may be.
 
 A change of a name waits for the file system's journal, whoever else is writing to that: a rename can take as long as
-an fsync. The lock here is the one thing that a job of a cleaning shares with the log's lane.
+an fsync. The lock here is the one thing that a job shares with its log's lane: a cleaning's, and one that writes leader
+epochs.
 """
 
 from __future__ import annotations
