@@ -2,8 +2,8 @@
 
 Guarantees (KIP-101): when `EpochWriter.write` has returned without an error for a log that stayed open, with the
 epochs that it had and without writing their file itself, they are durable; the file never goes back to older epochs,
-whatever changes them meanwhile. When a broker dies, thousands of leaderships move to others in one step: so the files are
-written by jobs beside the event loop, and a leader takes no appends until its file is there. The names change in
+whatever changes them meanwhile. When a broker dies, thousands of leaderships move to others in one step: so the files
+are written by jobs beside the event loop, and a leader takes no appends until its file is there. The names change in
 jobs too, for a rename waits for the file system's journal: a log that writes or drops its file itself meanwhile, or
 is let go, first takes that from the job (`NameChanges`). `partitions.partition` begins epochs, the replica manager
 has them written.
