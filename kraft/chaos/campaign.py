@@ -21,6 +21,7 @@ from typing import IO, Protocol
 from kraft.chaos.pool import Ended, Limits, ProcessPool, write_all
 from kraft.chaos.run import Outcome
 from kraft.chaos.scenario import Scenario
+from kraft.chaos.timeline import Timeline
 from kraft.chaos.verdict import Violation
 
 RUN_FAILED = "run-failed"
@@ -147,8 +148,11 @@ def decoded(line: bytes) -> Outcome:
 def _played(run: Run, scenario: Scenario, trace: str | None) -> Outcome:
     if trace is None:
         return run(scenario)
-    with open(trace, "w", encoding="utf-8") as timeline:
-        return run(scenario, timeline=timeline)
+    with Timeline(trace) as timeline:
+        outcome = run(scenario, timeline=timeline)
+    if timeline.problem and not outcome.undecided:
+        outcome.undecided = f"{trace} could not be written: {timeline.problem}"
+    return outcome
 
 
 def _become_fresh(run: Run, scenario: Scenario, hash_seed: int, descriptor: int) -> None:
@@ -272,12 +276,12 @@ class Verification:
     seed: int
     hashes: tuple[str, str]
     errors: tuple[str, str]
-    """How a run failed, so that there is no hash."""
+    """How a run failed, so that its hash is that of a part, or there is none."""
 
     @property
     def equal(self) -> bool:
         """Whether both runs came to their end with one history."""
-        return bool(self.hashes[0]) and self.hashes[0] == self.hashes[1]
+        return not any(self.errors) and bool(self.hashes[0]) and self.hashes[0] == self.hashes[1]
 
 
 def verify(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 FORMAT = 1
@@ -113,6 +113,8 @@ class Scenario:
             document: dict[str, Any] = json.loads(text)
             if document.get("format") != FORMAT:
                 raise ScenarioError(f"a scenario of format {document.get('format')}; this is format {FORMAT}")
+            if unknown := document.keys() - {field.name for field in fields(cls)}:
+                raise ScenarioError(f"not a scenario: unknown {', '.join(sorted(unknown))}")
             return cls(
                 seed=int(document["seed"]),
                 seconds=float(document["seconds"]),

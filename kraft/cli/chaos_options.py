@@ -148,11 +148,13 @@ def jobs_or_cores(jobs: int | None) -> int:
 
 def _case(path: Path) -> Selection:
     from kraft.chaos.case import Case
+    from kraft.chaos.playable import check_playable
     from kraft.chaos.report import Asked
     from kraft.chaos.scenario import ScenarioError
 
     try:
         case = Case.load(path)
+        check_playable(case.scenario)
     except OSError as error:
         fail(f"cannot read {path}: {error.strerror}", EXIT_USAGE)
     except (ScenarioError, UnicodeDecodeError) as error:

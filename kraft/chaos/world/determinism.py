@@ -2,12 +2,12 @@
 
 `Determinism.installed()` replaces the process's clocks, its entropy, the orders that depend on memory
 addresses, and the garbage collector's timing; it puts all of it back afterwards. Inside `guarding()`,
-that is while simulated code runs, reaching for a thread, a real socket, a subprocess, a real sleep or a
-file or folder, also one only read, raises GuardError and fails the run, whether or not the code catches it;
-only the import system may look for modules.
+that is while simulated code runs, reaching for a thread, a real socket or name server, a subprocess, a signal, a
+real sleep or a file or folder, also one only read or looked at, raises GuardError and fails the run, whether or not
+the code catches it; only the import system may look for modules.
 
-What cannot be replaced is banned by the linter instead: `datetime.now()` and its like, and functions of
-`time` that a module copied at import, other than the known ones listed here.
+What cannot be replaced is banned by the linter instead: `datetime.now()` and its like (a type of C), and what a
+module copies from `time`, `os` or `select` at import, other than the known copies listed here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import contextlib
 import gc
 import os
 import random
+import select
 import socket
 import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import aiohttp.connector
@@ -41,26 +43,73 @@ _CODE_SUFFIXES = (".py", ".pyc", ".so")
 _IMPORT_SYSTEM = frozenset(("importlib._bootstrap_external", "_frozen_importlib_external", "zipimport"))
 _FORBIDDEN_EVENTS = frozenset(
     (
+        "fcntl.fcntl",
+        "fcntl.flock",
+        "fcntl.ioctl",
+        "fcntl.lockf",
+        "os.chdir",
+        "os.chmod",
+        "os.chown",
         "os.exec",
         "os.fork",
         "os.forkpty",
+        "os.getxattr",
+        "os.kill",
+        "os.killpg",
+        "os.link",
         "os.listdir",
+        "os.listxattr",
+        "os.lockf",
         "os.mkdir",
         "os.posix_spawn",
         "os.remove",
+        "os.removexattr",
         "os.rename",
         "os.rmdir",
         "os.scandir",
+        "os.setxattr",
+        "os.symlink",
         "os.system",
         "os.truncate",
+        "os.utime",
         "shutil.rmtree",
+        "signal.pthread_kill",
         "socket.__new__",
+        "socket.bind",
         "socket.connect",
         "socket.getaddrinfo",
+        "socket.gethostbyaddr",
+        "socket.gethostbyname",
+        "socket.gethostname",
+        "socket.getnameinfo",
+        "socket.getservbyname",
+        "socket.getservbyport",
+        "socket.sethostname",
         "sqlite3.connect",
         "subprocess.Popen",
     )
 )
+_UNAUDITED: Mapping[types.ModuleType, tuple[str, ...]] = {
+    os: (
+        "access",
+        "eventfd",
+        "getloadavg",
+        "getrandom",
+        "lstat",
+        "memfd_create",
+        "mkfifo",
+        "mknod",
+        "pipe",
+        "pipe2",
+        "readlink",
+        "stat",
+        "statvfs",
+        "times",
+    ),
+    select: ("epoll", "poll", "select"),
+    uuid: ("getnode", "uuid1"),
+}
+"""Ways to the real world that raise no audit event."""
 
 
 class GuardError(RuntimeError):
@@ -139,8 +188,7 @@ class Determinism:
         """Called for every audited event while guarding."""
         if event == "open":
             path, _, flags = args
-            is_code = isinstance(path, str) and path.endswith(_CODE_SUFFIXES)  # also read for tracebacks
-            if flags & _WRITE_FLAGS or not is_code:
+            if flags & _WRITE_FLAGS or not _is_code(path):
                 self.violation(f"the real file {path!r}")
         elif event != "os.listdir" or not _is_import(sys._getframe(2)):
             self.violation(f"{event}{args[:1]!r}")
@@ -180,6 +228,14 @@ class Determinism:
         self._patch(time, "gmtime", lambda at_s=None: gmtime(EPOCH_S + now() if at_s is None else at_s))
         self._patch(time, "clock_gettime", lambda _: self.violation("time.clock_gettime"))
         self._patch(time, "clock_gettime_ns", lambda _: self.violation("time.clock_gettime_ns"))
+        ctime, asctime, strftime = time.ctime, time.asctime, time.strftime
+        self._patch(time, "ctime", lambda at_s=None: ctime(EPOCH_S + now() if at_s is None else at_s))
+        self._patch(time, "asctime", lambda of=None: asctime(time.localtime() if of is None else of))
+        self._patch(
+            time,
+            "strftime",
+            lambda pattern, of=None: strftime(pattern, time.localtime() if of is None else of),
+        )
         self._patch(time, "time", lambda: EPOCH_S + now())
         self._patch(time, "time_ns", lambda: int((EPOCH_S + now()) * 1e9))
         self._patch(time, "sleep", lambda _: self.violation("time.sleep"))
@@ -212,6 +268,24 @@ class Determinism:
         self._patch(socket, "socket", bind_socket_class(self.violation))
         self._patch(threading.Thread, "start", lambda _: self.violation("threading.Thread"))
         self._patch(_thread, "start_new_thread", lambda *_: self.violation("a thread"))
+        for module, names in _UNAUDITED.items():
+            for name in names:
+                self._patch(module, name, self._guarded(f"{module.__name__}.{name}", getattr(module, name)))
+
+    def _guarded(self, name: str, shipped: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that only code outside of the simulation may call, or one that looks for code."""
+
+        def guarded(*args: Any, **options: Any) -> Any:
+            if _audited and not (args and _is_code(args[0])):
+                self.violation(f"{name}{args[:1]!r}")
+            return shipped(*args, **options)
+
+        return guarded
+
+
+def _is_code(path: object) -> bool:
+    """Whether a file holds code, which is also read for tracebacks."""
+    return isinstance(path, str) and path.endswith(_CODE_SUFFIXES)
 
 
 def _is_import(frame: types.FrameType) -> bool:

@@ -283,54 +283,51 @@ class Scheduler:
             raise SimulationFailed(self.failure)
 
     def _run(self, until_s: float) -> None:
-        """The loop. `now` and `steps` are local here: nothing but this loop changes them."""
+        """The loop. `now` and `steps` are local here too: nothing but this loop changes them, and judges read them."""
         ready, heap, step_cost_s = self.ready, self.heap, self._step_cost_s
         trace_step = self.trace.step if self.trace.enabled else None
         current: Lane | None = None
         now, steps = self.now, self.steps
-        try:
-            while not self._stopped:
-                if heap and heap[0][0] <= now:
-                    self._release_due(now)
-                if not ready:
-                    instant_s = heap[0][0] if heap else math.inf
-                    if instant_s > until_s:
-                        self.now = max(now, until_s)
-                        return
-                    if instant_s > now:
-                        now = self.now = instant_s
-                    continue
-                handle = ready.popleft()
-                lane = handle.lane
-                if handle._cancelled:
-                    continue
-                if not lane.runnable:
-                    if lane.alive:
-                        lane.deferred.append(handle)
-                    continue
-                if lane is not current:
-                    current = self.current = lane
-                    _set_running_loop(lane.running_loop)
-                steps += 1
-                callback = handle._callback
-                if trace_step is not None:
-                    trace_step(now, lane, callback)
-                args = handle._args
-                try:
-                    if not args:
-                        handle._context.run(callback)
-                    elif len(args) == 1:  # a starred call builds a list and a tuple first
-                        handle._context.run(callback, args[0])
-                    else:
-                        handle._context.run(callback, *args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:  # noqa: BLE001 - as asyncio's own loop does
-                    lane.on_error(error, handle)
-                now += step_cost_s
-                self.now = now
-        finally:
-            self.steps = steps
+        while not self._stopped:
+            if heap and heap[0][0] <= now:
+                self._release_due(now)
+            if not ready:
+                instant_s = heap[0][0] if heap else math.inf
+                if instant_s > until_s:
+                    self.now = max(now, until_s)
+                    return
+                if instant_s > now:
+                    now = self.now = instant_s
+                continue
+            handle = ready.popleft()
+            lane = handle.lane
+            if handle._cancelled:
+                continue
+            if not lane.runnable:
+                if lane.alive:
+                    lane.deferred.append(handle)
+                continue
+            if lane is not current:
+                current = self.current = lane
+                _set_running_loop(lane.running_loop)
+            self.steps = steps = steps + 1
+            callback = handle._callback
+            if trace_step is not None:
+                trace_step(now, lane, callback)
+            args = handle._args
+            try:
+                if not args:
+                    handle._context.run(callback)
+                elif len(args) == 1:  # a starred call builds a list and a tuple first
+                    handle._context.run(callback, args[0])
+                else:
+                    handle._context.run(callback, *args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as asyncio's own loop does
+                lane.on_error(error, handle)
+            now += step_cost_s
+            self.now = now
 
     def _release_due(self, now_s: float) -> None:
         heap, ready = self.heap, self.ready

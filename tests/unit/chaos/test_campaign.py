@@ -14,6 +14,7 @@ from kraft.chaos.campaign import (
     Finished,
     RunPool,
     Tally,
+    Verification,
     decoded,
     encoded,
     oracles_of,
@@ -33,6 +34,7 @@ from kraft.chaos.report import (
 )
 from kraft.chaos.run import Outcome
 from kraft.chaos.scenario import Scenario
+from kraft.chaos.timeline import Timeline
 from kraft.chaos.verdict import Violation
 from tests.unit.chaos import played
 
@@ -162,6 +164,18 @@ def test_a_timeline_goes_to_its_file(tmp_path: Path):
     assert file.read_text() == "the story of 3\n"
 
 
+def test_a_timeline_on_a_full_disk_is_not_held_against_the_cluster():
+    tally = run_campaign([played.scenario(3)], played.sound, jobs=1, trace="/dev/full")
+    assert not tally.failed
+    assert tally.undecided == {3: "/dev/full could not be written: No space left on device"}
+    with Timeline("/dev/full") as timeline:
+        timeline.write("a line")
+        timeline.flush()
+        assert timeline.write("another") == 7
+        timeline.flush()
+    assert timeline.problem == "No space left on device"
+
+
 def test_verification_tells_one_history_from_two():
     [same] = verify([played.scenario(5)], played.sound, jobs=2)
     ended: list[int] = []
@@ -180,6 +194,12 @@ def test_two_runs_that_fail_are_not_equal():
     [one] = verify([played.scenario(5)], played.broken_when_fresh, jobs=2)
     assert not one.equal
     assert "ZeroDivisionError: by zero" in one.errors[0]
+
+
+def test_what_two_runs_did_until_they_failed_proves_nothing():
+    alike = Verification(5, ("ab12", "ab12"), ("code under simulation used time.sleep", ""))
+    assert not alike.equal
+    assert Verification(5, ("ab12", "ab12"), ("", "")).equal
 
 
 def test_the_first_violation_of_each_oracle_counts():

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import random
+import select
 import socket
 import subprocess
 import sys
@@ -96,14 +97,14 @@ def test_the_timeline_tells_the_hashed_story(tmp_path):
 def test_everything_is_put_back():
     generator = WebSocketWriter.__init__.__kwdefaults__["random"]
     before = (
-        time.time, time.monotonic, time.perf_counter, time.time_ns, time.sleep, os.urandom,
+        time.time, time.monotonic, time.perf_counter, time.time_ns, time.sleep, time.ctime, os.urandom, os.stat,
         random.Random.seed, random.getstate(), generator.getstate(), socket.socket, threading.Thread.start,
         aiohttp.connector.monotonic, "set" in vars(aiohttp.connector), sys.dont_write_bytecode,
         gc.isenabled(), sys.get_asyncgen_hooks(), "__hash__" in vars(asyncio.tasks._GatheringFuture),
     )  # fmt: skip
     digest_of(1)
     after = (
-        time.time, time.monotonic, time.perf_counter, time.time_ns, time.sleep, os.urandom,
+        time.time, time.monotonic, time.perf_counter, time.time_ns, time.sleep, time.ctime, os.urandom, os.stat,
         random.Random.seed, random.getstate(), generator.getstate(), socket.socket, threading.Thread.start,
         aiohttp.connector.monotonic, "set" in vars(aiohttp.connector), sys.dont_write_bytecode,
         gc.isenabled(), sys.get_asyncgen_hooks(), "__hash__" in vars(asyncio.tasks._GatheringFuture),
@@ -143,6 +144,25 @@ VIOLATIONS = {
     "subprocess": lambda tmp_path: subprocess.run(["true"], check=False),
     "fork": lambda tmp_path: os.fork(),
     "executor": lambda tmp_path: ThreadPoolExecutor(1).submit(print),
+    "stat": lambda tmp_path: os.stat(tmp_path),
+    "exists": lambda tmp_path: (tmp_path / "file").exists(),
+    "islink": lambda tmp_path: os.path.islink(tmp_path),
+    "access": lambda tmp_path: os.access(tmp_path, os.R_OK),
+    "statvfs": lambda tmp_path: os.statvfs(tmp_path),
+    "chmod": lambda tmp_path: os.chmod(tmp_path, 0o700),
+    "utime": lambda tmp_path: os.utime(tmp_path),
+    "symlink": lambda tmp_path: os.symlink("elsewhere", tmp_path / "link"),
+    "link": lambda tmp_path: os.link(__file__, tmp_path / "link"),
+    "fifo": lambda tmp_path: os.mkfifo(tmp_path / "fifo"),
+    "pipe": lambda tmp_path: os.pipe(),
+    "epoll": lambda tmp_path: select.epoll(),
+    "selector": lambda tmp_path: select.select([], [], [], 0),
+    "signal": lambda tmp_path: os.kill(os.getpid(), 0),
+    "times": lambda tmp_path: os.times(),
+    "getrandom": lambda tmp_path: os.getrandom(4),
+    "uuid1": lambda tmp_path: uuid.uuid1(),  # noqa: TID251 - the guard is asked
+    "host's name": lambda tmp_path: socket.gethostname(),
+    "host by name": lambda tmp_path: socket.gethostbyname("localhost"),
 }
 
 
@@ -173,14 +193,20 @@ def test_every_clock_is_virtual():
     async def asker(process):
         await asyncio.sleep(2)
         told.extend((time.process_time(), time.thread_time(), time.mktime(time.localtime()), time.gmtime()))
+        told.extend((time.ctime(), time.asctime(), time.strftime("%a %b %d %H:%M:%S %Y"), time.localtime()))
 
     with Simulation(1) as simulation:
         simulation.add_host().start(asker)
         simulation.run_until(5)
-    process_s, thread_s, local_s, utc = told
+    process_s, thread_s, local_s, utc, *texts, local = told
     assert process_s == thread_s == pytest.approx(2.0, abs=0.01)
     assert local_s == pytest.approx(EPOCH_S + 2, abs=1)
     assert utc == time.gmtime(EPOCH_S + 2)
+    assert texts == [
+        time.ctime(EPOCH_S + 2),
+        time.asctime(local),
+        time.strftime("%a %b %d %H:%M:%S %Y", local),
+    ]
 
 
 def test_modules_may_be_imported_in_mid_run():

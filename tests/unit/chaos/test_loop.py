@@ -28,6 +28,21 @@ def test_time_jumps_to_the_next_timer(play):
     assert simulation.scheduler.steps < 20
 
 
+def test_who_looks_in_the_middle_of_a_run_sees_the_step_of_now(play):
+    seen = []
+
+    async def program(process):
+        scheduler = process.host.simulation.scheduler
+        for _ in range(5):
+            seen.append(scheduler.steps)
+            await asyncio.sleep(0)
+
+    simulation = play(program)
+    assert seen == list(range(seen[0], seen[0] + 5))
+    assert seen[0] > 0
+    assert seen[-1] < simulation.scheduler.steps
+
+
 def test_callbacks_run_in_order_of_time_then_of_scheduling(play):
     seen = []
 

@@ -85,8 +85,12 @@ def test_a_broken_rule_is_seen_by_its_oracle_with_the_events_before_it(monkeypat
     )
     outcome = run_isolated(lambda: run(dataclasses.replace(QUIET, seconds=1.0)))
     assert "strong-isr" in {violation.oracle for violation in outcome.violations}
-    assert outcome.violations[0].step > 0
-    assert outcome.last_events
+    violation = outcome.violations[0]
+    assert 0 < violation.step < outcome.steps
+    steps = [int(event.partition(" step ")[2].partition(":")[0]) for event in outcome.last_events]
+    assert steps == sorted(steps)
+    assert len(set(steps)) > 1
+    assert steps[-1] <= violation.step
 
 
 def test_code_that_reaches_for_the_real_world_fails_the_run(monkeypatch):

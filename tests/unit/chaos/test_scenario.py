@@ -33,6 +33,12 @@ def test_an_unknown_field_is_refused():
         Scenario.from_json(json.dumps(document))
 
 
+def test_an_unknown_part_is_refused():
+    document = json.loads(scenario_of(1).to_json()) | {"colour": "red"}
+    with pytest.raises(ScenarioError, match="colour"):
+        Scenario.from_json(json.dumps(document))
+
+
 def test_equal_arguments_give_equal_scenarios_and_seeds_differ():
     assert scenario_of(7) == scenario_of(7)
     assert len({scenario_of(seed).to_json() for seed in SEEDS}) == len(SEEDS)

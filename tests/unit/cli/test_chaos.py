@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from kraft.chaos.case import Case
 from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
 from kraft.chaos.run import Outcome
 from kraft.chaos.scenario import Scenario
+from kraft.chaos.swarm import scenario_of
 from kraft.cli.app import run
 from tests.unit.chaos import played
 
@@ -135,6 +138,11 @@ def test_a_file_that_is_no_case_is_a_sentence(tmp_path: Path, capsys: pytest.Cap
     file.write_text("{}")
     assert simulate("--case", str(file)) == 2
     assert "this is no case" in capsys.readouterr().err
+    scenario = replace(scenario_of(1), seconds=math.nan)
+    file.write_text(Case(scenario, "liveness", "", "").to_json())
+    for command in "simulate", "shrink":
+        assert run(["chaos", command, "--case", str(file)]) == 2
+        assert "it cannot be played: seconds is nan" in capsys.readouterr().err
 
 
 def test_a_minute_ends(play: Play, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,46 @@
+"""The file that gets the whole story of a run.
+
+A file system that is full while the story is written is no fault of the cluster, and the simulated code that happens
+to run then must not see it: the first error is kept, and nothing is written after it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+
+
+class Timeline(io.TextIOWrapper):
+    """A text file in UTF-8, made anew. Nothing but opening it raises OSError."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(io.BufferedWriter(io.FileIO(path, "w")), encoding="utf-8")
+        self.problem = ""
+        """Why the file ends early; "" if it does not."""
+
+    def write(self, text: str, /) -> int:
+        """Appends to the story, while it can be written."""
+        if not self.problem:
+            try:
+                return super().write(text)
+            except OSError as error:
+                self._failed(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """As any file's."""
+        if not self.problem:
+            try:
+                super().flush()
+            except OSError as error:
+                self._failed(error)
+
+    def close(self) -> None:
+        """As any file's."""
+        try:
+            super().close()
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        self.problem = self.problem or error.strerror or type(error).__name__
