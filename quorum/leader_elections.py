@@ -111,7 +111,7 @@ def _tell(
     is_known = kind is ElectionKind.LAST_KNOWN_LEADER
     log.error(
         "unclean leader election",
-        consequence="acknowledged records that only other replicas have are lost",
+        consequence="acknowledged records that this replica does not have are lost",
         partition=f"{topic.name if topic else record.topic_id.hex()}-{record.partition}",
         leader=record.leader,
         elected_as="the last known leader" if is_known else "a replica that was not in sync",

@@ -120,7 +120,8 @@ _BROKER_COUNTERS = (
     (
         "failed_partitions",
         "kafka_server_replicafetchermanager_failedpartitions",
-        "Partitions that replication gave up because of an error in them.",
+        "Times that replication of a partition was given up until the metadata changes, for an error in it or because a"
+        " newer leader epoch fenced it.",
     ),
 )
 """Field of BrokerMetrics, name of the metric without `_total`, text."""
@@ -151,8 +152,17 @@ _LED_STATES = (
 """State, end of the metric's name, text."""
 
 _LAG_FIELDS = (
-    ("max_records", "maxlag", "The most records that a follower lacks in a partition led by this broker."),
-    ("sum_records", "lag", "Records that a follower lacks in all partitions led by this broker."),
+    (
+        "max_records",
+        "maxlag",
+        "The most records that a follower lacks in a partition led by this broker, as `followerlag` counts.",
+    ),
+    (
+        "sum_records",
+        "lag",
+        "Records that a follower lacks, as far as is known, in all partitions led by this broker: all of a partition"
+        " from which it has not fetched since this broker leads.",
+    ),
     (
         "max_ms",
         "maxlagms",

@@ -284,7 +284,7 @@ HISTORIES: Final = {
     for history in (
         KnownHistory(
             "kip-101-loss",
-            "A follower restarts with a stale high watermark and is elected",
+            "A follower restarts with a stale high watermark and is elected (unclean election is on)",
             _kip_101_loss,
             "truncation",
             HighWatermark(),
@@ -295,7 +295,7 @@ HISTORIES: Final = {
         ),
         KnownHistory(
             "kip-101-fork",
-            "Both replicas lose power, and the one that lost a record leads first",
+            "Both replicas lose power, and the one that lost a record leads first (unclean election is on)",
             _kip_101_fork,
             "truncation",
             HighWatermark(),
