@@ -150,8 +150,8 @@ def _played(run: Run, scenario: Scenario, trace: str | None) -> Outcome:
         return run(scenario)
     with Timeline(trace) as timeline:
         outcome = run(scenario, timeline=timeline)
-    if timeline.problem and not outcome.undecided:
-        outcome.undecided = f"{trace} could not be written: {timeline.problem}"
+    if timeline.problem:
+        outcome.untold = f"{trace} could not be written: {timeline.problem}"
     return outcome
 
 
@@ -191,6 +191,8 @@ class Tally:
     """Runs with losses that faults explain."""
     undecided: dict[int, str] = field(default_factory=dict)
     """By seed: why its history said nothing."""
+    untold: str = ""
+    """Why a timeline that was asked for is not whole."""
     failed_count: int = 0
     failed: list[Finished] = field(default_factory=list)
     """Runs that broke a promise or failed themselves, the first KEPT_MAX."""
@@ -215,6 +217,7 @@ class Tally:
         self.digests[outcome.seed] = outcome.digest
         if outcome.undecided:
             self.undecided[outcome.seed] = outcome.undecided
+        self.untold = self.untold or outcome.untold
         if oracles_of(outcome):
             self.failed_count += 1
             if len(self.failed) < KEPT_MAX:

@@ -23,6 +23,9 @@ from kraft.chaos.scenario import Scenario
 MANY_SEEDS = 100
 """From so many on, everything that is enabled must have happened."""
 GIT_TIMEOUT_S = 10.0
+SILENT_MAX = 0.05
+"""Of many seeds so large a part may show nothing: after unclean elections and injected damage, nothing of all that was
+acknowledged had to be there at the end."""
 SHOWN_MAX = 3
 TEXT_MAX_CHARACTERS = 1500
 
@@ -81,16 +84,25 @@ def never_happened(tally: Tally, asked: Asked) -> list[str]:
     return [name for name in sorted(counters(asked)) if not tally.coverage[name]] + silent
 
 
+def silent_seeds(tally: Tally) -> list[str]:
+    """The seeds that show nothing, and why: the first in full."""
+    told = [f"seed {seed} shows nothing: {why}" for seed, why in list(tally.undecided.items())[:SHOWN_MAX]]
+    if len(tally.undecided) > SHOWN_MAX:
+        told.append(f"so do {len(tally.undecided) - SHOWN_MAX} other seeds")
+    return told
+
+
 def shortcomings(tally: Tally, asked: Asked) -> list[str]:
     """Why a campaign without violations would say too little; [] if it can be believed.
 
     A case asks one question, whether its oracle still fails; it may be so small that no client gets through.
     """
+    found = [tally.untold] if tally.untold else []
     if asked.case and tally.seeds and not tally.interrupted:
-        return []
-    found = [f"seed {seed} shows nothing: {why}" for seed, why in list(tally.undecided.items())[:SHOWN_MAX]]
-    if len(tally.undecided) > SHOWN_MAX:
-        found.append(f"so do {len(tally.undecided) - SHOWN_MAX} other seeds")
+        return found
+    silent_max = tally.seeds * SILENT_MAX if tally.seeds >= MANY_SEEDS else tally.seeds - 1
+    if len(tally.undecided) > silent_max:
+        found += silent_seeds(tally)
     if tally.interrupted:
         found.append("it was interrupted")
     if not tally.seeds:

@@ -52,6 +52,8 @@ class Outcome:
     """Losses that injected faults fully explain."""
     undecided: str = ""
     """Why the history says nothing, if it does not."""
+    untold: str = ""
+    """Why the timeline is not whole, if it was to be written."""
     coverage: dict[str, int] = field(default_factory=dict)
     history: dict[str, int] = field(default_factory=dict)
     """What the history held: sends by acks and outcome, what was judged, what nobody promised to keep and was lost."""

@@ -87,13 +87,15 @@ class CampaignDisplay:
 
 def print_tally(tally: Tally, asked: Asked, *, to_stderr: bool) -> None:
     """What a campaign came to: its coverage, its figures, and the failed runs once more."""
-    from kraft.chaos.report import failure_lines
+    from kraft.chaos.report import failure_lines, silent_seeds
 
     output = Console(file=sys.stderr if to_stderr else sys.stdout, highlight=False)
     if tally.coverage:
         output.print(_coverage_table(tally))
     output.print(_figures_table(tally))
     _tell_what_never_happened(output, tally, asked)
+    for line in silent_seeds(tally):
+        output.print(escape(line), style="yellow", soft_wrap=True)
     for number, finished in enumerate(tally.failed[:TOLD_MAX]):
         _tell(output, failure_lines(finished, asked, with_events=number < TOLD_IN_FULL_MAX))
     if tally.failed_count > TOLD_MAX:

@@ -30,6 +30,7 @@ from kraft.chaos.report import (
     failure_lines,
     never_happened,
     shortcomings,
+    silent_seeds,
     verification_document,
 )
 from kraft.chaos.run import Outcome
@@ -167,7 +168,8 @@ def test_a_timeline_goes_to_its_file(tmp_path: Path):
 def test_a_timeline_on_a_full_disk_is_not_held_against_the_cluster():
     tally = run_campaign([played.scenario(3)], played.sound, jobs=1, trace="/dev/full")
     assert not tally.failed
-    assert tally.undecided == {3: "/dev/full could not be written: No space left on device"}
+    reason = "/dev/full could not be written: No space left on device"
+    assert shortcomings(tally, ASKED) == shortcomings(tally, Asked(None, (), case="a.json")) == [reason]
     with Timeline("/dev/full") as timeline:
         timeline.write("a line")
         timeline.flush()
@@ -284,7 +286,22 @@ def test_what_never_happened_is_told_of_the_default_swarm():
     assert never_happened(tally, named) == ["fault: fault-1", "acknowledged: producer"]
 
 
-def test_a_history_that_says_nothing_always_counts():
+def test_many_seeds_may_have_some_that_say_nothing():
+    def tally(seeds: int, silent: int) -> Tally:
+        tally = tally_of(seeds - silent, coverage={"fault: fault-0": 1, "fault: fault-1": 1})
+        for seed in range(silent):
+            outcome = Outcome(1000 + seed, undecided="nothing was left", acknowledged={"producer#0": 1})
+            tally.add(finished(outcome))
+        return tally
+
+    assert shortcomings(tally(100, 5), ASKED) == []
+    assert silent_seeds(tally(100, 1)) == ["seed 1000 shows nothing: nothing was left"]
+    assert len(shortcomings(tally(100, 6), ASKED)) == len(silent_seeds(tally(100, 6))) == 4
+    assert shortcomings(tally(99, 50), ASKED) == []
+    assert shortcomings(tally(1, 1), ASKED) == ["seed 1000 shows nothing: nothing was left"]
+
+
+def test_seeds_of_which_none_says_anything_are_no_proof():
     reasons = shortcomings(tally_of(5, undecided="no operation"), ASKED)
     assert reasons[0] == "seed 0 shows nothing: no operation"
     assert reasons[-1] == "so do 2 other seeds"
