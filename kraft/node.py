@@ -185,9 +185,16 @@ class Node:
         return reasons
 
     def warnings(self) -> list[str]:
-        """The data directories that were lost: the node serves what is in the others."""
-        lost = {} if self.broker is None else self.broker.logs.failed_directories
-        return [f"the data directory {path} is lost: {reason}" for path, reason in sorted(lost.items())]
+        """The data directories that were lost: the node serves what is in the others. And those that take no
+        appends, for want of room or of descriptors: the node serves what is in them.
+        """
+        if self.broker is None:
+            return []
+        lost, refusing = self.broker.logs.failed_directories, self.broker.replicas.refusing_directories
+        return [
+            *(f"the data directory {path} is lost: {reason}" for path, reason in sorted(lost.items())),
+            *(f"the data directory {path} takes no appends: {why}" for path, why in sorted(refusing.items())),
+        ]
 
     def describe(self) -> dict[str, Any]:
         """The document of `/api/cluster`, as this node knows the cluster."""

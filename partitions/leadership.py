@@ -4,8 +4,8 @@ Guarantees (KIP-497, KIP-841, KIP-903, KIP-966): the high watermark it computes 
 by every member of the maximal ISR and by every follower that is about to join; it moves only while the
 ISR is large enough and nobody outside it is an eligible leader replica. A follower joins only when it is
 eligible, has fetched in this epoch and has everything below the high watermark and below the start of
-the epoch. `Partition` makes one in `make_leader` and drops it when the epoch ends. Times are monotonic
-milliseconds.
+the epoch; one that lagged too long only when it has copied something since. `Partition` makes one in
+`make_leader` and drops it when the epoch ends. Times are monotonic milliseconds.
 """
 
 from __future__ import annotations
@@ -183,7 +183,10 @@ class Leadership:
         """The proposal that takes a follower into the ISR, if it may join and nothing is in flight.
 
         It needs all of the epoch's beginning, not only what is below the high watermark: a new leader's
-        high watermark may lag behind what was committed in the epochs before.
+        high watermark may lag behind what was committed in the epochs before. And one that lagged too long
+        has to have copied something since. Where the ISR without it is too small, the high watermark stands
+        still, and so it would be above it again at once: one that fetches and cannot append, for want of room
+        on its disk, would join and leave for ever, and acks=all wait for it each time.
         """
         if self.isr.in_flight is not None or not self._is_ready_to_join(follower, high_watermark):
             return None
@@ -210,6 +213,7 @@ class Leadership:
             follower.broker_id not in self.isr.committed
             and follower.log_end_offset >= high_watermark
             and follower.log_end_offset >= self.start_offset
+            and follower.has_moved_since_it_lagged
             and self._is_eligible(follower)
         )
 
@@ -222,6 +226,10 @@ class Leadership:
             for broker_id in self.isr.committed
             if broker_id != self._local_id and self._is_lagging(broker_id, leader_end_offset, now_ms)
         ]
+        for broker_id in lagging:
+            follower = self._followers.get(broker_id)
+            if follower is not None:
+                follower.lagged_at_offset = follower.log_end_offset
         return self.isr.shrink(lagging) if lagging else None
 
     def next_lag_deadline_ms(self, leader_end_offset: int, now_ms: int) -> int | None:

@@ -39,6 +39,7 @@ class Replica:
         "broker_epoch",
         "broker_id",
         "clock",
+        "lagged_at_offset",
         "last_caught_up_ms",
         "last_fetch_leader_end_offset",
         "last_fetch_ms",
@@ -65,11 +66,18 @@ class Replica:
         self.last_caught_up_ms = now_ms if in_sync else NEVER_MS
         self._forgotten_ms = NEVER_MS
         """What the one above was before it was forgotten."""
+        self.lagged_at_offset = UNKNOWN_OFFSET
+        """Where its log ended when its leader last found that it lags too long."""
 
     @property
     def has_fetched(self) -> bool:
         """Whether it fetched in this leader epoch."""
         return self.broker_epoch is not None
+
+    @property
+    def has_moved_since_it_lagged(self) -> bool:
+        """Whether its log ends elsewhere than when its leader found that it lags too long, or that never was."""
+        return self.log_end_offset != self.lagged_at_offset
 
     @property
     def seen_caught_up_ms(self) -> int:

@@ -8,6 +8,7 @@ where its disk failed. `ReplicaManager` hands itself to its replicas and fetcher
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -60,8 +61,14 @@ class ReplicaEvents(LocalReplicas):
         self.log_flusher = LogFlusher(logs, loop, halt, scheduler_interval_ms=flush_scheduler_interval_ms)
 
         self._clock_s = loop.time
-        self._refusing: dict[str, float] = {}
-        """Data directories whose disk takes no appends, and when it last refused one."""
+        self._refusing: dict[str, tuple[float, str]] = {}
+        """Data directories whose disk takes no appends, when it last refused one, and why."""
+
+    @property
+    def refusing_directories(self) -> Mapping[str, str]:
+        """Data directories in use that refused appends lately, and took none since; path → reason."""
+        lost = self._logs.failed_directories
+        return {path: reason for path, (_, reason) in self._refusing.items() if path not in lost}
 
     def on_append_refused(self, key: TopicPartition, error: LogError | PartitionError) -> None:
         """Says once of a data directory that it has no room, or that there are no descriptors, for appends."""
@@ -71,7 +78,7 @@ class ReplicaEvents(LocalReplicas):
         directory = _directory_of(replica_log.directory)
         if directory not in self._refusing:
             log.error("appends are refused", directory=directory, reason=str(error))
-        self._refusing[directory] = self._clock_s()
+        self._refusing[directory] = self._clock_s(), str(error)
 
     def _on_append_taken(self, partition: Partition) -> None:
         """Says so when a directory takes appends again. A disk that is nearly full takes small ones in between."""
@@ -79,8 +86,8 @@ class ReplicaEvents(LocalReplicas):
         if replica_log is None:
             return
         directory = _directory_of(replica_log.directory)
-        refused_s = self._refusing.get(directory)
-        if refused_s is not None and self._clock_s() - refused_s >= TAKEN_AGAIN_AFTER_S:
+        refused = self._refusing.get(directory)
+        if refused is not None and self._clock_s() - refused[0] >= TAKEN_AGAIN_AFTER_S:
             del self._refusing[directory]
             log.info("appends are taken again", directory=directory)
 
@@ -194,6 +201,8 @@ class ReplicaEvents(LocalReplicas):
         self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None, failures: int
     ) -> None:
         self.metrics.replication_retries += 1
+        if isinstance(error, LogError):
+            self.on_append_refused(TopicPartition(*key), error)
         # What the own log refuses it may refuse for ever: people are told, at times ever farther apart.
         level = log.debug if error is None or failures & (failures - 1) else log.warning
         level(

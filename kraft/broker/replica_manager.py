@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -17,7 +18,7 @@ import structlog
 from fetcher.fetch_state import FollowedPartition
 from fetcher.fetcher_manager import FetcherManager
 from kraft.broker.alter_partition_manager import AlterPartitionManager
-from kraft.broker.assignments import strays
+from kraft.broker.assignments import partition_ids, strays
 from kraft.broker.lag_watch import LagWatch
 from kraft.broker.local_replicas import UnknownTopicOrPartition
 from kraft.broker.metadata_cache import MetadataCache
@@ -194,17 +195,34 @@ class ReplicaManager(ReplicaLogs):
         """Applies the image to the other replicas, so many in a step; no newer one comes in between."""
         for start in range(0, len(later), REPLICAS_PER_STEP):
             yield
-            chunk = later[start : start + REPLICAS_PER_STEP]
-            keys = [TopicPartition(image.topics[topic_id].name, number) for topic_id, number in chunk]
-            for key in keys:
-                self._unapplied.pop(key, None)
-            self._apply_all(image, chunk)
-            self.pending.settle(keys)
+            self._apply_unapplied(image, later[start : start + REPLICAS_PER_STEP])
         for partition in reconfigured:
             partition.reconsider(self.monotonic_ms())
             self.log_flusher.consider(partition.topic_partition)
         if brokers_changed:
             yield from self._reconsider_led()
+
+    def show_newest(self, keys: Iterable[TopicPartition]) -> None:
+        """Somebody asks for these now. Leaders among them whose turn in the steps of `on_metadata` is still to come
+        have it at once, `REPLICAS_PER_STEP` at most, and do not answer by an ISR, or a leadership, that this broker's
+        own metadata show otherwise. Who is still to become leader has its turn as it comes, and is waited for.
+        """
+        if self._unapplied:
+            image, known = self._metadata.image, self._partitions
+            due = (key for key in keys if key in self._unapplied and key in known and known[key].is_leader)
+            some = islice(due, REPLICAS_PER_STEP)
+            self._apply_unapplied(image, partition_ids(image, self._broker_id, some))
+
+    def _apply_unapplied(self, image: MetadataImage, replicas: Iterable[PartitionKey]) -> None:
+        """Applies the image to those of these replicas that it was not applied to yet."""
+        due = {}
+        for topic_id, number in replicas:
+            key = TopicPartition(image.topics[topic_id].name, number)
+            if key in self._unapplied:
+                del self._unapplied[key]
+                due[key] = (topic_id, number)
+        self._apply_all(image, due.values())
+        self.pending.settle(due)
 
     def _apply_all(self, image: MetadataImage, keys: Iterable[PartitionKey]) -> None:
         """Creates, promotes and demotes replicas, and has followers copied."""

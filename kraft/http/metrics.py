@@ -37,6 +37,7 @@ class BrokerSnapshot:
     led: LedPartitions
     offline_replicas: int = 0
     offline_log_directories: int = 0
+    refusing_log_directories: int = 0
     uncleanable_partitions: int = 0
     follower_lags: Mapping[int, FollowerLag] = field(default_factory=dict)
     """By follower broker, in the partitions that this broker leads."""
@@ -231,6 +232,11 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Data directories that this broker cannot use.",
         broker.offline_log_directories,
+    )
+    yield _gauge(
+        "kafka_log_logmanager_refusinglogdirectorycount",
+        "Data directories that take no appends, for want of room or of descriptors; their records are served.",
+        broker.refusing_log_directories,
     )
     yield _gauge(
         "kafka_log_logcleanermanager_uncleanable_partitions_count",

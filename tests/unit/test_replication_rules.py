@@ -87,6 +87,7 @@ RULES = (
             "laggards-stay",
             "dropped-without-delay",
             "joins-and-is-dropped-at-once",
+            "rejoins-where-it-was-dropped",
         ),
     ),
     Rule(

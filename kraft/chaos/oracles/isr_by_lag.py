@@ -3,8 +3,8 @@
 Judges isr-by-lag, both ways. A leader drops no follower whose fetches prove that it was at the log's end within
 that time, be they requests of a session that did not name the partition (KIP-227), and none that has joined the ISR
 within it. And it does not keep, while it goes on appending, a member of the ISR that was not there for longer: writes
-with acks=-1 wait for it. Pure: fed by `probes_leader` with what followers fetch and what leaders append; times are
-the leader's own monotonic ms.
+with acks=-1 wait for it; nor does it take one in again that it dropped, and that has not moved since. Pure: fed by
+`probes_leader` with what followers fetch and what leaders append; times are the leader's own monotonic ms.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SessionFetch(NamedTuple):
 class Standing:
     """One follower as its leader's records of fetches have it."""
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "end_seen", "fetched_ms", "late_ms", "offset")
+    __slots__ = ("broker_epoch", "caught_up_ms", "dropped_at", "end_seen", "fetched_ms", "late_ms", "offset")
 
     def __init__(self, caught_up_ms: int | None = None) -> None:
         self.offset = -1
@@ -41,6 +41,8 @@ class Standing:
         self.fetched_ms: int | None = None
         self.caught_up_ms = caught_up_ms
         """When it was at the leader's end last; None: never, so far."""
+        self.dropped_at: int | None = None
+        """Where it stood when its leader last wanted an ISR without it."""
         self.late_ms = 0
         """How long it has been in the ISR beyond its time while its leader was at work."""
 
@@ -90,14 +92,20 @@ class IsrByLag:
         found = self._led.get((node, key))
         return None if found is None or found.epoch != epoch else found
 
-    @staticmethod
-    def joined(led: LeaderEpoch, members: Iterable[int], now_ms: int) -> None:
+    def joined(self, led: LeaderEpoch, members: Iterable[int], now_ms: int) -> None:
         """The controller took them into the ISR: they have all of the time to get to the log's end."""
         for member in members:
             standing = led.standings.get(member)
-            if standing is not None:
-                _caught_up(standing, now_ms)
-                standing.late_ms = 0
+            if standing is None:
+                continue
+            if standing.offset == standing.dropped_at:
+                self._verdicts.violated(
+                    ISR_BY_LAG,
+                    f"{led.name}: broker {member} is in the ISR of epoch {led.epoch} again, though it stands at"
+                    f" {standing.offset}, where it was dropped for lagging",
+                )
+            _caught_up(standing, now_ms)
+            standing.late_ms = 0
 
     @staticmethod
     def left(led: LeaderEpoch, members: Iterable[int]) -> None:
@@ -168,7 +176,10 @@ class IsrByLag:
         """The leader proposes an ISR without these members, since they lag; its log ends at `end`."""
         for member in members:
             standing = led.standings.get(member)
-            if standing is None or standing.caught_up_ms is None:
+            if standing is None:
+                continue
+            standing.dropped_at = standing.offset
+            if standing.caught_up_ms is None:
                 continue
             standing.late_ms = 0
             behind_ms = now_ms - standing.caught_up_ms

@@ -33,6 +33,20 @@ STANDING_STILL = ClusterStage(
 time, without naming it, and then take a moment for what is new.
 """
 
+NO_ROOM = ClusterStage(
+    "followers without room",
+    Storm(
+        ("disk-full", "disk-full", "pause", "clogged-link"),
+        topics=(TopicSpec(scenarios.ORDERS, 4, 2, {"min.insync.replicas": "2", "segment.bytes": "65536"}),),
+        workloads=(
+            WorkloadSpec("idempotent-producer", 0, scenarios.ORDERS, per_second=20.0),
+            WorkloadSpec("producer", 1, scenarios.ORDERS, acks=1, per_second=60.0),
+        ),
+        properties={"replica.lag.time.max.ms": "400", "replica.fetch.wait.max.ms": "100"},
+    ),
+)
+"""Both replicas have to be in sync, and one asks for what it cannot append, or takes a long time to ask."""
+
 MUTATIONS = (
     Mutation(
         "session-requests-prove-nothing",
@@ -61,5 +75,12 @@ MUTATIONS = (
         ("isr-by-lag",),
         scenarios.FLAPPING_ISR,
         (Patch(Replica, "join_isr", replaced_by(lambda follower, now_ms: None)),),
+    ),
+    Mutation(
+        "rejoins-where-it-was-dropped",
+        "who was dropped for lagging joins again though it has copied nothing since, and acks=all waits for it",
+        ("isr-by-lag",),
+        NO_ROOM,
+        (Patch(Replica, "has_moved_since_it_lagged", lambda _: property(lambda follower: True)),),
     ),
 )

@@ -13,6 +13,7 @@ from kraft.broker import log_jobs, replica_events
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from partitions.log.errors import LogError
+from partitions.log_manager import LogManager
 from partitions.records.batch import iter_batches, verify_crc
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config
@@ -141,11 +142,13 @@ async def test_an_episode_of_refused_appends_is_told_once_and_so_is_its_end(
     world: FullWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.start(*topic("t", 1, (1,)))
+    assert world.replicas.refusing_directories == {}
     with capture_logs() as lines:
         for _ in range(2):
             world.room(0)
             for _ in range(3):
                 assert produce(world, b"b" * 100)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            assert "No space left" in world.replicas.refusing_directories["/data"]
             world.room(None)
             monkeypatch.setattr(replica_events, "TAKEN_AGAIN_AFTER_S", float("inf"))
             assert produce(world, b"c")[0] == 0, "a disk that is nearly full takes small ones"
@@ -154,6 +157,26 @@ async def test_an_episode_of_refused_appends_is_told_once_and_so_is_its_end(
             assert produce(world, b"c" * 100)[0] == 0
     told = [(line["event"], line["directory"]) for line in lines if "directory" in line]
     assert told == [("appends are refused", "/data"), ("appends are taken again", "/data")]
+    assert world.replicas.refusing_directories == {}
+
+
+async def test_a_follower_without_room_tells_of_its_directory(
+    world: FullWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start(*topic("t", 1, (2, 1)))
+    world.room(0)
+    partition = world.replicas.partition(T0)
+    with pytest.raises(LogError) as error:
+        partition.append_as_follower(
+            batch(b"a", leader_epoch=0), leader_epoch=0, leader_high_watermark=1, leader_log_start_offset=0
+        )
+    with capture_logs() as lines:
+        for failures in (1, 2):
+            world.replicas.on_retry(T0, 0, error.value.code, error.value, failures)
+    assert [line["directory"] for line in lines if line["event"] == "appends are refused"] == ["/data"]
+    assert list(world.replicas.refusing_directories) == ["/data"]
+    monkeypatch.setattr(LogManager, "failed_directories", {"/data": "input/output error"})
+    assert world.replicas.refusing_directories == {}, "lost is worse"
 
 
 async def test_a_leader_that_cannot_note_its_epoch_says_so_once(

@@ -31,7 +31,7 @@ from kraft.protocol.schemas.offsets import (
     OffsetForLeaderTopic,
 )
 from partitions.topic_partition import TopicPartition
-from quorum.metadata.records import PartitionChange
+from quorum.metadata.records import TOPIC_RESOURCE, Config, PartitionChange
 from quorum.steps import finished
 from tests.support.broker_world import LISTENER_NAME, BrokerWorld, batch, gone, led_by, topic, topic_id
 from tests.support.logs import FailingDisk, memory_disk
@@ -39,9 +39,11 @@ from tests.support.logs import FailingDisk, memory_disk
 LATEST = -1
 
 
-def produce(*partitions: tuple[str, int], value: bytes = b"x", timeout_ms: int = 30_000) -> ProduceRequest:
+def produce(
+    *partitions: tuple[str, int], value: bytes = b"x", timeout_ms: int = 30_000, acks: int = 1
+) -> ProduceRequest:
     return ProduceRequest(
-        acks=1,
+        acks=acks,
         timeout_ms=timeout_ms,
         topic_data=[
             TopicProduceData(
@@ -180,6 +182,27 @@ async def test_a_request_waits_for_a_leader_whose_turn_is_still_to_come(world: B
     await world.replicas.settled()
     assert codes(await ready) == codes(await waiting) == [ErrorCode.NONE]
     assert not world.replicas.pending
+
+
+async def test_a_leader_that_is_asked_before_its_turn_answers_by_the_newest_metadata(
+    world: BrokerWorld,
+) -> None:
+    """Which clients may have been told already: of its ISR, and of who leads."""
+    many = REPLICAS_PER_STEP + 2
+    await world.start(*topic("few", 1, *[(1, 2)] * many), *topic("gone", 2, *[(1, 2)] * many))
+    await world.publish(Config(TOPIC_RESOURCE, "few", "min.insync.replicas", "2"))
+    shrunk = [PartitionChange(topic_id(1), number, isr=(1,)) for number in range(many)]
+    moved = [led_by(2, number, 2) for number in range(many)]
+    steps = world.publish_begun(*shrunk, *moved)
+    assert next(steps, True) is None
+    refused = ask(world, produce(("few", many - 1), ("gone", many - 1), acks=-1))
+    assert codes(refused) == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    untouched = world.replicas.partition(TopicPartition("few", many - 2)).leadership
+    assert untouched is not None
+    assert untouched.isr.committed == (1, 2), "nobody asked for it"
+    finished(steps)
+    assert untouched.isr.committed == (1,)
+    assert not world.replicas.is_settling
 
 
 async def test_the_wait_ends_with_the_time_of_the_request(world: BrokerWorld) -> None:

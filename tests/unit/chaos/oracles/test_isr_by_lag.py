@@ -197,3 +197,17 @@ def test_who_left_or_registered_anew_has_proved_nothing(
     judge.fetched(led, FOLLOWER, 5, 9, 200, again)
     judge.dropped(led, (FOLLOWER,), 9, 300)
     assert oracles(verdicts) == ([ISR_BY_LAG] if way == "neither" else [])
+
+
+@pytest.mark.parametrize(
+    ("offset", "fired"), [(5, [ISR_BY_LAG]), (6, []), (4, [])], ids=["where it was", "farther", "cut back"]
+)
+def test_who_was_dropped_has_to_move_before_it_joins_again(
+    judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts, offset: int, fired: list[str]
+) -> None:
+    judge.fetched(led, FOLLOWER, 5, 8, 100, BROKER_EPOCH)
+    judge.dropped(led, (FOLLOWER,), 8, 5_000)
+    judge.left(led, (FOLLOWER,))
+    judge.fetched(led, FOLLOWER, offset, 8, 6_000, BROKER_EPOCH)
+    judge.joined(led, (FOLLOWER,), 6_100)
+    assert oracles(verdicts) == fired
