@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -36,6 +37,15 @@ TAKEN_AGAIN_AFTER_S: Final = 5.0
 """So long after the last append that was refused one that is taken ends the episode."""
 
 
+@dataclass(slots=True)
+class _Refusal:
+    """An append that a disk did not take; `at_s` is loop time."""
+
+    at_s: float
+    reason: str
+    took_one_since: bool = False
+
+
 class ReplicaEvents(LocalReplicas):
     """The `PartitionListener` and `FetcherListener` of a broker."""
 
@@ -61,14 +71,19 @@ class ReplicaEvents(LocalReplicas):
         self.log_flusher = LogFlusher(logs, loop, halt, scheduler_interval_ms=flush_scheduler_interval_ms)
 
         self._clock_s = loop.time
-        self._refusing: dict[str, tuple[float, str]] = {}
-        """Data directories whose disk takes no appends, when it last refused one, and why."""
+        self._refusing: dict[str, _Refusal] = {}
+        """Data directories whose disk takes no appends, and the last one that it refused."""
 
     @property
     def refusing_directories(self) -> Mapping[str, str]:
-        """Data directories in use that refused appends lately, and took none since; path → reason."""
-        lost = self._logs.failed_directories
-        return {path: reason for path, (_, reason) in self._refusing.items() if path not in lost}
+        """Data directories in use that take no appends; path → reason. One that took some since counts as long as its
+        episode may go on."""
+        lost, since_s = self._logs.failed_directories, self._clock_s() - TAKEN_AGAIN_AFTER_S
+        return {
+            path: last.reason
+            for path, last in self._refusing.items()
+            if path not in lost and (last.at_s > since_s or not last.took_one_since)
+        }
 
     def on_append_refused(self, key: TopicPartition, error: LogError | PartitionError) -> None:
         """Says once of a data directory that it has no room, or that there are no descriptors, for appends."""
@@ -78,7 +93,7 @@ class ReplicaEvents(LocalReplicas):
         directory = _directory_of(replica_log.directory)
         if directory not in self._refusing:
             log.error("appends are refused", directory=directory, reason=str(error))
-        self._refusing[directory] = self._clock_s(), str(error)
+        self._refusing[directory] = _Refusal(self._clock_s(), str(error))
 
     def _on_append_taken(self, partition: Partition) -> None:
         """Says so when a directory takes appends again. A disk that is nearly full takes small ones in between."""
@@ -86,8 +101,11 @@ class ReplicaEvents(LocalReplicas):
         if replica_log is None:
             return
         directory = _directory_of(replica_log.directory)
-        refused = self._refusing.get(directory)
-        if refused is not None and self._clock_s() - refused[0] >= TAKEN_AGAIN_AFTER_S:
+        last = self._refusing.get(directory)
+        if last is None:
+            return
+        last.took_one_since = True
+        if self._clock_s() - last.at_s >= TAKEN_AGAIN_AFTER_S:
             del self._refusing[directory]
             log.info("appends are taken again", directory=directory)
 
