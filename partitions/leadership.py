@@ -213,7 +213,7 @@ class Leadership:
             follower.broker_id not in self.isr.committed
             and follower.log_end_offset >= high_watermark
             and follower.log_end_offset >= self.start_offset
-            and follower.has_moved_since_it_lagged
+            and not follower.ends_where_it_lagged
             and self._is_eligible(follower)
         )
 

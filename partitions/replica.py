@@ -75,9 +75,9 @@ class Replica:
         return self.broker_epoch is not None
 
     @property
-    def has_moved_since_it_lagged(self) -> bool:
-        """Whether its log ends elsewhere than when its leader found that it lags too long, or that never was."""
-        return self.log_end_offset != self.lagged_at_offset
+    def ends_where_it_lagged(self) -> bool:
+        """Whether its log ends where it did when its leader last found that it lags too long."""
+        return self.log_end_offset == self.lagged_at_offset
 
     @property
     def seen_caught_up_ms(self) -> int:

@@ -100,7 +100,7 @@ class Dispatcher:
             raise malformed_request(error) from error
         request = Request(body, header.api_version, header.client_id, self._listener_name, context.peer)
         handler = HANDLERS[header.api_key]
-        if self._services.replicas.is_settling:
+        if self._services.replicas.pending:
             result = answer_when_ready(handler, self._services, request)
         else:
             result = handler(self._services, request)

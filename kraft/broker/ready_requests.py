@@ -2,8 +2,7 @@
 
 Produce, ListOffsets, OffsetForLeaderEpoch, DeleteRecords, and Fetch of consumers: `answer_when_ready` calls the
 handler at once, or has the request wait first (`PendingReplicas`). A follower asks again by itself, and one
-fetch of it stands for many partitions: it never waits. Called by the dispatcher while anything is pending, or
-has its newest metadata still to come: leaders that are asked have theirs first.
+fetch of it stands for many partitions: it never waits. Called by the dispatcher while anything is pending.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ def _wait(services: BrokerServices, request: Request[Any]) -> Wait | None:
     if partitions is None:
         return None
     body = request.body
-    keys = list(partitions(services, body))
-    services.replicas.show_newest(keys)
-    return services.replicas.pending.wait(keys, _timeout_s(body), appends=isinstance(body, ProduceRequest))
+    return services.replicas.pending.wait(
+        partitions(services, body), _timeout_s(body), appends=isinstance(body, ProduceRequest)
+    )
 
 
 def _timeout_s(body: Any) -> float:

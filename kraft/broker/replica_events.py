@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 TAKEN_AGAIN_AFTER_S: Final = 5.0
 """So long after the last append that was refused one that is taken ends the episode."""
+TOLD_FOR_S: Final = 600.0
+"""So long after the last append that was refused, at most, its directory counts as one that takes none."""
 
 
 @dataclass(slots=True)
@@ -77,12 +79,13 @@ class ReplicaEvents(LocalReplicas):
     @property
     def refusing_directories(self) -> Mapping[str, str]:
         """Data directories in use that take no appends; path → reason. One that took some since counts as long as its
-        episode may go on."""
-        lost, since_s = self._logs.failed_directories, self._clock_s() - TAKEN_AGAIN_AFTER_S
+        episode may go on; one that nobody asks any more, for `TOLD_FOR_S`."""
+        lost, now_s = self._logs.failed_directories, self._clock_s()
         return {
             path: last.reason
             for path, last in self._refusing.items()
-            if path not in lost and (last.at_s > since_s or not last.took_one_since)
+            if path not in lost
+            and now_s - last.at_s < (TAKEN_AGAIN_AFTER_S if last.took_one_since else TOLD_FOR_S)
         }
 
     def on_append_refused(self, key: TopicPartition, error: LogError | PartitionError) -> None:

@@ -81,11 +81,6 @@ class ReplicaLogs(ReplicaEvents, ABC):
     def _apply_all(self, image: MetadataImage, keys: Iterable[tuple[bytes, int]]) -> None:
         """Brings these partitions in line with the image."""
 
-    @property
-    def is_settling(self) -> bool:
-        """Whether a request may meet a replica that is not yet what the metadata say: `answer_when_ready` is for it."""
-        return bool(self.pending or self._unapplied)
-
     def monotonic_ms(self) -> int:
         """The time that replicas reckon lag in."""
         return int(self._loop.time() * 1000)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Final
 
 import structlog
@@ -202,16 +201,27 @@ class ReplicaManager(ReplicaLogs):
         if brokers_changed:
             yield from self._reconsider_led()
 
-    def show_newest(self, keys: Iterable[TopicPartition]) -> None:
-        """Somebody asks for these now. Leaders among them whose turn in the steps of `on_metadata` is still to come
-        have it at once, `REPLICAS_PER_STEP` at most, and do not answer by an ISR, or a leadership, that this broker's
-        own metadata show otherwise. Who is still to become leader has its turn as it comes, and is waited for.
+    def newest_partition(self, key: TopicPartition) -> Partition:
+        """The local replica, for an append. A leader whose turn in the steps of `on_metadata` is still to come has it
+        now: it does not take records by an ISR, or a leadership, that this broker's metadata show otherwise. Who is
+        still to become leader has its turn as it comes, and is waited for (`PendingReplicas`).
+
+        Raises as `partition`.
         """
-        if self._unapplied:
-            image, known = self._metadata.image, self._partitions
-            due = (key for key in keys if key in self._unapplied and key in known and known[key].is_leader)
-            some = islice(due, REPLICAS_PER_STEP)
-            self._apply_unapplied(image, partition_ids(image, self._broker_id, some))
+        if self._unapplied and key in self._unapplied:
+            partition = self._partitions.get(key)
+            if partition is not None and partition.is_leader:
+                self._apply_in_advance(key)
+        return self.partition(key)
+
+    def _apply_in_advance(self, key: TopicPartition) -> None:
+        image = self._metadata.image
+        try:
+            self._apply_unapplied(image, partition_ids(image, self._broker_id, [key]))
+        except Exception as error:
+            # It would go to whoever asks, and not to the loader, which halts the node.
+            self._halt(f"the newest metadata of {key} could not be applied: {error!r}")
+            raise
 
     def _apply_unapplied(self, image: MetadataImage, replicas: Iterable[PartitionKey]) -> None:
         """Applies the image to those of these replicas that it was not applied to yet."""

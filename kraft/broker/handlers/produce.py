@@ -254,7 +254,7 @@ def _append_checked(
 ) -> _Appended:
     replicas = services.replicas
     try:
-        partition = replicas.partition(key)
+        partition = replicas.newest_partition(key)
         info = partition.append_records(records, acks=acks, now_ms=replicas.monotonic_ms())
     except (PartitionError, LogError) as error:
         replicas.on_append_refused(key, error)

@@ -42,7 +42,7 @@ class Standing:
         self.caught_up_ms = caught_up_ms
         """When it was at the leader's end last; None: never, so far."""
         self.dropped_at: int | None = None
-        """Where it stood when its leader last wanted an ISR without it."""
+        """Where it stood when its leader last wanted an ISR without it; None when it has moved since."""
         self.late_ms = 0
         """How long it has been in the ISR beyond its time while its leader was at work."""
 
@@ -131,6 +131,8 @@ class IsrByLag:
             _caught_up(standing, now_ms)
         elif standing.fetched_ms is not None and offset >= standing.end_seen:
             _caught_up(standing, standing.fetched_ms)
+        if offset != standing.dropped_at:
+            standing.dropped_at = None
         standing.offset, standing.fetched_ms = offset, now_ms
         standing.end_seen = max(standing.end_seen, end)
         if standing.caught_up_ms is not None and now_ms - standing.caught_up_ms <= led.lag_max_ms:

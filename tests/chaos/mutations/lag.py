@@ -81,6 +81,6 @@ MUTATIONS = (
         "who was dropped for lagging joins again though it has copied nothing since, and acks=all waits for it",
         ("isr-by-lag",),
         NO_ROOM,
-        (Patch(Replica, "has_moved_since_it_lagged", lambda _: property(lambda follower: True)),),
+        (Patch(Replica, "ends_where_it_lagged", lambda _: property(lambda follower: False)),),
     ),
 )

@@ -160,26 +160,24 @@ async def test_an_episode_of_refused_appends_is_told_once_and_so_is_its_end(
     assert world.replicas.refusing_directories == {}
 
 
-async def test_a_directory_counts_as_refusing_until_it_has_taken_one_and_some_time_has_passed(
+async def test_a_directory_that_took_an_append_counts_as_refusing_for_a_moment_only(
     world: FullWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where nobody appends any more after the first that was taken."""
+    """Also where nobody appends any more afterwards; and one that nobody asks any more is told for some time."""
     await world.start(*topic("t", 1, (1,)))
+    begun_s = world.replicas._clock_s()
 
     def is_refusing(after_s: float) -> bool:
-        with monkeypatch.context() as later:
-            later.setattr(replica_events, "TAKEN_AGAIN_AFTER_S", 3_600.0 - after_s)
-            return bool(world.replicas.refusing_directories)
+        monkeypatch.setattr(world.replicas, "_clock_s", lambda: begun_s + after_s)
+        return bool(world.replicas.refusing_directories)
 
     world.room(0)
+    assert not is_refusing(0.0)
     assert produce(world, b"b" * 100)[0] == ErrorCode.KAFKA_STORAGE_ERROR
-    assert is_refusing(0)
-    assert is_refusing(3_601)
+    assert [is_refusing(after_s) for after_s in (599.0, 600.0, 4.0)] == [True, False, True]
     world.room(None)
-    monkeypatch.setattr(replica_events, "TAKEN_AGAIN_AFTER_S", 3_600.0)
     assert produce(world, b"c")[0] == 0
-    assert is_refusing(0)
-    assert not is_refusing(3_601)
+    assert [is_refusing(after_s) for after_s in (4.0, 5.0)] == [True, False]
 
 
 async def test_a_follower_without_room_tells_of_its_directory(

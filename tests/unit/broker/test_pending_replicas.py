@@ -30,11 +30,22 @@ from kraft.protocol.schemas.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from partitions.partition import Partition
+from partitions.records.builder import build_batch
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import TOPIC_RESOURCE, Config, PartitionChange
 from quorum.steps import finished
-from tests.support.broker_world import LISTENER_NAME, BrokerWorld, batch, gone, led_by, topic, topic_id
-from tests.support.logs import FailingDisk, memory_disk
+from tests.support.broker_world import (
+    LISTENER_NAME,
+    NOW_MS,
+    BrokerWorld,
+    batch,
+    gone,
+    led_by,
+    topic,
+    topic_id,
+)
+from tests.support.logs import FailingDisk, Halted, memory_disk
 
 LATEST = -1
 
@@ -184,25 +195,88 @@ async def test_a_request_waits_for_a_leader_whose_turn_is_still_to_come(world: B
     assert not world.replicas.pending
 
 
-async def test_a_leader_that_is_asked_before_its_turn_answers_by_the_newest_metadata(
-    world: BrokerWorld,
+BEYOND = REPLICAS_PER_STEP + 2
+"""So many that the last have their turn after the first."""
+SHRUNK = [PartitionChange(topic_id(1), number, isr=(1,)) for number in range(BEYOND)]
+
+
+@pytest.fixture
+async def few_in_sync(world: BrokerWorld) -> BrokerWorld:
+    """Leads the partitions of "few", whose min.insync.replicas allow no smaller ISR, and those of "gone"."""
+    await world.start(*topic("few", 1, *[(1, 2)] * BEYOND), *topic("gone", 2, *[(1, 2)] * BEYOND))
+    await world.publish(
+        Config(TOPIC_RESOURCE, "few", "min.insync.replicas", "2"),
+        Config(TOPIC_RESOURCE, "few", "cleanup.policy", "compact"),
+    )
+    return world
+
+
+def isr_of(world: BrokerWorld, key: TopicPartition) -> tuple[int, ...]:
+    leading = world.replicas.partition(key).leadership
+    assert leading is not None
+    return leading.isr.committed
+
+
+async def test_a_leader_takes_records_by_the_newest_metadata_before_its_turn(
+    few_in_sync: BrokerWorld,
 ) -> None:
-    """Which clients may have been told already: of its ISR, and of who leads."""
-    many = REPLICAS_PER_STEP + 2
-    await world.start(*topic("few", 1, *[(1, 2)] * many), *topic("gone", 2, *[(1, 2)] * many))
-    await world.publish(Config(TOPIC_RESOURCE, "few", "min.insync.replicas", "2"))
-    shrunk = [PartitionChange(topic_id(1), number, isr=(1,)) for number in range(many)]
-    moved = [led_by(2, number, 2) for number in range(many)]
-    steps = world.publish_begun(*shrunk, *moved)
+    """Clients may have been told of them already: of its ISR, and of who leads."""
+    world = few_in_sync
+    steps = world.publish_begun(*SHRUNK, *(led_by(2, number, 2) for number in range(BEYOND)))
     assert next(steps, True) is None
-    refused = ask(world, produce(("few", many - 1), ("gone", many - 1), acks=-1))
+    refused = ask(world, produce(("few", BEYOND - 1), ("gone", BEYOND - 1), acks=-1))
     assert codes(refused) == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    untouched = world.replicas.partition(TopicPartition("few", many - 2)).leadership
-    assert untouched is not None
-    assert untouched.isr.committed == (1, 2), "nobody asked for it"
+    other = TopicPartition("few", BEYOND - 2)
+    assert isr_of(world, other) == (1, 2), "nobody asked for it"
     finished(steps)
-    assert untouched.isr.committed == (1,)
-    assert not world.replicas.is_settling
+    assert isr_of(world, other) == (1,)
+    assert not world.replicas.pending
+
+
+async def test_so_it_does_where_the_request_had_to_wait_for_another(few_in_sync: BrokerWorld) -> None:
+    world = few_in_sync
+    world.executor.holding = True
+    await world.publish(*topic("made", 3, (1,)))
+    await asyncio.sleep(0)
+    waiting = ask(world, produce(("made", 0), ("few", BEYOND - 1), acks=-1))
+    steps = world.publish_begun(*SHRUNK)
+    await made(world)
+    assert codes(await waiting) == [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
+    finished(steps)
+
+
+async def test_so_it_does_where_records_were_checked_first(few_in_sync: BrokerWorld) -> None:
+    world = few_in_sync
+    world.executor.holding = True
+    many = [(NOW_MS, b"k%d" % number, b"v" * 100, ()) for number in range(3_000)]
+    data = PartitionProduceData(index=BEYOND - 1, records=build_batch(many))
+    body = ProduceRequest(
+        acks=-1, timeout_ms=1_000, topic_data=[TopicProduceData(name="few", partition_data=[data])]
+    )
+    checked = ask(world, body)
+    await asyncio.sleep(0)
+    assert world.replicas.record_checks.count == 1
+    steps = world.publish_begun(*SHRUNK)
+    world.executor.release()
+    assert codes(await checked) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    finished(steps)
+
+
+async def test_metadata_that_cannot_be_applied_to_a_leader_in_advance_halt_the_node(
+    few_in_sync: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = few_in_sync
+    steps = world.publish_begun(*SHRUNK)
+
+    def defect(*_: Any) -> None:
+        raise AssertionError("a defect")
+
+    with monkeypatch.context() as defective:
+        defective.setattr(Partition, "apply_state", defect)
+        with pytest.raises(Halted, match="few-201 could not be applied"):
+            ask(world, produce(("few", BEYOND - 1)))
+    world.halts.clear()
+    finished(steps)
 
 
 async def test_the_wait_ends_with_the_time_of_the_request(world: BrokerWorld) -> None:

@@ -211,3 +211,14 @@ def test_who_was_dropped_has_to_move_before_it_joins_again(
     judge.fetched(led, FOLLOWER, offset, 8, 6_000, BROKER_EPOCH)
     judge.joined(led, (FOLLOWER,), 6_100)
     assert oracles(verdicts) == fired
+
+
+def test_an_old_fetch_that_arrives_late_takes_no_progress_back(
+    judge: IsrByLag, led: LeaderEpoch, verdicts: Verdicts
+) -> None:
+    judge.fetched(led, FOLLOWER, 5, 8, 100, BROKER_EPOCH)
+    judge.dropped(led, (FOLLOWER,), 8, 5_000)
+    for offset in (8, 5):
+        judge.fetched(led, FOLLOWER, offset, 8, 6_000, BROKER_EPOCH)
+    judge.joined(led, (FOLLOWER,), 6_100)
+    assert oracles(verdicts) == []
