@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from tests.support.node_processes import until
 from tests.support.real_clients import LIBRARIES
-from tests.support.threaded_cluster import ThreadedCluster
-
-
-def metrics(cluster: ThreadedCluster, node_id: int) -> dict[str, float]:
-    """The samples of one node without labels."""
-    status, content_type, body = cluster.get(node_id, "/metrics")
-    assert (status, content_type) == (200, "text/plain")
-    return {
-        sample.name: sample.value
-        for family in text_string_to_metric_families(body.decode())
-        for sample in family.samples
-    }
+from tests.support.threaded_cluster import ThreadedCluster, metrics
 
 
 def test_healthy_nodes(shared_cluster: ThreadedCluster) -> None:

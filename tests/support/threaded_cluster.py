@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.testing import Cluster, cluster
 from tests.support.node_processes import created, until
@@ -99,6 +100,17 @@ class ThreadedCluster:
     def get_json(self, node_id: int, path: str) -> Any:
         """GETs a page and decodes it, whatever its status."""
         return json.loads(self.get(node_id, path)[2])
+
+
+def metrics(cluster: ThreadedCluster, node_id: int) -> dict[str, float]:
+    """The samples of one node without labels."""
+    status, content_type, body = cluster.get(node_id, "/metrics")
+    assert (status, content_type) == (200, "text/plain")
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
 
 
 @contextlib.contextmanager
