@@ -9,7 +9,7 @@ from pathlib import Path
 from kraft.config import ConfigError, ServerConfig, load_config
 from kraft.logs import configure_logs
 from kraft.node import STARTUP_ERRORS, Node
-from kraft.runtime.collector import collect_seldom, keep_for_good
+from kraft.runtime.collector import collect_no_more, collect_seldom, keep_for_good
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.loop import run
 from kraft.runtime.real import real_environment
@@ -51,6 +51,7 @@ async def _serve(config: ServerConfig, stop: asyncio.Event) -> int:
     else:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
+    collect_no_more()
     await node.stop()
     await executor.close()
     return EXIT_DONE

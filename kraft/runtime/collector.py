@@ -23,3 +23,10 @@ def collect_seldom() -> None:
 def keep_for_good() -> None:
     """Once a node serves: what it has made so far stays, and is not walked through any more."""
     gc.freeze()
+
+
+def collect_no_more() -> None:
+    """Once a node ends: all that there is goes with the process, and nothing is gained by walking through it, here
+    or as the interpreter ends. With ten thousand partitions that is an eighth of the CPU that a stop takes."""
+    gc.disable()
+    gc.freeze()

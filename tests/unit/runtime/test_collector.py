@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraft.runtime.collector import THRESHOLDS, collect_seldom, keep_for_good
+from kraft.runtime.collector import THRESHOLDS, collect_no_more, collect_seldom, keep_for_good
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     thresholds = gc.get_threshold()
     yield
+    gc.enable()
     gc.unfreeze()
     gc.set_threshold(*thresholds)
 
@@ -29,3 +30,10 @@ def test_what_is_kept_is_not_walked_through() -> None:
     keep_for_good()
     assert gc.get_freeze_count() > len(kept)
     assert not any(one is kept for one in gc.get_objects())
+
+
+def test_what_ends_is_not_walked_through() -> None:
+    ending = [[] for _ in range(100)]  # type: list[list[object]]
+    collect_no_more()
+    assert not gc.isenabled()
+    assert not any(one is ending for one in gc.get_objects())
