@@ -220,7 +220,11 @@ class BrokerServer:
                 last_to_first.push_async_callback(listener.close, LISTENER_GRACE_S)
 
     async def _close_logs(self) -> None:
-        await self.logs.close(broker_epoch=self._epoch(), high_watermarks=self.replicas.high_watermarks())
+        epoch = self._epoch()
+        if epoch == UNKNOWN_BROKER_EPOCH:
+            # It has not registered, so nothing was appended since it stopped in that epoch, if it did so cleanly.
+            epoch = self._previous_broker_epoch
+        await self.logs.close(broker_epoch=epoch, high_watermarks=self.replicas.high_watermarks())
 
     # -- parts
 
@@ -229,7 +233,7 @@ class BrokerServer:
         return offline_document(self.logs.failed_directories, self.replicas.offline_partitions)
 
     def _epoch(self) -> int:
-        return -1 if self.lifecycle is None else self.lifecycle.epoch
+        return UNKNOWN_BROKER_EPOCH if self.lifecycle is None else self.lifecycle.epoch
 
     async def _listen(self, endpoint: Endpoint) -> None:
         """Opens a listener; who connects before the broker is ready is turned away, and comes again."""

@@ -280,6 +280,8 @@ class Verification:
     hashes: tuple[str, str]
     errors: tuple[str, str]
     """How a run failed, so that its hash is that of a part, or there is none."""
+    failed: tuple[str, ...] = ()
+    """The oracles that failed, in one of the runs or both: two equal histories may both be wrong."""
 
     @property
     def equal(self) -> bool:
@@ -320,4 +322,5 @@ def verify(
 
 
 def _compared(first: Outcome, second: Outcome) -> Verification:
-    return Verification(first.seed, (first.digest, second.digest), (first.error, second.error))
+    failed = tuple(dict.fromkeys(oracles_of(first) + oracles_of(second)))
+    return Verification(first.seed, (first.digest, second.digest), (first.error, second.error), failed)

@@ -198,7 +198,10 @@ def _short(text: str) -> str:
 
 def verification_document(done: Sequence[Verification], *, interrupted: bool = False) -> dict[str, Any]:
     """The JSON object of `--verify`: of one seed itself, of several a list. `interrupted`: there were more."""
-    rows = [{"seed": one.seed, "hashes": list(one.hashes), "equal": one.equal} for one in done]
+    rows = [
+        {"seed": one.seed, "hashes": list(one.hashes), "equal": one.equal, "failed": list(one.failed)}
+        for one in done
+    ]
     if len(rows) == 1 and not interrupted:
         return rows[0]
     equal = bool(rows) and all(one.equal for one in done)

@@ -182,8 +182,10 @@ def _verify(selection: Selection, jobs: int, as_json: bool) -> int:
         print_json(verification_document(done, interrupted=interrupted))
     else:
         for one in done:
-            print_line(f"seed {one.seed}: {' '.join(one.hashes)} {'equal' if one.equal else 'DIFFERENT'}")
-    if not all(one.equal for one in done):
+            verdict = "equal" if one.equal else "DIFFERENT"
+            failed = f"; failed {', '.join(one.failed)}" if one.failed else ""
+            print_line(f"seed {one.seed}: {' '.join(one.hashes)} {verdict}{failed}")
+    if not all(one.equal and not one.failed for one in done):
         return EXIT_FAILED
     return EXIT_UNDECIDED if interrupted or not done else EXIT_DONE
 

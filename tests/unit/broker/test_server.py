@@ -57,25 +57,73 @@ def told(story: Story, identity: int = 1, properties: str = "") -> Simulation:
     return simulation
 
 
-def test_a_node_registers_with_the_epoch_of_its_clean_stop_and_no_other() -> None:
-    async def registered(node: Node) -> RegisterBroker:
-        await node.start()
-        await node.wait_ready()
-        assert node.controller is not None
-        entries = [entry.records for entry in node.controller._log._entries if entry.records]
-        records = [record for encoded in entries for record in decode_records(encoded)]
-        return [record for record in records if isinstance(record, RegisterBroker)][-1]
+async def registered(node: Node) -> RegisterBroker:
+    """Starts it; the newest registration of its broker."""
+    await node.start()
+    await node.wait_ready()
+    assert node.controller is not None
+    entries = [entry.records for entry in node.controller._log._entries if entry.records]
+    records = [record for encoded in entries for record in decode_records(encoded)]
+    return [record for record in records if isinstance(record, RegisterBroker)][-1]
 
+
+def epoch_of(node: Node) -> int:
+    assert node.broker is not None
+    assert node.broker.lifecycle is not None
+    return node.broker.lifecycle.epoch
+
+
+def test_a_node_registers_with_the_epoch_of_its_clean_stop_and_no_other() -> None:
     async def story(node: Node, process: Process) -> None:
         assert (await registered(node)).previous_broker_epoch == -1
-        assert node.broker is not None
-        assert node.broker.lifecycle is not None
-        epoch = node.broker.lifecycle.epoch
+        epoch = epoch_of(node)
         await node.stop()
         again = node_of(process)
         assert (await registered(again)).previous_broker_epoch == epoch
         await again.stop()
         process.disk.remove(MARKER)
+        last = node_of(process)
+        assert (await registered(last)).previous_broker_epoch == -1
+        await last.stop()
+
+    told(story)
+
+
+async def _meets_a_taken_port(process: Process) -> None:
+    taken = await process.loop.create_server(asyncio.Protocol, "10.0.0.1", 9092)
+    with pytest.raises(OSError, match="9092"):
+        await node_of(process).start()
+    taken.close()
+
+
+async def _is_cancelled(process: Process) -> None:
+    node = node_of(process)
+    starting = asyncio.ensure_future(node.start())
+    await asyncio.sleep(0.01)
+    assert node.broker is not None
+    assert node.broker.lifecycle is not None, "it is about to register"
+    assert epoch_of(node) == -1
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+
+
+@pytest.mark.parametrize("fails", [_meets_a_taken_port, _is_cancelled])
+def test_a_start_that_fails_before_it_registers_leaves_the_stop_before_a_clean_one(
+    fails: Callable[[Process], Coroutine[Any, Any, None]],
+) -> None:
+    """KIP-966: with another epoch than that of its last registration it would leave the ELR, all of its records
+    notwithstanding. After a stop that was not clean no failed start makes it one."""
+
+    async def story(node: Node, process: Process) -> None:
+        await registered(node)
+        epoch = epoch_of(node)
+        await node.stop()
+        await fails(process)
+        again = node_of(process)
+        assert (await registered(again)).previous_broker_epoch == epoch
+        await again.stop()
+        process.disk.remove(MARKER)
+        await fails(process)
         last = node_of(process)
         assert (await registered(last)).previous_broker_epoch == -1
         await last.stop()

@@ -59,6 +59,11 @@ def fails_if(
     return run
 
 
+def wrong(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
+    """Every run fails, always alike; for processes that have to find the function by its name."""
+    return fails_if(lambda _: True)(scenario, timeline=timeline)
+
+
 def bad_in_many_ways(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
     """How a run can end, by its seed."""
     if scenario.seed == 1:

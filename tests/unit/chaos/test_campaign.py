@@ -186,10 +186,18 @@ def test_verification_tells_one_history_from_two():
     )
     assert ended == [6]
     assert (same.equal, different.equal) == (True, False)
-    assert verification_document([same]) == {"seed": 5, "hashes": list(same.hashes), "equal": True}
+    assert verification_document([same]) == {
+        "seed": 5, "hashes": list(same.hashes), "equal": True, "failed": []
+    }  # fmt: skip
     both = verification_document([same, different])
     assert ([row["seed"] for row in both["verified"]], both["equal"]) == ([5, 6], False)
     assert not children()
+
+
+def test_two_equal_runs_may_both_break_a_promise():
+    [one] = verify([played.scenario(5)], played.wrong, jobs=2)
+    assert (one.equal, one.failed) == (True, ("lost-write",))
+    assert verification_document([one])["failed"] == ["lost-write"]
 
 
 def test_two_runs_that_fail_are_not_equal():

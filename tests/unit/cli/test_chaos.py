@@ -163,7 +163,17 @@ def test_verify(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     play(played.sound)
     assert simulate("--seed", "4", "--verify", "--json") == 0
     document = answer(capsys)
-    assert document == {"seed": 4, "hashes": [document["hashes"][0]] * 2, "equal": True}
+    assert document == {"seed": 4, "hashes": [document["hashes"][0]] * 2, "equal": True, "failed": []}
+
+
+def test_verify_tells_of_broken_promises(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(played.wrong)
+    assert simulate("--seed", "4", "--verify") == 1
+    assert capsys.readouterr().out.endswith("equal; failed lost-write\n")
+    assert simulate("--seeds", "2", "--verify", "--json") == 1
+    document = answer(capsys)
+    assert document["equal"]
+    assert [row["failed"] for row in document["verified"]] == [["lost-write"]] * 2
 
 
 def test_verify_finds_what_is_not_deterministic(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
