@@ -103,8 +103,9 @@ class Scenario:
         return tuple(node.node_id for node in self.nodes if "broker" in node.roles)
 
     def to_json(self) -> str:
-        """The text from which `from_json` makes an equal scenario."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True)
+        """The text from which `from_json` makes an equal scenario, with configs in the order in which they are sent:
+        it plays as this one does, to the byte."""
+        return json.dumps(asdict(self), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Scenario:

@@ -17,7 +17,9 @@ SEEDS = range(1, 200)
 def test_a_scenario_survives_being_written_down():
     for seed in SEEDS:
         scenario = scenario_of(seed)
-        assert Scenario.from_json(scenario.to_json()) == scenario
+        again = Scenario.from_json(scenario.to_json())
+        assert again == scenario
+        assert repr(again) == repr(scenario), "configs keep their order: it is that of the records"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 99}', '{"format": 1, "seed": "x"}'])
