@@ -18,7 +18,7 @@ from kraft.chaos.cluster import DATA, JOURNAL
 from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.host import Process
-from kraft.chaos.world.storage import is_below
+from kraft.chaos.world.paths import is_below
 
 if TYPE_CHECKING:
     from kraft.chaos.faults.context import FaultContext

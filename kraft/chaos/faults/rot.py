@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kraft.chaos.cluster import JOURNAL
 from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
-from kraft.chaos.world.storage import is_below
+from kraft.chaos.world.paths import is_below
 
 if TYPE_CHECKING:
     from kraft.chaos.faults.context import FaultContext

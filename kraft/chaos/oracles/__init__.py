@@ -4,8 +4,8 @@ A run installs one `WhiteBox`, which wraps methods of product classes from outsi
 `shadow_log` and `committed` (what each replica holds, what is committed), `replication` and `replica_events`
 (the oracles of data), `compaction` (what cleaners may do to it), `metadata`, `eligible_leaders` and `raft`
 (those of the quorum), `durability` (what must be on the platter), `listed_offsets` (what clients are told of a
-log's ends), `isr_by_lag` (who counts as in sync for how long), `excuse` (what injected faults explain),
-`convergence` (the end). All of it is incremental: work is done when something changes.
+log's ends), `retention` (what may be deleted), `isr_by_lag` (who counts as in sync for how long), `excuse` (what
+injected faults explain), `convergence` (the end). All of it is incremental: work is done when something changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.history import TopicKey, Value
 from kraft.chaos.oracles.convergence import Convergence
 from kraft.chaos.oracles.durability import Durability
-from kraft.chaos.oracles.eligible_leaders import Defaults
 from kraft.chaos.oracles.events import COUNTERS
 from kraft.chaos.oracles.isr_by_lag import IsrByLag
 from kraft.chaos.oracles.listed_offsets import Judge, ListedOffsets
@@ -27,14 +26,19 @@ from kraft.chaos.oracles.probes_cleaner import CleanerProbes
 from kraft.chaos.oracles.probes_fetch import FetchProbes
 from kraft.chaos.oracles.probes_leader import LeaderProbes
 from kraft.chaos.oracles.probes_quorum import QuorumProbes
+from kraft.chaos.oracles.probes_retention import RetentionProbes
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_events import ReplicaEvents
 from kraft.chaos.oracles.replication import Replication
+from kraft.chaos.oracles.retention import DataFile, RetentionJudge
 from kraft.chaos.oracles.shadow_log import BIT_ROT
+from kraft.chaos.oracles.topic_rules import Defaults
 from kraft.chaos.oracles.wrapping import Whose
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.inodes import Inode
 from kraft.config import load_config
+from partitions.log.cleaner.swap import CLEANED_SUFFIX, SWAP_SUFFIX
+from partitions.log.segment import LOG_SUFFIX
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage
 
@@ -52,6 +56,7 @@ class WhiteBox:
         self._cluster = cluster
         self._verdicts = verdicts
         verdicts.declare(COUNTERS)
+        self._lag_max_ms: dict[int, int] = {}
         whose = Whose(cluster.simulation.scheduler, cluster.node_id_of)
         self.metadata = CommittedMetadata(verdicts, _defaults(cluster))
         self.replication = Replication(
@@ -70,13 +75,22 @@ class WhiteBox:
             self._replicas,
             self._segments_in,
             self._content_of,
-            lambda node_id: cluster.hosts[node_id].clock.now_ms(),
+            self._wall_clock_ms,
+            self.metadata.rules.delete_retention_ms,
+        )
+        self._retention_probes = RetentionProbes(
+            whose,
+            RetentionJudge(verdicts, self.metadata.rules.retention, self.metadata.name),
+            self._data_files_in,
+            self._wall_clock_ms,
         )
         self._durability = Durability(
             verdicts, lambda node_id: cluster.hosts[node_id].storage, cluster.controller_ids
         )
         self._fetch_probes = FetchProbes(verdicts)
-        self._leader_probes = LeaderProbes(verdicts, whose, IsrByLag(verdicts, self.metadata.name))
+        self._leader_probes = LeaderProbes(
+            verdicts, whose, IsrByLag(verdicts, self.metadata.name), self._replica_lag_time_max_ms
+        )
         self._quorum_probes = QuorumProbes(verdicts, whose, self.quorum, self.metadata, self._durability)
 
     @contextmanager
@@ -87,6 +101,7 @@ class WhiteBox:
                 self._log_probes,
                 self._partition_probes,
                 self._cleaner_probes,
+                self._retention_probes,
                 self._fetch_probes,
                 self._leader_probes,
                 self._quorum_probes,
@@ -188,6 +203,28 @@ class WhiteBox:
         high_watermarks = node.broker.replicas.high_watermarks()
         return high_watermarks.get(TopicPartition(topic.name, key[1]))
 
+    def _wall_clock_ms(self, node_id: int) -> int:
+        return self._cluster.hosts[node_id].clock.now_ms()
+
+    def _replica_lag_time_max_ms(self, node_id: int) -> int:
+        """As the node's file says: nothing changes it while the node runs."""
+        known = self._lag_max_ms.get(node_id)
+        if known is None:
+            config = load_config(self._cluster.properties_of(node_id))
+            known = self._lag_max_ms[node_id] = int(config.get("replica.lag.time.max.ms"))
+        return known
+
+    def _data_files_in(self, node_id: int, directory: str) -> list[DataFile] | None:
+        """The segments' data files of one log, in order; None while a cleaned one takes the place of others."""
+        names = self._cluster.hosts[node_id].storage.folder(directory).names
+        if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
+            return None
+        return [
+            DataFile(int(name.removesuffix(LOG_SUFFIX)), bytes(node.data))
+            for name, node in sorted(names.items())
+            if name.endswith(LOG_SUFFIX) and isinstance(node, Inode)
+        ]
+
     def _content_of(self, node_id: int, path: str) -> bytes:
         """What a file holds for those who read it; nothing if it is not there."""
         node = self._cluster.hosts[node_id].storage.find(path)
@@ -208,7 +245,14 @@ class WhiteBox:
 
 
 def _defaults(cluster: SimulatedCluster) -> Defaults:
-    """What the nodes' own configuration says of unclean elections and of the ISR's size."""
+    """What the nodes' own configuration says, for topics that say nothing."""
     node_id = next(iter(cluster.specs))
     defaults = load_config(cluster.properties_of(node_id)).log_defaults
-    return Defaults(defaults.unclean_leader_election_enable, defaults.min_insync_replicas)
+    return Defaults(
+        defaults.unclean_leader_election_enable,
+        defaults.min_insync_replicas,
+        defaults.cleanup_policy,
+        defaults.retention_ms,
+        defaults.retention_bytes,
+        defaults.delete_retention_ms,
+    )

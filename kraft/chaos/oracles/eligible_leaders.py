@@ -9,17 +9,15 @@ a second time: a judge does not ask the code that it judges. Pure; owned by `met
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
+from kraft.chaos.oracles.topic_rules import Defaults, topic_config
 from kraft.chaos.verdict import Verdicts
 from quorum.metadata.delta import changed_partition
 from quorum.metadata.image import MetadataImage, PartitionImage
 from quorum.metadata.records import (
-    BROKER_RESOURCE,
     RECOVERED,
-    TOPIC_RESOURCE,
     Config,
     FeatureLevel,
     Partition,
@@ -31,13 +29,6 @@ from quorum.metadata.records import (
 
 ELR_FEATURE = "eligible.leader.replicas.version"
 MIN_ISR = "min.insync.replicas"
-
-
-class Defaults(NamedTuple):
-    """What the nodes' own configuration says, for topics without a config of their own."""
-
-    unclean: bool = False
-    min_insync_replicas: int = 1
 
 
 def _may_lead(before: PartitionImage, after: PartitionImage) -> bool:
@@ -79,7 +70,7 @@ class EligibleLeaders:
 
     def allows_unclean(self, image: MetadataImage, key: TopicKey) -> bool:
         """Whether the topic asks for an unclean election rather than no leader."""
-        value = _config(image, key, "unclean.leader.election.enable")
+        value = topic_config(image, key, "unclean.leader.election.enable")
         return self._defaults.unclean if value is None else value.strip().lower() == "true"
 
     def follow(self, base: MetadataImage, entries: Sequence[Sequence[Record]], image: MetadataImage) -> None:
@@ -169,20 +160,13 @@ class EligibleLeaders:
                     )
 
     def _min_isr(self, image: MetadataImage, key: TopicKey, partition: PartitionImage) -> int:
-        value = _config(image, key, MIN_ISR)
+        value = topic_config(image, key, MIN_ISR)
         wanted = self._defaults.min_insync_replicas if value is None else int(value)
         return min(wanted, len(partition.replicas))
 
 
 def _has_elr(image: MetadataImage) -> bool:
     return image.features.get(ELR_FEATURE, 0) > 0
-
-
-def _config(image: MetadataImage, key: TopicKey, name: str) -> str | None:
-    """A topic's own value, else that of all brokers."""
-    topic = image.topics.get(key[0])
-    own = None if topic is None else image.config(TOPIC_RESOURCE, topic.name).get(name)
-    return image.config(BROKER_RESOURCE, "").get(name) if own is None else own
 
 
 def _who_lost_its_place(base: MetadataImage, records: Sequence[Record]) -> list[int]:

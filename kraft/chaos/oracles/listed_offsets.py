@@ -4,6 +4,7 @@ Judges latest-below-committed: a leader never says that a partition ends below a
 reached, when the client asked, in the leader's own epoch or an earlier one. Until it knows better it has to
 put the client off (KIP-207). A deposed leader that has not heard of it yet may know less than its successor:
 epochs are compared, not only times. Judges listed-not-committed: no answer lies behind the committed end.
+Judges earliest-behind-log-start: who reads from the start misses nothing that is still there.
 Silent about a partition that has lost committed records with an excuse. Pure.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.verdict import Verdicts
-from kraft.protocol.schemas.offsets import LATEST_TIMESTAMP
+from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 Judge = Callable[[int, int, int], None]
 """Takes offset, leader epoch and timestamp of an answer; offset -1: no record is that young."""
@@ -48,6 +49,13 @@ class ListedOffsets:
                     f"{name}: asked for {timestamp}, its leader said offset {offset}, which has the older"
                     f" timestamp {found_timestamp}",
                 )
+            if timestamp == EARLIEST_TIMESTAMP:
+                start = max((log.start for log in model.replicas.values()), default=0)
+                if offset > max(start, model.committed.retained_from):
+                    self._verdicts.violated(
+                        "earliest-behind-log-start",
+                        f"{name}: its leader said that it starts at {offset}; no replica's log starts behind {start}",
+                    )
             if timestamp != LATEST_TIMESTAMP:
                 return
             reached = max((mark for epoch, mark in seen.items() if epoch <= leader_epoch), default=0)

@@ -2,7 +2,8 @@
 
 Judges metadata-agreement (one offset has one entry and one image, on every controller and broker),
 epochs-grow, one-leader-per-epoch (as decided; `replication` judges who really led), fenced-not-in-isr and
-offline-not-in-isr (a broker that cannot serve its log leads nothing, and is in no ISR but as its last member);
+offline-not-in-isr (a broker that cannot serve its log leads nothing, and is in no ISR but as its last member),
+leader-elected (a partition has a leader whenever a member of its ISR, or of its ELR if that is empty, may lead);
 `eligible_leaders` judges elections and ELRs.
 The committed state that other oracles ask for (ISRs, brokers' epochs) is the newest that any voter's Raft
 lane handed out. Pure: fed by `probes_quorum` with what the lanes and loaders returned (KIP-631, 841, 903).
@@ -16,7 +17,8 @@ from typing import NamedTuple
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
-from kraft.chaos.oracles.eligible_leaders import Defaults, EligibleLeaders
+from kraft.chaos.oracles.eligible_leaders import EligibleLeaders
+from kraft.chaos.oracles.topic_rules import Defaults, TopicRules
 from kraft.chaos.verdict import Verdicts
 from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage
 from quorum.metadata.records import (
@@ -52,6 +54,7 @@ class CommittedMetadata:
     def __init__(self, verdicts: Verdicts, defaults: Defaults) -> None:
         self._verdicts = verdicts
         self._elections = EligibleLeaders(verdicts, self.name, defaults)
+        self.rules = TopicRules(lambda: self.image, defaults)
         self._entries: dict[int, tuple[int, bytes]] = {}
         self._images: dict[int, bytes] = {}
         self._leaders: dict[tuple[TopicKey, int], int] = {}
@@ -218,8 +221,7 @@ class CommittedMetadata:
             if after is not None:
                 self._judge_change(key, before.partition(*key), after)
         self._judge_brokers(before, image, brokers)
-        inactive = any(_is_inactive(image, broker) for broker in brokers)
-        for key in _keys(image) if inactive else touched:
+        for key in _keys(image) if brokers else touched:
             self._judge_members(key)
         for key in touched:
             after = image.partition(*key)
@@ -282,7 +284,7 @@ class CommittedMetadata:
             happened(events.ISR_EXPAND, text)
 
     def _judge_members(self, key: TopicKey) -> None:
-        """A fenced or shutting-down broker leads nothing and is in no ISR."""
+        """A fenced or shutting-down broker leads nothing and is in no ISR; somebody leads if anybody may."""
         image = self.image
         partition = image.partition(*key)
         if partition is None:
@@ -299,6 +301,18 @@ class CommittedMetadata:
                 "offline-not-in-isr",
                 f"{where}: {sorted(offline)} are offline, the leader is {partition.leader}, the ISR {partition.isr}",
             )
+        if partition.leader < 0:
+            may_lead = [
+                member
+                for member in partition.isr or partition.elr
+                if not _is_inactive(image, member) and member not in offline
+            ]
+            if may_lead:
+                self._verdicts.violated(
+                    "leader-elected",
+                    f"{where}: it has no leader, and {may_lead} of its ISR {partition.isr} and ELR {partition.elr}"
+                    " could lead",
+                )
         fenced = [member for member in partition.isr if _is_inactive(image, member)]
         if fenced:
             self._verdicts.violated(

@@ -18,8 +18,8 @@ class LeaderView(NamedTuple):
     """The committed ISR as it knows it."""
     maximal_isr: tuple[int, ...]
     """Every broker that may be in the ISR by now."""
-    min_isr: int
-    """min.insync.replicas, bounded by the replication factor."""
+    replicas: int
+    """How many replicas the partition has."""
 
 
 class PartitionModel:

@@ -250,7 +250,7 @@ class PartitionProbes:
             if node is not None:
                 leading, view = partition._leading, None
                 if leading is not None:
-                    view = _view(leading, partition.log.config.min_insync_replicas)
+                    view = _view(leading)
                     if self._settling:
                         coverage[events.RAISED_BY_ISR] += 1
                     elif len(view.maximal_isr) > 1:
@@ -385,11 +385,9 @@ class PartitionProbes:
         return probe
 
 
-def _view(leading: Leadership, min_insync_replicas: int) -> LeaderView:
-    """The rule for the ISR's size is spelled out here: a judge does not ask the code that it judges."""
+def _view(leading: Leadership) -> LeaderView:
     isr = leading.isr
-    min_isr = min(min_insync_replicas, len(leading.replicas))
-    return LeaderView(leading.epoch, isr.committed, isr.maximal, min_isr)
+    return LeaderView(leading.epoch, isr.committed, isr.maximal, len(leading.replicas))
 
 
 def key_of(log: DurableLog) -> TopicKey | None:

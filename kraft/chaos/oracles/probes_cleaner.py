@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.compaction import Cleaning
 from kraft.chaos.oracles.probes import SegmentsIn, key_of
 from kraft.chaos.oracles.replica_events import ReplicaEvents
@@ -29,13 +30,16 @@ class CleanerProbes:
         segments_in: SegmentsIn,
         content_of: Callable[[int, str], bytes],
         now_ms: Callable[[int], int],
+        delete_retention_ms: Callable[[TopicKey], int | None],
     ) -> None:
-        """`content_of`: a file of a node's disk, by path; `now_ms`: a node's wall clock."""
+        """`content_of`: a file of a node's disk, by path; `now_ms`: a node's wall clock; `delete_retention_ms`: what
+        a topic asks for, None if it is gone."""
         self._whose = whose
         self._replicas = replicas
         self._segments_in = segments_in
         self._content_of = content_of
         self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
         self._began_ms: dict[tuple[int, str], int] = {}
 
     def installed(self) -> AbstractContextManager[None]:
@@ -63,7 +67,8 @@ class CleanerProbes:
         def probe(log: CleanableLog, group: Group, new: Segment, **options: bool) -> SegmentSwap:
             key, node = key_of(log), self._whose.node()
             cleaning = None
-            if key is not None and node is not None:
+            delete_retention_ms = None if key is None else self._delete_retention_ms(key)
+            if key is not None and node is not None and delete_retention_ms is not None:
                 cleaning = Cleaning(
                     key,
                     node,
@@ -71,7 +76,7 @@ class CleanerProbes:
                     self._content_of(node, new.log_path + CLEANED_SUFFIX),
                     self._segments_in(node, log.directory),
                     self._began_ms[node, log.directory],
-                    log.config.delete_retention_ms,
+                    delete_retention_ms,
                 )
             swap: SegmentSwap = original(log, group, new, **options)
             if cleaning is not None:

@@ -7,6 +7,7 @@ append: they cost a few microseconds each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -25,10 +26,14 @@ EPOCH_FENCED = "epoch-fenced"
 class LeaderProbes:
     """On answers of replicas, and on the lag that leaders see."""
 
-    def __init__(self, verdicts: Verdicts, whose: Whose, lag: IsrByLag) -> None:
+    def __init__(
+        self, verdicts: Verdicts, whose: Whose, lag: IsrByLag, lag_max_ms: Callable[[int], int]
+    ) -> None:
+        """`lag_max_ms`: a node's replica.lag.time.max.ms."""
         self._verdicts = verdicts
         self._whose = whose
         self._lag = lag
+        self._lag_max_ms = lag_max_ms
         self._shrinking: Partition | None = None
 
     def installed(self) -> AbstractContextManager[None]:
@@ -87,7 +92,7 @@ class LeaderProbes:
             transition = original(partition, state, now_ms)
             node, leading = self._whose.node(), partition._leading
             if transition is Transition.BECAME_LEADER and node is not None and leading is not None:
-                lag_max_ms = partition._context.replica_lag_time_max_ms
+                lag_max_ms = self._lag_max_ms(node)
                 self._lag.leads(node, key_of(partition), leading.epoch, state.isr, lag_max_ms, now_ms)
             led = None if leading is None else self._led(partition)
             if led is not None and leading is not None:

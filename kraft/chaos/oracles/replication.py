@@ -168,12 +168,14 @@ class Replication:
         new = log.between(committed.high_watermark, offset)
         state = self._metadata.partition(model.key)
         isr = view.isr if state is None else state.isr
-        if len(view.isr) < view.min_isr:
+        wanted = self._metadata.rules.min_insync_replicas(model.key)
+        min_isr = 0 if wanted is None else min(wanted, view.replicas)
+        if len(view.isr) < min_isr:
             self._violated(
                 "strong-isr",
                 model,
                 f"leader {node} commits {shown(new)} with an ISR of {view.isr};"
-                f" min.insync.replicas asks for {view.min_isr}",
+                f" min.insync.replicas asks for {min_isr}",
             )
         candidates = isr if state is None else candidates_of(state)
         for member in dict.fromkeys((*candidates, *view.maximal_isr)):

@@ -19,6 +19,7 @@ _HEADER_BYTES = 61
 _LENGTH_ENDS = 12
 _CRC_AT = 17
 _CRC_COVERS_FROM = 21
+_MAX_TIMESTAMP_AT = 35
 _MAGIC = 2
 _new_tuple = tuple.__new__
 """What `Batch(...)` does, less a Python frame: every append of every replica makes some."""
@@ -50,6 +51,22 @@ def sound_batches(segments: Sequence[bytes], known: Sequence[Batch] = ()) -> lis
                 found.append(Batch(base, base + delta + 1, epoch, crc))
             position = end
     return found
+
+
+def newest_timestamp(data: bytes) -> int | None:
+    """The largest timestamp (ms) of a segment's sound batches; None if none of them has one."""
+    newest = -1
+    view, position = memoryview(data), 0
+    while len(data) - position >= _HEADER_BYTES:
+        _, length, _, magic, crc, _, _ = _HEAD.unpack_from(data, position)
+        end = position + _LENGTH_ENDS + length
+        if magic != _MAGIC or length < _HEADER_BYTES - _LENGTH_ENDS or end > len(data):
+            break
+        if crc32c(view[position + _CRC_COVERS_FROM : end]) == crc:
+            (timestamp,) = _TIMESTAMP.unpack_from(data, position + _MAX_TIMESTAMP_AT)
+            newest = max(newest, timestamp)
+        position = end
+    return newest if newest >= 0 else None
 
 
 def _next_known(data: bytes, position: int, known: Sequence[Batch], last: int) -> int:
@@ -129,4 +146,5 @@ def batches_of_append(
 
 
 _PREFIX = Struct(">qii")
+_TIMESTAMP = Struct(">q")
 _CRC = Struct(">I")

@@ -279,6 +279,7 @@ class Reader:
         topic, partition = position.name
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+        judge = self._workload.around.on_list_offsets((position.topic_id, partition), timestamp)
         try:
             answer = await self._client.call(broker, request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
         except CallFailedError:
@@ -286,6 +287,7 @@ class Reader:
         found = answer.topics[0].partitions[0]
         code = ErrorCode.of(found.error_code)
         if code is ErrorCode.NONE:
+            judge(found.offset, found.leader_epoch, found.timestamp)
             return found.offset
         if not code.retriable:
             self._client.surprise(broker, f"ListOffsets of {position.name} failed: {code.name}")

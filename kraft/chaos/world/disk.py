@@ -263,8 +263,11 @@ class SimulatedFile:
 
     def _put(self, position: int, data: bytes) -> None:
         inode, disk = self._inode, self._disk
-        inode.write(disk._storage.next_sequence(), position, data)
-        inode.modified_ms = disk._storage.now_ms()
+        storage = disk._storage
+        inode.write(storage.next_sequence(), position, data)
+        if storage.on_changed is not None:
+            storage.on_changed(inode.serial, position, data)
+        inode.modified_ms = storage.now_ms()
         inode.touch(disk.life, position, position + len(data))
 
     def read(self, position: int, length: int) -> bytes:
@@ -291,11 +294,14 @@ class SimulatedFile:
         self._enter("truncate")
         if size < 0:
             raise os_error(errno.EINVAL, self._path)
+        storage = self._disk._storage
         if size != len(self._inode.data):
-            self._disk._storage.grow(self._path, min(0, size - len(self._inode.data)))
-            self._inode.truncate(self._disk._storage.next_sequence(), size)
-            self._inode.modified_ms = self._disk._storage.now_ms()
-        self._disk._storage.give_back(self._path, self._inode)
+            storage.grow(self._path, min(0, size - len(self._inode.data)))
+            self._inode.truncate(storage.next_sequence(), size)
+            self._inode.modified_ms = storage.now_ms()
+            if storage.on_changed is not None:
+                storage.on_changed(self._inode.serial, size, b"")
+        storage.give_back(self._path, self._inode)
 
     def reserve(self, size: int) -> None:
         self._enter("reserve")

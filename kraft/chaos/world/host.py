@@ -106,6 +106,8 @@ class Host:
         self.clock = Clock(simulation.scheduler)
         self.kernel = Kernel(simulation.network, address)
         self.storage = Storage(simulation.stream(f"{address}/storage"), now_ms=self.clock.now_ms)
+        if simulation.trace.enabled:
+            self.storage.on_changed = simulation.trace.written
         self.process: Process | None = None
         self.halts: list[str] = []
         self._lives = 0

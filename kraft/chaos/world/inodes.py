@@ -276,6 +276,8 @@ class Folder:
 
 
 Node = Inode | Folder
+Place = tuple[Folder, str]
+"""A name in a folder."""
 
 
 class NameChange(NamedTuple):
@@ -283,8 +285,8 @@ class NameChange(NamedTuple):
 
     sequence: int
     node: Node
-    source: tuple[Folder, str] | None
-    target: tuple[Folder, str] | None
+    source: Place | None
+    target: Place | None
 
     def keys(self) -> list[tuple[int, str]]:
         """The names that it touches; changes of one name keep their order."""

@@ -10,11 +10,11 @@ import errno
 import os
 import random
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import NoReturn
 
 from kraft.chaos.world.disk_timing import DiskTiming
-from kraft.chaos.world.inodes import Covered, Folder, Inode, NameChange, Node
+from kraft.chaos.world.inodes import Covered, Folder, Inode, NameChange, Node, Place
+from kraft.chaos.world.paths import is_below, parts_of
 
 NAME_BYTES = 256
 """A file or folder is not created on a disk that has less room than this."""
@@ -66,6 +66,9 @@ class Storage:
         """The folder whose file system has so little room; others have enough."""
         self.life = 0
         """How many processes have used the disk: each begins with an empty page cache."""
+        self.on_changed: Callable[[int, int, bytes], None] | None = None
+        """Called with a file's serial, the position and the bytes of a write, or of a cut without bytes; or with the
+        name that it gets or loses, and minus the folder's serial."""
         self.on_refused: Callable[[str], None] | None = None
         """Called with the path when something finds no room."""
         self.sequence = 0
@@ -81,7 +84,7 @@ class Storage:
     def find(self, path: str) -> Node | None:
         """The file or folder at `path`, or None. Raises NotADirectoryError if the way leads through a file."""
         node: Node | None = self.root
-        for name in _parts(path):
+        for name in parts_of(path):
             if type(node) is not Folder:
                 if node is None:
                     return None
@@ -109,7 +112,7 @@ class Storage:
 
     def place(self, path: str) -> tuple[Folder, str]:
         """The folder that holds the last name of `path`, and that name."""
-        parts = _parts(path)
+        parts = parts_of(path)
         if not parts:
             raise os_error(errno.EBUSY, path)
         return self.folder("/" + "/".join(parts[:-1])), parts[-1]
@@ -128,20 +131,20 @@ class Storage:
         self._serial += 1
         inode = Inode(self._serial, self.now_ms())
         folder.names[name] = inode
-        self._changes.append(NameChange(self.next_sequence(), inode, None, (folder, name)))
+        self._changed(inode, None, (folder, name))
         return inode
 
     def make_dirs(self, path: str) -> None:
         """Every missing folder on the way to `path`, and itself."""
         folder = self.root
-        parts = _parts(path)
+        parts = parts_of(path)
         for depth, name in enumerate(parts, start=1):
             node = folder.names.get(name)
             if node is None:
                 self._take_room_for_name(path)
                 node = self._new_folder()
                 folder.names[name] = node
-                self._changes.append(NameChange(self.next_sequence(), node, None, (folder, name)))
+                self._changed(node, None, (folder, name))
             if not isinstance(node, Folder):
                 raise os_error(errno.EEXIST if depth == len(parts) else errno.ENOTDIR, path)
             folder = node
@@ -168,7 +171,7 @@ class Storage:
             self.grow(target, -len(replaced.data))
         del source_place[0].names[source_place[1]]
         target_place[0].names[target_place[1]] = node
-        self._changes.append(NameChange(self.next_sequence(), node, source_place, target_place))
+        self._changed(node, source_place, target_place)
 
     def remove_file(self, path: str) -> None:
         """Takes the name away; open files and slices stay readable."""
@@ -195,7 +198,13 @@ class Storage:
 
     def _unlink(self, place: tuple[Folder, str], node: Node) -> None:
         del place[0].names[place[1]]
-        self._changes.append(NameChange(self.next_sequence(), node, place, None))
+        self._changed(node, place, None)
+
+    def _changed(self, node: Node, source: Place | None, target: Place | None) -> None:
+        self._changes.append(NameChange(self.next_sequence(), node, source, target))
+        for place in (source, target):
+            if place is not None and self.on_changed is not None:
+                self.on_changed(node.serial, -place[0].serial, place[1].encode())
 
     def _new_folder(self) -> Folder:
         self._serial += 1
@@ -386,15 +395,3 @@ class Storage:
     def unsynced_names(self) -> int:
         """How many changes of names a power loss could still undo."""
         return len(self._changes)
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Whether a path is that of a folder, or of something in it."""
-    return folder == "/" or path == folder or path.startswith(f"{folder}/")
-
-
-@lru_cache(maxsize=4096)
-def _parts(path: str) -> tuple[str, ...]:
-    if not path.startswith("/"):
-        raise ValueError(f"paths of a simulated disk are absolute, not {path!r}")
-    return tuple(part for part in path.split("/") if part)

@@ -1,8 +1,9 @@
-"""What happened, as one hash: every callback run, every byte delivered, every fault, in order.
+"""What happened, as one hash: every callback run, every byte delivered, every change of a disk, every
+fault, in order.
 
 Two runs of one seed are equal if, and only if, their digests are equal; comparing digests of two
 processes is how determinism is tested. The optional timeline writes the same events as text, for a
-person or for `diff`. The scheduler and the network write here; nothing else needs to.
+person or for `diff`. The scheduler, the network and the disks write here; nothing else needs to.
 
 What is hashed is a row of numbers per event, which is cheap to gather: functions are numbered in the
 order in which they first run, tasks by their serials, and bytes are represented by their CRC-32C.
@@ -29,7 +30,7 @@ _TIMELINE_DATA_BYTES = 48
 
 # What a row begins with. A step begins with its instant, which is never negative, and goes on with the
 # serial of a task, or with the number of a function, which is negative, and the serial of the lane.
-_DATA, _NOTE, _TASK, _LABEL = -1, -2, -3, -4
+_DATA, _NOTE, _TASK, _LABEL, _DISK = -1, -2, -3, -4, -5
 
 
 class TracedLane(Protocol):
@@ -89,6 +90,10 @@ class Trace:
         if self._timeline is not None:
             shown = data[:_TIMELINE_DATA_BYTES]
             self._timeline.write(f"{now_s:.9f} data #{connection} {direction} {len(data)} B {shown!r}\n")
+
+    def written(self, inode: int, position: int, data: bytes) -> None:
+        """A file of some disk was changed, as `Storage.on_changed` tells it."""
+        self._numbers += (_DISK, inode, position, len(data), crc32c(data))
 
     def note(self, now_s: float, *words: object) -> None:
         """Anything else worth telling apart: faults, connections, workload results."""

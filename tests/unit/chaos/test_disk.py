@@ -10,8 +10,10 @@ import pytest
 
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.disk_timing import DiskTiming
+from kraft.chaos.world.host import Host
 from kraft.chaos.world.incarnation import Incarnation, IncarnationGoneError
 from kraft.chaos.world.scheduler import Scheduler
+from kraft.chaos.world.simulation import Simulation
 from kraft.chaos.world.storage import Storage, TornOperation
 from kraft.chaos.world.trace import Trace
 from partitions.disk import write_atomically
@@ -59,6 +61,50 @@ def durable_file(disk: SimulatedDisk, path: str, data: bytes) -> Any:
     file.sync()
     disk.sync_dir("/")
     return file
+
+
+def _renamed(disk: SimulatedDisk) -> None:
+    disk.open("/file", create=True).append([b"ab"])
+    disk.rename("/file", "/other")
+
+
+@pytest.mark.parametrize(
+    "another",
+    [
+        lambda disk: disk.open("/file", create=True).append([b"ba"]),
+        lambda disk: disk.open("/file", create=True).append([b"abc"]),
+        lambda disk: disk.open("/fila", create=True).append([b"ab"]),
+        lambda disk: disk.open("/file", create=True).write_at(1, b"ab"),
+        lambda disk: [file := disk.open("/file", create=True), file.append([b"ab"]), file.truncate(1)],
+        lambda disk: [disk.open("/file", create=True).append([b"ab"]), disk.remove("/file")],
+        lambda disk: [disk.make_dirs("/folder"), disk.open("/file", create=True).append([b"ab"])],
+        _renamed,
+    ],
+    ids=["bytes", "length", "name", "position", "cut", "removed", "folder", "renamed"],
+)
+def test_what_is_on_a_disk_is_in_the_digest_of_a_run(another):
+    digests = []
+    for write in (lambda disk: disk.open("/file", create=True).append([b"ab"]), another):
+        for _ in range(2):
+            machine = Machine()
+            machine.storage.on_changed = machine.scheduler.trace.written
+            write(machine.disk)
+            digests.append(machine.scheduler.trace.digest())
+    assert digests[0] == digests[1] != digests[2] == digests[3]
+
+
+def test_the_disks_of_a_simulated_host_are_in_the_digest():
+    def digest(data: bytes) -> str:
+        simulation = Simulation(1)
+        host = Host(simulation, "10.0.0.1", "node")
+        host.storage.create_file("/file")
+        disk = SimulatedDisk(
+            host.storage, Incarnation(simulation.scheduler, "10.0.0.1", 1), lambda low, high: low
+        )
+        disk.open("/file").append([data])
+        return simulation.digest()
+
+    assert digest(b"ab") == digest(b"ab") != digest(b"ba")
 
 
 def test_kill_keeps_everything():

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from kraft.chaos.oracles.eligible_leaders import Defaults
 from kraft.chaos.oracles.metadata import CommittedMetadata, Entry
 from kraft.chaos.oracles.partition_model import LeaderView
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_events import ReplicaEvents
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.shadow_log import Batch
+from kraft.chaos.oracles.topic_rules import Defaults
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.simulation import Simulation
 from partitions.records.builder import build_opaque_batch
@@ -92,6 +93,15 @@ class Model:
         self.state = changed_partition(self.state, change)
         self.commit_metadata(*records, change)
 
+    def fence(self, *nodes: int) -> None:
+        """As the next entry has it: these brokers do not serve for now."""
+        for node in nodes:
+            self.brokers[node] = replace(self.brokers[node], fenced=True)
+
+    def unfence(self, node: int) -> None:
+        """As the next entry has it: this one serves again."""
+        self.brokers[node] = replace(self.brokers[node], fenced=False)
+
     # -- logs
 
     def append(self, offset: int, *nodes: int, epoch: int = 0, value: bytes = b"v") -> Batch:
@@ -151,7 +161,7 @@ class Model:
         maximal: Sequence[int] | None = None,
         epoch: int = 0,
     ) -> None:
-        view = LeaderView(epoch, tuple(isr), tuple(isr if maximal is None else maximal), self.min_isr)
+        view = LeaderView(epoch, tuple(isr), tuple(isr if maximal is None else maximal), len(NODES))
         self.replication.high_watermark_raised(KEY, node, before, offset, view)
 
     def raise_follower(self, node: int, offset: int, *, before: int = 0) -> None:

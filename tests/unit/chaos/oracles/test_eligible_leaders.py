@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quorum.metadata.records import Config, RegisterBroker
-from tests.unit.chaos.oracles.model import Model, broker
+from tests.unit.chaos.oracles.model import NODES, Model, broker
 
 
 @pytest.fixture
@@ -45,6 +45,8 @@ def test_an_elr_that_is_not_what_the_rules_make_it(
     model.change(**first)
     if then is not None:
         assert model.oracles == []
+        if then.get("leader") == -1:
+            model.fence(*NODES)
         model.change(**then)
     assert model.oracles == ["eligible-leaders"]
 
@@ -55,6 +57,7 @@ def test_without_the_feature_there_is_no_elr() -> None:
     model.commit_metadata()
     model.change(isr=(1,), elr=())
     assert model.oracles == []
+    model.fence(1)
     model.change(isr=(), leader=-1, elr=(1,))
     assert model.oracles == ["eligible-leaders"]
 
@@ -94,6 +97,7 @@ def test_an_unclean_stop_that_nobody_minds(model: Model, previous: int) -> None:
 
 def test_the_last_known_leader_leads_when_nobody_is_left(model: Model) -> None:
     model.change(isr=(1,), elr=(2, 3))
+    model.fence(*NODES)
     model.change(isr=(), leader=-1, elr=(1, 2, 3), last_known_elr=(1,))
     for node, elr in ((2, (1, 3)), (3, (1,)), (1, ())):
         model.change(registers(model, node), elr=elr)
@@ -105,6 +109,7 @@ def test_the_last_known_leader_leads_when_nobody_is_left(model: Model) -> None:
 
 def test_it_may_lead_as_soon_as_the_last_eligible_one_is_none(model: Model) -> None:
     model.change(isr=(1,), elr=(2, 3))
+    model.fence(*NODES)
     model.change(isr=(), leader=-1, elr=(1, 2, 3), last_known_elr=(1,))
     model.change(registers(model, 1), elr=(2, 3))
     model.change(registers(model, 2), elr=(3,))
@@ -115,6 +120,7 @@ def test_it_may_lead_as_soon_as_the_last_eligible_one_is_none(model: Model) -> N
 @pytest.mark.parametrize("leader", [1, 2])
 def test_it_does_not_while_somebody_is_eligible_and_nobody_else_ever_does(model: Model, leader: int) -> None:
     model.change(isr=(1,), elr=(2, 3))
+    model.fence(*NODES)
     model.change(isr=(), leader=-1, elr=(1, 2, 3), last_known_elr=(1,))
     model.change(registers(model, 1), elr=(2, 3))
     model.change(registers(model, 2), elr=(3,))

@@ -56,13 +56,28 @@ def test_what_is_reached_after_the_question_need_not_be_in_the_answer(
     assert model.oracles == []
 
 
-def test_the_start_may_be_anywhere_in_what_is_committed(model: Model, listed: ListedOffsets) -> None:
+def test_the_start_is_not_behind_that_of_every_log(model: Model, listed: ListedOffsets) -> None:
     judge = listed.asked(KEY, EARLIEST_TIMESTAMP)
-    for offset in (0, 3, 5):
+    judge(0, 1, NO_TIMESTAMP)
+    model.replicas.start_raised(KEY, 2, 3, by_retention=True)
+    for offset in (0, 2, 3):
         judge(offset, 1, NO_TIMESTAMP)
     assert model.oracles == []
-    judge(6, 1, NO_TIMESTAMP)
-    assert model.oracles == ["listed-not-committed"]
+    judge(4, 1, NO_TIMESTAMP)
+    assert model.oracles == ["earliest-behind-log-start"]
+
+
+def test_a_log_may_be_gone_that_retention_went_further_in(model: Model, listed: ListedOffsets) -> None:
+    model.change(isr=(1, 2))
+    model.replicas.start_raised(KEY, 3, 3, by_retention=True)
+    model.replicas.deleted(3, "/data/3")
+    listed.asked(KEY, EARLIEST_TIMESTAMP)(3, 1, NO_TIMESTAMP)
+    assert model.oracles == []
+
+
+def test_the_start_is_not_behind_what_is_committed(model: Model, listed: ListedOffsets) -> None:
+    listed.asked(KEY, EARLIEST_TIMESTAMP)(6, 1, NO_TIMESTAMP)
+    assert model.oracles == ["earliest-behind-log-start", "listed-not-committed"]
 
 
 @pytest.mark.parametrize(

@@ -116,16 +116,14 @@ def test_a_fenced_broker_leads_nothing(model: Model) -> None:
 
 
 def test_a_fenced_broker_is_not_even_the_last_member(model: Model) -> None:
-    model.change(isr=(1,), leader=-1)
-    model.brokers[1] = broker(1, fenced=True)
-    model.commit_metadata(BrokerChange(1, 1, fenced=True))
+    model.fence(1)
+    model.change(BrokerChange(1, 1, fenced=True), isr=(1,), leader=-1)
     assert model.oracles == ["fenced-not-in-isr"]
 
 
 def test_an_isr_may_be_empty(model: Model) -> None:
-    model.change(isr=(), leader=-1)
-    model.brokers[1] = broker(1, fenced=True)
-    model.commit_metadata(BrokerChange(1, 1, fenced=True))
+    model.fence(*NODES)
+    model.change(BrokerChange(1, 1, fenced=True), isr=(), leader=-1)
     assert model.oracles == []
     assert model.verdicts.coverage["nobody in the ISR"] == 1
 

@@ -263,10 +263,9 @@ def test_an_eligible_leader_replica_has_what_is_committed(model: Model) -> None:
     model.change(isr=(1, 2))
     model.change(isr=(1,))
     model.append(1, 1)
-    model.min_isr = 1
     model.raise_leader(2, before=1, isr=(1,))
-    assert model.oracles == ["leader-candidate-completeness"]
-    assert "2 of ISR and ELR (1, 2) lacks batch 1-1" in str(model.verdicts.violations[0])
+    assert model.oracles == ["leader-candidate-completeness", "strong-isr"]
+    assert "2 of ISR and ELR (1, 2) lacks batch 1-1" in str(model.verdicts.violations)
 
 
 def test_an_eligible_leader_replica_keeps_what_is_committed(model: Model) -> None:
@@ -282,8 +281,10 @@ def test_an_eligible_leader_replica_counts_once_it_has_registered(model: Model) 
     model.change(isr=(1,))
     model.lose(2, 1)
     model.restart(2)
+    model.fence(*NODES)
     model.change(isr=(), leader=-1)
     assert model.oracles == []
+    model.unfence(1)
     model.restart(2, epoch=50)
     registration = RegisterBroker(2, bytes(16), (), None, (), previous_broker_epoch=2)
     model.change(registration, isr=(1,), leader=1)

@@ -1,0 +1,65 @@
+"""Probes on retention: each time it moves the start of a log, the files that it gives up are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from kraft.chaos.oracles.probes import key_of
+from kraft.chaos.oracles.retention import DataFile, RetentionJudge
+from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
+from partitions.log.retention import Retention
+from partitions.log.shortening import ShortenableLog
+
+DataFilesIn = Callable[[int, str], Sequence[DataFile] | None]
+"""The data files in a folder of a node's disk, in order; None while a cleaned segment takes the place of others."""
+
+
+class RetentionProbes:
+    """On the rounds of retention and on what they do to each log."""
+
+    def __init__(
+        self, whose: Whose, judge: RetentionJudge, files_in: DataFilesIn, now_ms: Callable[[int], int]
+    ) -> None:
+        """`now_ms`: a node's wall clock."""
+        self._whose = whose
+        self._judge = judge
+        self._files_in = files_in
+        self._now_ms = now_ms
+        self._began_ms: dict[int, int] = {}
+
+    def installed(self) -> AbstractContextManager[None]:
+        """The probes, for as long as the context lasts."""
+        return wrapped({(Retention, "step"): self._step, (ShortenableLog, "expire_segments"): self._expire})
+
+    def _step(self, original: Method) -> Method:
+        """A step asks the clock once, and may be at its last log after the clock was set back."""
+
+        def probe(retention: Retention, *arguments: Any, **options: Any) -> Coroutine[Any, Any, int]:
+            node = self._whose.node()
+            if node is not None:
+                self._began_ms[node] = self._now_ms(node)
+            steps: Coroutine[Any, Any, int] = original(retention, *arguments, **options)
+            return steps
+
+        return probe
+
+    def _expire(self, original: Method) -> Method:
+        def probe(log: ShortenableLog, now_ms: int, high_watermark: int) -> None:
+            before = log.log_start_offset
+            try:
+                original(log, now_ms, high_watermark)
+            finally:
+                if log.log_start_offset > before:
+                    self._expired(log, before)
+
+        return probe
+
+    def _expired(self, log: ShortenableLog, before: int) -> None:
+        key, node = key_of(log), self._whose.node()
+        files = None if node is None else self._files_in(node, log.directory)
+        if key is not None and node is not None and files is not None:
+            now_ms = self._now_ms(node)
+            latest_ms = max(now_ms, self._began_ms.get(node, now_ms))
+            self._judge.expired(key, node, before, log.log_start_offset, files, latest_ms)

@@ -1,0 +1,77 @@
+"""What retention may delete: only what its topic's configs say, by age or by size.
+
+Judges retention-limits: a log gives up a segment only if its topic's cleanup.policy deletes, and either all of
+it is older than retention.ms by the node's wall clock, or the segments behind it have retention.bytes already.
+The files are looked at as they are on the disk at that moment, all of them still: they go later. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kraft.chaos.history import TopicKey
+from kraft.chaos.oracles.scan import newest_timestamp
+from kraft.chaos.oracles.topic_rules import RetentionRule
+from kraft.chaos.verdict import Verdicts
+
+
+class DataFile(NamedTuple):
+    """One segment's data file."""
+
+    base: int
+    """The offset that its name says."""
+    data: bytes
+
+
+class RetentionJudge:
+    """Judges deletions. `rule_of` gives a topic's rule, None if it is gone; `name` names a partition for people."""
+
+    def __init__(
+        self,
+        verdicts: Verdicts,
+        rule_of: Callable[[TopicKey], RetentionRule | None],
+        name: Callable[[TopicKey], str],
+    ) -> None:
+        self._verdicts = verdicts
+        self._rule_of = rule_of
+        self._name = name
+
+    def expired(
+        self, key: TopicKey, node: int, before: int, after: int, files: Sequence[DataFile], now_ms: int
+    ) -> None:
+        """Retention moved a log's start from `before` to `after`; `files`: all of its data files, in order.
+
+        `now_ms` is the latest that the node's wall clock has shown since this round of retention began.
+        """
+        rule = self._rule_of(key)
+        wrong = "" if rule is None else too_early(files, before, after, rule, now_ms)
+        if wrong:
+            self._verdicts.violated(
+                "retention-limits",
+                f"{self._name(key)}: retention at node {node} deleted offsets {before} to {after - 1}: {wrong}",
+            )
+
+
+def too_early(files: Sequence[DataFile], before: int, after: int, rule: RetentionRule, now_ms: int) -> str:
+    """Why some file with offsets from `before` to below `after` should have stayed; "" if none should."""
+    if not rule.deletes:
+        return "its cleanup.policy does not delete"
+    kept_bytes = sum(len(file.data) for file in files if file.base >= after)
+    gone = [
+        (file, follows.base)
+        for file, follows in zip(files, (*files[1:], DataFile(after, b"")), strict=True)
+        if file.base < after and follows.base > before
+    ]
+    for file, end in reversed(gone):
+        is_surplus = 0 <= rule.retention_bytes <= kept_bytes
+        newest_ms = newest_timestamp(file.data)
+        is_old = newest_ms is None or 0 <= rule.retention_ms < now_ms - newest_ms
+        if not is_surplus and not is_old:
+            return (
+                f"offsets {file.base} to {end - 1} are not older than {rule.retention_ms} ms (the newest is"
+                f" of {newest_ms}, the clock shows {now_ms}), and {kept_bytes} bytes behind them are not"
+                f" {rule.retention_bytes}"
+            )
+        kept_bytes += len(file.data)
+    return ""

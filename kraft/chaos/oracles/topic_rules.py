@@ -1,0 +1,79 @@
+"""What a topic's configs ask for, as the quorum committed them.
+
+A judge does not ask the broker that it judges: one that goes by other values than its topic's would be believed.
+A topic's own value goes first, then that of all brokers, then the nodes' configuration files. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kraft.chaos.history import TopicKey
+from quorum.metadata.image import MetadataImage
+from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+
+_HOUR_MS = 3_600_000
+
+
+class Defaults(NamedTuple):
+    """What the nodes' own configuration says, for topics without a config of their own. Times in ms."""
+
+    unclean: bool = False
+    min_insync_replicas: int = 1
+    cleanup_policy: str = "delete"
+    retention_ms: int = 168 * _HOUR_MS
+    retention_bytes: int = -1
+    delete_retention_ms: int = 24 * _HOUR_MS
+
+
+class RetentionRule(NamedTuple):
+    """What may be deleted of a log, for its age or its size; -1: no limit."""
+
+    deletes: bool
+    """Whether the topic's cleanup.policy has "delete" in it."""
+    retention_ms: int
+    retention_bytes: int
+
+
+class TopicRules:
+    """Asks the newest committed metadata. What is asked of a topic that is not there is None."""
+
+    def __init__(self, image: Callable[[], MetadataImage], defaults: Defaults) -> None:
+        self._image = image
+        self._defaults = defaults
+
+    def min_insync_replicas(self, key: TopicKey) -> int | None:
+        """As configured: not bounded by the number of replicas."""
+        return self._number(key, "min.insync.replicas", self._defaults.min_insync_replicas)
+
+    def delete_retention_ms(self, key: TopicKey) -> int | None:
+        """How long a tombstone stays in a compacted log."""
+        return self._number(key, "delete.retention.ms", self._defaults.delete_retention_ms)
+
+    def retention(self, key: TopicKey) -> RetentionRule | None:
+        """What may be deleted."""
+        image = self._image()
+        if key[0] not in image.topics:
+            return None
+        policy = topic_config(image, key, "cleanup.policy") or self._defaults.cleanup_policy
+        retention_ms = self._number(key, "retention.ms", self._defaults.retention_ms)
+        retention_bytes = self._number(key, "retention.bytes", self._defaults.retention_bytes)
+        assert retention_ms is not None, "the topic is there"
+        assert retention_bytes is not None, "the topic is there"
+        words = [word.strip() for word in policy.split(",")]
+        return RetentionRule("delete" in words, retention_ms, retention_bytes)
+
+    def _number(self, key: TopicKey, name: str, default: int) -> int | None:
+        image = self._image()
+        if key[0] not in image.topics:
+            return None
+        value = topic_config(image, key, name)
+        return default if value is None else int(value)
+
+
+def topic_config(image: MetadataImage, key: TopicKey, name: str) -> str | None:
+    """A topic's own value, else that of all brokers; None: neither is set."""
+    topic = image.topics.get(key[0])
+    own = None if topic is None else image.config(TOPIC_RESOURCE, topic.name).get(name)
+    return image.config(BROKER_RESOURCE, "").get(name) if own is None else own
