@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -16,52 +15,35 @@ from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import console, print_json, print_line, print_table
 from kraft.cli.reassign_throttle import Throttled, clear_throttles, set_throttles
+from kraft.cli.reassignments import (
+    TIMEOUT_MS,
+    Ongoing,
+    PartitionKey,
+    await_end,
+    ids,
+    log_ends_of,
+    ongoing,
+    partitions_of,
+    replicas_of,
+)
 from kraft.protocol.errors import ErrorCode
-from kraft.protocol.schemas.offsets import DEBUGGING_REPLICA_ID
 from kraft.protocol.schemas.reassignments import (
     AlterPartitionReassignmentsRequest,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
-    OngoingPartitionReassignment,
     ReassignablePartition,
     ReassignableTopic,
 )
 
-TIMEOUT_MS = 30_000
 ALTER_VERSION = 1
-LIST_VERSION = 0
-LOOK_EVERY_S = 0.5
 INT32_MAX = 2**31 - 1
 """Of broker ids and partitions."""
 
 app = typer.Typer(help="Move partitions to other brokers while they serve.")
-
-PartitionKey = tuple[str, int]
 
 Topic = Annotated[str | None, typer.Argument(help="The topic.", show_default=False)]
 Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", min=0, help="A partition of the topic; without: all of them."),
 ]
-
-
-class _Ongoing(NamedTuple):
-    """A reassignment that is under way, and how far its new replicas are."""
-
-    key: PartitionKey
-    state: OngoingPartitionReassignment
-    log_ends: Mapping[int, int]
-    """By broker, of those that answer."""
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "topic": self.key[0],
-            "partition": self.key[1],
-            "replicas": self.state.replicas,
-            "adding": self.state.adding_replicas,
-            "removing": self.state.removing_replicas,
-            "leo": {str(broker): offset for broker, offset in self.log_ends.items()},
-        }
 
 
 @app.command()
@@ -97,8 +79,8 @@ def start(
     """Begin to move partitions; a new target takes the place of one that is under way.
 
     A throttle stays until nothing is being reassigned and verify, cancel, or start with --wait is run.
-    Exit code 0: begun (with --wait: done); 1: refused, or no broker answers; 2: wrong usage; 3: not done within
-    the time, or it cannot be told.
+    Exit code 0: begun (with --wait: done); 1: refused, with --wait also cancelled or replaced by another target
+    meanwhile, or no broker answers; 2: wrong usage; 3: not done within the time, or it cannot be told.
     """
     if (file is None) == (topic is None) or (topic is None) != (to is None) or (file and partition):
         raise UserError("name a topic and its brokers with --to, or give a --file", EXIT_USAGE)
@@ -110,14 +92,15 @@ def start(
             targets = listed
         else:
             assert topic is not None
-            targets = dict.fromkeys(await _partitions(admin, topic, partition), brokers)
+            targets = dict.fromkeys(await partitions_of(admin, topic, partition), brokers)
         if throttle is not None:
-            await set_throttles(admin, await _replicas(admin, targets), targets, throttle)
+            _note_unlimited(await set_throttles(admin, await _sources(admin, targets), targets, throttle))
         results = await _alter(admin, dict(targets))
         if wait:
-            await _await_end(
-                admin, [key for key, row in zip(targets, results, strict=True) if not row["error"]], timeout
-            )
+            rows = dict(zip(targets, results, strict=True))
+            moving = {key: targets[key] for key, row in rows.items() if not row["error"]}
+            for key, reason in (await await_end(admin, moving, timeout)).items():
+                rows[key] |= {"error": reason.error.name, "message": reason.message}
         if throttle is not None and (wait or all(row["error"] for row in results)):
             await _clear_if_done(admin)
         return results
@@ -145,7 +128,7 @@ def cancel(
         if topic is not None and partition:
             keys: Iterable[PartitionKey] = [(topic, number) for number in partition]
         else:
-            keys = [one.key for one in await _ongoing(admin, topic)]
+            keys = [one.key for one in await ongoing(admin, topic)]
         results = await _alter(admin, dict.fromkeys(keys))
         await _clear_if_done(admin)
         return results
@@ -168,31 +151,31 @@ def verify(
     brokers that are there could not be taken away; 2: wrong usage; 3: no broker answers.
     """
 
-    async def work(admin: AdminClient) -> tuple[list[_Ongoing], Throttled]:
-        ongoing = await _ongoing(admin, None)
-        if ongoing or preserve_throttles:
-            return ongoing, Throttled([], [], [])
-        return ongoing, await clear_throttles(admin)
+    async def work(admin: AdminClient) -> tuple[list[Ongoing], Throttled]:
+        found = await ongoing(admin, None)
+        if found or preserve_throttles:
+            return found, Throttled([], [], [])
+        return found, await clear_throttles(admin)
 
-    ongoing, cleared = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
+    still, cleared = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
     if as_json:
         print_json(
             {
-                "ongoing": [{"topic": one.key[0], "partition": one.key[1]} for one in ongoing],
+                "ongoing": [{"topic": one.key[0], "partition": one.key[1]} for one in still],
                 "throttles_removed": {"brokers": cleared.brokers, "topics": cleared.topics},
                 "brokers_away": cleared.away,
             }
         )
     else:
-        for one in ongoing:
+        for one in still:
             print_line(f"{one.key[0]}-{one.key[1]} is still being reassigned")
-        if not ongoing:
+        if not still:
             print_line("nothing is being reassigned")
         if cleared:
-            console.print(f"throttles taken away from brokers {_ids(cleared.brokers) or '-'}", end="")
+            console.print(f"throttles taken away from brokers {ids(cleared.brokers) or '-'}", end="")
             console.print(f" and topics {', '.join(cleared.topics) or '-'}", markup=False, soft_wrap=True)
     _note_away(cleared)
-    if ongoing:
+    if still:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -202,24 +185,24 @@ def list_(
 ) -> None:
     """Show what is under way: replicas that come and go, and how far each one's log is."""
 
-    async def work(admin: AdminClient) -> list[_Ongoing]:
-        found = await _ongoing(admin, topic)
-        return [one._replace(log_ends=await _log_ends(admin, one)) for one in found]
+    async def work(admin: AdminClient) -> list[Ongoing]:
+        found = await ongoing(admin, topic)
+        return [one._replace(log_ends=await log_ends_of(admin, one)) for one in found]
 
-    ongoing = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
+    under_way = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
     if as_json:
-        print_json({"reassignments": [one.document() for one in ongoing]})
+        print_json({"reassignments": [one.document() for one in under_way]})
         return
     table = Table("partition", "replicas", "adding", "removing", "log ends", box=None)
-    for one in ongoing:
+    for one in under_way:
         table.add_row(
             f"{one.key[0]}-{one.key[1]}",
-            _ids(one.state.replicas),
-            _ids(one.state.adding_replicas),
-            _ids(one.state.removing_replicas),
+            ids(one.state.replicas),
+            ids(one.state.adding_replicas),
+            ids(one.state.removing_replicas),
             " ".join(f"{broker}:{offset}" for broker, offset in one.log_ends.items()),
         )
-    if ongoing:
+    if under_way:
         print_table(table)
     else:
         console.print("nothing is being reassigned")
@@ -258,78 +241,39 @@ async def _alter(
     return rows
 
 
+async def _sources(
+    admin: AdminClient, keys: Mapping[PartitionKey, list[int]]
+) -> dict[PartitionKey, list[int]]:
+    """Where partitions are copied from: not the replicas that a move under way is adding."""
+    adding = {one.key: one.state.adding_replicas for one in await ongoing(admin, None)}
+    return {
+        key: [broker for broker in replicas if broker not in adding.get(key, ())]
+        for key, replicas in (await replicas_of(admin, keys)).items()
+    }
+
+
+def _note_unlimited(away: list[int]) -> None:
+    if away:
+        console.print(
+            f"brokers that are not there have no limit when they come back: {ids(away)};"
+            " run kraft reassign start with --throttle again then",
+            soft_wrap=True,
+        )
+
+
 async def _clear_if_done(admin: AdminClient) -> None:
     """Throttles are for reassignments; with the last of them they go."""
-    if not await _ongoing(admin, None):
+    if not await ongoing(admin, None):
         _note_away(await clear_throttles(admin))
 
 
 def _note_away(cleared: Throttled) -> None:
     if cleared.away:
         console.print(
-            f"brokers that are not there keep the throttles that they may have: {_ids(cleared.away)};"
+            f"brokers that are not there keep the throttles that they may have: {ids(cleared.away)};"
             " run kraft reassign verify when they are back",
             soft_wrap=True,
         )
-
-
-async def _replicas(admin: AdminClient, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[int]]:
-    """Where partitions are now. Raises UserError for one that is not there."""
-    found = {}
-    for topic in (await admin.metadata(dict.fromkeys(name for name, _ in keys))).topics:
-        raise_for(topic.error_code, None, f"topic {topic.name}")
-        for state in topic.partitions:
-            found[topic.name or "", state.partition_index] = state.replica_nodes
-    for name, number in keys:
-        if (name, number) not in found:
-            raise UserError(f"topic {name} has no partition {number}")
-    return found
-
-
-async def _ongoing(admin: AdminClient, topic: str | None) -> list[_Ongoing]:
-    wanted = None
-    if topic is not None:
-        numbers = [number for _, number in await _partitions(admin, topic, None)]
-        wanted = [ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)]
-    request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=wanted)
-    answer: Any = await admin.request(request, version=LIST_VERSION)
-    raise_for(answer.error_code, answer.error_message, "reassignments cannot be listed")
-    found = [
-        _Ongoing((one.name, state.partition_index), state, {})
-        for one in answer.topics
-        for state in one.partitions
-    ]
-    return sorted(found, key=lambda one: one.key)
-
-
-async def _log_ends(admin: AdminClient, one: _Ongoing) -> dict[int, int]:
-    name, number = one.key
-    await admin.metadata([name])
-    ends: dict[int, int] = {}
-    for broker in one.state.replicas:
-        known = await admin.end_offsets(broker, name, [number], DEBUGGING_REPLICA_ID)
-        if number in known:
-            ends[broker] = known[number]
-    return ends
-
-
-async def _await_end(admin: AdminClient, keys: list[PartitionKey], timeout_s: float) -> None:
-    """Raises UserError if some are still under way after `timeout_s`."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            # The controller tells nobody when it is done, so it is asked now and then.
-            while {one.key for one in await _ongoing(admin, None)} & set(keys):  # noqa: ASYNC110
-                await asyncio.sleep(LOOK_EVERY_S)
-    except TimeoutError as error:
-        raise UserError(
-            f"not all have moved within {timeout_s:g} s; they go on: kraft reassign list", EXIT_UNDECIDED
-        ) from error
-
-
-async def _partitions(admin: AdminClient, name: str, wanted: list[int] | None) -> list[PartitionKey]:
-    topic = (await admin.metadata([name])).topics[0]
-    raise_for(topic.error_code, None, f"topic {name}")
-    return [(name, number) for number in wanted or sorted(p.partition_index for p in topic.partitions)]
 
 
 def _brokers(text: str) -> list[int]:
@@ -394,7 +338,3 @@ def _conclude(rows: list[dict[str, Any]], done: str, as_json: bool) -> None:
             console.print("nothing is being reassigned")
     if failed:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _ids(brokers: Iterable[int]) -> str:
-    return ",".join(map(str, brokers))

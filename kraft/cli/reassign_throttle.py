@@ -35,6 +35,7 @@ DESCRIBE_CLUSTER_VERSION = 2
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 TOPICS_PER_REQUEST = 1000
+ALL_REPLICAS = "*"
 LIST_MAX_CHARACTERS = 30_000
 """Beyond it all replicas of the topic are throttled: a longer value could not be stored."""
 
@@ -53,40 +54,55 @@ class Throttled(NamedTuple):
 
 async def set_throttles(
     admin: AdminClient,
-    now: Mapping[PartitionKey, Sequence[int]],
+    sources: Mapping[PartitionKey, Sequence[int]],
     targets: Mapping[PartitionKey, Sequence[int]],
     bytes_per_s: int,
-) -> None:
-    """Limits the moves from the replicas of `now` to `targets` to so much for each broker. Raises UserError."""
+) -> list[int]:
+    """Limits the moves from `sources` to `targets` to so much for each broker. Raises UserError.
+
+    Returns the brokers that are not there, and could not be told: they copy nothing before they come back.
+    """
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     brokers: set[int] = set()
     for (topic, number), target in targets.items():
-        current = now[topic, number]
+        current = sources[topic, number]
         brokers.update(current, target)
         leaders.setdefault(topic, []).extend(f"{number}:{broker}" for broker in current)
         followers.setdefault(topic, []).extend(
             f"{number}:{broker}" for broker in target if broker not in current
         )
     there = {broker.node_id for broker in (await admin.metadata([])).brokers}
-    for broker in sorted(brokers & there):  # one that is away copies nothing, and could not be told
+    for broker in sorted(brokers & there):
         changes = [
             AlterableConfig(name=key, config_operation=ConfigOperation.SET, value=str(bytes_per_s))
             for key in RATES
         ]
         await _alter(admin, ConfigResourceType.BROKER, {str(broker): changes})
-    topics = {
-        topic: [_throttle(LEADERS, leaders[topic]), _throttle(FOLLOWERS, followers[topic])]
-        for topic in leaders
-    }
-    await _alter(admin, ConfigResourceType.TOPIC, topics)
+    names = iter(sorted(leaders))
+    while some := list(islice(names, TOPICS_PER_REQUEST)):
+        found = await _set_of(admin, ConfigResourceType.TOPIC, some, (LEADERS, FOLLOWERS))
+        changed = {}
+        for topic in some:
+            known = found.get(topic, {})
+            more = ((LEADERS, leaders[topic]), (FOLLOWERS, followers[topic]))
+            wanted = [_more(key, known.get(key, ""), replicas) for key, replicas in more]
+            if any(wanted):
+                changed[topic] = [change for change in wanted if change is not None]
+        await _alter(admin, ConfigResourceType.TOPIC, changed)
+    return sorted(brokers - there)
 
 
-def _throttle(key: str, replicas: list[str]) -> AlterableConfig:
-    text = ",".join(replicas)
-    if len(text) > LIST_MAX_CHARACTERS:
-        return AlterableConfig(name=key, config_operation=ConfigOperation.SET, value="*")
-    # Appended, since another reassignment of the topic may be under way, with replicas of its own.
+def _more(key: str, known: str, replicas: Sequence[str]) -> AlterableConfig | None:
+    """Throttles more replicas of a topic, beside those of `known`; None if they all are throttled."""
+    listed = {replica.strip() for replica in known.split(",")}
+    new = [] if ALL_REPLICAS in listed else [replica for replica in replicas if replica not in listed]
+    if not new:
+        return None
+    text = ",".join(new)
+    if len(known) + 1 + len(text) > LIST_MAX_CHARACTERS:
+        return AlterableConfig(name=key, config_operation=ConfigOperation.SET, value=ALL_REPLICAS)
+    # Appended, since another reassignment of the topic may be about to do the same.
     return AlterableConfig(name=key, config_operation=ConfigOperation.APPEND, value=text)
 
 
@@ -126,8 +142,8 @@ def _gone(key: str) -> AlterableConfig:
 
 async def _set_of(
     admin: AdminClient, kind: ConfigResourceType, names: Iterable[str], keys: Sequence[str]
-) -> dict[str, list[str]]:
-    """Which of the keys are set at run time, by resource; nothing for one that is gone meanwhile."""
+) -> dict[str, dict[str, str]]:
+    """Which of the keys are set at run time, and to what, by resource; nothing for one that is gone meanwhile."""
     own = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys))
@@ -139,7 +155,9 @@ async def _set_of(
         await admin.request_for(kind, resources[0].resource_name, request, version=CONFIGS_VERSION),
     )
     found = {
-        result.resource_name: [config.name for config in result.configs if config.config_source in own]
+        result.resource_name: {
+            config.name: config.value or "" for config in result.configs if config.config_source in own
+        }
         for result in answer.results
         if not result.error_code
     }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kraft.cli.app import run
 from tests.support.node_processes import until
@@ -100,6 +103,87 @@ def test_a_throttle_holds_until_the_move_is_over(running: ThreadedCluster, reass
     assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == ("", "")
 
 
+def test_who_copies_is_throttled_when_the_move_is_under_way_already(
+    running: ThreadedCluster, reassign: Reassign
+) -> None:
+    topic, here, there, elsewhere = filled_topic(running)
+    assert reassign("start", topic, "--to", f"{there}", "--throttle", "1").exit_code == 0
+    assert reassign("start", topic, "--to", f"{there}", "--throttle", "2").exit_code == 0
+    assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == (f"0:{here}", f"0:{there}")
+    assert reassign("start", topic, "--to", f"{elsewhere}", "--throttle", "2").exit_code == 0
+    assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == (f"0:{here}", f"0:{there},0:{elsewhere}")
+    assert rates(running)[elsewhere] == ("2", "2")
+    assert reassign("cancel", topic).exit_code == 0
+
+
+def test_a_topic_may_be_throttled_as_a_whole(running: ThreadedCluster, reassign: Reassign) -> None:
+    topic, _, there, _ = filled_topic(running)
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    for key in REPLICAS:
+        entry = ConfigEntry(key, "*", incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+    running.admin.incremental_alter_configs([resource])[resource].result(20)
+    begun = reassign("start", topic, "--to", f"{there}", "--throttle", "1")
+    assert (begun.exit_code, begun.stdout) == (0, f"{topic}-0 begun\n"), begun.stderr
+    assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == ("*", "*")
+    assert running.partitions(topic)[0].isrs != [there]
+    assert reassign("cancel", topic).exit_code == 0
+    assert configs(running, ResourceType.TOPIC, topic, REPLICAS) == ("", "")
+
+
+@contextmanager
+def waiting(running: ThreadedCluster, topic: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """`kraft reassign start … --wait --json`, in a process of its own, once its move is under way."""
+    command = [sys.executable, "-m", "kraft.cli.entry", "reassign", "start", topic, *options, "--wait"]
+    process = subprocess.Popen(
+        [*command, "--json", "--bootstrap-server", running.bootstrap], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        until(lambda: len(running.partitions(topic)[0].replicas) > 1, "the move is under way")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, error and message of a command that has waited for one partition."""
+    stdout, _ = process.communicate(timeout=60)
+    [row] = json.loads(stdout)["partitions"]
+    return process.returncode, row["error"], row["message"]
+
+
+def test_who_waits_hears_that_it_was_cancelled(running: ThreadedCluster, reassign: Reassign) -> None:
+    topic, here, there, _ = filled_topic(running)
+    with waiting(running, topic, "--to", f"{there}", "--throttle", "1") as process:
+        assert reassign("cancel", topic).exit_code == 0
+        exit_code, error, message = ended(process)
+    assert (exit_code, error) == (1, "NO_REASSIGNMENT_IN_PROGRESS")
+    assert f"it is on brokers {here}" in message
+
+
+def test_who_waits_hears_that_another_target_took_its_place(
+    running: ThreadedCluster, reassign: Reassign
+) -> None:
+    topic, _, there, elsewhere = filled_topic(running)
+    with waiting(running, topic, "--to", f"{there}", "--throttle", "1") as process:
+        assert reassign("start", topic, "--to", f"{elsewhere}", "--throttle", "1").exit_code == 0
+        exit_code, error, message = ended(process)
+    assert (exit_code, error) == (1, "NO_REASSIGNMENT_IN_PROGRESS")
+    assert f"to brokers {elsewhere}" in message
+    assert reassign("cancel", topic).exit_code == 0
+
+
+def test_who_waits_hears_that_the_topic_is_gone(running: ThreadedCluster, reassign: Reassign) -> None:
+    topic, _, there, _ = filled_topic(running)
+    with waiting(running, topic, "--to", f"{there}", "--throttle", "1") as process:
+        running.admin.delete_topics([topic])[topic].result(20)
+        exit_code, error, _ = ended(process)
+    assert (exit_code, error) == (1, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert reassign("verify").exit_code == 0
+    assert set(rates(running).values()) == {(UNLIMITED, UNLIMITED)}
+
+
 def test_verify_takes_it_away(running: ThreadedCluster, reassign: Reassign) -> None:
     topic, here, there, _ = filled_topic(running, records=1)
     assert reassign("start", topic, "--to", f"{there}", "--throttle", str(1 << 40)).exit_code == 0
@@ -141,6 +225,7 @@ def test_a_broker_that_is_away_can_be_replaced_within_a_limit(
     until(lambda: running.partitions(topic)[0].isrs == [leader], "it has left the ISR")
     moved = reassign("start", topic, "--to", f"{leader},{new}", "--throttle", str(1 << 40), "--wait")
     assert (moved.exit_code, moved.stdout) == (0, f"{topic}-0 done\n")
+    assert f"have no limit when they come back: {away};" in moved.stderr
     running.start(away)
     # Until its next look at the metadata, the client does not know where to send what is meant for it.
     until(lambda: away in running.admin.list_topics(timeout=10).brokers, "the client knows it again")
