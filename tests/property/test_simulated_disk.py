@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kraft.chaos.world.disk import SimulatedDisk
@@ -68,6 +68,7 @@ def perform(disk: Disk, root: str, number: int, operation: tuple[Any, ...]) -> A
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(operations, max_size=25))
+@example([("make_dirs", "/d"), ("append", "/d/x", 0), ("rename", "/d/x", "/d")])
 def test_it_works_as_the_real_file_system_does(story):
     root = tempfile.mkdtemp(prefix="kraft-disk-")
     try:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from kraft.chaos.cluster import JOURNAL, VOTER_FILES
 from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
+from kraft.chaos.world.operations import TornOperation
 from kraft.chaos.world.paths import is_below
-from kraft.chaos.world.storage import TornOperation
 
 if TYPE_CHECKING:
     from kraft.chaos.faults.context import FaultContext

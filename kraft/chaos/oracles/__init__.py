@@ -132,9 +132,9 @@ class WhiteBox:
         """An acks=-1 send of these values was acknowledged to a client, at this offset."""
         self.replication.acknowledged(key, base_offset, values)
 
-    def list_offsets(self, key: TopicKey, timestamp: int) -> Judge:
-        """A client is about to ask ListOffsets; the returned function takes the answer."""
-        return self._listed_offsets.asked(key, timestamp)
+    def list_offsets(self, key: TopicKey, timestamp: int, broker: int) -> Judge:
+        """A client is about to ask ListOffsets of a broker; the returned function takes the answer."""
+        return self._listed_offsets.asked(key, timestamp, broker)
 
     # -- what it is asked
 

@@ -4,7 +4,8 @@ Judges latest-below-committed: a leader never says that a partition ends below a
 reached, when the client asked, in the leader's own epoch or an earlier one. Until it knows better it has to
 put the client off (KIP-207). A deposed leader that has not heard of it yet may know less than its successor:
 epochs are compared, not only times. Judges listed-not-committed: no answer lies behind the committed end.
-Judges earliest-behind-log-start: who reads from the start misses nothing that is still there.
+Judges earliest-behind-log-start: a leader names no start that its own log never had, so that who reads from there
+misses nothing that the leader has. Epochs are no help here: EARLIEST is answered with that of its record.
 Silent about a partition that has lost committed records with an excuse. Pure.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kraft.chaos.history import TopicKey
+from kraft.chaos.oracles.partition_model import PartitionModel
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.verdict import Verdicts
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -28,8 +30,8 @@ class ListedOffsets:
         self._verdicts = verdicts
         self._replication = replication
 
-    def asked(self, key: TopicKey, timestamp: int) -> Judge:
-        """A client asks now, by one of ListOffsets' timestamps or in ms; returns who judges the answer."""
+    def asked(self, key: TopicKey, timestamp: int, broker: int) -> Judge:
+        """A client asks a broker now, by one of ListOffsets' timestamps or in ms; returns who judges the answer."""
         model = self._replication.partitions.get(key)
         seen = {} if model is None else dict(model.seen)
 
@@ -50,11 +52,12 @@ class ListedOffsets:
                     f" timestamp {found_timestamp}",
                 )
             if timestamp == EARLIEST_TIMESTAMP:
-                start = max((log.start for log in model.replicas.values()), default=0)
-                if offset > max(start, model.committed.retained_from):
+                start = _highest_start(model, broker)
+                if offset > start and key in self._replication.partitions:
                     self._verdicts.violated(
                         "earliest-behind-log-start",
-                        f"{name}: its leader said that it starts at {offset}; no replica's log starts behind {start}",
+                        f"{name}: leader {broker} said that it starts at {offset}; its log never started behind"
+                        f" {start}",
                     )
             if timestamp != LATEST_TIMESTAMP:
                 return
@@ -67,3 +70,9 @@ class ListedOffsets:
                 )
 
         return judge
+
+
+def _highest_start(model: PartitionModel, node: int) -> int:
+    """How far a node's log ever started, or the one that it removed last; an answer may be older than the removal."""
+    logs = (model.replicas.get(node), model.removed.get(node))
+    return max((log.highest_start for log in logs if log is not None), default=0)

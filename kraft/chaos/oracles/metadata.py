@@ -295,7 +295,7 @@ class CommittedMetadata:
                 "fenced-not-in-isr", f"{where}: its leader {partition.leader} is fenced or shutting down"
             )
         offline = set(partition.offline_replicas)
-        waits_alone = partition.leader < 0 and len(partition.isr) == 1
+        waits_alone = partition.leader < 0 and len(partition.isr) == 1 and not partition.elr
         if partition.leader in offline or (offline.intersection(partition.isr) and not waits_alone):
             self._verdicts.violated(
                 "offline-not-in-isr",
@@ -304,14 +304,14 @@ class CommittedMetadata:
         if partition.leader < 0:
             may_lead = [
                 member
-                for member in partition.isr or partition.elr
+                for member in heirs_of(partition)
                 if not _is_inactive(image, member) and member not in offline
             ]
             if may_lead:
                 self._verdicts.violated(
                     "leader-elected",
-                    f"{where}: it has no leader, and {may_lead} of its ISR {partition.isr} and ELR {partition.elr}"
-                    " could lead",
+                    f"{where}: it has no leader, and {may_lead} could lead; its ISR is {partition.isr}, its ELR"
+                    f" {partition.elr}, the last known leader {partition.last_known_elr}",
                 )
         fenced = [member for member in partition.isr if _is_inactive(image, member)]
         if fenced:
@@ -324,6 +324,15 @@ class CommittedMetadata:
         """A partition's name for people."""
         topic = self.image.topics.get(key[0])
         return f"{topic.name if topic else key[0].hex()}-{key[1]}"
+
+
+def heirs_of(partition: PartitionImage) -> tuple[int, ...]:
+    """Who leads without leave for unclean elections, if it is there (KIP-966): a member of the ISR or the ELR; the last
+    known leader, if nobody is in either and it is known who that was."""
+    if partition.isr or partition.elr:
+        return (*partition.isr, *partition.elr)
+    known = partition.last_known_elr
+    return known if len(known) == 1 and known[0] in partition.replicas else ()
 
 
 def _is_inactive(image: MetadataImage, broker_id: int) -> bool:

@@ -66,7 +66,7 @@ def too_early(files: Sequence[DataFile], before: int, after: int, rule: Retentio
     for file, end in reversed(gone):
         is_surplus = 0 <= rule.retention_bytes <= kept_bytes
         newest_ms = newest_timestamp(file.data)
-        is_old = newest_ms is None or 0 <= rule.retention_ms < now_ms - newest_ms
+        is_old = rule.retention_ms >= 0 and (newest_ms is None or now_ms - newest_ms > rule.retention_ms)
         if not is_surplus and not is_old:
             return (
                 f"offsets {file.base} to {end - 1} are not older than {rule.retention_ms} ms (the newest is"

@@ -31,13 +31,15 @@ class Batch(NamedTuple):
 class ShadowLog:
     """One replica's log. `end` is its log end offset, `start` its log start offset."""
 
-    __slots__ = ("absent", "bases", "batches", "damaged_from", "damaged_kind", "directory", "end", "lost", "start",
-                 "uncertain")  # fmt: skip
+    __slots__ = ("absent", "bases", "batches", "damaged_from", "damaged_kind", "directory", "end", "highest_start",
+                 "lost", "start", "uncertain")  # fmt: skip
 
     def __init__(self, directory: str, start: int = 0, end: int = 0) -> None:
         self.directory = directory
         self.start = start
         self.end = end
+        self.highest_start = start
+        """The furthest that the log ever started, here or in an earlier life of its disk."""
         self.batches: list[Batch] = []
         self.bases: list[int] = []
         self.lost: dict[Batch, str] = {}
@@ -78,11 +80,13 @@ class ShadowLog:
         removed = self.batches
         self.batches, self.bases, self.absent = [], [], {}
         self.start = self.end = offset
+        self.highest_start = max(self.highest_start, offset)
         return removed
 
     def start_at(self, offset: int) -> None:
         """The log start moved to `offset`: batches wholly below are not looked at any more."""
         self.start = offset
+        self.highest_start = max(self.highest_start, offset)
         first = bisect_left(self.bases, offset)
         if first and self.batches[first - 1].next > offset:
             first -= 1
@@ -93,6 +97,7 @@ class ShadowLog:
         self.batches = list(batches)
         self.bases = [batch.base for batch in self.batches]
         self.start, self.end = start, end
+        self.highest_start = max(self.highest_start, start)
         self._stand_for_what_is_there()
 
     def between(self, low: int, high: int) -> list[Batch]:

@@ -1,7 +1,9 @@
 """What a topic's configs ask for, as the quorum committed them.
 
 A judge does not ask the broker that it judges: one that goes by other values than its topic's would be believed.
-A topic's own value goes first, then that of all brokers, then the nodes' configuration files. Pure.
+A topic's own value goes first, then that of all brokers, then the nodes' configuration files. A value that one
+broker sets for itself is not asked for, and brokers take a moment to hear of new ones: while a run lasts, none of
+these may be changed. Pure.
 """
 
 from __future__ import annotations
@@ -14,6 +16,13 @@ from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 
 _HOUR_MS = 3_600_000
+_OF_BROKERS = {
+    "cleanup.policy": "log.cleanup.policy",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+}
+"""What brokers call a topic's config, if not the same."""
 
 
 class Defaults(NamedTuple):
@@ -76,4 +85,6 @@ def topic_config(image: MetadataImage, key: TopicKey, name: str) -> str | None:
     """A topic's own value, else that of all brokers; None: neither is set."""
     topic = image.topics.get(key[0])
     own = None if topic is None else image.config(TOPIC_RESOURCE, topic.name).get(name)
-    return image.config(BROKER_RESOURCE, "").get(name) if own is None else own
+    if own is not None:
+        return own
+    return image.config(BROKER_RESOURCE, "").get(_OF_BROKERS.get(name, name))

@@ -25,8 +25,9 @@ from kraft.chaos.quorum.witness import Witness
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.operations import TornOperation
 from kraft.chaos.world.scheduler import KernelEvent, Scheduler
-from kraft.chaos.world.storage import Storage, TornOperation
+from kraft.chaos.world.storage import Storage
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.raft.config import DIRECTORY_ID_BYTES
 from quorum.raft.driver import RaftDriver

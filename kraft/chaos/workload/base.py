@@ -37,11 +37,11 @@ Explains = Callable[[TopicKey, int, Value], bool]
 
 JudgeListed = Callable[[int, int, int], None]
 """Takes offset, leader epoch and timestamp that ListOffsets answered."""
-OnListOffsets = Callable[[TopicKey, int], JudgeListed]
-"""Takes a partition and the timestamp that is about to be asked for."""
+OnListOffsets = Callable[[TopicKey, int, int], JudgeListed]
+"""Takes a partition, the timestamp that is about to be asked for, and the broker that is asked."""
 
 
-def unjudged(key: TopicKey, timestamp: int) -> JudgeListed:
+def unjudged(key: TopicKey, timestamp: int, broker: int) -> JudgeListed:
     """An `OnListOffsets` for runs without a white box."""
     return lambda offset, leader_epoch, found_timestamp: None
 

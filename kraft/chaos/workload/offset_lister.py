@@ -104,7 +104,7 @@ class OffsetLister(Workload):
             partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp
         )
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
-        judge = around.on_list_offsets(key, timestamp)
+        judge = around.on_list_offsets(key, timestamp, leader.broker)
         found = await self._answer(client, name, leader, request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
         if found is not None:
             judge(found.offset, found.leader_epoch, found.timestamp)

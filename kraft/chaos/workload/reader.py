@@ -279,7 +279,7 @@ class Reader:
         topic, partition = position.name
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
-        judge = self._workload.around.on_list_offsets((position.topic_id, partition), timestamp)
+        judge = self._workload.around.on_list_offsets((position.topic_id, partition), timestamp, broker)
         try:
             answer = await self._client.call(broker, request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
         except CallFailedError:

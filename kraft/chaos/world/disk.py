@@ -44,7 +44,8 @@ from typing import NoReturn
 
 from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.inodes import Covered, Inode
-from kraft.chaos.world.storage import Storage, TornOperation, os_error
+from kraft.chaos.world.operations import TornOperation, os_error
+from kraft.chaos.world.storage import Storage
 from partitions.disk import Buffer
 
 DIVISIBLE = frozenset({"append", "write", "remove_tree"})

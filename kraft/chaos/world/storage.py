@@ -7,43 +7,17 @@ keeps the tree of names, the numbered changes to it, the locks, and picks what a
 from __future__ import annotations
 
 import errno
-import os
 import random
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.inodes import Covered, Folder, Inode, NameChange, Node, Place
+from kraft.chaos.world.operations import OperationHook, SyncFailure, os_error
 from kraft.chaos.world.paths import is_below, parts_of
 
 NAME_BYTES = 256
 """A file or folder is not created on a disk that has less room than this."""
-
-
-OperationHook = Callable[[str, str], None]
-"""Called with (operation, path) before it takes effect. It may raise OSError or `TornOperation`, or kill
-the process."""
-
-SyncFailure = Callable[[str], int]
-"""Called with the path before each fsync of a file or folder; not 0: the errno with which it fails."""
-
-
-class TornOperation(Exception):
-    """Raised by an `OperationHook` to end a process in the middle of an operation.
-
-    Of a write, the first `fraction` of the bytes reaches the page cache, and of the removal of a tree so
-    much is gone; of anything else, nothing happens. Then `end` is called, which must end the process.
-    """
-
-    def __init__(self, fraction: float, end: Callable[[], None]) -> None:
-        super().__init__(f"the operation ends after {fraction:.0%}")
-        self.fraction = fraction
-        self.end = end
-
-
-def os_error(number: int, path: str) -> OSError:
-    """The OSError subclass that the real file system would raise."""
-    return OSError(number, os.strerror(number), path)
 
 
 class Storage:
@@ -68,7 +42,8 @@ class Storage:
         """How many processes have used the disk: each begins with an empty page cache."""
         self.on_changed: Callable[[int, int, bytes], None] | None = None
         """Called with a file's serial, the position and the bytes of a write, or of a cut without bytes; or with the
-        name that it gets or loses, and minus the folder's serial."""
+        name that it gets or loses, and minus the folder's serial. After a power loss, a wipe or a repair, with all
+        that is left: the path of each file and folder as a name in the root, and a file's content."""
         self.on_refused: Callable[[str], None] | None = None
         """Called with the path when something finds no room."""
         self.sequence = 0
@@ -157,6 +132,8 @@ class Storage:
             raise os_error(errno.ENOENT, source)
         if (target + "/").startswith(source + "/") and isinstance(node, Folder) and source != target:
             raise os_error(errno.EINVAL, target)
+        if (source + "/").startswith(target + "/") and source != target:
+            raise os_error(errno.ENOTEMPTY, target)  # at the least, the source is in it
         replaced = target_place[0].names.get(target_place[1])
         if replaced is node:
             return
@@ -294,6 +271,7 @@ class Storage:
         for _, inode in self.root.files():
             inode.lose_power(self._rng)
         self.locks.clear()
+        self._tell_all()
 
     def wipe(self, spares: Callable[[str], bool] = lambda path: False) -> None:
         """A new disk is in the machine, with nothing on it but the files that were spared. Its processes must
@@ -301,6 +279,17 @@ class Storage:
         self._changes.clear()
         self.root.empty(spares)
         self.locks.clear()
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        if self.on_changed is None:
+            return
+        for path in self._tree("/", self.root):
+            node = self.find(path)
+            assert node is not None, "the tree has just named it"
+            self.on_changed(node.serial, -self.root.serial, path.encode())
+            if isinstance(node, Inode):
+                self.on_changed(node.serial, 0, bytes(node.data))
 
     def _choose_names(self) -> Callable[[NameChange], bool]:
         way = self._rng.choice(("none", "all", "prefix", "subset"))
@@ -369,6 +358,8 @@ class Storage:
         for path, inode in inodes:
             position = inode.rot(rng, self.life if uncached else None)
             if position is not None:
+                if self.on_changed is not None:
+                    self.on_changed(inode.serial, position, bytes(inode.data[position : position + 1]))
                 return path, position
         return None
 
@@ -384,6 +375,8 @@ class Storage:
     def repair(self, may_repair: Callable[[str], bool] = lambda path: True) -> bool:
         """Puts right whatever has rotted and was not overwritten. False if there was nothing."""
         repaired = [inode.repair() for path, inode in self.root.files() if may_repair(path)]
+        if any(repaired):
+            self._tell_all()
         return any(repaired)
 
     # -- for judges and tests

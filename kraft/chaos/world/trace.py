@@ -3,7 +3,8 @@ fault, in order.
 
 Two runs of one seed are equal if, and only if, their digests are equal; comparing digests of two
 processes is how determinism is tested. The optional timeline writes the same events as text, for a
-person or for `diff`. The scheduler, the network and the disks write here; nothing else needs to.
+person or for `diff`; what happens to a disk stands below the step that did it. The scheduler, the
+network and the disks write here; nothing else needs to.
 
 What is hashed is a row of numbers per event, which is cheap to gather: functions are numbered in the
 order in which they first run, tasks by their serials, and bytes are represented by their CRC-32C.
@@ -94,6 +95,11 @@ class Trace:
     def written(self, inode: int, position: int, data: bytes) -> None:
         """A file of some disk was changed, as `Storage.on_changed` tells it."""
         self._numbers += (_DISK, inode, position, len(data), crc32c(data))
+        if self._timeline is not None:
+            shown = data[:_TIMELINE_DATA_BYTES]
+            self._timeline.write(
+                f"    disk #{inode} at {position} {len(data)} B {shown!r} {crc32c(data):08x}\n"
+            )
 
     def note(self, now_s: float, *words: object) -> None:
         """Anything else worth telling apart: faults, connections, workload results."""

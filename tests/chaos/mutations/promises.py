@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kraft.broker.topic_log_configs import TopicLogConfigs
+from kraft.chaos.scenario import WorkloadSpec
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP
 from partitions.local_replica import LocalReplica
 from partitions.log.shortening import ShortenableLog
@@ -27,6 +28,17 @@ RETENTION = ClusterStage(
     ),
 )
 """Segments go for their size and for their age."""
+
+STARTS_APART = ClusterStage(
+    "starts apart",
+    Storm(
+        ("clock-jump",),
+        mean_s=0.3,
+        topics=scenarios.topic(segment_bytes="16384", retention_ms="8000"),
+        workloads=(scenarios.IDEMPOTENT, WorkloadSpec("list-offsets", 1, scenarios.ORDERS, per_second=20.0)),
+    ),
+)
+"""A host whose clock is ahead cuts its replica's log first."""
 
 
 def _one_in_sync_is_enough(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,6 +70,17 @@ def _a_record_late(original: Callable[..., Any]) -> Callable[..., Any]:
         if timestamp == EARLIEST_TIMESTAMP and found.offset < replica.high_watermark:
             return found._replace(offset=found.offset + 1)
         return found
+
+    return list_offset
+
+
+def _where_the_followers_begin(original: Callable[..., Any]) -> Callable[..., Any]:
+    def list_offset(replica: Any, timestamp: int, **options: Any) -> Any:
+        found = original(replica, timestamp, **options)
+        if timestamp != EARLIEST_TIMESTAMP or replica._leading is None:
+            return found
+        starts = (follower.log_start_offset for follower in replica._leading._followers.values())
+        return found._replace(offset=max(found.offset, min(max(starts, default=0), replica.high_watermark)))
 
     return list_offset
 
@@ -99,6 +122,13 @@ MUTATIONS = (
         ("earliest-behind-log-start",),
         scenarios.LISTED_OFFSETS,
         (Patch(LocalReplica, "list_offset", _a_record_late),),
+    ),
+    Mutation(
+        "earliest-of-another-replica",
+        "clients are told that a log starts where a follower's does, which retention has cut further",
+        ("earliest-behind-log-start",),
+        STARTS_APART,
+        (Patch(LocalReplica, "list_offset", _where_the_followers_begin),),
     ),
     Mutation(
         "no-election-for-a-dead-leader",

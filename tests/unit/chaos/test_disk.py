@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import random
 from typing import Any
 
@@ -12,9 +13,10 @@ from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.host import Host
 from kraft.chaos.world.incarnation import Incarnation, IncarnationGoneError
+from kraft.chaos.world.operations import TornOperation
 from kraft.chaos.world.scheduler import Scheduler
 from kraft.chaos.world.simulation import Simulation
-from kraft.chaos.world.storage import Storage, TornOperation
+from kraft.chaos.world.storage import Storage
 from kraft.chaos.world.trace import Trace
 from partitions.disk import write_atomically
 
@@ -91,6 +93,44 @@ def test_what_is_on_a_disk_is_in_the_digest_of_a_run(another):
             write(machine.disk)
             digests.append(machine.scheduler.trace.digest())
     assert digests[0] == digests[1] != digests[2] == digests[3]
+
+
+@pytest.mark.parametrize("damage", ["power loss", "wipe", "rot", "repair"])
+def test_what_damage_leaves_is_in_the_digest_of_a_run(damage):
+    digests: dict[str, set[str]] = {}
+    for seed in range(24):
+        machine = Machine(seed)
+        durable_file(machine.disk, "/file", b"x" * 40)
+        machine.disk.open("/file").append([b"y" * 2_000])
+        machine.disk.make_dirs("/folder")
+        storage, trace = machine.storage, machine.scheduler.trace
+        if damage == "repair":
+            storage.lose_power()
+            storage.rot(random.Random(seed % 3), lambda path: True)
+        storage.on_changed = trace.written
+        if damage == "power loss":
+            storage.lose_power()
+        elif damage == "wipe":
+            storage.wipe(lambda path, spares=seed % 2: bool(spares))
+        elif damage == "rot":
+            storage.rot(random.Random(seed % 4), lambda path: True)
+        else:
+            storage.repair()
+        left = repr((sorted(storage.files().items()), storage.find("/folder") is not None))
+        digests.setdefault(left, set()).add(trace.digest())
+    assert len(digests) > 1
+    assert all(len(of_one) == 1 for of_one in digests.values())
+    assert len(set.union(*digests.values())) == len(digests)
+
+
+def test_the_timeline_tells_what_happened_to_a_disk():
+    timeline = io.StringIO()
+    trace = Trace(timeline=timeline)
+    machine = Machine()
+    machine.storage.on_changed = trace.written
+    machine.disk.open("/file", create=True).append([b"ab"])
+    assert [line.split()[:1] for line in timeline.getvalue().splitlines()] == [["disk"], ["disk"]]
+    assert "2 B b'ab'" in timeline.getvalue()
 
 
 def test_the_disks_of_a_simulated_host_are_in_the_digest():

@@ -100,7 +100,10 @@ def test_the_last_known_leader_leads_when_nobody_is_left(model: Model) -> None:
     model.fence(*NODES)
     model.change(isr=(), leader=-1, elr=(1, 2, 3), last_known_elr=(1,))
     for node, elr in ((2, (1, 3)), (3, (1,)), (1, ())):
-        model.change(registers(model, node), elr=elr)
+        registration = registers(model, node)
+        model.fence(node)
+        model.change(registration, elr=elr)
+    model.unfence(1)
     model.change(isr=(1,), leader=1, recovering=1, last_known_elr=())
     assert model.oracles == []
     assert model.metadata.is_unclean((model.image().topics.popitem()[0], 0), 2)

@@ -116,7 +116,7 @@ def test_a_fenced_broker_leads_nothing(model: Model) -> None:
 
 
 def test_a_fenced_broker_is_not_even_the_last_member(model: Model) -> None:
-    model.fence(1)
+    model.fence(*NODES)
     model.change(BrokerChange(1, 1, fenced=True), isr=(1,), leader=-1)
     assert model.oracles == ["fenced-not-in-isr"]
 
@@ -133,6 +133,55 @@ def test_a_fenced_broker_that_left_the_isr_is_fine(model: Model) -> None:
     model.brokers[3] = broker(3, fenced=True)
     model.commit_metadata(BrokerChange(3, 3, fenced=True))
     assert model.oracles == []
+
+
+# -- leader-elected
+
+
+@pytest.mark.parametrize(
+    ("offline", "isr", "elr", "last_known_elr", "somebody_may"),
+    [
+        ((), (1,), (), (), True),
+        ((), (), (2, 3), (), True),
+        ((1,), (1,), (), (), False),
+        ((1,), (1,), (2,), (), True),
+        ((2,), (), (2,), (), False),
+        ((), (), (), (1,), True),
+        ((), (), (), (1, 2), False),
+        ((1,), (), (), (1,), False),
+        ((2,), (), (2,), (1,), False),
+    ],
+)
+def test_who_may_lead_leads(
+    model: Model,
+    offline: tuple[int, ...],
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    last_known_elr: tuple[int, ...],
+    somebody_may: bool,
+) -> None:
+    model.state = replace(
+        model.state,
+        leader=-1,
+        leader_epoch=1,
+        partition_epoch=1,
+        isr=isr,
+        elr=elr,
+        last_known_elr=last_known_elr,
+        offline_replicas=offline,
+    )
+    model.commit_metadata()
+    assert ("leader-elected" in model.oracles) == somebody_may
+
+
+@pytest.mark.parametrize(("elr", "oracles"), [((), []), ((2,), ["leader-elected", "offline-not-in-isr"])])
+def test_an_offline_member_stays_in_the_isr_only_if_it_is_the_last_that_may_lead(
+    model: Model, elr: tuple[int, ...], oracles: list[str]
+) -> None:
+    model.change(isr=(1,), elr=elr)
+    model.verdicts.violations.clear()
+    model.change(isr=(1,), leader=-1, elr=elr, offline_replicas=(1,))
+    assert [name for name in model.oracles if name != "eligible-leaders"] == oracles
 
 
 # -- vote-once, one-controller-per-epoch

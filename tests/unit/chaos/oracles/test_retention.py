@@ -73,8 +73,9 @@ def test_what_went_before_is_not_judged_again() -> None:
     assert judged(RetentionRule(True, 7_500, -1), 2, 3) == []
 
 
-def test_rotten_batches_have_no_age() -> None:
+def test_rotten_batches_have_no_age_and_go_only_where_age_counts() -> None:
     rotten = bytearray(batch(0, 9_999))
     rotten[-1] ^= 1
     files = [DataFile(0, bytes(rotten)), DataFile(1, b"")]
     assert judged(RetentionRule(True, 5_000, -1), 0, 1, files) == []
+    assert judged(RetentionRule(True, -1, -1), 0, 1, files) == ["retention-limits"]

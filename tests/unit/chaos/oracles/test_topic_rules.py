@@ -45,6 +45,18 @@ def test_retention_is_by_policy_age_and_size() -> None:
     assert rules({"delete.retention.ms": "9"}).delete_retention_ms(KEY) == 9
 
 
+def test_brokers_have_other_names_for_it() -> None:
+    of_brokers = {
+        "log.cleanup.policy": "compact",
+        "log.retention.ms": "5",
+        "log.retention.bytes": "6",
+        "log.cleaner.delete.retention.ms": "8",
+    }
+    assert rules({}, of_brokers).retention(KEY) == RetentionRule(False, 5, 6)
+    assert rules({}, of_brokers).delete_retention_ms(KEY) == 8
+    assert rules({"retention.ms": "9"}, of_brokers).retention(KEY) == RetentionRule(False, 9, 6)
+
+
 def test_a_topic_that_is_gone_asks_for_nothing() -> None:
     gone = (bytes(16), 0)
     asked = rules({})

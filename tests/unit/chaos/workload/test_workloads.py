@@ -104,7 +104,8 @@ def test_a_client_asks_for_offsets_and_takes_the_answers_to_the_judge(without_cr
     asked: list[tuple[int, int]] = []
     told: list[tuple[int, int, int]] = []
 
-    def judge(key, timestamp):
+    def judge(key, timestamp, broker):
+        assert broker in stage.cluster.specs
         asked.append((key[1], timestamp))
         return lambda offset, epoch, found: told.append((offset, epoch, found))
 
