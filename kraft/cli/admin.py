@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from kraft.cli.bootstrap import parse_bootstrap
+from kraft.cli.bootstrap import Address, parse_bootstrap
 from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.protocol.errors import ErrorCode, ProtocolError
@@ -96,6 +96,18 @@ async def _answering(host: str, port: int) -> BrokerConnection:
     return connection
 
 
+async def _first_answering(servers: list[Address]) -> tuple[BrokerConnection, list[Address]]:
+    """A connection to the first that answers, and the servers in the order in which to go on after it. Raises
+    ConnectionLostError if none does."""
+    reasons = []
+    for number, (host, port) in enumerate(servers, start=1):
+        try:
+            return await _answering(host, port), [*servers[number:], *servers[:number]]
+        except ConnectionLostError as error:
+            reasons.append(str(error))
+    raise ConnectionLostError(f"no broker answers: {'; '.join(reasons)}")
+
+
 async def _ask(connection: BrokerConnection, message: Message, version: int, timeout_s: float) -> Message:
     """One request. Raises ConnectionLostError; UserError, wrong usage, for what cannot be put into one."""
     try:
@@ -111,8 +123,10 @@ class BrokerAwayError(UserError):
 class AdminClient:
     """A connection to one broker of the cluster, and to others when they have to be asked themselves."""
 
-    def __init__(self, connection: BrokerConnection) -> None:
+    def __init__(self, connection: BrokerConnection, servers: list[Address]) -> None:
+        """`servers` are those to turn to if the connection is lost, in their order."""
         self._connection = connection
+        self._servers = servers
         self._others: dict[int, BrokerConnection | None] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
 
@@ -120,13 +134,16 @@ class AdminClient:
     async def connect(cls, bootstrap_servers: str, *, unanswered: int = EXIT_FAILED) -> AdminClient:
         """Connects to the first bootstrap server that answers a request: one that is starting, or that stands
         still, accepts connections as well. Each has its time, once. Raises UserError if none answers."""
-        reasons = []
-        for host, port in parse_bootstrap(bootstrap_servers):
-            try:
-                return cls(await _answering(host, port))
-            except ConnectionLostError as error:
-                reasons.append(str(error))
-        raise UserError(f"no broker answers: {'; '.join(reasons)}", unanswered)
+        try:
+            return cls(*await _first_answering(parse_bootstrap(bootstrap_servers)))
+        except ConnectionLostError as error:
+            raise UserError(str(error), unanswered) from error
+
+    async def turn_to_next(self) -> None:
+        """Leaves the broker that is connected for the next bootstrap server that answers, itself at the last.
+        Raises ConnectionLostError if none does; it may be called again then."""
+        self._connection.close()
+        self._connection, self._servers = await _first_answering(self._servers)
 
     def close(self) -> None:
         for connection in (self._connection, *self._others.values()):

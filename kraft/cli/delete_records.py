@@ -80,7 +80,7 @@ def parse_offsets(text: str) -> Offsets:
     """The offsets in such a file. Raises UserError."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"the file of offsets is no JSON: {error}", EXIT_USAGE) from error
     if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
         raise UserError(f"the file of offsets looks like {_FILE_FORMAT}", EXIT_USAGE)

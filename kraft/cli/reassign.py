@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +14,10 @@ from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import console, print_json, print_line, print_table
 from kraft.cli.reassign_throttle import Throttled, clear_throttles, set_throttles
+from kraft.cli.reassignment_targets import parse_brokers, read_targets
 from kraft.cli.reassignments import (
     TIMEOUT_MS,
+    NotDone,
     Ongoing,
     PartitionKey,
     await_end,
@@ -26,6 +27,7 @@ from kraft.cli.reassignments import (
     partitions_of,
     replicas_of,
 )
+from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -34,8 +36,6 @@ from kraft.protocol.schemas.reassignments import (
 )
 
 ALTER_VERSION = 1
-INT32_MAX = 2**31 - 1
-"""Of broker ids and partitions."""
 
 app = typer.Typer(help="Move partitions to other brokers while they serve.")
 
@@ -44,6 +44,10 @@ Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", min=0, help="A partition of the topic; without: all of them."),
 ]
+
+
+Concluded = tuple[list[dict[str, Any]], UserError | None]
+"""A row for each partition, and what is to be told beside them, with the exit code that goes with it."""
 
 
 @app.command()
@@ -79,31 +83,39 @@ def start(
     """Begin to move partitions; a new target takes the place of one that is under way.
 
     A throttle stays until nothing is being reassigned and verify, cancel, or start with --wait is run.
-    Exit code 0: begun (with --wait: done); 1: refused, with --wait also cancelled or replaced by another target
-    meanwhile, or no broker answers; 2: wrong usage; 3: not done within the time, or it cannot be told.
+    With --wait, a broker that does not answer is left for the next bootstrap server until the time is over.
+    Exit code 0: begun (with --wait: done); 1: refused, with --wait also cancelled, replaced by another target or
+    deleted meanwhile, or no broker answers; 2: wrong usage; 3: some are not done within the time, whatever has
+    become of others, or it cannot be told.
     """
     if (file is None) == (topic is None) or (topic is None) != (to is None) or (file and partition):
         raise UserError("name a topic and its brokers with --to, or give a --file", EXIT_USAGE)
-    listed = None if file is None else _read(file)
-    brokers = [] if to is None else _brokers(to)
+    listed = None if file is None else read_targets(file)
+    brokers = [] if to is None else parse_brokers(to)
 
-    async def work(admin: AdminClient) -> list[dict[str, Any]]:
+    async def work(admin: AdminClient) -> Concluded:
         if listed is not None:
             targets = listed
         else:
             assert topic is not None
             targets = dict.fromkeys(await partitions_of(admin, topic, partition), brokers)
         if throttle is not None:
-            _note_unlimited(await set_throttles(admin, await _sources(admin, targets), targets, throttle))
+            now, origins = await _replicas_and_origins(admin, targets)
+            _note_unlimited(await set_throttles(admin, now, origins, targets, throttle))
         results = await _alter(admin, dict(targets))
+        not_done: dict[PartitionKey, NotDone] = {}
         if wait:
             rows = dict(zip(targets, results, strict=True))
             moving = {key: targets[key] for key, row in rows.items() if not row["error"]}
-            for key, reason in (await await_end(admin, moving, timeout)).items():
+            not_done = await await_end(admin, moving, timeout)
+            for key, reason in not_done.items():
                 rows[key] |= {"error": reason.error.name, "message": reason.message}
+        if any(not reason.has_ended for reason in not_done.values()):
+            text = f"not all are known to have moved within {timeout:g} s; what goes on: kraft reassign list"
+            return results, UserError(text, EXIT_UNDECIDED)
         if throttle is not None and (wait or all(row["error"] for row in results)):
-            await _clear_if_done(admin)
-        return results
+            return results, await _clear_if_done(admin)
+        return results, None
 
     _conclude(run_admin(bootstrap_server, work), "done" if wait else "begun", as_json)
 
@@ -124,14 +136,12 @@ def cancel(
     if (topic is None) != every or (every and partition):
         raise UserError("name one topic, with --partition if not all of it is meant, or --all", EXIT_USAGE)
 
-    async def work(admin: AdminClient) -> list[dict[str, Any]]:
+    async def work(admin: AdminClient) -> Concluded:
         if topic is not None and partition:
             keys: Iterable[PartitionKey] = [(topic, number) for number in partition]
         else:
             keys = [one.key for one in await ongoing(admin, topic)]
-        results = await _alter(admin, dict.fromkeys(keys))
-        await _clear_if_done(admin)
-        return results
+        return await _alter(admin, dict.fromkeys(keys)), await _clear_if_done(admin)
 
     _conclude(run_admin(bootstrap_server, work), "cancelled", as_json)
 
@@ -241,15 +251,17 @@ async def _alter(
     return rows
 
 
-async def _sources(
-    admin: AdminClient, keys: Mapping[PartitionKey, list[int]]
-) -> dict[PartitionKey, list[int]]:
-    """Where partitions are copied from: not the replicas that a move under way is adding."""
+async def _replicas_and_origins(
+    admin: AdminClient, keys: Iterable[PartitionKey]
+) -> tuple[dict[PartitionKey, list[int]], dict[PartitionKey, list[int]]]:
+    """Where partitions are, and where without what a move under way is adding."""
     adding = {one.key: one.state.adding_replicas for one in await ongoing(admin, None)}
-    return {
+    now = await replicas_of(admin, keys)
+    origins = {
         key: [broker for broker in replicas if broker not in adding.get(key, ())]
-        for key, replicas in (await replicas_of(admin, keys)).items()
+        for key, replicas in now.items()
     }
+    return now, origins
 
 
 def _note_unlimited(away: list[int]) -> None:
@@ -261,10 +273,15 @@ def _note_unlimited(away: list[int]) -> None:
         )
 
 
-async def _clear_if_done(admin: AdminClient) -> None:
-    """Throttles are for reassignments; with the last of them they go."""
-    if not await ongoing(admin, None):
-        _note_away(await clear_throttles(admin))
+async def _clear_if_done(admin: AdminClient) -> UserError | None:
+    """Throttles are for reassignments; with the last of them they go. Returns why they may not have gone."""
+    try:
+        if not await ongoing(admin, None):
+            _note_away(await clear_throttles(admin))
+    except (ConnectionLostError, UserError) as error:
+        code = error.exit_code if isinstance(error, UserError) else EXIT_UNDECIDED
+        return UserError(f"throttles may have stayed: {error}; run kraft reassign verify", code)
+    return None
 
 
 def _note_away(cleared: Throttled) -> None:
@@ -276,50 +293,8 @@ def _note_away(cleared: Throttled) -> None:
         )
 
 
-def _brokers(text: str) -> list[int]:
-    try:
-        return [_number(part.strip()) for part in text.split(",")]
-    except ValueError as error:
-        raise UserError(f"--to takes broker ids, as in 1,2,3, and not {text!r}", EXIT_USAGE) from error
-
-
-def _number(value: Any) -> int:
-    """A broker's id, or a partition. Raises ValueError for what is none."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not is_whole and not (
-        isinstance(value, str) and value.isdecimal()
-    ):  # int() takes 1_2, 1.9 and True too
-        raise ValueError(f"{value!r} is no number")
-    number = int(value)
-    if not 0 <= number <= INT32_MAX:
-        raise ValueError(f"{number} is not between 0 and {INT32_MAX}")
-    return number
-
-
-def _read(file: Path) -> dict[PartitionKey, list[int]]:
-    """The targets in a file of Kafka's format. Raises UserError."""
-    targets: dict[PartitionKey, list[int]] = {}
-    try:
-        rows = json.loads(file.read_text(encoding="utf-8"))["partitions"]
-        for row in rows:
-            key = (str(row["topic"]), _number(row["partition"]))
-            if key in targets:
-                raise UserError(f"{file} names {key[0]}-{key[1]} twice", EXIT_USAGE)
-            targets[key] = [_number(broker) for broker in row["replicas"]]
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}", EXIT_USAGE) from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{file} is not a list of reassignments"
-            f' ({{"partitions": [{{"topic": …, "partition": …, "replicas": […]}}]}}): {error!r}',
-            EXIT_USAGE,
-        ) from error
-    if not targets:
-        raise UserError(f"{file} names no partition", EXIT_USAGE)
-    return targets
-
-
-def _conclude(rows: list[dict[str, Any]], done: str, as_json: bool) -> None:
+def _conclude(concluded: Concluded, done: str, as_json: bool) -> None:
+    rows, trouble = concluded
     failed = [row for row in rows if row["error"]]
     if as_json:
         print_json({"partitions": rows})
@@ -336,5 +311,7 @@ def _conclude(rows: list[dict[str, Any]], done: str, as_json: bool) -> None:
             )
         if not rows:
             console.print("nothing is being reassigned")
+    if trouble is not None:
+        raise trouble
     if failed:
         raise typer.Exit(EXIT_FAILED)

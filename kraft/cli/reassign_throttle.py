@@ -2,7 +2,8 @@
 
 Guarantees: the rate and the throttled replicas are set before anything moves; what is taken away at the end is
 all that is set of these configs at run time, whoever set it, as with Kafka's tool. Leaders are throttled where
-a partition is now, followers where it comes newly.
+a partition is now, since any of these brokers may lead it; followers where it comes newly. A broker that a move
+under way has added already is both: it may lead, and it may still have to copy.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from kraft.cli.admin import CONFIGS_VERSION, AdminClient, BrokerAwayError, raise_for
+from kraft.cli.reassignments import PartitionKey
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.schemas.cluster import DescribeClusterRequest
 from kraft.protocol.schemas.configs import (
@@ -27,8 +29,6 @@ from kraft.protocol.schemas.incremental_alter_configs import (
     ConfigOperation,
     IncrementalAlterConfigsRequest,
 )
-
-PartitionKey = tuple[str, int]
 
 ALTER_VERSION = 1
 DESCRIBE_CLUSTER_VERSION = 2
@@ -54,23 +54,25 @@ class Throttled(NamedTuple):
 
 async def set_throttles(
     admin: AdminClient,
-    sources: Mapping[PartitionKey, Sequence[int]],
+    now: Mapping[PartitionKey, Sequence[int]],
+    origins: Mapping[PartitionKey, Sequence[int]],
     targets: Mapping[PartitionKey, Sequence[int]],
     bytes_per_s: int,
 ) -> list[int]:
-    """Limits the moves from `sources` to `targets` to so much for each broker. Raises UserError.
+    """Limits moves to `targets` to so much for each broker. Raises UserError.
 
-    Returns the brokers that are not there, and could not be told: they copy nothing before they come back.
+    `now` is where partitions are, `origins` the same without what a move under way is adding. Returns the brokers
+    that are not there, and could not be told: they copy nothing before they come back.
     """
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     brokers: set[int] = set()
     for (topic, number), target in targets.items():
-        current = sources[topic, number]
+        current, origin = now[topic, number], origins[topic, number]
         brokers.update(current, target)
         leaders.setdefault(topic, []).extend(f"{number}:{broker}" for broker in current)
         followers.setdefault(topic, []).extend(
-            f"{number}:{broker}" for broker in target if broker not in current
+            f"{number}:{broker}" for broker in target if broker not in origin
         )
     there = {broker.node_id for broker in (await admin.metadata([])).brokers}
     for broker in sorted(brokers & there):

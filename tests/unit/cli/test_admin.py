@@ -11,6 +11,7 @@ from kraft.cli import admin, consume
 from kraft.cli.admin import AdminClient, raise_for
 from kraft.cli.app import run
 from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, UserError
+from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.metadata import MetadataRequest
@@ -73,6 +74,31 @@ async def test_a_broker_that_stands_still_is_waited_for_once(
             assert await client.end_offsets(7, "t", [0], -2) == {}
             monkeypatch.setattr(admin, "LOOK_TIMEOUT_S", 3600)
             assert await client.end_offsets(7, "t", [0], -2) == {}
+        finally:
+            client.close()
+
+
+async def test_who_turns_to_the_next_server_goes_round() -> None:
+    with FakeCluster(brokers=3) as cluster:
+        client = await AdminClient.connect(cluster.bootstrap)
+        try:
+            cluster.stop(1)
+            cluster.stop(2)
+            await client.turn_to_next()
+            await client.metadata([])
+            assert cluster.requests[-1][0] == 3
+            cluster.start(2)
+            await client.turn_to_next()
+            await client.metadata([])
+            assert cluster.requests[-1][0] == 2
+            cluster.stop(2)
+            cluster.stop(3)
+            with pytest.raises(ConnectionLostError, match="no broker answers"):
+                await client.turn_to_next()
+            cluster.start(3)
+            await client.turn_to_next()
+            await client.metadata([])
+            assert cluster.requests[-1][0] == 3
         finally:
             client.close()
 

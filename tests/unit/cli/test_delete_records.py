@@ -32,6 +32,7 @@ def test_the_file_is_that_of_kafkas_tool() -> None:
     ("text", "reason"),
     [
         ("", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
         ("[]", "looks like"),
         ('{"partitions": {}}', "looks like"),
         ('{"partitions": []}', "names no partition"),
