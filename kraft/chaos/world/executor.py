@@ -101,7 +101,7 @@ class SimulatedExecutor:
             self._busy -= 1
             self._start_next()
             return
-        self._scheduler.trace.note(self._scheduler.now, "job", self._lane.name, job.label)
+        self._scheduler.trace.job(self._scheduler.now, self._lane, job.label)
         result, error = None, None
         with self._disk.accounting(job.write_horizon) as account:
             try:

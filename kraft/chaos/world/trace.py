@@ -6,11 +6,12 @@ processes is how determinism is tested. The optional timeline writes the same ev
 person or for `diff`; what happens to a disk stands below the step that did it. The scheduler, the
 network and the disks write here; nothing else needs to.
 
-What is hashed is a row of numbers per event, which is cheap to gather: functions are numbered in the
-order in which they first run, tasks by their serials, and bytes are represented by their CRC-32C.
+What is hashed is a row of numbers per event, which is cheap to gather: functions and jobs have the
+number of their first appearance, tasks their serials, and bytes are represented by their CRC-32C. No
+function's name is hashed: code that is renamed or moved, and does the same, keeps its digests.
 
-Words that enter the trace must not depend on memory addresses or on string hashing: names, numbers
-and types are fine, the `repr` of an arbitrary object is not.
+Words of notes must not depend on memory addresses or on string hashing: names, numbers and types are
+fine, the `repr` of an arbitrary object is not.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _TIMELINE_DATA_BYTES = 48
 
 # What a row begins with. A step begins with its instant, which is never negative, and goes on with the
 # serial of a task, or with the number of a function, which is negative, and the serial of the lane.
-_DATA, _NOTE, _TASK, _LABEL, _DISK = -1, -2, -3, -4, -5
+_DATA, _NOTE, _TASK, _JOB, _DISK = -1, -2, -3, -4, -5
 
 
 class TracedLane(Protocol):
@@ -66,7 +67,7 @@ class Trace:
             numbers += (now_s, label, lane.serial)
         elif type(callback) is FunctionType:
             name = callback.__qualname__
-            numbers += (now_s, self._names.get(name) or self._number_of(name), lane.serial)
+            numbers += (now_s, self._number_of(name), lane.serial)
         else:
             # A task is its own label: `task` has told what it runs.
             serial = getattr(getattr(callback, "__self__", None), "serial", None)
@@ -82,8 +83,15 @@ class Trace:
     def task(self, serial: int, label: str) -> None:
         """A task was created; its steps are known by its serial, from 1 on. `label`: what it runs."""
         if self.enabled:
-            number = self._names.get(label) or self._number_of(label)
-            self._numbers += (_TASK, serial, number)
+            self._numbers += (_TASK, serial, self._number_of(label))
+
+    def job(self, now_s: float, lane: TracedLane, label: str) -> None:
+        """An executor begins a job. `label`: the function that it runs."""
+        if not self.enabled:
+            return
+        self._numbers += (_JOB, now_s, lane.serial, self._number_of(label))
+        if self._timeline is not None:
+            self._timeline.write(f"{now_s:.9f} job {lane.name} {label}\n")
 
     def delivered(self, now_s: float, connection: int, direction: str, data: bytes) -> None:
         """The kernel of the receiver got `data` on a connection."""
@@ -106,7 +114,8 @@ class Trace:
         if not self.enabled:
             return
         text = " ".join(map(str, words))
-        self._text(_NOTE, now_s, text)
+        encoded = text.encode()
+        self._numbers += (_NOTE, now_s, len(encoded), crc32c(encoded))
         if self._timeline is not None:
             self._timeline.write(f"{now_s:.9f} {text}\n")
 
@@ -116,16 +125,8 @@ class Trace:
         return self._hash.hexdigest()[:_DIGEST_CHARACTERS]
 
     def _number_of(self, label: str) -> int:
-        """A label's number, below 0; a new one is written down."""
-        number = self._names.get(label)
-        if number is None:
-            number = self._names[label] = -1 - len(self._names)
-            self._text(_LABEL, number, label)
-        return number
-
-    def _text(self, kind: int, number: float, text: str) -> None:
-        encoded = text.encode()
-        self._numbers += (kind, number, len(encoded), crc32c(encoded))
+        """A label's number, below 0: -1 for the first that appeared, -2 for the second."""
+        return self._names.setdefault(label, -1 - len(self._names))
 
     def _flush(self) -> None:
         packed = array("d", self._numbers)
