@@ -1,9 +1,11 @@
-"""Hands committed commands to the state machine, those too large for one step of the lane in several.
+"""The application of committed commands to the state machine, large ones in several steps of the lane.
 
-Guarantees: entries are applied in order, each once; no step applies more than the limit, but for the rest of the
-entry that reaches it, so that a leader's heartbeats leave in time however large proposals are. What was begun of
-a large entry counts for nothing until its last step, and is given up for a snapshot that covers it. Owned by the
-driver; `node.py` asks how far it may apply.
+Guarantees: entries are applied in order, each once. A step ends with the entry that reaches its limit, so that a
+leader's heartbeats leave in time however large proposals are. A large entry takes effect with its last step; a
+snapshot that covers it ends it before. The driver owns this; `node.py` asks how far it may apply.
+
+A proposal may therefore be as large as a message: the failure of one broker stays one decision, and no heartbeat
+waits for 10,000 partitions.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from quorum.raft.state_machine import Applied, StateMachine
 from quorum.steps import Steps
 
 IsReady = Callable[[bytes, int, int], bool]
-"""(command, index, term) of the next entry, if it is large: takes one step; whether it can be applied now."""
+"""Takes one step of a large entry (command, index, term); true once the entry can be applied."""
 
 
 class Applying:
@@ -40,7 +42,7 @@ class Applying:
         return False
 
     def apply(self, command: bytes, index: int, term: int) -> Applied:
-        """Applies an entry, or takes over what its steps have come to."""
+        """Applies an entry, or adopts the result of its steps."""
         applied, is_its = self._applied, self._index == index
         self.forget()
         if applied is not None:

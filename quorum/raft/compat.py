@@ -1,10 +1,13 @@
-"""The one place that knows which pysyncobj this is, and what it takes from its surroundings.
+"""The pinned pysyncobj, and the world (clock, randomness, poller, journal) in which the library runs.
 
-Guarantees: the library is the very version whose source was read, every private name that the Raft
-layer relies on exists (checked at import, all missing ones named), and inside `running(world)` the
-library's clock, randomness, poller and journal come from that world. Outside of it, the library is
-as shipped. Several drivers may live in one process, in one thread or in many: each step runs in its
-own world. Pickle is shut off inside a world, so that no bytes from outside can ever reach it.
+Guarantees: the library is the version whose source was read. Every private name that the Raft layer uses exists:
+an import checks this and names all that are missing. Inside `running(world)` the library takes clock, randomness,
+poller and journal from that world; outside, it is as shipped. Several drivers may live in one process, in one
+thread or in many, since each step runs in its own world. Pickle is shut off inside a world, so that no bytes from
+outside reach it.
+
+The library alone loses acknowledged entries on power loss, and with more than one batch in flight. Journal,
+transport and snapshots are therefore ours, and rely on its private parts.
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ __all__ = [
 PINNED_VERSION = "0.3.17"
 
 CLOCK_STEP_S = 2e-5
-"""How far a clock that stands still within a step is moved at each reading: the library's sending
-loop ends only when it sees time pass."""
+"""What each reading adds to a clock that stands still within a step: the library's sending loop ends
+only when it sees time pass."""
 
 MODULE_NAMES = (
     "PIPE_NOTIFIER_ENABLED",

@@ -1,7 +1,7 @@
-"""What a voter is told about its quorum, checked before anything starts.
+"""The settings of one voter, checked before anything starts.
 
-`kraft.node` builds it from server.properties; a wrong value is a RaftConfigError whose message says
-what to change. Seconds here, since this is what the Raft library counts in.
+`kraft.node` builds them from server.properties. A wrong value is a RaftConfigError whose message says what to
+change. Times are in seconds, the unit of the Raft library.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ append message, so that the library never cuts an entry in pieces (it would pick
 MAX_APPEND_BYTES = 16 * 1024 * 1024
 """An append message stops growing once its entries reach this; so it stays below this plus one proposal."""
 APPLY_BYTES = 64 * 1024
-"""Of committed entries that are applied in one step of the lane, but for the last of them; one that is larger
-takes several steps."""
+"""Committed entries applied in one step of the lane, the last of them not counted; a larger entry takes
+several steps."""
 SNAPSHOT_CHUNK_BYTES = 1024 * 1024
 DEFAULT_SEGMENT_BYTES = 32 * 1024 * 1024
-"""Of the journal: above one append of the largest size, and small enough to be dropped behind snapshots."""
+"""A segment of the journal: above the largest append, and small enough to be dropped behind snapshots."""
 DEFAULT_SEGMENT_MS = 7 * 24 * 3600 * 1000
 DEFAULT_SNAPSHOT_INTERVAL_S = 3600.0
 MAX_PEER_MESSAGE_BYTES = 2 * MAX_APPEND_BYTES
@@ -43,9 +43,9 @@ class RaftTiming:
     election_max_s: float = 1.6
     heartbeat_s: float = 0.1
     leader_fallback_s: float = 0.8
-    """A leader that has not heard from a majority for so long steps down."""
+    """A leader that a majority has not answered for this long steps down."""
     idle_step_max_s: float = 0.25
-    """The lane steps at least so often, though nothing is due."""
+    """The lane steps at least this often, due or not."""
 
     def __post_init__(self) -> None:
         if self.heartbeat_s <= 0 or self.idle_step_max_s <= 0:
@@ -81,15 +81,15 @@ class RaftConfig:
     cluster_id: str
     directory: str
     directory_id: bytes | None = None
-    """The 16 bytes of the directory's own id: voters are known by it (`voters.py`). None: by number alone,
+    """The 16 bytes of the directory's own id, by which voters are known (`voters.py`). None: by number alone,
     for a state machine that records no directories; then no voter may ever come back without its disk."""
     timing: RaftTiming = field(default_factory=RaftTiming)
     snapshot_every_entries: int = 10_000
     snapshot_every_bytes: int = 20 * 1024 * 1024
-    """Of proposals applied since the last snapshot, whichever comes first."""
+    """Bytes of proposals applied since the last snapshot that make the next one due."""
     snapshot_interval_s: float = DEFAULT_SNAPSHOT_INTERVAL_S
-    """A snapshot is taken this long after the last one (or the start), if something was applied; 0: never
-    by time."""
+    """Time after the last snapshot (or the start) that makes the next one due, if anything was applied;
+    0: never by time."""
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     segment_ms: int = DEFAULT_SEGMENT_MS
     """The journal begins a new segment when one reaches this size or age: whole segments are dropped

@@ -1,13 +1,13 @@
-"""The Raft lane of a voter as one function: events in, effects out.
+"""The Raft core of one voter as a function: `step` takes events and returns effects.
 
-Guarantees: `step` is synchronous and deterministic (the same events, clock, randomness and disk give
-the same effects); what it returns that promises anything (votes, acknowledgements, committed
-entries, outcomes) is durable by then, with one fsync for all of it; entries are handed out once, in
-order; every proposal gets exactly one outcome. Any bug or disk error halts the node: nothing of that
-step leaves it. Run by a lane (`lane.py`), one step at a time, from any thread.
+Guarantees: `step` is synchronous and deterministic; the same events, clock, randomness and disk give the same
+effects. Every promise among them (vote, acknowledgement, committed entry, outcome) is durable when `step` returns,
+with one fsync for all. Entries are handed out once, in order. Every proposal gets exactly one outcome. A bug or a
+disk error halts the node, and nothing of that step leaves it. A lane (`lane.py`) runs it, one step at a time, from
+any thread.
 
-A leader's entries leave for its peers before its own fsync, which the next step does first thing
-(Raft thesis, section 10.2.1); until then `tick_interval_s` is 0.
+A leader's entries leave for its peers before its own fsync, which the next step does first (Raft thesis, section
+10.2.1). Until then `tick_interval_s` is 0.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class RaftDriver:
         self._effects: list[RaftEffect] = []
         self._applied: list[CommittedEntry] = []
         self._applied_bytes = 0  # since the newest snapshot
-        self._snapshot_at_s = clock()  # or the start, or when one was installed
+        self._snapshot_at_s = clock()  # of the newest snapshot taken or installed, or of the start
         self._leadership = LeaderChanged(None, -1, False)
         self._directories: VoterDirectories | None = None
         self._standing = VoterStanding()
@@ -121,7 +121,7 @@ class RaftDriver:
         self._watch = VoterWatch(config.directory_id, self._book, self._node, self._transport, pre_vote)
 
     def _build(self, pre_vote: PreVote) -> tuple[QuorumTransport, RaftNode]:
-        """The library's node and what stands between it and its peers."""
+        """The library's node, and the transport between it and its peers."""
         config = self._config
         peers = [PeerNode(voter) for voter in sorted(config.voters) if voter != config.node_id]
         book = self._book
@@ -239,7 +239,7 @@ class RaftDriver:
         self._pending[self._node.propose(event.proposal)] = (self._node.term(), event.request_id)
 
     def _note_follower(self, peer_id: int) -> None:
-        """A peer was heard of: how far it is, if this node leads."""
+        """Notes how far a peer is that was just heard of, if this node leads."""
         node = self._node
         if node.is_leader():
             match = self._transport.match_index(peer_id)
@@ -266,7 +266,7 @@ class RaftDriver:
         )
 
     def _void(self, leader_id: int, acknowledged: int) -> None:
-        """Ends this voter, now and at every start: what it has promised, votes included, it does not know."""
+        """Ends this voter, now and at every start: it has forgotten its promises, votes included."""
         config = self._config
         reason = (
             f"Voter {config.node_id} has forgotten what it had acknowledged: its journal in"
@@ -330,7 +330,7 @@ class RaftDriver:
                 )
 
     def _note_leadership(self) -> None:
-        """Says who leads when that has changed; a node that leads no more knows no outcomes."""
+        """Reports a change of leader; a node that no longer leads knows no outcomes."""
         node, before = self._node, self._leadership
         leader_id, term, active = node.leader_id(), node.term(), node.barrier_applied()
         if (before.leader_id, before.epoch, before.active) == (leader_id, term, active):
@@ -343,12 +343,12 @@ class RaftDriver:
         self._effects.append(now)
 
     def _keep_voters(self) -> None:
-        """Directories come into force with what is applied, and are remembered over a restart."""
+        """Puts the directories of applied entries in force, and notes them for the next start."""
         if self._book.commit_through(self._node.last_applied()):
             self._quorum_state.set_directories(self._book.offset, self._book.in_force)
 
     def _note_voters(self) -> None:
-        """Says what the metadata should record of the voters, and what this one is worth, on change."""
+        """Reports changes of the directories that the metadata should record, and of this voter's standing."""
         directories, standing = self._watch.directories(), self._watch.standing()
         if directories != self._directories:
             self._directories = directories
@@ -359,7 +359,7 @@ class RaftDriver:
             self._effects.append(standing)
 
     def _snapshot_if_due(self) -> None:
-        """Begins a snapshot when one is due, or goes on with it: one step of it for each of the driver's."""
+        """Begins a snapshot that is due, or takes one step of the snapshot under way."""
         if not self._transfer.is_taking:
             if not self._is_snapshot_due():
                 return

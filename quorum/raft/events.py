@@ -1,7 +1,7 @@
-"""What goes into and comes out of one step of the Raft lane; every value is immutable.
+"""The events and effects of one step of the Raft lane, as immutable values.
 
-`RaftDriver.step` takes events and returns effects. Whoever runs the lane (a thread in production,
-the event loop in tests, the simulator) carries them; it may delay either queue but not reorder it.
+`RaftDriver.step` takes events and returns effects. A lane carries them: a thread in production, the event loop in
+tests, the simulator. It may delay either queue but not reorder it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PeerMessage:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """A wish to append. `request_id` is the caller's own, unique among those without an outcome."""
+    """A proposal to append. The caller chooses `request_id`, unique among its proposals without an outcome."""
 
     request_id: int
     proposal: bytes
@@ -57,19 +57,19 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class TransferLeadership:
-    """A leader hands over to its most caught-up peer, if one is caught up; otherwise nothing happens."""
+    """Has a leader hand over to its most caught-up peer; does nothing if no peer is caught up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportQuorum:
-    """Asks how far the voters are; answered with one `QuorumReport`."""
+    """Asks how far each voter is; answered with one `QuorumReport`."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendToPeer:
-    """Bytes for a voter; they may be lost, but not reordered, within the session."""
+    """Bytes for a voter. The network may lose them, but not reorder them within the session."""
 
     peer_id: int
     session: int
@@ -78,7 +78,7 @@ class SendToPeer:
 
 @dataclass(frozen=True, slots=True)
 class CommittedEntry:
-    """One committed log entry, and what the state machine made of it (see `Applied`).
+    """One committed log entry, with the state machine's result (see `Applied`).
 
     A leader's barrier is accepted, has no records and no sequence.
     """
@@ -96,8 +96,8 @@ class CommittedEntry:
 class Committed:
     """Entries applied in this step, in order, and the image after the last of them.
 
-    No entries: the image was taken whole from a snapshot, at start or from the leader; everything
-    between the last image and this one was skipped.
+    No entries: the image came whole from a snapshot, at start or from the leader, and skips everything since the
+    last image.
     """
 
     entries: tuple[CommittedEntry, ...]
@@ -106,8 +106,8 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
-    """Who leads, as far as this node knows. `active`: this node leads and the barrier of its own
-    epoch is applied, so its image holds everything that was ever committed."""
+    """The leader, as far as this node knows. `active`: this node leads and has applied the barrier of its own
+    epoch, so its image holds everything that was ever committed."""
 
     leader_id: int | None
     epoch: int
@@ -126,8 +126,8 @@ class ProposalOutcome:
 
 @dataclass(frozen=True, slots=True)
 class VoterDirectories:
-    """What an active leader wants the metadata to record: the directory of every voter. Those that the
-    image does not have are to be proposed (`StateMachine.voter_directories` reads such a proposal)."""
+    """The directory of every voter, which an active leader wants the metadata to record. The controller proposes
+    those that the image lacks (`StateMachine.voter_directories` reads such a proposal)."""
 
     epoch: int
     directories: Mapping[int, bytes]
@@ -135,26 +135,26 @@ class VoterDirectories:
 
 @dataclass(frozen=True, slots=True)
 class VoterStanding:
-    """What this voter's voice is worth, and what the quorum waits for."""
+    """Whether this voter counts, and what the quorum waits for."""
 
     is_founded: bool = True
     """Whether the voters' directories are recorded. Until then a leader needs the votes of all."""
     counts: bool = True
-    """Whether this voter may stand, and its votes count: its directory is the recorded one."""
+    """Whether this voter may stand and its votes count, since its directory is the recorded one."""
     unseen: tuple[int, ...] = ()
     """Not founded yet: the voters to which there is no link."""
     replaced: tuple[int, ...] = ()
-    """Founded: the voters, this one included, that are known to be on a disk that is not recorded."""
+    """Founded: the voters (perhaps this one) known to be on an unrecorded disk."""
     is_lost: bool = False
-    """So many disks were replaced at once that no majority is left, ever."""
+    """Too many disks were replaced at once: no majority can form any more."""
     is_far_behind: bool = False
-    """Too many entries that the leader has committed are not applied here."""
+    """This voter has yet to apply too many committed entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumReport:
-    """A leader's view of its followers. Offsets are one past the last entry. `leads` false, and nothing
-    else, from a node that does not lead with all that was committed applied."""
+    """A leader's view of its followers. Offsets are one past the last entry. A node that is not an active leader
+    reports `leads` false, and nothing else."""
 
     request_id: int
     leads: bool

@@ -1,7 +1,7 @@
-"""Ending a voter that can no longer keep Raft's promises.
+"""The end of a voter that can no longer keep Raft's promises.
 
-`Halting.halt` calls the node's halt port, remembers why, and raises RaftHaltedError; since the
-library swallows exceptions in places, the driver looks at `reason` after every call into it.
+`Halting.halt` calls the node's halt port, notes the reason and raises RaftHaltedError. The library swallows
+exceptions in places, so the driver looks at `reason` after every call into it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class RaftHaltedError(Exception):
 
 
 class Halting:
-    """The halt port, and the first reason it was used for."""
+    """The halt port, and the reason of its first use."""
 
     def __init__(self, port: Halt) -> None:
         self._port = port
@@ -28,7 +28,7 @@ class Halting:
         raise RaftHaltedError(reason)
 
     def note(self, reason: str) -> None:
-        """Halts the node (once) and returns where the port does: for those who raise on their own."""
+        """Halts the node (once) and returns where the port does; the caller raises its own error."""
         if self.reason is None:
             self.reason = reason
             self._port(reason)

@@ -1,9 +1,9 @@
-"""A snapshot on its way in: its chunks joined, then read in bounded steps while the voter goes on.
+"""A snapshot that a leader sends: its chunks, joined as they come, then read in bounded steps.
 
-Guarantees: chunks are joined only if they are of one snapshot and without a hole; what has come survives a
-broken link, so that its sender goes on from there (`received_bytes`), for as long as somebody may come back for
-it; nothing counts as read that fails its checksum. One snapshot is collected at a time and one is read, each
-within `MAX_SNAPSHOT_BYTES`. Owned by `transfer.py`, driven by the transport.
+Guarantees: chunks are joined only if they belong to one snapshot and leave no hole. Received bytes survive a broken
+link, so that the sender goes on from there (`received_bytes`), as long as it may still come back. Bytes that fail
+their checksum count as unread. One snapshot is collected and one is read at a time, each within
+`MAX_SNAPSHOT_BYTES`. `transfer.py` owns this, the transport drives it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from quorum.steps import Steps
 
 MAX_SNAPSHOT_BYTES = 1024 * 1024 * 1024
 RESUME_WITHIN_S = 60.0
-"""So long the beginning of a snapshot is kept for a sender of whom nothing more comes."""
+"""How long the beginning of a snapshot is kept for a sender that has fallen silent."""
 
 _Name = tuple[int, int, int, int]
-"""Whose snapshot, its last index and term, its size in bytes."""
+"""Its sender, last index and term, and size in bytes."""
 
 
 @dataclass
 class _Incoming:
-    """A snapshot as far as it has come."""
+    """The part of a snapshot that has come."""
 
     name: _Name
     heard_s: float
@@ -36,7 +36,7 @@ class _Incoming:
 
 @dataclass
 class Arrival:
-    """A snapshot that is here, whole and sound, while its state is read."""
+    """A whole and sound snapshot whose state is being read."""
 
     name: _Name
     snapshot: Snapshot
@@ -54,7 +54,7 @@ class Arrival:
 
 
 class IncomingSnapshot:
-    """What one voter is being sent."""
+    """The snapshot that a voter receives, and the one that it reads."""
 
     def __init__(self, machine: StateMachine, clock: Callable[[], float]) -> None:
         """`clock`: monotonic seconds."""
@@ -64,8 +64,8 @@ class IncomingSnapshot:
         self.arrival: Arrival | None = None
 
     def receive(self, peer_id: int, chunk: SnapshotChunk) -> bool | None:
-        """One chunk from the leader. None: more to come, or nothing new; True: the whole snapshot is here and
-        can be read; False: what came does not fit to what is here."""
+        """Takes one chunk from the leader. None: more to come, or nothing new; True: the whole snapshot is here and
+        can be read; False: the chunk does not fit the earlier ones."""
         name = _name(peer_id, chunk)
         if self.arrival is not None and self.arrival.name == name:
             return None
@@ -97,7 +97,7 @@ class IncomingSnapshot:
         return True
 
     def received_bytes(self, peer_id: int, chunk: SnapshotChunk) -> int:
-        """How much is here of the snapshot that the chunk belongs to: its sender goes on from there."""
+        """Bytes here of the snapshot that the chunk belongs to: its sender goes on from there."""
         name = _name(peer_id, chunk)
         if self.arrival is not None and self.arrival.name == name:
             return chunk.total_bytes
@@ -105,7 +105,8 @@ class IncomingSnapshot:
         return 0 if incoming is None or incoming.name != name else len(incoming.data)
 
     def read_on(self) -> bool:
-        """One step of reading what has arrived; true once its state is known. Raises ValueError if it is none."""
+        """Takes one step of reading the arrived snapshot; true once its state is known. Raises ValueError if the
+        bytes hold no state."""
         assert self.arrival is not None
         try:
             next(self.arrival.steps)
@@ -115,11 +116,12 @@ class IncomingSnapshot:
         return False
 
     def forget_arrival(self) -> None:
-        """It is installed, or has become pointless."""
+        """Drops the arrived snapshot, which is installed or has become pointless."""
         self.arrival = None
 
     def put_back(self) -> None:
-        """Whoever sent it leads no more. It is kept as it came: elected again, it goes on from there."""
+        """Keeps the bytes of a snapshot whose sender no longer leads: once it is elected again, it goes on from
+        there."""
         assert self.arrival is not None
         if self._incoming is None:
             self._incoming = _Incoming(self.arrival.name, self._clock(), bytearray(self.arrival.data))
@@ -131,7 +133,7 @@ class IncomingSnapshot:
             self._incoming = None
 
     def forget_through(self, index: int) -> None:
-        """What a snapshot through this index would bring is here already."""
+        """Drops a snapshot that ends at or below this index: its entries are here already."""
         if self._incoming is not None and self._incoming.name[1] <= index:
             self._incoming = None
 

@@ -1,13 +1,13 @@
-"""Looks at what a voter keeps on disk without touching it: for tools, while the node runs or not.
+"""A read-only view of a voter's files, for tools, while the node runs or not.
 
-Guarantees: nothing is written, cut, locked or removed; every byte handed on has passed its checksum;
-what is not sound is a DamageError that names file and byte. Reading takes no lock, so a node at work
-may append, cut or drop files meanwhile: bytes that changed while they were read are read again, and a
-folder that changed too much is a FolderChangedError. A voter does not write down what is committed:
-the last entries of a journal may still be undone by a later leader.
+Guarantees: nothing is written, cut, locked or removed. Every byte handed on has passed its checksum; an unsound one
+is a DamageError that names file and byte. Reading takes no lock, so a running node may append, cut or drop files
+meanwhile: bytes that changed while they were read are read again, and a folder that changed too much is a
+FolderChangedError. A voter does not write down its commit index, so a later leader may still undo the last entries
+of a journal.
 
-`MetadataFolder` is a voter's folder `__cluster_metadata-0`: its newest snapshot (KIP-630) and the
-journal behind it. `read_snapshot` and `read_segment` take single files. Used by `kraft metadata`.
+`MetadataFolder` is a voter's folder `__cluster_metadata-0`: its newest snapshot (KIP-630) and the journal behind it.
+`read_snapshot` and `read_segment` take single files. `kraft metadata` calls them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OFFSET_DIGITS = 20
 
 
 class DamageError(ValueError):
-    """Stored bytes that are not what was written: in `path`, at byte `position`."""
+    """Stored bytes that differ from those written: in `path`, at byte `position`."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} is damaged at byte {position}: {reason}")
@@ -71,7 +71,7 @@ class StoredSnapshot:
 
     @property
     def offset(self) -> int:
-        """Of the last entry that it covers."""
+        """The offset of the last entry that it covers."""
         return self.snapshot.last[1]
 
     @property
@@ -101,7 +101,7 @@ def read_snapshot(disk: ReadableDisk, path: str) -> StoredSnapshot:
 def read_segment(
     disk: ReadableDisk, path: str, *, follows: tuple[int, int] | None = None
 ) -> list[StoredEntry]:
-    """All entries of a journal's segment, which begins behind offset and epoch of `follows`, or anywhere.
+    """All entries of a journal's segment, which follows the offset and epoch in `follows`, if given.
     Raises SegmentDamageError, OSError."""
     before = None
     for _ in range(READ_ATTEMPTS):
@@ -170,8 +170,8 @@ class MetadataFolder:
         self._known_end = self._journal_end()
         self.snapshot = self._newest_snapshot()
         self.torn_tail: DamageError | None = None
-        """What `entries` met at the end of the journal: an entry that is being written, or that a crash
-        cut off. It was never acknowledged, and is no damage."""
+        """The torn entry that `entries` met at the journal's end: one being written, or cut off by a crash. The
+        voter never acknowledged it, and it is no damage."""
 
     def _find(self, directory: str) -> str:
         inner = f"{directory}/{FOLDER_NAME}"
@@ -198,8 +198,8 @@ class MetadataFolder:
         raise FolderChangedError(f"the snapshots in {self.directory} change faster than they can be read")
 
     def _journal_end(self) -> int:
-        """The offset up to which the voter noted that its journal reaches; 0 where it did not or cannot
-        be read: then nothing at the journal's end can be called missing."""
+        """The journal's end as the voter noted it. 0 if it noted none or the note cannot be read: then no entry
+        at the journal's end can be called missing."""
         try:
             return journal_end_in(self._disk.read_bytes(f"{self.directory}/{QUORUM_STATE}"))
         except (FileNotFoundError, ValueError, KeyError):
@@ -207,7 +207,7 @@ class MetadataFolder:
 
     @property
     def first_offset(self) -> int | None:
-        """Of the journal on disk; None if there is none."""
+        """The first offset of the journal on disk; None if there is none."""
         segments = self._segments()
         return segments[0] if segments else None
 
@@ -252,7 +252,7 @@ class MetadataFolder:
         self._check_end(due, bases[-1])
 
     def _read(self, base: int, due: int, epoch: int) -> tuple[list[StoredEntry], DamageError | None]:
-        """The sound entries of a segment, and what is wrong behind them."""
+        """The sound entries of a segment, and the damage behind them."""
         path = self._path(base)
         if base != due:
             reason = f"it begins at offset {base}, and the segment before it ends at {due - 1}"
@@ -267,8 +267,8 @@ class MetadataFolder:
             return error.entries, error
 
     def _refuse_unless_torn(self, damage: DamageError, due: int, proven: int, bases: list[int]) -> None:
-        """Raises the damage if the entry that is due there was durable once: the voter noted so, or an
-        entry that is sound says so, be it before the damage or behind it."""
+        """Raises the damage if the entry due there was durable once: the voter's note or a sound entry, before
+        the damage or behind it, says so."""
         for base in bases:
             path = self._path(base)
             start = damage.position + 1 if path == damage.path else 0
@@ -279,8 +279,8 @@ class MetadataFolder:
         self.torn_tail = damage
 
     def _check_end(self, due: int, last_base: int) -> None:
-        """An end that is lower than the voter noted means that acknowledged entries are gone, unless it
-        has cut them itself meanwhile."""
+        """Raises if the journal ends below the noted end: acknowledged entries are gone, unless the voter has
+        cut them meanwhile."""
         covered = 0 if self.snapshot is None else self.snapshot.offset
         missing = min(self._known_end, self._journal_end())
         if max(due - 1, covered) < missing:

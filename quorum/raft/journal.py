@@ -1,12 +1,11 @@
-"""The Raft log: kept in a partition log, durable when it must be, truncated only where it must be.
+"""The Raft log of one voter, kept in a partition log and durable before the voter promises anything.
 
-Guarantees (Raft, section 5.3, where the library as shipped breaks them): an entry that matches what
-the leader sends is never deleted; a conflicting one is deleted with all behind it; a committed one
-never (the node halts instead); there are no gaps. After `sync` returns, term, vote and all entries
-survive a power loss. The window in memory begins exactly at the two entries that the newest
-snapshot is joined by, as the library demands. All reading while the node runs is from that window,
-whose bytes were checked at start (`journal_check.py`) or came checked from a peer: the files are only
-written. The methods in mixed case are the library's names.
+Guarantees (Raft, section 5.3, where the library as shipped breaks them): an entry that matches the leader's stays.
+A conflicting entry is deleted with all behind it; a committed one never, the node halts instead. There are no gaps.
+After `sync` returns, term, vote and all entries survive a power loss. The window in memory begins at the two entries
+that join it to the newest snapshot, as the library demands. While the node runs, the journal reads from that window
+alone and only writes the files: the start checked those bytes (`journal_check.py`), or they came checked from a peer.
+The methods in mixed case are the library's names. `storage.py` opens the journal, the driver owns it.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from quorum.raft.messages import BARRIER, Entry
 from quorum.raft.quorum_state import QuorumState
 
 FIRST_ENTRY: Entry = (BARRIER, 1, 0)
-"""Every voter's log begins with it; the library adds it by itself and never applies it."""
+"""The first entry of every voter's log; the library adds it by itself and never applies it."""
 END_AFTER_IDLE_S = 0.1
-"""So long after the last sync without another the end marker is written."""
+"""Time without a sync after which the end marker is written."""
 END_AGAIN_AFTER_S = 1.0
-"""So long after an attempt for which there was no room another one is made, if nothing was synced meanwhile."""
+"""Time after an attempt that found no room until the next one, if nothing was synced meanwhile."""
 
 
 class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
@@ -51,12 +50,12 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
     # -- start
 
     def open(self, found: CheckedJournal, snapshot: tuple[Entry, Entry] | None) -> None:
-        """Takes over what was found on disk, and joins it to the snapshot (the last two entries it
+        """Takes over the entries found on disk, and joins them to the snapshot (the last two entries it
         covers), if there is one.
 
-        A log that holds both keeps its tail. One that is sound and does not is older than the snapshot
-        or contradicts it, and is begun anew: a crash came between the two. Raises JournalDamagedError
-        if the log begins behind the snapshot, LogError, OSError.
+        A log that holds both entries keeps its tail. A sound log without them is older than the snapshot or
+        contradicts it, since a crash came between the two; it is begun anew. Raises JournalDamagedError if the
+        log begins behind the snapshot, LogError, OSError.
         """
         self._entries = found.entries
         self._synced_end = found.end
@@ -108,7 +107,7 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         raise AssertionError("the journal is never cleared")
 
     def deleteEntriesFrom(self, entry_from: int) -> None:
-        """Nothing: `add` deletes what really conflicts."""
+        """Does nothing: `add` deletes real conflicts."""
 
     def deleteEntriesTo(self, entry_to: int) -> None:
         """Forgets the first entries of the window; a durable snapshot covers them."""
@@ -124,8 +123,8 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         return len(self._entries)
 
     def setRaftCommitIndex(self, raft_commit_index: int) -> None:
-        """Kept in memory, as the bound below which nothing is truncated: a restarted voter learns
-        the commit index from the leader."""
+        """Keeps the index in memory, as the bound below which nothing is truncated. A restarted voter learns it
+        from the leader."""
         self._commit_index = max(self._commit_index, raft_commit_index)
 
     def getRaftCommitIndex(self) -> int:
@@ -141,13 +140,13 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         return self._state.voted_for
 
     def _destroy(self) -> None:
-        """Nothing: the driver closes the journal."""
+        """Does nothing: the driver closes the journal."""
 
     # -- durability
 
     @property
     def dirty(self) -> bool:
-        """Whether a power loss now would take something away."""
+        """Whether a power loss now would lose term, vote or entries."""
         return self._unsynced or self._state.dirty
 
     @property
@@ -166,7 +165,7 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
             self._idle_since_s = None
 
     def remember_end(self) -> None:
-        """Writes the end marker durably: through here, what cannot be read is damage and no torn tail."""
+        """Writes the end marker durably: an unreadable entry up to here is damage, not a torn tail."""
         self.sync()
         if self.end_is_unmarked:
             self.save_state()
@@ -177,11 +176,11 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         return self._marked_end < self._synced_end
 
     def remember_end_if_idle(self, now_s: float) -> None:
-        """Writes the end marker once nothing was synced for a while, so that it costs no commit an
-        fsync. `now_s` is monotonic seconds; called with every step.
+        """Writes the end marker after a while without a sync, so that it costs no commit an fsync. `now_s` is
+        monotonic seconds; called with every step.
 
-        Without room or descriptors for it the old one stays, as after a crash that came before this moment: it
-        vouches for fewer entries, and never for one that is not there."""
+        Without room or descriptors the old marker stays, as if a crash had come before this moment: it vouches
+        for fewer entries, never for a missing one."""
         if not self.end_is_unmarked or self.dirty:
             return
         if self._idle_since_s is None:
@@ -190,7 +189,7 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
             self._idle_since_s = now_s + END_AGAIN_AFTER_S - END_AFTER_IDLE_S
 
     def try_to_remember_end(self) -> bool:
-        """As `remember_end`; False if there was no room for the end marker, or no descriptor."""
+        """As `remember_end`; False if there was no room or descriptor for the marker."""
         self.sync()
         return not self.end_is_unmarked or self.save_state_if_possible()
 
@@ -230,7 +229,7 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
             self._unsynced = True
 
     def _cut(self, index: int) -> None:
-        """Makes the log end before the entry. One whose bytes have rotted may not end there."""
+        """Makes the log end before the entry. A log whose bytes have rotted may not end there."""
         try:
             self._log.truncate_to(index)
         except LogCorruptError as error:
@@ -242,8 +241,8 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
             )
 
     def _begin_at(self, prev: Entry, last: Entry) -> None:
-        """Gives up the log for a durable snapshot. A marker of 0 says so if a crash comes in between:
-        whatever is left of the log then is removed at the next start."""
+        """Gives up the log for a durable snapshot. The marker becomes 0 first: after a crash in between, the next
+        start removes the rest of the log."""
         self._synced_end = 0
         self._lower_end(0)
         self._log.truncate_fully_and_start_at(prev[1])
@@ -254,7 +253,7 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         self.remember_end()
 
     def _lower_end(self, index: int) -> None:
-        """Before entries go for good reason, so that their absence is not taken for a loss."""
+        """Lowers the end marker before entries are deleted, so that their absence is not taken for a loss."""
         if self._state.journal_end > index:
             self._state.journal_end = self._marked_end = index
             self._state.save()

@@ -1,30 +1,28 @@
-"""Reads a journal's files before anything relies on them, and tells a torn tail from damage.
+"""The check of a journal's files before anything relies on them; it tells a torn tail from damage.
 
-Guarantees: every byte of every segment is read and checked; segments join; what was acknowledged is
-either there, as it was written, or the start is refused with a JournalCorruptError that names file
-and byte; what is accepted is durable before the voter says a word. Called by `storage.py`; tools find
-entries in damaged bytes with it (`inspection.py`).
+Guarantees: every byte of every segment is read and checked, and segments join. Every acknowledged entry is there as
+it was written, or the start is refused with a JournalCorruptError that names file and byte. Accepted entries are
+durable before the voter says a word. `storage.py` calls it; tools find entries in damaged bytes with it
+(`inspection.py`).
 
-Only what was never synced may be torn: a power loss leaves any of its sectors, so that a sound batch
-may even follow a torn one. How far the journal was synced is known from the end marker in
-`quorum-state`, which is written when the journal is closed, at snapshots, with every vote, and once
-the journal has been idle for `END_AFTER_IDLE_S` (`journal.py`), where there is room for it; and from
-the entries themselves, each of which says through which index the journal was durable when it was
-written, so that any entry that is still readable vouches for those before it, wherever it lies. A bad
-batch at or below that index is damage; above it, it is the torn tail.
+Only bytes that were never synced may be torn. A power loss keeps any of their sectors, so a sound batch may even
+follow a torn one. Two sources say how far the journal was synced. One is the end marker in `quorum-state`: it is
+written when the journal is closed, at snapshots, with every vote, and once the journal has been idle for
+`END_AFTER_IDLE_S` (`journal.py`), where there is room for it. The other is the entries: each says through which
+index the journal was durable when it was written. So any readable entry vouches for those before it, wherever it
+lies, and no commit needs a second fsync. A bad batch at or below that index is damage; above it, it is the torn tail.
 
-What stays ambiguous: the entries of the very last fsync, if nothing was written after it and the node
-ended by a crash within `END_AFTER_IDLE_S`, or without room for the marker. If a bit rots in just these
-bytes before the next start, they look like a write that the power loss tore, and this voter forgets
-them. To tell them apart would take a second fsync for each commit. A majority has to be struck alike
-for an acknowledged entry to be lost.
+One case stays ambiguous: the entries of the very last fsync, if nothing was written after them and the node crashed
+within `END_AFTER_IDLE_S`, or had no room for the marker. If a bit rots in just these bytes before the next start,
+they look like a write that the power loss tore, and this voter forgets them. Telling the two apart would take a
+second fsync for each commit. An acknowledged entry is lost only if this strikes a majority.
 
-Sound bytes above that index may be in the page cache only: after a failed fsync the kernel calls them
-clean, and another fsync would do nothing and report success. So the segments that hold them are copied
-into new files, fsynced and renamed over the old ones; a new file has no page that an earlier fsync
-has given up. That is one segment as a rule, only after a crash, and nothing after a proper end or an
-idle moment; to overwrite the bytes in place would be cheaper, but trusts a file (and sectors) that have
-just failed. What is cut goes in the same step, since only the sound part is copied.
+Sound bytes above that index may be in the page cache only. After a failed fsync the kernel calls them clean, and
+another fsync would do nothing and report success. So the segments that hold them are copied into new files, fsynced
+and renamed over the old ones: a new file has no page that an earlier fsync has given up. As a rule this is one
+segment, only after a crash, and none after a proper end or an idle moment. Overwriting the bytes in place would be
+cheaper, but trusts a file (and sectors) that have just failed. The copy holds the sound part only, which cuts the
+torn tail in the same step.
 """
 
 from __future__ import annotations
@@ -44,11 +42,11 @@ from quorum.raft.messages import Entry
 _COPY_BYTES = 1024 * 1024
 _NO_PRODUCER = b"\xff" * 8
 _NO_PRODUCER_POSITION = 43
-"""Of the producer id in a batch: -1 in every entry, and so a mark by which entries are found."""
+"""Position of the producer id in a batch: it is -1 in every entry, a mark by which entries are found."""
 
 
 class JournalCorruptError(ValueError):
-    """Stored bytes that no crash explains: in the file `path`, from byte `position` on."""
+    """Stored bytes that no crash explains, in the file `path` from byte `position` on."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} is damaged at byte {position}: {reason}")
@@ -59,8 +57,8 @@ class JournalCorruptError(ValueError):
 
 @dataclass
 class CheckedJournal:
-    """The journal as it is accepted. `first` and `end` are the indexes of its first and last entry,
-    both 0 if there is none; `entries` are those from `keep_from` on."""
+    """The accepted journal. `first` and `end` are the indexes of its first and last entry, both 0 if there
+    is none; `entries` are those from `keep_from` on."""
 
     first: int = 0
     end: int = 0
@@ -68,7 +66,7 @@ class CheckedJournal:
 
 
 class _Damage(NamedTuple):
-    """The first place that is not sound: in the segment with this number, where offset `lost` should be."""
+    """The first unsound place: in the segment with this number, where offset `lost` should be."""
 
     segment: int
     position: int
@@ -77,7 +75,7 @@ class _Damage(NamedTuple):
 
 
 def recover_journal(disk: Disk, directory: str, known_end: int, keep_from: int) -> CheckedJournal:
-    """Checks all segments, cuts a torn tail, makes durable what stays.
+    """Checks all segments, cuts a torn tail, and makes the rest durable.
 
     `known_end` is the end marker: the index through which the journal is known to have been synced.
     Raises JournalCorruptError, OSError.
@@ -107,7 +105,7 @@ def remove_journal(disk: Disk, directory: str) -> None:
 
 
 class _Check:
-    """One pass over the segments, in order, and what follows from it."""
+    """One pass over the segments in order, and its consequences."""
 
     def __init__(self, disk: Disk, directory: str, known_end: int, keep_from: int) -> None:
         self.journal = CheckedJournal()
@@ -160,7 +158,7 @@ class _Check:
             self.journal.entries.append(written.entry)
 
     def refuse_unless_torn(self, damage: _Damage) -> None:
-        """Raises JournalCorruptError if what is damaged was durable once."""
+        """Raises JournalCorruptError if the damaged entry was durable once."""
         proven = max(self._proven, *self._survivors(damage), NOTHING_SYNCED)
         if damage.lost <= proven:
             raise JournalCorruptError(
@@ -170,7 +168,7 @@ class _Check:
             )
 
     def _survivors(self, damage: _Damage) -> Iterator[int]:
-        """What the sound entries behind the damage, if there are any, say of those before them."""
+        """The `synced` of each sound entry behind the damage."""
         for number in range(damage.segment, len(self._paths)):
             start = damage.position + 1 if number == damage.segment else 0
             for written in find_entries(self._disk.read_bytes(self._paths[number]), start):
@@ -183,7 +181,7 @@ class _Check:
             return self._directory, 0
         return self._paths[-1], len(self._disk.read_bytes(self._paths[-1]))
 
-    # -- what is changed on the disk
+    # -- changes on the disk
 
     def cut(self, damage: _Damage) -> None:
         """Removes the segments behind a torn tail, the last first, so that no crash leaves a hole."""
@@ -194,8 +192,8 @@ class _Check:
             self._disk.sync_dir(self._directory)
 
     def copy_unproven(self, damage: _Damage | None) -> None:
-        """Copies the segments with sound entries that were perhaps never durable, and the torn one up to
-        where it is torn."""
+        """Copies the segments whose sound entries were perhaps never durable, and the sound part of the torn
+        one."""
         copied = False
         for number, path in enumerate(self._paths):
             is_torn = damage is not None and damage.segment == number
@@ -208,8 +206,8 @@ class _Check:
 
 
 def _entries(file: File) -> Iterator[tuple[WrittenEntry, int]]:
-    """Every entry of a segment, and the bytes that it takes. Raises CorruptBatchError, JournalDamagedError
-    after those that are sound and adjoin each other."""
+    """Every entry of a segment, with its size in bytes. Raises CorruptBatchError, JournalDamagedError after the
+    sound entries that adjoin each other."""
     position, end = 0, file.size()
     while position < end:
         header = parse_header(file.read(position, HEADER_BYTES))
@@ -223,7 +221,7 @@ def _entries(file: File) -> Iterator[tuple[WrittenEntry, int]]:
 
 
 def find_entries(data: bytes, start: int) -> Iterator[WrittenEntry]:
-    """The sound entries in bytes of which some are bad, wherever they begin."""
+    """The sound entries in partly damaged bytes, wherever they begin."""
     mark = data.find(_NO_PRODUCER, start + _NO_PRODUCER_POSITION)
     while mark >= 0:
         position = mark - _NO_PRODUCER_POSITION
@@ -257,7 +255,7 @@ def _copy(disk: Disk, path: str, size_bytes: int | None) -> None:
 
 
 def _sentence(error: CorruptBatchError | JournalDamagedError) -> str:
-    """Without the place in a buffer, which says nothing about the file."""
+    """The error's sentence without its place in the buffer, which says nothing about the file."""
     if isinstance(error, CorruptBatchError):
         return str(error).removesuffix(f" (byte {error.position})")
     return str(error)

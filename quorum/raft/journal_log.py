@@ -1,10 +1,10 @@
-"""What the Raft journal needs of a partition log, and how entries lie in one.
+"""The encoding of Raft entries as record batches, and the part of a partition log that a journal needs.
 
-An entry is a batch of one record: base offset = index, partition leader epoch = term, value = the
-proposal; a leader's barrier is a control batch without a value. Two record headers say what the batch
-header cannot: `term` once more (the CRC of a batch does not cover its epoch, nor its offset; offsets
-are told by being dense), and `synced`, the index through which this voter's journal was durable when
-the batch was written. By that an entry vouches for all before it: see `journal_check.py`.
+An entry is a batch of one record: base offset = index, partition leader epoch = term, value = the proposal. A
+leader's barrier is a control batch without a value. Two record headers add what the batch header cannot hold. `term`
+stands there once more, since the CRC of a batch covers neither its epoch nor its offset; dense offsets check
+themselves. `synced` is the index through which this voter's journal was durable when it wrote the batch: by it an
+entry vouches for all before it (`journal_check.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quorum.raft.config import MAX_PROPOSAL_BYTES
 from quorum.raft.messages import BARRIER, PROPOSAL, Entry, is_command
 
 BATCH_OVERHEAD_BYTES = 1024
-"""More than the header, the record's own fields and headers, and a control key take."""
+"""Above the size of the header, the record's own fields and headers, and a control key."""
 NOTHING_SYNCED = 0
 _TERM_HEADER = "term"
 _SYNCED_HEADER = "synced"
@@ -48,11 +48,11 @@ class JournalLog(Protocol):
 
 
 class JournalDamagedError(ValueError):
-    """A batch of the journal is sound by its checksum but is no Raft entry."""
+    """A batch with a right checksum that is no Raft entry."""
 
 
 class WrittenEntry(NamedTuple):
-    """An entry as it lies in the journal."""
+    """An entry as the journal stores it."""
 
     entry: Entry
     synced: int
@@ -80,8 +80,8 @@ def decode_entry(buffer: Buffer, position: int, header: BatchHeader) -> Entry:
 
 
 def decode_written(buffer: Buffer, position: int, header: BatchHeader) -> WrittenEntry:
-    """As `decode_entry`, with what the entry says of those before it. One that a version without
-    these headers wrote says nothing."""
+    """As `decode_entry`, with the entry's `synced`. An entry that an older version wrote without these headers
+    vouches for nothing."""
     records = decode_records(
         buffer, position, header, max_decompressed_bytes=MAX_PROPOSAL_BYTES + BATCH_OVERHEAD_BYTES
     )

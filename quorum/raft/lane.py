@@ -1,7 +1,11 @@
-"""The port to whatever runs the Raft lane beside the event loop, and the bounded queue in front of it.
+"""The port of the Raft lane, which steps a driver beside the event loop, and the bounded queue in front of it.
 
-`kraft.runtime.raft_lane` runs it in a thread, so that an fsync blocks nothing else; the simulator
-runs it under virtual time with both queues delayed. Whoever assembles a node chooses.
+`kraft.runtime.raft_lane` runs the lane in a thread, so that an fsync blocks nothing else. The simulator runs it under
+virtual time and delays both queues. The environment of the node chooses.
+
+An acknowledgement that repeats the last one wakes no lane: a step for each follower's answer to each heartbeat was a
+fifth of what an idle controller costs. The leader takes such answers with its next step, within a heartbeat. They
+count only for its right to lead, which lasts eight times as long.
 """
 
 from __future__ import annotations
@@ -37,21 +41,21 @@ class RaftLane(Protocol):
     def start(
         self, driver_factory: Callable[[], RaftDriver], deliver: Deliver, send: Send | None = None
     ) -> None:
-        """Opens the driver (whatever the factory raises is raised here) and begins to step it.
-        `deliver` is called on the event loop, with the effects of one step, in step order. A lane in a thread
-        of its own hands what is for peers to `send` instead, if it is given: there, and without delay."""
+        """Opens the driver (errors of the factory are raised here) and begins to step it.
+        `deliver` is called on the event loop, with the effects of one step, in step order. A lane in a thread of
+        its own calls `send`, if given, with messages to peers instead: in that thread, without delay."""
 
     def post(self, event: RaftEvent) -> None:
-        """Queues an event, and wakes the lane unless the event may wait (`Inbox`). One that a full queue loses is
-        answered through `deliver` where it has an answer (see `lost_event`). Ignored after `stop`."""
+        """Queues an event, and wakes the lane unless the event may wait (`Inbox`). If a full queue loses it,
+        `deliver` gets its answer, where it has one (`lost_event`). Ignored after `stop`."""
 
     def stop(self) -> None:
-        """Ends stepping, closes the driver, returns when that is done; nothing is delivered after."""
+        """Ends stepping and closes the driver; returns when both are done. Nothing is delivered after."""
 
 
 def lost_event(event: RaftEvent) -> list[RaftEffect]:
-    """What to tell of an event that never reached the driver: a proposal was not committed, a report
-    is not to be had here."""
+    """The effects of an event that never reached the driver: the proposal was not committed, the report is not
+    available here."""
     if isinstance(event, Propose):
         return [ProposalOutcome(event.request_id, None, NOT_COMMITTED)]
     if isinstance(event, ReportQuorum):
@@ -62,11 +66,10 @@ def lost_event(event: RaftEvent) -> list[RaftEffect]:
 class Inbox:
     """Events that wait for the next step. Not thread-safe: a lane holds its own lock.
 
-    When it is full, messages and proposals are lost, as on a broken network; news of links never
-    are (there is one for each connection made or broken), or a peer would stay unheard for good.
+    When it is full, messages and proposals are lost, as on a broken network. News of links never are, or a peer
+    would stay unheard for good; there is one for each connection made or broken.
 
-    An acknowledgement that only repeats the one before, as those of heartbeats do, makes no step due: the leader
-    takes it with its next one, a heartbeat later at most. It tells that the peer lives, and there is time for that.
+    An acknowledgement that only repeats the one before, as an answer to a heartbeat does, makes no step due.
     """
 
     def __init__(self, max_events: int = INBOX_MAX_EVENTS, max_bytes: int = INBOX_MAX_BYTES) -> None:
@@ -75,10 +78,10 @@ class Inbox:
         self._events: list[RaftEvent] = []
         self._bytes = 0
         self._told: dict[int, tuple[int, Acknowledged | None]] = {}
-        """By peer: the session, and what the newest message in it acknowledged, of those that came while no step was
-        due: the others were taken in at once."""
+        """By peer: its session, and the newest acknowledgement that came while no step was due (the others were
+        taken in at once)."""
         self.is_due = False
-        """Whether something is in here that a step is to take in at once."""
+        """Whether an event in here makes a step due at once."""
 
     def __len__(self) -> int:
         return len(self._events)

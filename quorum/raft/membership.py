@@ -1,7 +1,7 @@
-"""Whether a voter's files belong to the quorum that it is configured for; checked before it votes.
+"""The check that a voter's files belong to the quorum that it is configured for, made before it votes.
 
-Guarantees: a voter starts only among the same voters as ever (their addresses may change), and only with
-the directory that it introduces itself by. Pure; called by `storage.py` at every start.
+Guarantees: a voter starts only among the same voters as ever (their addresses may change), and only with the
+directory by which it introduces itself. Pure; `storage.py` calls it at every start.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class MembershipError(RaftConfigError):
 def check_membership(
     config: RaftConfig, directory_id: str, state: QuorumState | None, newest: Snapshot | None
 ) -> None:
-    """Raises MembershipError. `directory_id` as it stands in meta.properties now; `state` and `newest`
-    are what the journal's folder holds."""
+    """Raises MembershipError. `directory_id` is that of meta.properties now; `state` and `newest` come from the
+    journal's folder."""
     if config.directory_id is not None and directory_id_bytes(directory_id) != config.directory_id:
         raise MembershipError(
             f"The data directory {config.directory} has the directory.id {directory_id} now, which is not the"

@@ -1,12 +1,12 @@
-"""What voters say to each other, as bytes: msgpack, and nothing that is not on the list.
+"""The messages between voters and their encoding: msgpack, with a closed list of message types.
 
-Guarantees: `decode_message` returns a message whose type, fields, field types and inner order are
-exactly those below, or raises MessageRefusedError; it never runs code, never unpickles, and
-allocates no more than a few times the bytes it was given. Forwarded commands, membership changes,
-utility calls and entries cut in pieces, all of which the library knows, are not on the list.
+Guarantees: `decode_message` returns a message whose type, fields, field types and inner order are exactly those
+below, or raises MessageRefusedError. It never runs code, never unpickles, and allocates no more than a few times the
+bytes it was given. The library also knows forwarded commands, membership changes, utility calls and entries cut in
+pieces; they are not on the list.
 
-A message travels as `(sequence, {"type": ..., fields})`; sequences grow within a session, so that a
-duplicate or a straggler is told from news.
+A message travels as `(sequence, {"type": ..., fields})`. Sequences grow within a session, so that the receiver drops
+duplicates and stragglers.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _ACKNOWLEDGEMENT: dict[str, _Check] = {
     "success": _is_bool,
     "log_end": is_index,
 }
-"""To a chunk of a snapshot the answer also says how much of which snapshot is here."""
+"""The answer to a chunk also says how many bytes of which snapshot are here."""
 _SHAPES: dict[str, tuple[dict[str, _Check], ...]] = {
     "request_vote": ({"term": is_term, **_LOG_END},),
     "response_vote": ({"term": is_term},),
@@ -155,7 +155,7 @@ def decode_message(data: bytes) -> tuple[int, Message]:
 
 
 class Acknowledged(NamedTuple):
-    """How far an acknowledgement says that a follower is."""
+    """The position of a follower, as its acknowledgement says."""
 
     term: int
     next_index: int
@@ -167,7 +167,7 @@ _ACKNOWLEDGES = msgpack.packb("type") + msgpack.packb("next_node_idx")
 
 
 def acknowledged_in(data: bytes) -> Acknowledged | None:
-    """What a follower tells that has taken all it was sent; None of bytes that say anything else."""
+    """The acknowledgement of a follower that took everything sent to it; None for any other message."""
     if _ACKNOWLEDGES not in data:
         return None
     try:
@@ -195,7 +195,7 @@ def _check_shape(message: Message) -> None:
 
 
 def _check_order(message: Message) -> None:
-    """Entries follow the previous one without a gap, in terms that only grow, up to the sender's."""
+    """Refuses entries that leave a gap, whose terms go back, or exceed the sender's."""
     index, term = message["prevLogIdx"], message["prevLogTerm"]
     for entry in message["entries"]:
         index += 1

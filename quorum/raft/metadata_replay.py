@@ -1,9 +1,9 @@
-"""Stored entries as metadata: what each proposal says, what became of it, and the image at the end.
+"""A replay of stored entries as metadata: what each proposal says, its outcome, and the image at the end.
 
-Guarantees: decides as every voter does, through the same state machine; an entry whose records cannot
-be read, or that the fence refuses, is told as such and never raised. Without a beginning (a snapshot, or
-the journal's first entry) entries are only decoded: whether they were accepted is then not known. Used
-by `kraft metadata` on what `inspection.py` reads.
+Guarantees: it decides as every voter does, through the same state machine. An entry with unreadable records, or one
+that the fence refuses, is reported as such, never raised. Without a beginning (a snapshot, or the journal's first
+entry) entries are only decoded: whether they were accepted is then unknown. `kraft metadata` runs it over entries
+that `inspection.py` reads.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class ReplayedEntry:
     """What was proposed, even if it was refused."""
     is_barrier: bool = False
     rejection: str | None = None
-    """Why it changed nothing; None if it took effect, or if that cannot be told."""
+    """Why it changed nothing; None if it took effect, or if that is unknown."""
 
 
 class MetadataReplay:
-    """Plays entries in order. `image` is what they amount to; None without a beginning."""
+    """Plays entries in order. `image` is their result; None without a beginning."""
 
     def __init__(self) -> None:
         self._machine: MetadataStateMachine | None = None
@@ -57,8 +57,8 @@ class MetadataReplay:
         return machine.image
 
     def play(self, entry: StoredEntry) -> ReplayedEntry:
-        """The next entry. One that the beginning covers already is decoded only; one that does not follow
-        the last loses the beginning."""
+        """Plays the next entry. One that the beginning covers is decoded only; one that does not follow the last
+        loses the beginning."""
         offset, epoch, data = entry.offset, entry.epoch, entry.data
         if offset == FIRST_ENTRY[1]:
             self._machine, self._end = MetadataStateMachine(), offset - 1
@@ -82,7 +82,7 @@ class MetadataReplay:
 
 
 def _decode(entry: StoredEntry, data: bytes) -> ReplayedEntry:
-    """What the bytes say, by themselves."""
+    """The entry as its bytes alone tell it."""
     sequence = None
     try:
         proposal = Proposal.decode(data)

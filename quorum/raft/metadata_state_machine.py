@@ -1,8 +1,9 @@
-"""The state that the quorum replicates: the metadata image, and the fence that guards it.
+"""The replicated state of the quorum: the metadata image, and the fence that guards it.
 
-Guarantees: equal logs give equal images and equal snapshots, byte for byte; a proposal that is
-malformed, of another controller epoch or out of sequence changes nothing but the offset. Owned by
-the Raft driver; the images it hands out are immutable and shared with the other lanes.
+Guarantees: equal logs give equal images and equal snapshots, byte for byte. A proposal that is malformed, of another
+controller epoch or out of sequence changes nothing but the offset. The fence is stored beside the image, not in it,
+so that the images of brokers and controllers at one offset are equal. The Raft driver owns this; its images are
+immutable and shared with the other lanes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _VOTER_IDENTITY_BEGINS = encode_record(VoterIdentity(0, bytes(16)))[:3]
 
 
 class MetadataState(NamedTuple):
-    """What a snapshot holds."""
+    """The content of a snapshot."""
 
     fence: ProposalFence
     image: MetadataImage
@@ -65,7 +66,7 @@ class MetadataStateMachine:
         )
 
     def voter_directories(self, data: bytes) -> Mapping[int, bytes]:
-        """Those in the proposal's `VoterIdentity` records, looked for only if their first bytes occur."""
+        """The directories in the proposal's `VoterIdentity` records; decoded only if their first bytes occur."""
         if _VOTER_IDENTITY_BEGINS not in data:
             return {}
         try:
@@ -85,7 +86,7 @@ class MetadataStateMachine:
         return _encode(self._fence, self._image)
 
     def decode_steps(self, data: bytes) -> Steps[MetadataState]:
-        """What a snapshot holds. Raises ValueError if the bytes are no snapshot of this kind."""
+        """Decodes a snapshot's content. Raises ValueError if the bytes are no snapshot of this kind."""
         return _decode(data)
 
     def adopt(self, state: MetadataState) -> None:

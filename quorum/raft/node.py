@@ -1,9 +1,8 @@
-"""pysyncobj's Raft, opened where the layer around it has to look in or hold it back.
+"""pysyncobj's Raft node, with the hooks by which our layer looks into it and holds it back.
 
-Guarantees: an election begins only after the pre-vote; commands are raw bytes, applied with their
-index and term; new entries and a new commit index leave in the same tick. All access to the
-library's private state is here, under plain names. Owned by the driver, used by the transport; every
-call happens inside the driver's world.
+Guarantees: an election begins only after the pre-vote. Commands are raw bytes, applied with their index and term. New
+entries and a new commit index leave in the same tick. All access to the library's private state is here, under plain
+names. The driver owns the node, the transport uses it; every call happens inside the driver's world.
 """
 
 from __future__ import annotations
@@ -128,15 +127,15 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         if self._SyncObj__raftElectionDeadline == _NEVER:
             self._SyncObj__raftElectionDeadline = deadline
         elif self._SyncObj__raftElectionDeadline == _AT_ONCE and self.peers():
-            # Nobody was connected any more, so the library did not stand. The consent was for this instant:
-            # it is not taken up in whatever term the next link finds this voter.
+            # No peer was connected any more, so the library did not stand. The consent was for this instant and
+            # does not serve a later term.
             self._SyncObj__raftElectionDeadline = self._world.now() + self._SyncObj__generateRaftTimeout()
         if self._isLeader() and self.commit_index() > commit_before and self._sends == sends_before:
             self._SyncObj__sendAppendEntries()
 
     def _election_deadline(self) -> float:
-        """When the library's election timeout expires: at once if an election may begin in this tick.
-        One that expires without the others' consent only asks for it and starts anew."""
+        """When the library's election timeout expires: at once if an election may begin in this tick. A timeout
+        that expires without the others' consent only asks for it and starts anew."""
         deadline = float(self._SyncObj__raftElectionDeadline)
         if self._isLeader() or not self.peers():
             return deadline
@@ -152,7 +151,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         return float(now + self._SyncObj__generateRaftTimeout())
 
     def _ask_for_consent(self) -> None:
-        """Nothing was heard from a leader for a whole timeout: it is not known any more who leads."""
+        """Begins a pre-vote after a whole timeout without a leader; the leader is unknown from here on."""
         self._SyncObj__raftLeader = None
         if not self._book.counts_me:
             return
@@ -161,8 +160,8 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
             self._ask(peer)
 
     def ask_if_waiting(self, peer: PeerNode) -> None:
-        """A link came up in the midst of a round: whoever is there now is asked, too, lest a whole timeout
-        pass before the next round. Together with this peer there may be a majority at last."""
+        """Asks a peer whose link came up in the midst of a round: with its consent there may be a majority
+        before another whole timeout passes."""
         if self._pre_vote.is_open(self.term()) and not self.is_leader():
             self._ask(peer)
 
@@ -185,7 +184,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         return float(self._SyncObj__raftElectionDeadline) - now_s
 
     def follow_log(self) -> None:
-        """Lets the log say whose voice counts, and takes back from the library what does not count."""
+        """Reads from the log which directories count; the library keeps the match index of those alone."""
         self._book.follow(self._SyncObj__raftLog)
         if self._isLeader():
             term, counted = self.term(), self._progress.counted
@@ -195,7 +194,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
     # -- hooks of the library
 
     def _SyncObj__applyLogEntries(self) -> bool:
-        """Applies what is committed, but not more of it in one tick than leaves time for heartbeats."""
+        """Applies committed entries, in one tick only as many as leave time for heartbeats."""
         committed, end = self.commit_index(), self.last_applied()
         size_bytes, limit_bytes = 0, self._apply_bytes
         while end < committed and size_bytes < limit_bytes:
@@ -247,20 +246,20 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
             self._SyncObj__transport.send(peer, beat)
 
     def hold_back(self, peer: PeerNode) -> None:
-        """Ends what is being sent to this peer in this call: the library goes on for as long as there is
-        something, but not to a peer that is gone, as which it passes until the call returns."""
+        """Ends this call's sending to a peer: the library sends as long as there is something, but not to a
+        disconnected peer, so this one passes for disconnected until the call returns."""
         self._SyncObj__connectedNodes.discard(peer)
         self._held_back.add(peer)
 
-    # -- what the layer around asks for
+    # -- calls of the layer around
 
     def deliver(self, peer: PeerNode, message: Message) -> None:
         """Hands a checked message to the library."""
         self._SyncObj__onMessageReceived(peer, message)
 
     def acknowledge(self, peer: PeerNode, directory_id: bytes, message: Message) -> None:
-        """A follower's answer to this leader. That of a directory which does not count moves only what is
-        sent next: neither what is committed nor how long this node may lead depends on it."""
+        """Takes a follower's acknowledgement. If its directory does not count, only the next index to send
+        moves, neither the commit index nor this leader's lease."""
         if message["success"]:
             index = message["next_node_idx"] - 1
             self._progress.acknowledged(self.term(), int(peer.id), directory_id, index)
@@ -270,7 +269,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
             self._SyncObj__raftNextIndex[peer] = message["next_node_idx"]
 
     def match_of(self, peer: PeerNode, directory_id: bytes) -> int:
-        """How far a directory's log is known to equal this leader's, whether it counts or not."""
+        """The index through which a directory's log is known to equal this leader's, counted or not."""
         return self._progress.match(self.term(), int(peer.id), directory_id)
 
     def propose(self, proposal: bytes) -> int:
@@ -290,8 +289,8 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         self._pre_vote.cancel()
 
     def hasten_election(self) -> None:
-        """The link to the leader broke: stand soon instead of waiting for a whole timeout (the random
-        part stays, so that voters do not collide; the pre-vote protects a leader that lives)."""
+        """Shortens the election timeout after the link to the leader broke. Its random part stays, so that voters
+        do not collide; the pre-vote protects a leader that lives."""
         soon = self._world.now() + self._SyncObj__generateRaftTimeout() - self.conf.raftMinTimeout
         self._SyncObj__raftElectionDeadline = min(self._SyncObj__raftElectionDeadline, soon)
 
@@ -348,5 +347,5 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         return int(self._SyncObj__raftNextIndex.get(peer, 1))
 
     def raise_next_index(self, peer: PeerNode, index: int) -> None:
-        """Entries in flight are not sent again because an older acknowledgement came in."""
+        """Keeps an older acknowledgement from having entries in flight sent again."""
         self._SyncObj__raftNextIndex[peer] = max(index, self.next_index(peer))

@@ -1,10 +1,10 @@
-"""Asking before standing for election (Raft thesis, section 9.6), so that a voter which was cut off
-does not come back with a high term and depose a healthy leader.
+"""The pre-vote (Raft thesis, section 9.6): a voter asks the others before it stands for election.
 
-Guarantees: a voter raises its term only after as many as an election needs said, in this round, that they
-have not heard from a live leader lately and that the candidate's log is good enough; what was said in one term
-allows an election from that term alone. Pure: `transport.py` carries the questions, `node.py` holds the election
-back until it has `passed`. A leader that hands over bypasses it.
+A voter that was cut off therefore does not come back with a high term and depose a healthy leader. Guarantees: a
+voter raises its term only after as many peers as an election needs said, in this round, that they have heard from no
+live leader lately and that the candidate's log is good enough. Consent given in one term allows an election from that
+term alone. A voter that the leader asks to take over skips the round. Pure: `transport.py` carries the questions,
+`node.py` holds the election back until the pre-vote has `passed`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class PreVote:
         self._granted: set[int] | None = None
         self._ordered = False
         self._term = 0
-        """Of the round and of the order."""
+        """The term of the round and of the order."""
         self.round = 0
         self.not_ahead: frozenset[int] = frozenset()
-        """The peers that last answered, since a leader was heard of, that they have neither a leader nor a
-        better log; whether their consent counts or not."""
+        """The peers whose last answer since a leader was heard said: no leader, no better log. Includes peers whose
+        consent does not count."""
 
     def heard_leader(self, now_s: float) -> None:
-        """The leader of the current term spoke: no election is wanted."""
+        """Notes that the leader of the current term spoke: no election is wanted."""
         self._leader_heard_s = now_s
         self._granted = None
         self.not_ahead = frozenset()
 
     def lost_leader(self) -> None:
-        """The link to the leader broke, or it stepped down: waiting for it is pointless."""
+        """Notes that the leader stepped down or its link broke: waiting for it is pointless."""
         self._leader_heard_s = NEVER
 
     def leader_is_live(self, now_s: float) -> bool:
@@ -51,7 +51,7 @@ class PreVote:
         return self._ordered or (self._granted is not None and len(self._granted) >= self._quorum())
 
     def begin(self, node_id: int, term: int) -> None:
-        """Starts a round, the next by `round`, with this node's own consent."""
+        """Starts the next round, with this node's own consent."""
         self.round += 1
         self._granted = {node_id}
         self._ordered = False
@@ -62,12 +62,12 @@ class PreVote:
         return self._granted is not None and term == self._term
 
     def give_way(self) -> None:
-        """Ends this voter's own round in favour of another one that it has consented to."""
+        """Ends this voter's own round in favour of a candidate that it has consented to."""
         self._granted = None
 
     def answered(self, round_number: int, peer_id: int, *, granted: bool, counts: bool) -> None:
-        """A peer consents, or does not; `counts`: it does so as the voter that is recorded. Answers of older
-        rounds do not count."""
+        """Notes a peer's answer; `counts`: its directory is the recorded one. Answers of older rounds are
+        ignored."""
         if round_number != self.round:
             return
         self.not_ahead = self.not_ahead | {peer_id} if granted else self.not_ahead - {peer_id}

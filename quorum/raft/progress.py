@@ -1,8 +1,8 @@
-"""How far each peer's log is known to equal this leader's, by the directory that said so.
+"""The index through which each peer's log is known to equal this leader's, by the directory that said so.
 
-Guarantees: a peer that comes back with another disk begins at nothing; what a directory acknowledged is
-told as the voter's only while that directory counts. Without this a leader would take what a lost disk
-had acknowledged for what the new one holds. Owned by the transport; pure.
+Guarantees: a peer that comes back with another disk begins at nothing. A directory's acknowledgement is the voter's
+only while that directory counts. Otherwise a leader would credit the new disk with the acknowledgements of a lost
+one. The transport owns this; pure.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Progress:
         self._matches[peer_id] = (directory_id, max(index, self.match(term, peer_id, directory_id)))
 
     def match(self, term: int, peer_id: int, directory_id: bytes) -> int:
-        """Through where that directory is known to hold this term's leader's log, counted or not."""
+        """The index through which that directory holds the log of this term's leader, counted or not."""
         known, index = self._matches.get(peer_id, (directory_id, 0))
         return index if term == self._term and known == directory_id else 0
 
     def counted(self, term: int, peer_id: int) -> int:
-        """The same for the voter, 0 unless its directory counts."""
+        """The match index of the voter; 0 unless its directory counts."""
         directory_id, index = self._matches.get(peer_id, (b"", 0))
         return index if term == self._term and index and self._book.counts(peer_id, directory_id) else 0

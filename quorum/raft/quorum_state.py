@@ -1,16 +1,15 @@
 """The file `quorum-state`: a voter's term and vote, which it must never forget (Raft, section 5.2).
 
-Guarantees: after `save` returns, term and vote survive a power loss; a file that is damaged, or of
-another cluster, node or directory refuses to load: it is never taken for an empty one, since that
-would let this node vote twice in one term. Called by the journal, which saves before anything that
-depends on it leaves the node.
+Guarantees: after `save` returns, term and vote survive a power loss. A file that is damaged, or of another cluster,
+node or directory, refuses to load. It never passes for an empty one, since this node could then vote twice in one
+term. The journal calls `save` before anything that depends on term or vote leaves the node.
 
-Besides, the file holds the journal's end marker (`journal_end`): the index through which the journal
-was synced when the file was written, so that damage is told from a torn tail (`journal_check.py`). It
-is 0 while the journal is being begun anew behind a snapshot, and in a voter that has no journal yet. It
-says if the voter was found to have forgotten what it had acknowledged, after which it never loads again. And
-it holds the set of voters, which never changes, with those directories of theirs that are known to be
-recorded by a committed entry (`voters.py`).
+The file also holds:
+- `journal_end`, the end marker: the index through which the journal was synced when the file was written. By it
+  damage is told from a torn tail (`journal_check.py`). It is 0 while the journal is begun anew behind a snapshot, and
+  in a voter without a journal;
+- that this voter has forgotten an acknowledgement of its own, after which it never loads again;
+- the set of voters, which never changes, with those directories that a committed entry records (`voters.py`).
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ class QuorumState:
         self.voters: tuple[int, ...] = ()
         """The ids of all voters, as they were when this voter first started; none in an old file."""
         self.directories: dict[int, bytes] = {}
-        """The voters' directories that are known to be committed, with entry `directories_offset`."""
+        """The committed directories of the voters, as of entry `directories_offset`."""
         self.directories_offset = 0
         self.void: str | None = None
-        """Why this directory's promises count for nothing any more, a sentence for the operator; None: they do."""
+        """Why the promises of this directory no longer count, a sentence for the operator; None: they do."""
         self.dirty = False
 
     @classmethod
     def load(
         cls, disk: Disk, directory: str, owner: MetaProperties, advice: str = CURE_OF_ONLY_VOTER
     ) -> QuorumState | None:
-        """What the folder's file says, or None if there is none. Raises QuorumStateError, which gives the
-        advice if the file is damaged, OSError."""
+        """The state in the folder's file, or None without a file. Raises QuorumStateError (with the advice if the
+        file is damaged), OSError."""
         state = cls(disk, directory, owner)
         if not disk.exists(state._path):
             return None
@@ -84,9 +83,9 @@ class QuorumState:
             self._finish(self._begin())
 
     def save_if_possible(self) -> bool:
-        """As `save`, for a state that differs from the file in its end marker alone; False if there is neither
-        room nor a descriptor for a new file. What the file says then is whole, and another attempt begins with a
-        new one. Raises OSError if anything else fails: what was to be fsynced is not to be tried again."""
+        """As `save`, for a state that differs from the file in its end marker alone; False without room or a
+        descriptor for a new file. The old file then stays whole, and another attempt begins with a new one. Raises
+        OSError for any other failure: a failed fsync is never retried."""
         with _naming(self._path):
             try:
                 file = self._begin()
@@ -103,8 +102,8 @@ class QuorumState:
         return True
 
     def keep(self) -> None:
-        """Relies on the file as it was loaded: its content was durable before it got its name, and a file system
-        that could not write the name takes no more writes. Raises OSError."""
+        """Relies on the file as loaded: its content was durable before it got its name, and a file system that
+        could not write the name takes no more writes. Raises OSError."""
         self._disk.sync_dir(self._path.rpartition("/")[0])
 
     def _finish(self, file: File) -> None:
@@ -161,8 +160,8 @@ class QuorumState:
 
 
 def journal_end_in(data: bytes) -> int:
-    """The end marker in the bytes of a file, whoever it belongs to: for tools that look into a copy.
-    Raises ValueError if the bytes are damaged."""
+    """The end marker in the bytes of any voter's file: for tools that look into a copy. Raises ValueError if
+    the bytes are damaged."""
     end = _checked_fields(data).get("journalEnd")
     if type(end) is not int:
         raise ValueError("it has no end marker")
@@ -181,7 +180,7 @@ def _checked_fields(data: bytes) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Has an OSError name the file: one of an operation on a descriptor names none, others a temporary one."""
+    """Has an OSError name the file: one about a descriptor names none, others name a temporary file."""
     try:
         yield
     except OSError as error:

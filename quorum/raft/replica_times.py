@@ -1,8 +1,8 @@
-"""When each follower of a leader's log was heard of last, and when it last had all of it (KIP-836).
+"""The times at which a leader last heard of each follower, and at which the follower last had its whole log (KIP-836).
 
-A follower has caught up when it reaches the end that the leader had at the follower's fetch before: to be
-told so it need not reach an end that keeps moving. Pure; kept by the Raft lane for voters and by the
-controller's listener for observers, told by DescribeQuorum.
+A follower has caught up when it reaches the log end that the leader had at the follower's previous fetch: it need not
+reach an end that keeps moving. Pure. The Raft lane keeps one table for voters, the controller's listener one for
+observers; DescribeQuorum shows both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ReplicaTimes:
 
 
 class ReplicaTimesTable:
-    """The followers of one leader, in one epoch: the next epoch begins with nothing known."""
+    """The followers of one leader in one epoch; the next epoch begins empty."""
 
     def __init__(self) -> None:
         self._epoch = UNKNOWN
@@ -33,7 +33,7 @@ class ReplicaTimesTable:
     def fetched(
         self, epoch: int, replica_id: int, end_offset: int, leader_end_offset: int, now_ms: int
     ) -> None:
-        """A follower has said how far its log reaches."""
+        """Notes how far a follower's log reaches."""
         if epoch != self._epoch:
             self._epoch, self._replicas = epoch, {}
         replica = self._replicas.setdefault(replica_id, ReplicaTimes(replica_id))
@@ -46,12 +46,12 @@ class ReplicaTimesTable:
         replica.last_fetch_ms = max(replica.last_fetch_ms, now_ms)
 
     def of(self, epoch: int, replica_id: int) -> ReplicaTimes:
-        """What is known of a follower in this epoch."""
+        """The times of a follower in this epoch."""
         known = self._replicas.get(replica_id) if epoch == self._epoch else None
         return known or ReplicaTimes(replica_id)
 
     def heard_since(self, epoch: int, since_ms: int) -> list[ReplicaTimes]:
-        """Followers by ascending id; those not heard of since then are forgotten."""
+        """Followers by ascending id; forgets those not heard of since then."""
         if epoch != self._epoch:
             return []
         self._replicas = {n: times for n, times in self._replicas.items() if times.last_fetch_ms >= since_ms}

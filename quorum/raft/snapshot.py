@@ -1,12 +1,12 @@
 """Snapshots of the replicated state on disk: complete, checksummed, or not there (KIP-630).
 
-A file `<end offset>-<epoch>.checkpoint` holds the state after every entry below the end offset, the
-last two of those entries (the log is joined to the snapshot by both) and the voters. It is written
-whole, fsynced and renamed; a CRC covers all of it, and one for each block says where it is damaged.
-Used by `transfer.py` while the node runs and by the driver when it starts.
+A file `<end offset>-<epoch>.checkpoint` holds the state after every entry below the end offset, the last two of those
+entries (which join the log to the snapshot) and the voters. It is written whole, fsynced and renamed. A CRC covers
+all of it, and a CRC for each block locates damage. `transfer.py` uses it while the node runs, the driver when it
+starts.
 
-Layout: magic "KRS1", header length (u32), msgpack header, state, CRC-32C (u32) of each 64 KiB block of
-everything before, CRC-32C of everything before (u32).
+Layout: magic "KRS1", header length (u32), msgpack header, state, CRC-32C (u32) of each 64 KiB block of everything
+before, CRC-32C of everything before (u32).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 def cure(voters: int) -> str:
-    """What an operator does about the damaged files of one of so many voters."""
+    """The advice for an operator about a voter with damaged files, in a quorum of so many `voters`."""
     return CURE_OF_ONLY_VOTER if voters == 1 else CURE_AMONG_OTHERS
 
 
 class SnapshotError(ValueError):
-    """The bytes are no whole, sound snapshot: at or after byte `position` of them."""
+    """The bytes are no whole, sound snapshot: they go wrong at or after byte `position`."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(message)
@@ -61,11 +61,11 @@ class Snapshot:
     voters: tuple[int, ...]
     state: bytes
     directories: tuple[tuple[int, bytes], ...] = ()
-    """The directory of each voter that is in force with `last`, in order of voters; none if none is."""
+    """The directories in force with `last`, in order of voters; empty if none is in force."""
 
     @property
     def name(self) -> str:
-        """Kafka's file name: the first offset that is not covered, and the epoch of the one before."""
+        """Kafka's file name: the first offset not covered, and the epoch of the last one covered."""
         return f"{self.last[1] + 1:020d}-{self.last[2]:010d}{SUFFIX}"
 
 
@@ -131,13 +131,13 @@ def _is_directory_of(pair: object, voters: Collection[int]) -> bool:
 
 
 def _size_bytes(body_bytes: int) -> int:
-    """Of a file with so many bytes before the checksums."""
+    """The size of a file with `body_bytes` before the checksums."""
     blocks = -(-body_bytes // _BLOCK_BYTES)
     return body_bytes + (blocks + 1) * _CRC.size
 
 
 def _damage(view: memoryview) -> SnapshotError:
-    """Where bytes whose checksum is wrong are damaged: the first block that does not match its own."""
+    """Locates the damage in bytes with a wrong checksum: the first block that does not match its own."""
     blocks = -(-(len(view) - _CRC.size) // (_BLOCK_BYTES + _CRC.size))
     body_end = len(view) - (blocks + 1) * _CRC.size
     for number in range(blocks):
@@ -159,9 +159,9 @@ class SnapshotStore:
         self.newest: Snapshot | None = None
 
     def open(self, advice: str = CURE_OF_ONLY_VOTER) -> None:
-        """Reads the newest snapshot, makes it durable, and removes what a crash left of others. Raises
-        SnapshotError naming the file, and giving the advice: an older one is no substitute, even if the log
-        should reach back that far, since what followed from the newer one is not known any more."""
+        """Reads the newest snapshot, makes it durable, and removes the remains of others that a crash left. Raises
+        SnapshotError, which names the file and gives the advice. An older snapshot is no substitute, even if the
+        log reaches back that far: the consequences of the newer one are unknown."""
         names = self._disk.list_dir(self._directory)
         for name in names:
             if name.endswith(SUFFIX + ".tmp"):
@@ -180,8 +180,8 @@ class SnapshotStore:
                 f"The metadata snapshot {path} is damaged at byte {error.position}: {error}. {advice}",
                 error.position,
             ) from error
-        # Its name, or after a failed fsync its bytes, may be in the page cache only, where another fsync need
-        # not find them. The older snapshots and the journal's beginning go for it, so it is written anew;
+        # Its name, or after a failed fsync its bytes, may be in the page cache only, where another fsync need not
+        # find them. Older snapshots and the journal's beginning are removed in its favour, so it is written anew;
         # at every start, since nothing tells which stop left it so, and it has been read whole anyway.
         self.save(newest, data)
         self.remove_older()

@@ -1,16 +1,15 @@
-"""Opens what a voter keeps on disk, and refuses what it must not vote with.
+"""The files of a voter, opened together; it refuses those that the voter must not vote with.
 
-Guarantees: a voter starts only in a directory that was formatted for this cluster and node, with its
-vote where it left it, its newest snapshot whole, and its journal sound and as long as it once knew it to
-be; everything else is a RaftStorageError that names the file and says what to do. A voter that lost its
-disk has to come back as a new one: voting as its old self it could elect a leader that lacks committed
-entries.
+Guarantees: a voter starts only in a directory that was formatted for this cluster and node, with its vote as it left
+it, its newest snapshot whole, and its journal sound and as long as the voter once knew it to be. Anything else is a
+RaftStorageError that names the file and says what to do. A voter that lost its disk has to come back as a new one: as
+its old self it could elect a leader that lacks committed entries. The driver calls it at start.
 
-What the journal's log keeps beside its segments (indexes, leader epochs, producers, its own
-checkpoints) is derived from them and carries no checksum: it is thrown away and made anew at every
-start. Term, vote and end marker are written anew, too: what is read from the page cache after a failed
-fsync may be on no disk, and everything that this voter will say depends on it. Where there is no room
-for that, what is there serves: a file system that failed to write a name answers with another error.
+The journal's log keeps derived files beside its segments (indexes, leader epochs, producers, its own checkpoints).
+They carry no checksum, so each start removes them and makes them anew. Term, vote and end marker are written anew,
+too: after a failed fsync the page cache may hold a state that is on no disk, and all that this voter will say depends
+on it. Where there is no room for that, the file as found serves: a file system that failed to write a name answers
+with another error.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ from quorum.raft.quorum_state import QuorumState, QuorumStateError
 from quorum.raft.snapshot import Snapshot, SnapshotError, SnapshotStore, cure
 
 LogFactory: TypeAlias = Callable[[Disk, str, int, NowMs, Halt], JournalLog]
-"""Opens the log in a folder; the number is the offset below which it is known to be durable."""
+"""Opens the log in a folder; the number is the offset below which the log is durable."""
 
 VOTED_MARKER = "voted.marker"
-"""In the formatted directory, beside the journal's folder: this directory's voter has made promises."""
+"""A file in the formatted directory, beside the journal's folder: this directory's voter has made promises."""
 _DERIVED_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _DERIVED_NAMES = (CHECKPOINT_FILE_NAME, TRUNCATION_CHECKPOINT)
 
@@ -70,8 +69,8 @@ class RaftStorage:
 
 
 def disk_trouble(directory: str, error: Exception) -> str | None:
-    """What an operator is told whose disk or machine refuses what a journal in `directory` needs; None if the
-    error is another."""
+    """The message for an operator whose disk or machine refuses a need of the journal in `directory`; None for
+    any other error."""
     cause = error.__cause__ if isinstance(error, LogError) else error
     if not isinstance(cause, OSError):
         return None
@@ -101,7 +100,7 @@ def open_partition_log(
     segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     segment_ms: int = DEFAULT_SEGMENT_MS,
 ) -> PartitionLog:
-    """The journal's log: nothing is ever removed from it but behind a snapshot. Raises LogError."""
+    """The journal's log, from which only a snapshot removes entries. Raises LogError."""
     return PartitionLog.open(
         disk,
         directory,
@@ -122,7 +121,7 @@ def open_storage(
     config: RaftConfig, disk: Disk, wall_ms: NowMs, halting: Halting, log_factory: LogFactory
 ) -> RaftStorage:
     """Opens or, on the first start, creates the journal of a formatted directory. Raises RaftStorageError;
-    OSError for what `disk_trouble` knows nothing of."""
+    OSError where `disk_trouble` has no advice."""
     try:
         return _open_storage(config, disk, wall_ms, halting, log_factory)
     except OSError as error:
@@ -196,7 +195,7 @@ def _recover(
 
 
 def _forgotten(config: RaftConfig) -> str:
-    """What an operator is told whose voter has promised something, and has nothing of it any more."""
+    """The message for an operator whose voter has made promises and lost them."""
     gone = f"{config.journal_directory}/quorum-state is gone, so this voter has forgotten its vote"
     if len(config.voters) == 1:
         return f"{gone}. {cure(1)}"
@@ -207,7 +206,7 @@ def _forgotten(config: RaftConfig) -> str:
 
 
 def _remove_derived_files(disk: Disk, directory: str) -> None:
-    """A crash may bring them back; the next start removes them again."""
+    """Removes them without a sync: a crash may bring them back, and the next start removes them again."""
     for name in disk.list_dir(directory):
         if name.endswith(_DERIVED_SUFFIXES) or name in _DERIVED_NAMES:
             disk.remove(f"{directory}/{name}")

@@ -1,11 +1,13 @@
-"""Takes snapshots, sends them to voters that are too far behind, and receives them.
+"""Snapshot transfers: one voter takes snapshots, sends them to voters that are too far behind, and receives them.
 
-Stands in for the library's serializer, which would write files without fsync, glue chunks together
-without looking, and install what it got without a checksum. Guarantees: a snapshot that is taken or
-received is durable before the log is cut or rebuilt; a large one is taken in bounded steps, of the state as it
-was at the first; one chunk goes to a peer until it has said how much it has, then a few are on their way at once,
-however slow its link is, and it answers each. A transfer that was cut short so goes on where it was, if the
-snapshot is still the newest. The methods in mixed case are the library's names and are called by it.
+It stands in for the library's serializer, which writes files without fsync, joins chunks without checking them, and
+installs a file without a checksum. Guarantees: a taken or received snapshot is durable before the log is cut or
+rebuilt. A large one is encoded in bounded steps, from the state as of the first step. A peer gets one chunk until it
+has said how much it has, then a few at a time, however slow its link is; it answers each. The methods in mixed case
+are the library's names, and the library calls them.
+
+The receiver says how much of a snapshot it has, and the leader remembers nothing of it. So a transfer survives broken
+links and restarts of leaders, as long as the snapshot is still the newest.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from quorum.raft.voters import VoterBook
 from quorum.steps import Steps
 
 CHUNKS_IN_FLIGHT = 8
-"""Far less than what a link queues before it is given up."""
+"""Far below the bytes that a link queues before it is given up."""
 ANSWER_TIMEOUT_S = 10.0
-"""Of a chunk; after that it, or its answer, was lost, and the peer is asked anew how much it has."""
+"""How long a chunk may go unanswered. Then it or its answer was lost, and the peer is asked anew how much it has."""
 
 
 @dataclass
@@ -55,7 +57,7 @@ class _Outgoing:
 
 
 class SnapshotTransfer:
-    """The snapshot side of one voter."""
+    """The snapshots of one voter."""
 
     def __init__(
         self,
@@ -90,12 +92,12 @@ class SnapshotTransfer:
         return self._taking is not None
 
     def serialize(self, data: tuple[None, Entry, Entry, object], log_id: int) -> None:
-        """The library asks for a snapshot; `data` is (nothing, last entry, entry before it, nodes)."""
+        """Begins a snapshot for the library; `data` is (nothing, last entry, entry before it, nodes)."""
         directories = tuple(sorted(self._book.in_force.items()))
         self._taking = _Taking(log_id, data[2], data[1], directories, self._machine.snapshot_steps())
 
     def take_on(self) -> bool:
-        """One step of the snapshot that is being taken; true once it is durable."""
+        """Takes one step of the snapshot under way; true once it is durable."""
         taking = self._taking
         if taking is None:
             return False
@@ -111,7 +113,7 @@ class SnapshotTransfer:
         return False
 
     def forget_taking(self) -> None:
-        """A newer state was installed: what was being taken is of no use any more."""
+        """Drops the snapshot under way, since a newer state was installed."""
         self._taking = None
 
     def checkSerializing(self) -> tuple[int, int | None]:
@@ -159,7 +161,7 @@ class SnapshotTransfer:
         return encode_snapshot(snapshot)
 
     def must_wait(self, peer: Node) -> bool:
-        """Whether so many chunks are on their way to a peer that the next one waits for an answer."""
+        """Whether the next chunk waits, since a peer has as many unanswered ones as it may."""
         transfer = self._outgoing.get(peer.id)
         if transfer is None or transfer.in_flight < (CHUNKS_IN_FLIGHT if transfer.is_answered else 1):
             return False
@@ -169,8 +171,8 @@ class SnapshotTransfer:
         return True
 
     def chunk_answered(self, peer: Node, last_index: int | None = None, received_bytes: int = 0) -> None:
-        """A peer has answered a chunk, whatever it made of it. `received_bytes` of the snapshot that ends at
-        `last_index` are there already; they are not sent again."""
+        """Notes a peer's answer to a chunk, accepted or not. The peer has `received_bytes` of the snapshot that ends
+        at `last_index`; they are not sent again."""
         transfer = self._outgoing.get(peer.id)
         if transfer is None:
             return
@@ -178,30 +180,30 @@ class SnapshotTransfer:
         transfer.answered_s = self._clock()
         if last_index == transfer.snapshot.last[1]:
             transfer.is_answered = True
-            # Never to the very end: the last chunk is what a peer installs the snapshot by.
+            # Never to the very end: the last chunk has a peer install the snapshot.
             transfer.position = max(transfer.position, min(received_bytes, len(transfer.data) - 1))
 
     @property
     def may_go_on(self) -> bool:
-        """Whether there is room for several chunks on the way to a peer that has not got all of them."""
+        """Whether a peer that lacks part of the snapshot has room for several more chunks on the way."""
         return any(
             transfer.in_flight <= (CHUNKS_IN_FLIGHT // 2 if transfer.is_answered else 0)
             for transfer in self._outgoing.values()
         )
 
     def cancelTransmisstion(self, peer: Node) -> None:
-        """Forgets a transfer to a peer: its link broke, or it asked for something else. What it has of it, it
-        says to the first chunk of the next one."""
+        """Forgets a transfer to a peer whose link broke, or that asked for something else. Its answer to the first
+        chunk of the next transfer says how much it has."""
         self._outgoing.pop(peer.id, None)
 
     # -- receiving
 
     def setTransmissionData(self, chunk: object) -> bool:
-        """The library is told of a snapshot only once it has been read: install it."""
+        """Tells the library to install: it hears of a snapshot only when it has been read."""
         return True
 
     def take_arrival(self) -> tuple[Snapshot, Any]:
-        """The snapshot that has arrived, now durable, and its state, to be installed."""
+        """The arrived snapshot, durable from here on, and its state, to be installed."""
         arrival = self.incoming.arrival
         assert arrival is not None
         self._store.save(arrival.snapshot, arrival.data)

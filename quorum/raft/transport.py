@@ -1,18 +1,18 @@
-"""What passes between the library and its peers: sessions, and the checks that make it safe.
+"""The transport between the library and its peers: sessions, and the checks that make Raft safe.
 
 Guarantees, where the library as shipped loses acknowledged entries or commits wrong ones:
 - a message of an older session, a duplicate or a straggler is dropped;
-- acknowledgements carry their term; one of another term counts for nothing, and a later term found
-  in any message deposes this node;
+- acknowledgements carry their term; one of another term counts for nothing, and a later term in any message deposes
+  this node;
 - a vote counts once for each (term, voter), and only from a directory that counts (`voters.py`);
-- a follower commits no further than what this very message proved to match the leader's log;
-- a follower that is asked to resend asks from its committed end, a leader resends nothing that is
-  acknowledged;
-- a follower whose log ends before what it has acknowledged to this leader, since its folder was replaced by an
-  older copy of itself, is told so, and ends for good;
-- a snapshot that is no news is refused for the whole transfer; one that was installed acknowledges
-  itself and nothing behind it.
-Messages are only collected here (`outbox`); the driver lets them go after the sync they wait for.
+- a follower commits no further than this very message proved to match the leader's log;
+- a follower that is asked to resend asks from its committed end; a leader resends nothing that is acknowledged;
+- an acknowledgement says where the follower's log ends. A leader so notices a voter that has forgotten entries that
+  it acknowledged (an older copy of its folder took the folder's place) and tells it. Its promises are void: it ends
+  for good, and comes back only as a new directory;
+- a snapshot that is no news is refused for the whole transfer; an installed one acknowledges itself and nothing
+  behind it.
+The transport only collects messages (`outbox`). The driver sends them after the sync that they wait for.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         halting: Halting,
         void: Callable[[int, int], None],
     ) -> None:
-        """`void` ends a voter whose log ends before what it has acknowledged to a leader: (leader, index)."""
+        """`void(leader, index)` ends a voter whose log ends before an index that it acknowledged to the leader."""
         super().__init__(None, None, peers)
         self._peers = {int(peer.id): peer for peer in peers}
         self._world = world
@@ -97,7 +97,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         """The newest that a leader has told."""
 
     def attach(self, node: RaftNode) -> None:
-        """The node and its transport need each other; this is the second half."""
+        """Gives the transport its node: each needs the other, and the node is made second."""
         self._node = node
 
     @property
@@ -120,7 +120,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self.node.ask_if_waiting(peer)
 
     def disconnected(self, peer_id: int, session: int) -> None:
-        """The session is over: what was on its way to the peer is sent again with the next one."""
+        """Ends a session: the messages on their way to the peer are sent again in the next one."""
         link = self._links.get(peer_id)
         if link is None or link.session != session:
             return
@@ -136,12 +136,12 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         return [(link.peer, link.directory_id) for link in self._links.values()]
 
     def match_index(self, peer_id: int) -> int:
-        """Through where the linked peer's log equals this leader's, whether it counts or not; 0: unknown."""
+        """The index through which the linked peer's log equals this leader's, counted or not; 0: unknown."""
         link = self._links.get(peer_id)
         return 0 if link is None else self.node.match_of(link.peer, link.directory_id)
 
     def receive(self, peer_id: int, session: int, data: bytes) -> None:
-        """Bytes from a peer. What is old, doubled or malformed is counted and dropped."""
+        """Takes bytes from a peer. Old, duplicate and malformed messages are counted and dropped."""
         link = self._links.get(peer_id)
         if link is None or link.session != session:
             self.dropped_messages += 1
@@ -192,8 +192,8 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         return {**message, "term": node.term(), "next_node_idx": index, "log_end": node.log_end()}
 
     def _answer(self, peer: PeerNode, *, reset: bool, chunk: SnapshotChunk | None = None) -> None:
-        """Tells a leader where this log stands (`reset`: send from there), acknowledging nothing, and how much
-        is here of the snapshot that it has sent a chunk of."""
+        """Tells a leader where this log stands (`reset`: send from there) and how much of its snapshot is here, and
+        acknowledges nothing."""
         index = self.node.last_applied() + 1 if reset else self.node.log_end() + 1
         answer = {"type": "next_node_idx", "next_node_idx": index, "reset": reset, "success": False}
         if chunk is not None:
@@ -237,7 +237,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             and not self._pre_vote.leader_is_live(self._world.now())
         )
         if granted and int(peer.id) > node.node_id():
-            # Two that asked each other at once would both stand, and split the votes: one of them does.
+            # Two voters that asked each other at once would both stand and split the votes, so one gives way.
             self._pre_vote.give_way()
         answer = {
             "type": "response_pre_vote",
@@ -306,7 +306,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self._answer(peer, reset=reset, chunk=chunk if is_news else None)
 
     def _beat(self, peer: PeerNode, message: Message) -> None:
-        """Takes nothing of a leader's message but that it leads."""
+        """Takes from a leader's message only that it leads."""
         beat = {
             "type": "append_entries",
             "term": message["term"],
@@ -316,9 +316,10 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
         self.node.deliver(peer, beat)
 
     def install_on(self) -> None:
-        """One step of reading the snapshot that has arrived, if there is one; it is installed after the last.
-        Pointless once another leads, which sends what it has itself, or once the log has got as far; in the same
-        leader's next term it begins anew, of what is here."""
+        """Takes one step of reading the arrived snapshot, if there is one, and installs it after the last.
+
+        It stops once another node leads, which sends its own snapshot, or once the log reaches as far. In the same
+        leader's next term it begins anew, with the bytes that are here."""
         node, incoming = self.node, self._transfer.incoming
         incoming.forget_abandoned()
         arrival = incoming.arrival
@@ -333,7 +334,7 @@ class QuorumTransport(Transport):  # type: ignore[misc]  # the library has no ty
             self._install(peer, node.term(), arrival.last_index)
 
     def _is_installing_of(self, peer: PeerNode, term: int) -> bool:
-        """Whether this leader's snapshot is being read: entries are of no use until it is installed."""
+        """Whether this leader's snapshot is being read: entries are useless until it is installed."""
         arrival = self._transfer.incoming.arrival
         return (
             arrival is not None

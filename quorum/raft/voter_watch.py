@@ -1,8 +1,8 @@
-"""What the driver tells of the voters: whom the metadata should record, and what the quorum waits for.
+"""A voter's watch over the voters: the directories that the metadata should record, and what the quorum waits for.
 
-Guarantees: an active leader asks for the directories that elected it to be recorded, if none are, and for
-that of a voter on a new disk once that holds everything committed; never to take back what it has asked
-for in the same term. Pure; asked by the driver at the end of each step (KIP-853).
+Guarantees: an active leader asks to record the directories that elected it, if none are recorded, and that of a voter
+on a new disk once it holds every committed entry. It never takes back a request of the same term. Pure; the driver
+asks it at the end of each step (KIP-853).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class VoterWatch:
         self._wanted = VoterDirectories(-1, {})
         self._standing = VoterStanding()
         self._reckoned_from: object = None
-        """What the standing was reckoned from; none of it is ever changed in place."""
+        """The inputs of the last standing; none of them is ever changed in place."""
 
     def directories(self) -> VoterDirectories | None:
-        """What is to be recorded; None where this node does not lead or nothing is ever recorded."""
+        """The directories to be recorded; None where this node does not lead or nothing is ever recorded."""
         node, book = self._node, self._book
         if self._directory_id is None or not node.barrier_applied():
             return None
@@ -60,7 +60,7 @@ class VoterWatch:
         return {self._node.node_id(): mine, **self._transport.voted_for_me()}
 
     def may_record(self, named: Directories) -> bool:
-        """Whether a proposal may record this: only what this leader has seen itself, in its own term."""
+        """Whether a proposal may record these: only directories that this leader has seen itself in its term."""
         wanted = self.directories() if named else None
         return not named or (
             wanted is not None
@@ -68,7 +68,7 @@ class VoterWatch:
         )
 
     def standing(self) -> VoterStanding:
-        """What this voter is worth, and what is missing."""
+        """Whether this voter counts, and what the quorum waits for."""
         book = self._book
         leads_nobody = self._node.leader_id() is None
         made_of = (
@@ -96,8 +96,8 @@ class VoterWatch:
             for voter in book.voters
             if founded and seen.get(voter) not in (None, book.in_force.get(voter))
         )
-        # A voter that was away while others were replaced finds directories that are recorded in entries which
-        # it does not have yet. They are lost only if their logs do not go beyond its own, and nobody leads.
+        # A voter that was away while others were replaced meets directories that are recorded in entries it lacks.
+        # Those disks are lost only if their logs do not go beyond its own, and no node leads.
         lost = self._pre_vote.not_ahead.intersection(replaced)
         majority = len(book.voters) // 2 + 1
         return VoterStanding(

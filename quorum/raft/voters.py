@@ -1,16 +1,16 @@
-"""Who the voters are: a number, and the directory in which that voter keeps its promises (KIP-853).
+"""The identity of the voters: a number, and the directory in which that voter keeps its promises (KIP-853).
 
-Guarantees: a vote or an acknowledgement counts only if it comes from the directory that the log records
-for that voter. A voter whose disk was replaced has forgotten its vote and its log, so it is a learner
-under its old number, until an entry that records its new directory is committed by a majority of all
-voters without it. Pure; one for each voter, owned by the driver, asked by `transport.py` and `node.py`.
+Guarantees: a vote or an acknowledgement counts only if it comes from the directory that the log records for that
+voter. A voter on a replaced disk has forgotten its vote and its log, and with them what it may have promised. It is a
+learner under its old number until a majority of all voters, without it, has committed an entry that records its new
+directory. Pure; each voter has one book, the driver owns it, `transport.py` and `node.py` ask it.
 
-An entry of the log binds by its place there, whatever the metadata make of it, as a change of membership
-does. Of a voter, the directory *in force* is the one in the last entry known to be committed; entries
-behind that are *pending*. A directory counts if it is the one in force and every pending entry for that
-voter names it, too. In a log without any such entry (a new cluster) every directory counts, but an
-election needs the votes of all voters instead of a majority; the leader so elected records first of all
-the directories that voted for it. A majority suffices as soon as that founding entry is in the log.
+An entry binds by its place in the log, even if the metadata refuse it, as a change of membership does in Raft. A
+voter's directory *in force* is the one in the last entry known to be committed; later entries are *pending*. A
+directory counts if it is in force and every pending entry for that voter names it, too. In a log without any such
+entry (a new cluster) every directory counts, but an election needs the votes of all voters instead of a majority. The
+leader elected so first records the directories that voted for it. A majority suffices as soon as that founding entry
+is in the log. Log, snapshot header and `quorum-state` hold the directories; the metadata image mirrors them.
 
 Why no committed entry is lost. Let the leader of term T have committed e, let A be elected in U > T
 without e, and let U be the first term in which this happens and e the first entry that A lacks; so A has
@@ -24,25 +24,22 @@ for A with one and the same directory, it is Raft's own argument. If with two:
 - Acknowledged with d, voted with an older d'. The leader of T counted d, so it had applied the entry i
   that records d; i was committed before e, so A has i in its log, and does not count d'. Contradiction.
 
-So nothing has to keep a voter with a new disk from voting: whoever stands counts the vote, or does not, by
-what is known to itself. Were it to refuse until its own log names its disk, and another disk were lost
-after the others had recorded it, nobody could be elected any more. Nor do two lead in one term U, A with
-the old directory's vote and B with the new one's: i is in force at B, so it was committed before U; A's
-voters and i's majority share one beside V, which voted in U without i, and could not have stored it after.
+So a voter with a new disk may vote: the candidate counts the vote, or does not, by its own log. If the voter refused
+until its own log names its disk, and another disk were lost after the others had recorded it, no candidate could be
+elected any more. Nor do two nodes lead in one term U, A with the old directory's vote and B with the new one's: i is
+in force at B, so it was committed before U. A's voters and i's majority share a voter other than V, the owner of the
+two disks. It voted in U without i, and could not have stored i after.
 
-i itself is an e of that kind: from the moment it is appended neither d' nor d count, so its majority is
-one of the others, which is also why it makes every entry before it durable again on a majority that the
-lost disk has no part in.
+The entry i is itself such an e. From the moment it is appended neither d' nor d counts, so its majority consists of
+the others. That is also why i makes every entry before it durable again on a majority without the lost disk.
 
-While nothing is recorded: candidates without the founding entry need the vote of every voter, and those
-who hold it refuse them. So it is founded a second time only if nobody who was named in the first entry
-holds it any more, in which case it was never committed. Only there does it matter how many disks are lost
-at once: a majority of empty voters cannot be told from new ones by themselves, but they found nothing
-while a single voter with entries is among them.
+While nothing is recorded, a candidate without the founding entry needs the vote of every voter, and holders of the
+entry refuse it. So a second founding happens only if no voter named in the first entry holds it any more, in which
+case it was never committed. Only there does it matter how many disks are lost at once: a majority of empty voters
+looks like a majority of new ones, but it founds nothing while a single voter with entries is among them.
 
-Snapshots carry the directories in force with their last entry. `quorum-state` has them too: after a
-restart a voter knows what was committed before it hears from a leader, so that the pending ones do not
-keep a majority from electing one.
+Snapshots carry the directories in force with their last entry. `quorum-state` has them too: a restarted voter knows
+the committed ones before it hears from a leader, so that the pending ones do not keep a majority from electing one.
 """
 
 from __future__ import annotations
@@ -55,11 +52,11 @@ from quorum.raft.messages import PROPOSAL, Entry
 Directories: TypeAlias = Mapping[int, bytes]
 """Directory ids by voter."""
 ReadDirectories: TypeAlias = Callable[[bytes], Directories]
-"""The directories that a proposal records; none for nearly all."""
+"""Reads the directories that a proposal records; nearly always none."""
 
 
 class VoterBook:
-    """The directories of the voters of one quorum, as this voter's log has them."""
+    """The directories of one quorum's voters, according to this voter's log."""
 
     def __init__(
         self, node_id: int, voters: Iterable[int], directory_id: bytes | None, read: ReadDirectories
@@ -71,7 +68,7 @@ class VoterBook:
         self._read = read
         self.in_force: Directories = {}
         self.offset = 0
-        """Of the last entry up to which `in_force` holds: everything through it is committed."""
+        """The offset of `in_force`: every entry through it is committed."""
         self._pending: list[tuple[int, Directories]] = []
         self._read_through = 0
         self._read_term = 0
@@ -79,14 +76,14 @@ class VoterBook:
     # -- the log
 
     def restore(self, offset: int, directories: Directories) -> None:
-        """What is known to be committed at an offset: from a snapshot, or noted before a restart."""
+        """Adopts the committed directories of an offset, from a snapshot or noted before a restart."""
         if offset < self.offset or not directories:
             return
         self.offset, self.in_force = offset, dict(directories)
         self._pending = [(index, named) for index, named in self._pending if index > offset]
 
     def follow(self, log: Sequence[Entry]) -> None:
-        """Reads what is new in the log's window, and forgets what was cut from its end."""
+        """Reads the new entries in the log's window, and forgets those cut from its end."""
         if self._directory_id is None:
             return
         first, (_, end, end_term) = log[0][1], log[-1]
@@ -104,7 +101,7 @@ class VoterBook:
         self._read_through, self._read_term = end, end_term
 
     def commit_through(self, offset: int) -> bool:
-        """Everything through this offset is committed; whether that put other directories in force."""
+        """Notes that every entry through this offset is committed; true if that put other directories in force."""
         before = self.in_force
         while self._pending and self._pending[0][0] <= offset:
             self.in_force = {**self.in_force, **self._pending.pop(0)[1]}
