@@ -1,8 +1,8 @@
-"""Taking a broker out of the cluster for good: UnregisterBroker (KIP-631).
+"""The removal of a broker from the cluster for good: UnregisterBroker (KIP-631).
 
-Guarantees: it leaves leaderships, ISRs and ELRs, and only then its registration goes: nobody waits for it
-any more; partitions keep it among their replicas until they are reassigned. A process of it that still runs finds
-its epoch stale and has to register anew. Called by `requests`.
+Guarantees: the broker first leaves leaderships, ISRs and ELRs, then loses its registration, so that no partition waits
+for it. Partitions keep it among their replicas until they are reassigned. A process of it that still runs finds its
+epoch stale and has to register anew. `requests` calls it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
-"""Brokers' lives: registration, heartbeats, fencing, controlled shutdown.
+"""The life of each broker as the active controller decides it: registration, heartbeats, fencing, controlled shutdown.
 
-Guarantees: one broker id belongs to one incarnation at a time; a registered broker is fenced until it
-has applied its own registration; one that is not heard of for a session is fenced, and with it go its
-leaderships and ISR memberships, in a handful of proposals; one that comes back without having stopped
-cleanly is no eligible leader replica of anything (KIP-966); offline replicas are what the present
-registration reported; one that asks to stop is told to only when
-it leads nothing and the brokers that took over know of it, and where several ask at the same time none takes
-over from another; brokers that are ready at the same time, as when a cluster starts, share the partitions that
-waited for them. Called by `ControllerState`; the model is
-Kafka's ClusterControlManager and BrokerHeartbeatManager (KIP-631, KIP-841). Times are monotonic ms.
+Guarantees:
+- one broker id belongs to one incarnation at a time;
+- a registered broker stays fenced until it has applied its own registration;
+- a broker without a heartbeat for a session is fenced, and loses its leaderships and ISR memberships, in a handful of
+  proposals;
+- a broker that returns after an unclean stop is no eligible leader replica of any partition (KIP-966);
+- offline replicas are those that the present registration reported;
+- a broker that asks to stop is told to only when it leads nothing and the brokers that took over know of it. This is
+  decided on its second request, for all that have asked by then: no broker takes over from a broker that goes, too;
+- brokers that become ready at the same time, as when a cluster starts, share the partitions that waited for them. A
+  ready broker therefore waits for one heartbeat while partitions with a replica on it have no leader and other brokers
+  are about to be ready: otherwise the first to come would lead all of them, with one core.
+
+`ControllerState` calls it. The model is Kafka's ClusterControlManager and BrokerHeartbeatManager (KIP-631, KIP-841).
+Times are monotonic ms.
 """
 
 from __future__ import annotations
@@ -38,7 +44,7 @@ from quorum.rpc.messages import (
 
 
 class BrokerControlState(Enum):
-    """Where a broker stands for the controller."""
+    """The controller's states of a broker."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -47,18 +53,18 @@ class BrokerControlState(Enum):
 
 
 class ClusterControl:
-    """The active controller's half of every broker's life. Sessions live here, the rest in the image."""
+    """The brokers of one active controller. Sessions live here, all else in the image."""
 
     def __init__(self, config: ControllerConfig, image: MetadataImage, now_ms: int) -> None:
-        """A newly active controller knows no heartbeats: every unfenced broker gets a whole session."""
+        """Gives every unfenced broker a whole session, since a newly active controller knows no heartbeats."""
         self.sessions = BrokerSessions(config.session_timeout_ms)
         self._shutdown_offsets: dict[int, int] = {}
         self._asked_to_stop: dict[int, int] = {}
-        """Broker epochs by id, of those whose leaderships have not been moved yet."""
+        """Epochs by id of the stopping brokers whose leaderships have not been moved yet."""
         self._asked_to_serve: dict[int, int] = {}
-        """The same of fenced brokers that are ready."""
+        """Epochs by id of the fenced brokers that are ready."""
         self._told_to_go: dict[int, int] = {}
-        """The same of those whose shutdown was granted: copies of what they had said before may still arrive."""
+        """Epochs by id of the brokers whose shutdown was granted; copies of their earlier requests may still arrive."""
         for broker_id in sorted(image.brokers):
             broker = image.brokers[broker_id]
             if broker.fenced:
@@ -88,7 +94,7 @@ class ClusterControl:
             return Decision((), lambda offset: RegisterBrokerResponse(epoch))
         else:
             self._check_duplicate(existing, request, now_ms)
-            # It has what it had only if its logs were closed cleanly under the very registration that ends now.
+            # Its logs are complete only if it closed them cleanly under the very registration that ends now.
             stopped_cleanly = request.previous_broker_epoch == existing.epoch
             units = replication_control.start_over(view, request.broker_id, cleanly=stopped_cleanly)
 
@@ -100,7 +106,8 @@ class ClusterControl:
         return Decision((*units, Unit(record)), RegisterBrokerResponse, proposed)
 
     def _check_duplicate(self, existing: BrokerImage, request: RegisterBrokerRequest, now_ms: int) -> None:
-        """A controlled shutdown is a promise to go, so its successor need not wait for the session."""
+        """Refuses a second incarnation while the session lasts. A controlled shutdown is a promise to go, so its
+        successor need not wait."""
         if (
             existing.incarnation_id != request.incarnation_id
             and not existing.in_controlled_shutdown
@@ -116,7 +123,7 @@ class ClusterControl:
     # Heartbeats
 
     def touch(self, view: ClusterView, request: HeartbeatRequest, now_ms: int) -> None:
-        """Counts a heartbeat that is not decided on (overload): the broker is alive all the same."""
+        """Counts a heartbeat that is not decided on because of overload: the broker is alive."""
         broker = view.image.brokers.get(request.broker_id)
         if (
             broker is not None
@@ -130,8 +137,8 @@ class ClusterControl:
     def heartbeat(self, view: ClusterView, request: HeartbeatRequest, now_ms: int) -> Decision:
         """Renews the session and moves the broker to its next state.
 
-        Raises ControllerError STALE_BROKER_EPOCH, also for what a broker said before it asked to stop, when its
-        shutdown has been granted: a request is repeated where no answer came, and the copy may arrive late.
+        Raises ControllerError STALE_BROKER_EPOCH, also for a late copy of an older request after the broker's shutdown
+        was granted: brokers repeat requests that get no answer.
         """
         broker = view.registered(request.broker_id, request.broker_epoch)
         if self._is_late(request):
@@ -173,7 +180,7 @@ class ClusterControl:
         return self._told_to_go.get(broker_id) == broker_epoch
 
     def _is_late(self, request: HeartbeatRequest) -> bool:
-        """No broker takes back that it wants to stop."""
+        """Whether this is a copy from before the broker asked to stop, which it never takes back."""
         return self._has_gone(request.broker_id, request.broker_epoch) and not request.want_shutdown
 
     def _next_state(
@@ -199,7 +206,7 @@ class ClusterControl:
                     return states.UNFENCED
                 if not leads:
                     return states.SHUTDOWN_NOW
-                # Not with its first word: where a whole cluster stops, the others' requests are on their way.
+                # Not at its first request: where a whole cluster stops, the others' requests are on their way.
                 has_asked = self._asked_to_stop.get(broker.broker_id) == broker.epoch
                 return states.CONTROLLED_SHUTDOWN if has_asked else states.UNFENCED
             case _:
@@ -208,8 +215,8 @@ class ClusterControl:
                 return states.CONTROLLED_SHUTDOWN
 
     def _may_serve(self, view: ClusterView, broker: BrokerImage, now_ms: int) -> bool:
-        """Not with its first word, where partitions wait for a leader and other brokers are about to be ready: who
-        came first would have to lead all of them."""
+        """Whether a ready broker is unfenced now: not at its first request, where partitions wait for a leader and
+        other brokers are about to be ready."""
         return (
             self._asked_to_serve.get(broker.broker_id) == broker.epoch
             or not view.index.has_leaderless_on(broker.broker_id)
@@ -223,8 +230,8 @@ class ClusterControl:
         )
 
     def _unfencing(self, view: ClusterView, now_ms: int) -> list[Unit]:
-        """The brokers first that have asked, then the partitions that waited for them: no fenced broker leads,
-        however far it gets."""
+        """Unfences the ready brokers first, then gives their partitions leaders: no fenced broker leads, even if only
+        some units take effect."""
         ready = [
             broker
             for broker_id, epoch in sorted(self._asked_to_serve.items())
@@ -237,7 +244,7 @@ class ClusterControl:
         return [*(Unit(_unfenced(broker)) for broker in ready), *served]
 
     def _controlled_shutdown(self, view: ClusterView) -> tuple[list[Unit], OnProposed]:
-        """Moves the leaderships away of all who have asked to stop."""
+        """Moves leaderships away from all brokers that have asked to stop."""
         leaving = []
         for broker_id in sorted(self._asked_to_stop):
             broker = view.image.brokers.get(broker_id)
@@ -324,13 +331,13 @@ def _state_of(broker: BrokerImage) -> BrokerControlState:
 
 
 def _fencing(view: ClusterView, brokers: list[BrokerImage]) -> list[Unit]:
-    """Partitions first, brokers last: however far it gets, no fenced broker leads or is in sync."""
+    """Partitions first, brokers last: no fenced broker leads or is in sync, even if only some units take effect."""
     moves = replication_control.leave(view, [broker.broker_id for broker in brokers])
     return [*moves, *(Unit(BrokerChange(broker.broker_id, broker.epoch, fenced=True)) for broker in brokers)]
 
 
 def _going(view: ClusterView, broker: BrokerImage) -> list[Unit]:
-    """The end of a broker whose shutdown is granted, in a form that tells the next controller that it was."""
+    """Fences a broker whose shutdown is granted, so that the next controller can tell that it was."""
     if broker.fenced and broker.in_controlled_shutdown:
         return []
     moves = [] if broker.fenced else replication_control.leave(view, [broker.broker_id])

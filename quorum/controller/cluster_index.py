@@ -1,10 +1,9 @@
-"""Where each broker leads, should lead, is in sync, is missed or is offline: kept up to date change by change.
+"""The partitions of each broker (led, preferred, in sync, eligible, offline), kept up to date change by change.
 
-Guarantees that what concerns one broker (fencing it, unfencing it, asking whether it still leads
-something) costs O(partitions of that broker), however many the cluster has, and that a topic name's
-collision is found in O(1). It mirrors the controller's speculative image and is rebuilt from the
-committed image when the controller becomes active. Every listing is sorted: behaviour does not depend
-on the order in which things happened.
+Guarantees: a decision about one broker (fence it, unfence it, does it still lead?) costs O(partitions of that broker),
+however many the cluster has. A topic name's collision is found in O(1). Every listing is sorted, so that behaviour
+does not depend on the order of past events. The index mirrors the controller's speculative image; it is rebuilt from
+the committed image when the controller becomes active.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class ClusterIndex:
         return sorted(self._leaderless.get(broker_id, ()))
 
     def has_leaderless_on(self, broker_id: int) -> bool:
-        """Whether there are any of those."""
+        """Whether `leaderless_on` lists any."""
         return bool(self._leaderless.get(broker_id))
 
     def leaderless(self) -> list[PartitionKey]:

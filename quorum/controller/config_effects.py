@@ -1,11 +1,10 @@
-"""What a change of configs does to partitions: leaders that may now be unclean, ELRs that now say too much.
+"""The effects of changed configs on partitions: new unclean leaders, and ELRs that must be given up.
 
-Guarantees: the effective values are those after all changes of the request, whatever resources they are
-set on. A partition whose ISR suffices under them has no eligible leader replicas by the time brokers act
-on a lowered min.insync.replicas: from then on its high watermark moves without them (KIP-966). A
-partition without a leader gets one as soon as unclean election is allowed. Costs O(partitions of the
-changed topics), for a cluster-wide change O(partitions without a leader, or with an ELR). Called by
-`configuration_control`.
+Guarantees: effective values are those after all changes of the request, for every resource it names. Once a lowered
+min.insync.replicas lets a partition's ISR suffice, its high watermark moves without the eligible leader replicas; so
+the partition has none by the time that brokers act on the new value (KIP-966). A partition without a leader gets one
+as soon as unclean election is allowed. Costs O(partitions of the changed topics); a cluster-wide change costs
+O(partitions without a leader, or with an ELR). `configuration_control` calls it.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class _TopicChange(NamedTuple):
     """Effective values of one topic."""
 
     min_isr: int
-    """Afterwards."""
+    """After the change."""
     unclean: tuple[bool, bool]
-    """Before and after."""
+    """Before and after the change."""
 
 
 def consequences(view: ClusterView, changed: Mapping[ConfigKey, Unit]) -> Effects:
@@ -53,7 +52,7 @@ def consequences(view: ClusterView, changed: Mapping[ConfigKey, Unit]) -> Effect
         elif (kind, name) == (BROKER_RESOURCE, ALL_BROKERS):
             with_elr.update(dict.fromkeys(view.index.with_elr()))
             leaderless.update(dict.fromkeys(view.index.leaderless()))
-        # Nothing that the controller goes by can be set on a single broker.
+        # No config that the controller reads can be set on a single broker.
     if not leaderless and not with_elr:
         return Effects([], [])
     change = _Changes(view, _afterwards(view, changed.values()))
@@ -92,7 +91,7 @@ class _Changes:
 
 
 def _given_up(view: ClusterView, change: _Changes, keys: Iterable[PartitionKey]) -> Iterator[Unit]:
-    """ELRs of partitions whose ISR is enough under min.insync.replicas as it will be."""
+    """Gives up the ELRs of partitions whose ISR suffices under the new min.insync.replicas."""
     for topic_id, number in keys:
         partition = view.image.topics[topic_id].partitions[number]
         if not partition.elr and not partition.last_known_elr:
@@ -102,7 +101,7 @@ def _given_up(view: ClusterView, change: _Changes, keys: Iterable[PartitionKey])
 
 
 def _elected(change: _Changes, keys: Iterable[PartitionKey]) -> Iterator[Unit]:
-    """Unclean leaders for partitions without one, of topics for which that was not allowed before."""
+    """Unclean leaders for partitions without one, of topics that newly allow them."""
     for key in keys:
         partition = change.after.image.topics[key[0]].partitions[key[1]]
         if not partition.has_leader and change.of(key[0]).unclean == (False, True):

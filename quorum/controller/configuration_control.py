@@ -1,9 +1,9 @@
-"""Dynamic configs of topics and brokers: validated as a whole set, stored as the user wrote them.
+"""Changes of the dynamic configs of topics and brokers: validated as a whole set, stored as the user wrote them.
 
-Guarantees: one resource's changes are all made or none; what is stored for a resource is valid as a
-whole; what a request does to partitions follows from all the changes that it makes (`config_effects`).
-Keys, types and ranges belong to the injected schemas. Called by `topic_control` for a new topic's configs
-and by `requests` for AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
+Guarantees: the changes of one resource are all made or none, and its stored configs are valid as a whole. The effects
+of a request on partitions follow from all its changes together (`config_effects`). Keys, types and ranges belong to
+the injected schemas. `topic_control` calls it for a new topic's configs, `requests` for AlterConfigs and
+IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from quorum.rpc.messages import (
 )
 
 MAX_VALUE_BYTES = 32_767
-"""What one value may take in UTF-8: what fits a string of Kafka's protocol."""
+"""UTF-8 bytes of one value: the limit of a string in Kafka's protocol."""
 
 
 def new_topic_configs(
@@ -50,8 +50,8 @@ def new_topic_configs(
 def alter_configs(view: ClusterView, request: AlterConfigsRequest) -> Decision:
     """Applies changes, resource by resource: one resource's configs are all set or none.
 
-    What that does to partitions comes once, ahead of and behind them all: values of several resources
-    make up one effective value, and each of them may be what changes it.
+    The effects on partitions come once, ahead of and behind all of them: values of several resources make up one
+    effective value, and each may change it.
     """
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     changed: dict[ConfigKey, Unit] = {}
@@ -108,7 +108,7 @@ def _check_exists(view: ClusterView, kind: str, name: str) -> None:
 
 
 def _changed(view: ClusterView, resource: ConfigResourceChange, before: Mapping[str, str]) -> dict[str, str]:
-    """What the resource's configs are after the changes. Raises ControllerError."""
+    """The resource's configs after the changes. Raises ControllerError."""
     keys = Counter(change.key for change in resource.changes)
     if len(keys) != len(resource.changes):
         twice = ", ".join(sorted(key for key, count in keys.items() if count > 1))

@@ -1,8 +1,8 @@
-"""What a decision of the controller is made on, and what it consists of.
+"""The view that the controller decides on, and the decision that it makes.
 
-`ClusterView` is what every control module reads: the speculative image with its index, and the
-cluster's settings. A `Decision` is atomic units of records plus the response to give once the last of
-them is committed. Deciding changes nothing: `ControllerState` applies, numbers and proposes.
+Every control module reads a `ClusterView`: the speculative image with its index, and the cluster's settings. A
+`Decision` is atomic units of records, and the response to give once the last of them is committed. Deciding changes
+nothing: `ControllerState` applies, numbers and proposes.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class ControllerConfig:
     leader_imbalance_per_broker_percentage: int = 10
     """leader.imbalance.per.broker.percentage"""
     max_pending_requests: int = 5000
-    """Requests that may wait for commits; more are answered THROTTLING_QUOTA_EXCEEDED. The proposals
-    they cause fit into the Raft lane's queue of 10,000."""
+    """Requests that may wait for commits; more are answered THROTTLING_QUOTA_EXCEEDED. Their proposals fit into
+    the Raft lane's queue of 10,000."""
 
 
 class Unit:
-    """Records that must be committed together, encoded once; always fits into one proposal.
+    """Records that must be committed together, encoded once; a unit always fits into one proposal.
 
-    Raises ControllerError POLICY_VIOLATION when it would not: somebody asked for too much at once.
+    Raises ControllerError POLICY_VIOLATION if it would not: a request asked for too much at once.
     """
 
     __slots__ = ("encoded", "records", "size_bytes")
@@ -67,7 +67,7 @@ class Unit:
 
 
 class OnProposed(Protocol):
-    """Told the offset that the decision's last proposal will have, as soon as it is proposed."""
+    """Is called with the future offset of the decision's last proposal, as soon as that is proposed."""
 
     def __call__(self, offset: int, /) -> None: ...
 
@@ -95,7 +95,7 @@ _NOTHING_DYNAMIC = NoBrokerConfigs()
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The state that a request is decided on."""
+    """The state on which a request is decided."""
 
     image: MetadataImage
     index: ClusterIndex
@@ -134,5 +134,5 @@ class ClusterView:
 
     @property
     def cluster_configs(self) -> Mapping[str, str]:
-        """What is set at run time for all brokers."""
+        """The configs set at run time for all brokers."""
         return self.image.config(BROKER_RESOURCE, ALL_BROKERS)

@@ -1,10 +1,9 @@
-"""Who leads a partition: the order in which its replicas are asked.
+"""The choice of a partition's leader: the order in which its replicas are considered.
 
-Guarantees (KIP-966): a member of the ISR leads if one may; else, when nobody is in the ISR, an eligible
-leader replica; both have every committed record, so these elections are clean. Only when ISR and ELR
-are both empty does the last known leader lead, and only if unclean election is asked for does any other
-replica: records may be lost then, and the result says so. A leader that may stay is not changed, unless
-the preferred one is asked for. Called by `PartitionChangeBuilder`.
+Guarantees (KIP-966): a member of the ISR leads if one may. If the ISR is empty, an eligible leader replica leads. Both
+have every committed record, so these elections are clean. If ISR and ELR are both empty, the last known leader leads;
+any other replica leads only if unclean election is asked for. Records may be lost then, and the result says so. A
+leader that may stay is not changed, unless the preferred one is asked for. `PartitionChangeBuilder` calls it.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from quorum.metadata.image import PartitionImage
 from quorum.metadata.records import NO_LEADER
 
 Acceptable = Callable[[int], bool]
-"""Whether a broker may lead: registered, unfenced, not shutting down, and its replica not offline, once the
-change is made."""
+"""Whether a broker may lead once the change is made: registered, unfenced, not shutting down, its replica not
+offline."""
 
 
 class Election(Enum):
-    """What an election is for."""
+    """The purpose of an election."""
 
     ONLINE = "online"
-    """To have a leader; the present one stays if it may."""
+    """The partition needs a leader; the present one stays if it may."""
     PREFERRED = "preferred"
-    """To have the first replica as the leader if it may lead, else as ONLINE."""
+    """The first replica leads if it may, else as ONLINE."""
     UNCLEAN = "unclean"
-    """As ONLINE, and at the price of lost records if nobody who has them all may lead."""
+    """As ONLINE, at the price of lost records if no replica with all of them may lead."""
 
 
 class Elected(NamedTuple):
-    """The leader, -1 when nobody may lead. An unclean one may lack committed records."""
+    """The leader, -1 if no replica may lead. An unclean leader may lack committed records."""
 
     leader: int
     unclean: bool = False

@@ -1,9 +1,9 @@
-"""Finalized features: what a new cluster starts with, and what UpdateFeatures may change (KIP-584, KIP-1022).
+"""Finalized features: the levels of a new cluster, and the changes that UpdateFeatures may make (KIP-584, KIP-1022).
 
-Guarantees: a level is finalized only if this controller and every registered broker, fenced or not,
-support it, and none registers that does not; a level goes down only when the request says that this is
-meant; of one request all updates are made or none. A cluster whose metadata is older than features
-keeps working at level 0. Called by `state` (a new cluster), `requests` and `cluster_control`.
+Guarantees: a level is finalized only if this controller and every registered broker, fenced or not, support it, and
+a broker that does not support it cannot register. A level goes down only if the request says that it means to. The
+updates of one request are all made or none. A cluster with metadata from before features keeps working at level 0.
+Called by `state` (a new cluster), `requests` and `cluster_control`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from quorum.rpc.messages import RegisterBrokerRequest
 
 
 def bootstrap(image: MetadataImage) -> list[Unit]:
-    """What the first controller of a new cluster records before anything else; nothing in any other."""
+    """The first records of a new cluster's first controller; nothing in any other cluster."""
     is_new = not (image.features or image.brokers or image.topics or image.configs or image.next_producer_id)
     return [Unit(*new_cluster_records())] if is_new else []
 
@@ -83,7 +83,7 @@ def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Decisi
 
 
 def _units(view: ClusterView, request: UpdateFeaturesRequest) -> Iterator[Unit]:
-    """First what a feature means for partitions as they are, then all levels at once."""
+    """First the changes of existing partitions that a feature demands, then all levels at once."""
     features = view.image.features
     changes = [update for update in request.updates if update.level != level(features, update.name)]
     for update in changes:
@@ -122,7 +122,7 @@ def _problem(view: ClusterView, update: FeatureUpdate, current: int) -> str | No
 
 
 def _unsupported(view: ClusterView, update: FeatureUpdate) -> str | None:
-    """Who cannot work with the level, a sentence; None if all can."""
+    """A sentence naming a node that cannot work with the level; None if all can."""
     own = SUPPORTED_FEATURES.get(update.name)
     if own is None:
         known = ", ".join(SUPPORTED_FEATURES)

@@ -1,9 +1,9 @@
-"""Elections that operators ask for: of preferred leaders, and unclean ones (KIP-460).
+"""Elections that operators ask for: preferred and unclean ones (KIP-460).
 
-Guarantees: a preferred election moves a leadership only to the first replica, and only if that one is
-in sync and alive; an unclean election gives a leader to a partition that has none, from whoever of its
-replicas is alive if nobody with all committed records is. "All partitions" costs O(those that could
-need it). Called by `requests` for ElectLeaders and by `leader_rebalance`.
+Guarantees: a preferred election moves a leadership only to the first replica, and only if that is in sync and alive.
+An unclean election gives a leader to a partition that has none: any living replica, if none with all committed records
+is alive. "All partitions" costs O(partitions that could need it). `requests` calls it for ElectLeaders,
+`leader_rebalance` for its own.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _why_nobody_can_lead(view: ClusterView, partition: PartitionImage) -> str:
 def preferred_change(
     view: ClusterView, key: PartitionKey, partition: PartitionImage
 ) -> PartitionChange | None:
-    """Gives the leadership to the first replica; None if that is not in sync, not alive, or leads already."""
+    """Gives the leadership to the first replica; None if it is not in sync, not alive, or leads already."""
     preferred = partition.replicas[0]
     if partition.leader == preferred or preferred not in partition.isr or not view.is_active(preferred):
         return None

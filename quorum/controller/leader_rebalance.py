@@ -1,10 +1,9 @@
-"""Gives leaderships back to preferred leaders, from time to time and where it is worth it.
+"""The periodic return of leaderships to preferred leaders, where the imbalance is worth it.
 
-Guarantees: every check interval, a broker that leads too few of the partitions that prefer it gets
-those it can take; a partition with a reassignment under way is left alone. A check costs O(brokers)
-when no broker is out of balance, and one step never moves more than a bounded number of leaders: the
-rest follows in the next step at once. Owned by `state`, which calls it from its tick; the settings are
-auto.leader.rebalance.enable, leader.imbalance.check.interval.seconds and
+Guarantees: every check interval, a broker that leads too few of the partitions that prefer it gets those it can take.
+A partition with a reassignment under way is left alone. A check costs O(brokers) while every broker is in balance. One
+step moves a bounded number of leaders; the next step follows at once with the rest. `state` owns it and calls it from
+its tick. The settings are auto.leader.rebalance.enable, leader.imbalance.check.interval.seconds and
 leader.imbalance.per.broker.percentage. Times are monotonic ms.
 """
 

@@ -1,14 +1,20 @@
-"""From what is to become of one partition to the record that makes it so.
+"""The builder of every change of a partition: from the targets for one partition to its record.
 
-Guarantees (KIP-966): whoever leaves the ISR while it is smaller than min.insync.replicas stays eligible
-for leadership, since the high watermark stands still from then on; the ELR is given up once the ISR is
-large enough, and loses whoever stopped uncleanly; who led last is remembered while nobody is in the ISR.
-An offline replica is in no ISR and leads nothing; a damaged one is not eligible, either, unless it is the
-last that was; one that returns may be empty, and begins a leader epoch. An unclean leader is the whole ISR
-and its record says RECOVERING (KIP-704). A reassignment ends when its whole target is in the ISR (KIP-455).
-At level 0 of `eligible.leader.replicas.version` there is no ELR, and the last member stays in the ISR
-instead, offline or not. Every part of the controller that changes partitions builds its records here; the
-model is Kafka's class of this name.
+Every part of the controller that changes partitions builds its records here, so that every member of ISR ∪ ELR has
+every committed record: the high watermark stands still while the ISR is below min.insync.replicas or any replica
+outside it is eligible.
+
+Guarantees (KIP-966):
+- a replica that leaves an ISR below min.insync.replicas stays eligible for leadership. The ELR is given up once the
+  ISR is large enough, and loses a broker that stopped uncleanly. The last leader is remembered while the ISR is empty;
+- an offline replica is in no ISR and leads nothing. A damaged one is not eligible either, unless no other replica is
+  left; one that returns may be empty, and begins a leader epoch;
+- an unclean leader is the whole ISR, and its record says RECOVERING (KIP-704);
+- a reassignment ends when its whole target is in the ISR (KIP-455);
+- at level 0 of `eligible.leader.replicas.version` there is no ELR, and the last member stays in the ISR instead,
+  offline or not.
+
+The model is Kafka's class of this name.
 """
 
 from __future__ import annotations
@@ -28,7 +34,7 @@ Replicas = tuple[int, ...]
 
 
 class TopicSettings(NamedTuple):
-    """What the builder goes by, the same for all partitions of a topic."""
+    """The builder's settings, the same for all partitions of a topic."""
 
     min_insync_replicas: int
     elr_enabled: bool
@@ -45,7 +51,7 @@ class TopicSettings(NamedTuple):
 
 
 class PartitionChangeBuilder:
-    """Targets are set on the attributes, which begin as the partition is; then `build` is called once."""
+    """Callers set targets on the attributes, which begin with the partition's values, and call `build` once."""
 
     __slots__ = (
         "_acceptable",
@@ -85,10 +91,10 @@ class PartitionChangeBuilder:
         self.target_adding: Replicas = partition.adding_replicas
         self.target_leader_recovery_state = partition.leader_recovery_state
         self.unclean_shutdown_replicas: Collection[int] = ()
-        """Brokers whose logs may lack what they once had; they are in neither ISR nor ELR afterwards."""
+        """Brokers whose logs may lack records that they once had; they end in neither ISR nor ELR."""
         self.target_offline: Replicas = partition.offline_replicas
         self.damaged_replicas: Collection[int] = ()
-        """Offline replicas whose records cannot be trusted; they stay eligible only if nobody else is."""
+        """Offline replicas whose records cannot be trusted; they stay eligible only if no other replica is."""
 
     @classmethod
     def of(
@@ -119,12 +125,12 @@ class PartitionChangeBuilder:
         return self
 
     def online(self, broker_id: int) -> PartitionChangeBuilder:
-        """Takes that mark away, for a new registration of the broker."""
+        """Takes the offline mark away, for a new registration of the broker."""
         self.target_offline = _without(self.target_offline, broker_id)
         return self
 
     def renewed(self, broker_id: int) -> PartitionChangeBuilder:
-        """Takes that mark away in the registration that set it: the log may be another one, and empty."""
+        """Takes the offline mark away within the registration that set it: the log may be another one, and empty."""
         self._is_renewed = self._is_renewed or broker_id in self.target_offline
         return self.online(broker_id)
 
@@ -201,13 +207,13 @@ class PartitionChangeBuilder:
         self.target_elr = tuple(replica for replica in self.target_replicas if replica in candidates)
 
     def _isr_suffices(self) -> bool:
-        """From then on the high watermark moves without the others: nobody else is eligible any more."""
+        """Whether the ISR is large enough for the high watermark to move: replicas outside it are not eligible then."""
         return len(self.target_isr) >= min(self.min_insync_replicas, len(self.target_replicas))
 
     def _last_member(self) -> int:
-        """Who was the last in the ISR, the leader if there was one: without an ELR it stays there.
+        """The last member of the ISR, which stays there without an ELR: the leader, if there was one.
 
-        One that is offline only if all of them are: it may never come back.
+        It is an offline replica only if all members are offline: it may never come back.
         """
         before = self._partition
         for candidates in (before.isr, before.elr, before.last_known_elr):
@@ -219,17 +225,18 @@ class PartitionChangeBuilder:
         return self.target_replicas[0]
 
     def _new_leader(self, leader: int) -> int | None:
-        """The leader as the record gives it: also the same one, where a new epoch is needed.
+        """The record's leader, perhaps the same one, where a new epoch is needed.
 
-        If replicas are taken away, the epoch makes those stop. If one was renewed, the epoch ends what the
-        leader knows of the log before, and fences the fetches of that which are still under way.
+        Replicas that are taken away stop because of the new epoch. If a replica was renewed, the new epoch voids the
+        leader's knowledge of its former log, and fences that log's fetches which are still under way.
         """
         is_shrunk = not set(self._partition.replicas) <= set(self.target_replicas)
         is_outdated = self._is_renewed and self._partition.leader != NO_LEADER
         return leader if is_shrunk or is_outdated or leader != self._partition.leader else None
 
     def _new_leader_recovery_state(self, elected: Elected) -> int | None:
-        """An unclean election always says RECOVERING in its record: the controllers' log and count go by that."""
+        """The record's recovery state: an unclean election always says RECOVERING, by which controllers log and
+        count it."""
         if elected.unclean:
             return RECOVERING
         target = self.target_leader_recovery_state
@@ -240,7 +247,7 @@ class PartitionChangeBuilder:
         if leader != NO_LEADER or not self.elr_enabled:
             return ()
         if before.isr and not self.target_isr:
-            return (self._last_member(),)  # who led, or without the ELR was kept to lead again
+            return (self._last_member(),)  # the last leader, or the member kept in the ISR where there is no ELR
         return before.last_known_elr
 
 

@@ -1,10 +1,10 @@
-"""Replica placement: which brokers hold a new partition, preferred leader first.
+"""The placement of replicas: the brokers that hold a new partition, the preferred leader first.
 
-Guarantees: replicas of a partition are distinct; leaders go round all unfenced brokers (all racks, when
-every broker has a rack), starting at a random place and reshuffled after each full round, so that
-neighbours differ; the first replica is an unfenced broker, and within a rack unfenced brokers come
-before fenced ones. Modelled on Kafka's striped placer (KIP-36's goals): replicas are spread over racks
-before a rack is used twice. Called by `replication_control` for new topics and new partitions.
+Guarantees: replicas of a partition are distinct. Leaders go round all unfenced brokers (round all racks, if every
+broker has a rack), from a random start, reshuffled after each full round, so that neighbours differ. The first replica
+is on an unfenced broker; within a rack unfenced brokers come before fenced ones. Replicas are spread over all racks
+before a rack is used twice. The model is Kafka's striped placer (KIP-36). `replication_control` calls it for new topics
+and new partitions.
 """
 
 from __future__ import annotations

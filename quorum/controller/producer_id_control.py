@@ -1,4 +1,4 @@
-"""Producer ids: handed out to brokers in blocks, each id once in the life of the cluster (KIP-730)."""
+"""Producer ids, handed out to brokers in blocks, each id once in the life of the cluster (KIP-730)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Proposals: what the active controller hands to Raft, and the fence through which they are applied.
+"""Proposals of the active controller to Raft, and the fence through which every node applies them.
 
-A proposal is one atomic list of metadata records with the controller epoch (the Raft term it was
-decided in) and a sequence number within that epoch. The controller decides ahead of commits, on a
-speculative image; if one proposal is lost on the way, those decided after it must not take effect.
-So apply accepts only the next sequence of the entry's own term, and the fence, which is part of the
-replicated state, advances only then. Whatever the bytes, `apply_proposal` never raises and decides
-alike on every node. Used by the Raft lane (apply) and by `quorum.controller.state` (encode).
+A proposal is one atomic list of metadata records, with the controller epoch (the Raft term that it was decided in) and
+a sequence number within that epoch. The controller decides ahead of commits, on a speculative image. If one proposal
+is lost, those decided after it must not take effect. So apply accepts only the next sequence of the entry's own term.
+The fence, part of the replicated state, advances only then. `apply_proposal` never raises, whatever the bytes, and
+decides alike on every node. The Raft lane applies, `quorum.controller.state` encodes.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class ProposalFence(NamedTuple):
 
 
 class AppliedProposal(NamedTuple):
-    """What became of one Raft entry. When rejected, `image` has only moved on to the entry's offset."""
+    """The outcome of one Raft entry. If it was rejected, `image` has only moved on to the entry's offset."""
 
     image: MetadataImage
     fence: ProposalFence
@@ -85,7 +84,7 @@ class AppliedProposal(NamedTuple):
     records: tuple[Record, ...]
     """The records applied; empty when rejected."""
     encoded_records: bytes
-    """The same as bytes, as they were proposed: what is shipped to brokers. Empty when rejected."""
+    """The same records as proposed bytes, to be shipped to brokers. Empty when rejected."""
     rejection: str | None
     """Why it was rejected, a sentence; None when accepted."""
 
@@ -111,7 +110,7 @@ def apply_proposal_steps(
     offset: int,
     entry_term: int,
 ) -> Steps[AppliedProposal]:
-    """The same in steps of `ROWS_PER_STEP` records. Nobody sees anything of it before the last."""
+    """As `apply_proposal`, in steps of `ROWS_PER_STEP` records, with no visible effect before the last."""
 
     def rejected(reason: str, sequence: int | None = None) -> AppliedProposal:
         return AppliedProposal(image.at(offset, entry_term), fence, False, sequence, (), b"", reason)

@@ -1,10 +1,9 @@
-"""The arithmetic of partition reassignment: what a partition's replicas are before, during and after (KIP-455).
+"""The arithmetic of partition reassignment: a partition's replicas before, during and after it (KIP-455).
 
-Guarantees: while a reassignment is under way, `replicas` holds the target, then what is to be removed;
-finished, it is exactly the target, cancelled, exactly the brokers that were there before. A reassignment
-that supersedes another one keeps the origin of the first: brokers that only the first one was adding
-leave at once. Pure functions of values, used by `reassignment_control` (requests) and by
-`partition_change_builder` (completion).
+Guarantees: during a reassignment `replicas` holds the target, then the replicas to be removed. Finished, it is exactly
+the target; cancelled, exactly the brokers of before. A reassignment that supersedes another keeps the origin of the
+first, and the replicas that only the first was adding leave at once: cancelling leads back to where it all began. Pure
+functions of values, used by `reassignment_control` (requests) and `partition_change_builder` (completion).
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ class Reassignment(NamedTuple):
 
 
 def origin(partition: PartitionImage) -> Ids:
-    """The replicas without those that are only being added: what a cancelled reassignment goes back to."""
+    """The replicas before the reassignment, to which cancelling returns: those that are not being added."""
     return without(partition.replicas, partition.adding_replicas)
 
 
 def under_way(partition: PartitionImage) -> Reassignment:
-    """The reassignment that the partition is in; of one that is in none, the target is what it has."""
+    """The partition's reassignment; without one, its present replicas are the target."""
     return Reassignment(partition.replicas, partition.adding_replicas, partition.removing_replicas)
 
 
 def towards(partition: PartitionImage, target: Ids) -> Reassignment:
-    """The reassignment of a partition, which may be under way to somewhere else, to `target`."""
+    """The reassignment of a partition to `target`, perhaps superseding another one."""
     before = origin(partition)
     removing = tuple(sorted(set(before).difference(target)))
     return Reassignment(

@@ -1,10 +1,10 @@
-"""Partition reassignment as operators ask for it: begin, supersede, cancel, list (KIP-455, KIP-860).
+"""Partition reassignment for operators: begin, supersede, cancel, list (KIP-455, KIP-860).
 
-Guarantees: a partition's brokers change in two records at most, each a whole state: one that adds the
-target's replicas, and, once all of them are in sync, one that leaves exactly the target; where nothing
-has to be copied the two are one. A cancelled reassignment leaves exactly the brokers that were there
-before. None of it costs committed records, unless the topic allows unclean election. Called by `requests`;
-the second record is made by the change builder when the leader's AlterPartition arrives.
+Guarantees: a partition's brokers change in two records at most, each a whole state. The first adds the target's
+replicas; the second, once all of them are in sync, leaves exactly the target. The two are one where nothing has to be
+copied. A cancelled reassignment leaves exactly the brokers of before. No reassignment costs committed records, unless
+the topic allows unclean election. `requests` calls it; the change builder makes the second record when the leader's
+AlterPartition arrives.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def alter_reassignments(view: ClusterView, request: AlterPartitionReassignmentsR
 
 
 def list_reassignments(view: ClusterView, request: ListPartitionReassignmentsRequest) -> Decision:
-    """What is under way, of all topics or of those named. O(what is asked for, or under way)."""
+    """The reassignments under way, of all topics or of those named. O(partitions named, or under way)."""
     if request.topics is None:
         wanted = [(view.image.topics[topic_id].name, number) for topic_id, number in view.index.reassigning()]
     else:
@@ -130,10 +130,9 @@ def _check_target(
 def _has_candidate(
     view: ClusterView, key: PartitionKey, partition: PartitionImage, reassignment: Reassignment
 ) -> bool:
-    """Whether the partition keeps somebody who may lead it.
+    """Whether the partition keeps a replica that may lead it.
 
-    Replicas leave at once when a reassignment is cancelled or superseded; those with all committed
-    records may be among them.
+    A cancelled or superseded reassignment removes replicas at once, perhaps those with all committed records.
     """
     stay = set(reassignment.replicas)
     if stay.issuperset(partition.replicas) or not stay.isdisjoint(partition.isr):

@@ -1,4 +1,4 @@
-"""Which replicas a person may choose for a partition: some, all registered, none twice.
+"""The rules for replicas that a person chooses for a partition: some, all registered, none twice.
 
 Used for new topics, new partitions (`topic_control`) and reassignments (`reassignment_control`).
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from quorum.controller.decision import ClusterView
 
 _SHOWN = 20
-"""Replicas that a sentence lists."""
+"""Replicas that a sentence lists at most."""
 
 
 def assignment_problem(view: ClusterView, broker_ids: tuple[int, ...]) -> str | None:
-    """What is wrong with the replicas, a sentence that begins after "The assignment"; None if nothing is."""
+    """The problem with the replicas, a sentence that continues "The assignment"; None if there is none."""
     if not broker_ids:
         return "includes an empty replica list."
     unknown = [broker_id for broker_id in sorted(broker_ids) if broker_id not in view.image.brokers]

@@ -1,13 +1,16 @@
-"""Offline replicas: what brokers' reports about logs that cannot be served do to partitions.
+"""Offline replicas: the effects of brokers' reports about logs that they cannot serve.
 
-Guarantees: a replica that its living broker cannot serve leads nothing, is in no ISR and cannot enter
-one, and is elected for nothing until its broker reports it online again or registers anew. One whose
-directory failed stays eligible for leadership as any other that leaves below min.insync.replicas
-(KIP-966); a damaged one is not, since its records cannot be trusted, unless it is the last that ever had
-them: then the partition waits, without a leader, for a repair or for an operator's unclean election.
-A report that a replica is back begins a leader epoch: whatever a leader knew of it may be of another log.
-New leaders are in the same records as the marks. Reports are idempotent and fenced by the broker's
-epoch. Called by `requests`; Kafka's nearest relative is the offline directories of KIP-112 and KIP-858.
+Guarantees: a replica that its living broker cannot serve leads nothing, is in no ISR and cannot enter one. No election
+chooses it until its broker reports it online again or registers anew. A replica whose directory failed stays eligible
+for leadership like any other that leaves below min.insync.replicas (KIP-966). A damaged one leaves ISR and ELR, since
+its records cannot be trusted, unless no other replica is left in either: then the partition waits, without a leader,
+for a repair or an operator's unclean election, and the last copy is never forgotten by itself. A report that a replica
+is back begins a leader epoch, since its log may be another one. New leaders are in the same records as the marks.
+
+Brokers report replicas one by one, so that damage to one log takes nothing else offline. Reports are idempotent and
+fenced by the broker's epoch. A registration clears all marks, and the broker reports anew before it is unfenced, so
+that no mark outlives the incarnation that set it. `requests` calls it; Kafka's nearest relative is the offline
+directories of KIP-112 and KIP-858.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ def report_replicas(view: ClusterView, request: ReplicaStatesRequest) -> Decisio
 
 
 def _refusal(view: ClusterView, broker_id: int, key: PartitionKey) -> str:
-    """Kafka's error name for a replica that the broker has no say in, or "NONE"."""
+    """Kafka's error name for a replica that is not the broker's to report, or "NONE"."""
     partition = view.image.partition(*key)
     if partition is None:
         return "UNKNOWN_TOPIC_OR_PARTITION" if key[0] in view.image.topics else "UNKNOWN_TOPIC_ID"
@@ -89,4 +92,4 @@ _MARK: Mapping[str | None, Callable[[int, PartitionChangeBuilder], None]] = {
     DAMAGED: _damaged,
     None: _online,
 }
-"""What each kind of report means for the partition; in this order in the log."""
+"""The effect of each kind of report on the partition; the log has them in this order."""

@@ -1,12 +1,12 @@
-"""Leaders and ISRs: what brokers' comings and goings, and their AlterPartition requests, do to partitions.
+"""Leaders and ISRs: the effects of brokers' comings and goings, and of their AlterPartition requests.
 
-Guarantees: a fenced or shutting-down broker leads nothing and is in no ISR; below min.insync.replicas it
-stays eligible for leadership (KIP-966) unless its logs may have lost something; a leader's ISR proposal
-is accepted only against the very state it was made on (leader epoch, partition epoch) and only with
-brokers that are registered under the epochs it names, unfenced and not shutting down (KIP-497, 631, 841,
-903), and whose replicas are not offline. Without the ELR feature the last member stays in the ISR of a
-partition that then has no leader. Called by `cluster_control`, `replica_states`, `state` and whatever
-changes configs or features; the model is Kafka's ReplicationControlManager.
+Guarantees: a fenced or stopping broker leads nothing and is in no ISR. If it leaves an ISR below min.insync.replicas,
+it stays eligible for leadership (KIP-966), unless its logs may have lost something. A leader's ISR proposal is accepted
+only against the very state that it was made on (leader epoch, partition epoch). Every broker in it must be registered
+under the epoch that it names, unfenced and not stopping (KIP-497, 631, 841, 903), and its replica not offline. Without
+the ELR feature the last member stays in the ISR of a partition that then has no leader. Called by `cluster_control`,
+`replica_states`, `state` and the modules that change configs or features; the model is Kafka's
+ReplicationControlManager.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def leave(view: ClusterView, leaving: Collection[int]) -> list[Unit]:
 
 
 def start_over(view: ClusterView, broker_id: int, *, cleanly: bool) -> list[Unit]:
-    """Ends what a registration stood for: the broker registers anew, or is never to come back.
+    """Ends the effects of a registration, when the broker registers anew or is removed for good.
 
-    It leaves all ISRs, and unless it stopped `cleanly` all ELRs, too: its logs may lack what it had
-    before. None of its replicas is offline any more: a broker that registers reports anew those that are.
-    O(partitions with the broker in ISR or ELR, or offline there).
+    It leaves all ISRs, and unless it stopped `cleanly` all ELRs, too: its logs may lack records of before. The offline
+    marks of its replicas go: a broker that registers reports anew. O(partitions with the broker in ISR or ELR, or
+    offline there).
     """
     gone = frozenset((broker_id,))
     index = view.index
@@ -81,21 +81,21 @@ def settle(view: ClusterView) -> list[Unit]:
     """Gives leaders to all partitions that have none and can have one, and gives up ELRs where the ISR
     suffices.
 
-    There are some only where an earlier controller was lost between two proposals of one decision, or
-    went by other static configs than this one. O(partitions without a leader, or with an ELR).
+    There are some only if an earlier controller was lost between two proposals of one decision, or had other static
+    configs than this one. O(partitions without a leader, or with an ELR).
     """
     return changes(view, sorted({*view.index.leaderless(), *view.index.with_elr()}))
 
 
 def elect_unclean(view: ClusterView, key: PartitionKey) -> PartitionChange | None:
-    """A leader for a partition that has none, from whoever is alive if nobody with all records is."""
+    """A leader for a partition that has none: any living replica, if none with all records is alive."""
     builder = PartitionChangeBuilder.of(view, key)
     builder.election = Election.UNCLEAN
     return builder.build()
 
 
 def switch_elr(view: ClusterView, *, enabled: bool) -> list[Unit]:
-    """What has to change with the feature: without it no ELR is kept and no ISR is empty; with it no
+    """The changes that the feature's new level demands: without it no ELR is kept and no ISR is empty; with it no
     fenced broker is in an ISR.
     """
 
@@ -114,9 +114,9 @@ def changes(
     acceptable: Acceptable | None = None,
     prepare: Callable[[PartitionChangeBuilder], object] | None = None,
 ) -> list[Unit]:
-    """What becomes of partitions once `prepare` has set their targets; one unit for each that changes.
+    """The changes of partitions whose targets `prepare` sets; one unit for each that changes.
 
-    `acceptable` says who may lead, whoever is active unless it is given. O(keys).
+    `acceptable` says which brokers may lead; by default, the active ones. O(keys).
     """
     units = []
     settings: dict[bytes, TopicSettings] = {}
@@ -210,9 +210,8 @@ def _accepted(
 ) -> PartitionChange:
     """The record of an accepted item, its ISR in replica order. The builder is the partition's.
 
-    Also an item that changes nothing is recorded, so that the partition epoch grows: a leader withdraws
-    a proposal of unknown outcome by proposing the ISR as it is, and late copies of that proposal must be
-    fenced from then on.
+    An item that changes nothing is recorded, too, so that the partition epoch grows: a leader withdraws a proposal of
+    unknown outcome by proposing the present ISR, and late copies of that proposal must be fenced from then on.
     """
     wanted = {member.broker_id for member in item.new_isr_with_epochs}
     if wanted != set(partition.isr):

@@ -1,9 +1,8 @@
-"""Broker sessions: who has been heard of lately, and who no longer.
+"""Broker sessions: the brokers that sent a heartbeat lately, and those whose session has expired.
 
-Guarantees O(1) per heartbeat and O(expired) per tick: all sessions last equally long, so the order of
-last contact is the order of deadlines. Only the active controller has sessions, they are not
-replicated: a new one starts afresh and gives every unfenced broker a whole session (KIP-631). Times
-are monotonic milliseconds.
+Guarantees: O(1) per heartbeat and O(expired) per tick. All sessions last equally long, so the order of last contact is
+the order of deadlines. Only the active controller has sessions; they are not replicated. A new controller starts
+afresh and gives every unfenced broker a whole session (KIP-631). `ClusterControl` owns them. Times are monotonic ms.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Session:
-    """One registration's session. `metadata_offset` is what the broker last said it had applied."""
+    """One registration's session. `metadata_offset` is the offset that the broker last reported as applied."""
 
     broker_epoch: int
     deadline_ms: int
@@ -32,7 +31,7 @@ class BrokerSessions:
     def touch(
         self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int | None = None
     ) -> None:
-        """The registration was heard of: its session (a new one, if the epoch is new) starts again."""
+        """Restarts the session of a registration that was heard of; begins one if the epoch is new."""
         self._now_ms = max(self._now_ms, now_ms)
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
@@ -43,7 +42,7 @@ class BrokerSessions:
         self._sessions.move_to_end(broker_id)
 
     def extend(self, duration_ms: int, now_ms: int) -> None:
-        """Every session lasts so much longer, but none beyond a whole one from now. O(brokers)."""
+        """Prolongs every session by a duration, but not beyond a whole session from now. O(brokers)."""
         latest_ms = max(self._now_ms, now_ms) + self._timeout_ms
         for session in self._sessions.values():
             session.deadline_ms = min(session.deadline_ms + duration_ms, latest_ms)

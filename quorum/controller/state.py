@@ -1,16 +1,15 @@
 """The active controller, sans IO: requests and time in, proposals and completed responses out.
 
-Guarantees: every decision is made on the speculative image, which holds everything proposed so far;
-proposals are numbered without gap within the controller's epoch; a response leaves only when the
-proposal it depends on is committed, so nobody learns of a state that may yet be lost, and a response
-that changed nothing waits for the last proposal before it, whose effects it may show. If a proposal
-fails, or comes out at another offset than foreseen, everything speculative is void: the controller
-renounces, all waiting requests are answered NOT_CONTROLLER (retriable), and it has to become active
-again from the committed image. The model is Kafka's QuorumController; see KIP-631.
+Guarantees: every decision is made on the speculative image, which holds everything proposed so far. Proposals are
+numbered without gap within the controller's epoch. A response leaves only when the proposal that it depends on is
+committed, so that it never shows a state that may yet be lost. A response that changed nothing waits for the last
+proposal before it, whose effects it may show. If a proposal fails, or is committed at another offset than foreseen, the
+whole speculative image is void: the controller renounces, answers all waiting requests NOT_CONTROLLER (retriable), and
+has to become active again from the committed image. The model is Kafka's QuorumController; see KIP-631.
 
-The node that owns it calls `become_active` when the Raft lane reports this node as leader with its own
-barrier applied, hands `Propose` effects to the lane in order, reports each outcome, and calls `tick`
-at `next_tick_ms`. Offsets are foreseeable because only the leader appends: its barrier, then proposals.
+The node that owns it calls `become_active` when the Raft lane reports this node as leader with its own barrier
+applied. It hands `Propose` effects to the lane in order, reports each outcome, and calls `tick` at `next_tick_ms`.
+Offsets are foreseeable because only the leader appends: its barrier, then proposals.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from quorum.rpc.messages import ControllerRequest, ControllerResponse, Heartbeat
 
 
 class Propose(NamedTuple):
-    """Hand `data` to the Raft lane; report the outcome under `sequence`. Order matters."""
+    """Hand `data` to the Raft lane, in order; report the outcome under `sequence`."""
 
     data: bytes
     sequence: int
@@ -75,7 +74,7 @@ class _Waiter:
 
 @dataclass(slots=True)
 class _Pending:
-    """A proposal on its way, and the requests that wait for it."""
+    """A proposal under way, and the requests that wait for it."""
 
     sequence: int
     offset: int
@@ -154,8 +153,8 @@ class ControllerState:
     ) -> list[Effect]:
         """Starts from the committed image, which holds the leader's barrier of `epoch`.
 
-        `next_sequence` is what the proposal fence expects in this epoch (0 in a new one). In a new cluster
-        it records the features' levels; does to partitions what a controller lost half-way left undone.
+        `next_sequence` is the one that the proposal fence expects in this epoch (0 in a new one). In a new cluster the
+        controller records the features' levels. It completes the changes that an earlier controller left half done.
         """
         assert self.can_become_active(epoch), (
             f"epoch {epoch} cannot be led (again): {self._epoch} is unresolved"
@@ -209,12 +208,11 @@ class ControllerState:
         return effects + self._wait(_Waiter(request_id, decision.respond))
 
     def expired_sessions(self, now_ms: int) -> list[int]:
-        """The brokers that the next tick at this time fences, because nothing was heard of them."""
+        """The silent brokers that a tick at this time fences."""
         return [broker_id for broker_id, _ in self._cluster.sessions.expired(now_ms)] if self._active else []
 
     def stood_still(self, duration_ms: int, now_ms: int) -> None:
-        """This controller did nothing for so long, whatever kept it: what brokers said meanwhile is yet to be
-        read, so that their sessions last longer."""
+        """Prolongs sessions after this controller stood still: heartbeats of that time are yet to be read."""
         self._cluster.sessions.extend(duration_ms, now_ms)
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -228,7 +226,7 @@ class ControllerState:
         return effects + self._propose(self._rebalance.due(self._view(), now_ms))[0]
 
     def record_voters(self, directories: Mapping[int, bytes]) -> list[Effect]:
-        """Proposes to record the voters' directory ids, where they are not recorded so already."""
+        """Proposes to record the voters' directory ids that the image lacks."""
         if not self._active:
             return []
         return self._propose(voter_control.record_voters(self._image, directories))[0]
@@ -236,9 +234,9 @@ class ControllerState:
     # Outcomes ------------------------------------------------------------------------------------
 
     def on_committed(self, offset: int, epoch: int, sequence: int, *, accepted: bool = True) -> list[Effect]:
-        """The proposal was committed at `offset` in term `epoch`; outcomes come in order of sequence.
+        """Takes the outcome of a proposal committed at `offset` in term `epoch`; outcomes come in order of sequence.
 
-        `accepted` is false when the fence refused it at apply, which voids all that came after it.
+        `accepted` is false if the fence refused it at apply, which voids all later proposals.
         """
         if not self._active or epoch != self._epoch:
             self._resolve(epoch, sequence)
@@ -258,7 +256,7 @@ class ControllerState:
         return effects
 
     def on_proposal_failed(self, epoch: int, sequence: int, reason: str) -> list[Effect]:
-        """The proposal was not committed, or nobody knows (leadership lost), or was refused at apply."""
+        """Takes the failure of a proposal: not committed, unknown (leadership lost), or refused at apply."""
         if not self._active or epoch != self._epoch:
             self._resolve(epoch, sequence)
             return []
@@ -284,8 +282,8 @@ class ControllerState:
         return []
 
     def _propose(self, units: Iterable[Unit]) -> tuple[list[Effect], int]:
-        """Applies units to the speculative image and proposes them, in as few proposals as they fit into: who
-        applies a large one does so in steps (`quorum.raft.applying`, the brokers' metadata loader)."""
+        """Applies units to the speculative image and proposes them, in as few proposals as they fit into. Large ones
+        are applied in steps (`quorum.raft.applying`, the brokers' metadata loader)."""
         effects: list[Effect] = []
         for batch in _batches(units):
             offset = self._image.offset + 1

@@ -1,8 +1,8 @@
-"""The ports through which the controller judges configs, and the topics' over the log's table.
+"""The ports through which the controller judges configs, and the implementation for topics over the log's table.
 
-The controller stores what users set and knows no keys itself: those of topics, with their types and
-defaults, are those that the partition log honours; those of brokers are injected by the node. A topic's
-value is its own, else what all brokers are set to at run time, else the server's.
+The controller stores users' values and knows no keys itself. The partition log defines the keys of topics, with types
+and defaults; the node injects those of brokers. A topic's value is its own, else the one set at run time for all
+brokers, else the server's.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NO_CONFIGS: Mapping[str, str] = {}
 
 
 class TopicConfigSchema(Protocol):
-    """What the controller has to know about topic configs.
+    """The topic configs, as far as the controller needs them.
 
     `configs` are a topic's own (valid) configs, `cluster` those of the brokers' default resource.
     """
 
     def problem(self, configs: Mapping[str, str]) -> str | None:
-        """A sentence on what is wrong with a topic's whole set of configs; None when it is valid."""
+        """A sentence on the problem with a topic's whole set of configs; None if it is valid."""
 
     def is_list(self, key: str) -> bool:
         """Whether the key's value is a list, which can be appended to."""
@@ -51,10 +51,10 @@ class TopicConfigSchema(Protocol):
 
 
 class BrokerConfigSchema(Protocol):
-    """What the controller has to know about the configs of brokers that can be altered at run time."""
+    """The broker configs that can be altered at run time, as far as the controller needs them."""
 
     def problem(self, broker_name: str, configs: Mapping[str, str]) -> str | None:
-        """A sentence on what is wrong with all that is set on a broker ("" for all brokers), or None."""
+        """A sentence on the problem with a broker's whole set of configs ("": of all brokers), or None."""
 
     def is_list(self, key: str) -> bool:
         """Whether the key's value is a list, which can be appended to."""
@@ -103,7 +103,7 @@ class LogTopicConfigs:
 
 
 class NoBrokerConfigs:
-    """For controllers of nodes that can alter nothing of a broker at run time."""
+    """The schema of controllers that can alter no broker config at run time."""
 
     def problem(self, broker_name: str, configs: Mapping[str, str]) -> str | None:
         if not configs:

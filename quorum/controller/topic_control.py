@@ -1,8 +1,8 @@
-"""Creating and deleting topics, and adding partitions.
+"""The creation and deletion of topics, and the addition of partitions.
 
-Guarantees: a topic comes into being whole (its configs and all its partitions) or not at all; every
-refusal is for one topic, with Kafka's error and a sentence; ids are random, never zero and never
-reused. Called by `requests`; the model is Kafka's ReplicationControlManager.
+Guarantees: a topic comes into being whole (its configs and all its partitions) or not at all. Every refusal is for one
+topic, with Kafka's error and a sentence. Ids are random, never zero and never reused. `requests` calls it; the model is
+Kafka's ReplicationControlManager.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RESERVED_IDS = 256
 
 
 def create_topics(view: ClusterView, request: CreateTopicsRequest, rng: Randomness) -> Decision:
-    """Creates topics, each as one unit. Raises ControllerError POLICY_VIOLATION when it is far too much."""
+    """Creates topics, each as one unit. Raises ControllerError POLICY_VIOLATION for far too many."""
     wanted = [
         len(topic.assignments)
         if topic.assignments
@@ -200,7 +200,7 @@ def _check_assignments(
 def _new_partitions(
     view: ClusterView, topic_id: bytes, first: int, replicas: Sequence[tuple[int, ...]], *, manual: bool
 ) -> list[Partition]:
-    """Records of new partitions: in sync is who is alive, and the first of them leads."""
+    """Records of new partitions: the living replicas are in sync, and the first of them leads."""
     records = []
     for number, broker_ids in enumerate(replicas, first):
         isr = tuple(broker_id for broker_id in broker_ids if view.is_active(broker_id))
@@ -217,7 +217,7 @@ def _new_partitions(
 
 
 def delete_topics(view: ClusterView, request: DeleteTopicsRequest) -> Decision:
-    """Deletes topics by name or id, each as one unit; one that is named twice, in whatever way, stays."""
+    """Deletes topics by name or id, each as one unit; a topic that is named twice, by either, stays."""
     times_given = Counter(request.topics)
     ways = Counter(topic.topic_id for wanted in times_given if (topic := _topic_of(view, wanted)) is not None)
     units = []
@@ -245,7 +245,7 @@ def _topic_of(view: ClusterView, wanted: TopicToDelete) -> TopicImage | None:
 
 
 def _to_delete(view: ClusterView, wanted: TopicToDelete, times: int) -> TopicImage:
-    """The topic of an item that the request has so many times. Raises ControllerError."""
+    """The topic of an item that occurs `times` times in the request. Raises ControllerError."""
     if wanted.topic_id is None:
         if wanted.name is None:
             raise ControllerError("INVALID_REQUEST", "Neither topic name nor id were specified.")

@@ -1,11 +1,11 @@
-"""Which topic names are legal, in the words that Kafka's users know."""
+"""The rules for topic names, in the words that Kafka's users know."""
 
 from __future__ import annotations
 
 import string
 
 MAX_TOPIC_NAME_LENGTH = 249
-"""So that `<topic>-<partition>` with its suffixes fits into a file name of 255 bytes."""
+"""With it `<topic>-<partition>` and its suffixes fit into a file name of 255 bytes."""
 
 _LEGAL = frozenset(string.ascii_letters + string.digits + "._-")
 

@@ -1,8 +1,8 @@
-"""Decides which directories of voters the metadata have to record (KIP-853).
+"""The records of voters' directories that the metadata lack (KIP-853).
 
-The Raft layer says what is so: which directories elected the first leader, which voter on a new disk has
-everything committed. Here it becomes records, one for each voter whose directory is another than the one
-in the image. Pure; used by `ControllerState`.
+The Raft layer tells the facts: the directories that elected the first leader, and the voter on a new disk that has
+every committed entry. This module makes one record for each voter whose directory differs from the image's. Pure;
+`ControllerState` calls it.
 """
 
 from __future__ import annotations
