@@ -1,7 +1,7 @@
-"""What a controller counts as the metadata is committed; a metrics page reads it when somebody asks.
+"""The counters and partition counts of a controller, kept as metadata is committed and read by its metrics page.
 
-Guarantees: a commit costs O(records), and only an image that comes whole (at start, or after a long absence)
-is walked. Owned by the controller server.
+Guarantees: a commit costs O(records); only an image that comes whole (at start, or after a long absence) is walked.
+The controller server owns them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quorum.raft.events import Committed
 
 
 class ControllerMetrics:
-    """Elections while this node was active, and the partitions as the committed metadata has them."""
+    """Elections while this node was active, and partition counts of the committed metadata."""
 
     def __init__(self) -> None:
         self.elections = LeaderElections()

@@ -1,4 +1,4 @@
-"""What a voter of the controller quorum needs to know; built by `kraft.node` from server.properties."""
+"""The settings of a controller server; `kraft.node` builds them from server.properties."""
 
 from __future__ import annotations
 

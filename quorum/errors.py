@@ -1,9 +1,8 @@
-"""Typed errors of the controller quorum, for every room below `quorum`.
+"""The typed errors of the controller quorum, for every room below `quorum`.
 
-Three families, told apart by who is at fault: `MalformedError` (bytes or messages that are not what
-they claim to be), `RecordDoesNotFitError` (a well-formed metadata record that contradicts the image
-it is applied to) and `ControllerError` (a request that the controller refuses, with Kafka's error
-name as `code` and a sentence for the person who sent it).
+Three families tell where the fault lies: `MalformedError` (bytes or messages that cannot be decoded),
+`RecordDoesNotFitError` (a well-formed metadata record that contradicts the image it is applied to) and `ControllerError`
+(a request that the controller refuses, with Kafka's error name as `code` and a sentence for its sender).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 MESSAGE_CHARACTERS: Final = 1_000
-"""Of a refusal."""
+"""The longest message of a refusal."""
 
 
 class QuorumError(Exception):
@@ -75,8 +74,8 @@ class InvalidProducerIdError(RecordDoesNotFitError):
 class ControllerError(QuorumError):
     """A request that the controller refuses.
 
-    `code` is Kafka's error name (for instance "STALE_BROKER_EPOCH"), `message` a sentence for people, of at most
-    `MESSAGE_CHARACTERS`: what it quotes of the request may be as long as that is.
+    `code` is Kafka's error name (for instance "STALE_BROKER_EPOCH"), `message` a sentence for people. It is cut to
+    `MESSAGE_CHARACTERS`, since it may quote as much of the request as there is.
     """
 
     def __init__(self, code: str, message: str) -> None:

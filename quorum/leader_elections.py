@@ -1,10 +1,9 @@
-"""Counts leader elections by how safe they were, and tells operators of those that were not.
+"""The counts of leader elections by how safe they were, and the warnings about unsafe ones.
 
-Guarantees: each committed change of a leader, made while this node was the active controller, counts once; an
-unclean one never passes in silence. An unclean election is one whose record says RECOVERING (KIP-704): of the
-last known leader when nobody is in ISR or ELR (KIP-966), or of any replica where that is allowed or was asked
-for. The first leader of a new partition was not elected; nor was one that stays in a new epoch. Owned by the
-controller server.
+Guarantees: each committed change of a leader counts once on the node that was the active controller, and every unclean
+one is logged. A record that says RECOVERING (KIP-704) tells an unclean election: of the last known leader while ISR and
+ELR are empty (KIP-966), or of any replica where that is allowed or was asked for. The first leader of a new partition
+was not elected, nor was one that stays in a new epoch. The controller server owns them.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ log = structlog.get_logger(__name__)
 
 
 class ElectionKind(Enum):
-    """How a leader came to lead; the values are the labels of the metric."""
+    """The kinds of election; the values are the labels of the metric."""
 
     CLEAN = "clean"
-    """A member of the ISR, since the one before could not go on, or there was none."""
+    """A member of the ISR, since the former leader could not go on, or there was none."""
     PREFERRED = "preferred"
     """The first replica, from a leader that stays in the ISR."""
     ELIGIBLE = "elr"
     """An eligible leader replica, with nobody left in the ISR (KIP-966)."""
     LAST_KNOWN_LEADER = "last_known_leader"
-    """Unclean: nobody was in ISR or ELR, and the one who led last came back."""
+    """Unclean: ISR and ELR were empty, and the last leader came back."""
     UNCLEAN = "unclean"
     """Any other replica that may lack records."""
 
@@ -46,14 +45,14 @@ UNCLEAN_KINDS = (ElectionKind.LAST_KNOWN_LEADER, ElectionKind.UNCLEAN)
 
 
 class LeaderElections:
-    """`counts` are of those committed while this node was the active controller."""
+    """`counts` are of elections committed while this node was the active controller."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(ElectionKind, 0)
 
     @property
     def unclean(self) -> int:
-        """Those that may have lost acknowledged records."""
+        """The elections that may have lost acknowledged records."""
         return sum(self.counts[kind] for kind in UNCLEAN_KINDS)
 
     def committed(self, before: MetadataImage, records: Iterable[Record]) -> None:
@@ -62,7 +61,7 @@ class LeaderElections:
         records = tuple(records)
         registered = {record.broker_id for record in records if isinstance(record, RegisterBroker)}
         for record in records:
-            if not isinstance(record, PartitionChange):  # the id of a topic that is removed comes never again
+            if not isinstance(record, PartitionChange):  # a removed topic's id never comes again
                 continue
             key = (record.topic_id, record.partition)
             last = since.get(key)
@@ -77,9 +76,9 @@ class LeaderElections:
 
 
 def _kind(record: PartitionChange, state: PartitionImage | None, registered: set[int]) -> ElectionKind | None:
-    """What election the record tells of, if any; `state` is the partition's before it.
+    """The kind of election in the record, if any; `state` is the partition's before it.
 
-    Who registers in the same step has left the ELR by it: the last one of them leaves the last known leader.
+    A broker that registers in the same step leaves the ELR by it; the last one to leave becomes the last known leader.
     """
     leader = record.leader
     if leader is None or leader == NO_LEADER:

@@ -1,8 +1,8 @@
-"""The newest part of the committed metadata, in memory, for brokers that follow it by long poll.
+"""The newest part of the committed metadata log, in memory, which brokers follow by long poll.
 
-Holds the committed image and the entries that led to it, bounded in bytes; who asks for something
-older gets the image as a snapshot. Whoever waits is woken by every commit. Filled by the controller
-server from the Raft lane's commits.
+It holds the committed image and the entries that led to it, bounded in bytes. A broker that asks for older entries gets
+the image as a snapshot. Every commit wakes the waiting brokers. The controller server fills it from the Raft lane's
+commits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from quorum.turns import taking_turns
 KEEP_BYTES = 16 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES = 64
 UNKNOWN_EPOCH = -2
-"""Nobody's: who asks from there gets the image."""
+"""An epoch that no entry has: a broker that asks from there gets the image."""
 ANY_EPOCH = -3
-"""Of who looks at single entries and has no history of its own to continue: it gets those, never an image."""
+"""For readers of single entries, which have no history to continue: they get entries, never an image."""
 
 
 class MetadataLog:
@@ -37,7 +37,7 @@ class MetadataLog:
         self._encoded: _EncodedImage | None = None
 
     def append(self, entries: Sequence[MetadataEntry], image: MetadataImage) -> None:
-        """Takes what was committed. Entries that do not follow the last image replace the window."""
+        """Takes committed entries. Those that do not follow the last image replace the window."""
         if not entries or entries[0].offset != self.image.offset + 1:
             self._entries.clear()
             self._size_bytes = 0
@@ -56,7 +56,7 @@ class MetadataLog:
         self.wake()
 
     async def wait_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
-        """Returns as soon as `done` says so, looking again after each change; false if the time is over."""
+        """Returns true as soon as `done` does, asked again after each change; false after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not done():
@@ -66,13 +66,13 @@ class MetadataLog:
         return True
 
     async def changed(self) -> None:
-        """Returns after the next `append` or `wake`; the caller brings the timeout."""
+        """Returns after the next `append` or `wake`; the caller sets the timeout."""
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._changed)
 
     def wake(self) -> None:
-        """Lets everybody who waits look again."""
+        """Has every waiting caller look again."""
         if self._changed is not None:
             self._changed.set_result(None)
             self._changed = None
@@ -82,10 +82,9 @@ class MetadataLog:
     ) -> FetchMetadataResponse:
         """Entries that follow `offset`, about `max_bytes` of them but at least one, or the image.
 
-        An `epoch` that is not the one committed at `offset` means that the asker's history is not
-        ours (another quorum's data): it gets the image too. That is of the log's end, or of a little earlier if
-        it was being encoded already; what follows it is in the log. Whoever says ANY_EPOCH gets entries only,
-        from where the log begins if that is later.
+        If `epoch` is not the one committed at `offset`, the caller has another history (another quorum's data) and gets
+        the image, too. The image is of the log's end, or of a little earlier if it was being encoded already; the log
+        has the entries behind it. A caller with ANY_EPOCH gets entries only, from the log's start if that is later.
         """
         committed, first = self.image.offset, self._first_offset()
         if epoch == ANY_EPOCH:
@@ -111,12 +110,12 @@ class MetadataLog:
         return self._entries[0].offset if self._entries else self.image.offset + 1
 
     def _goes_on_from(self, offset: int) -> bool:
-        """Whether the log has all that follows an offset."""
+        """Whether the log has every entry behind an offset."""
         return offset + 1 >= self._first_offset()
 
     async def _encoded_image(self, after: int) -> bytes:
-        """The bytes of an image that is newer than `after` and that the log goes on from, encoded once for all
-        who ask meanwhile, and until the next commit."""
+        """The bytes of an image that is newer than `after` and that the log continues, encoded once for all callers
+        until the next commit."""
         while True:
             encoded = self._encoded
             if encoded is None or encoded.offset <= after or not self._is_of_use(encoded):
@@ -130,9 +129,9 @@ class MetadataLog:
 
 
 class _EncodedImage:
-    """An image that is being encoded between the loop's other work, and then is there.
+    """An image that is encoded between the loop's other work.
 
-    It is given up when nobody waits for it any more, or when a log that has moved on makes it pointless.
+    It is given up when its last caller leaves, or when the log has moved on too far.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -149,7 +148,7 @@ class _EncodedImage:
         return self._data is None
 
     async def wait(self) -> bytes | None:
-        """The bytes; None if they were given up."""
+        """The bytes; None if the encoding was given up."""
         if self._data is not None:
             return self._data
         if self._task is None:
@@ -163,7 +162,7 @@ class _EncodedImage:
                 self.give_up()
 
     def give_up(self) -> None:
-        """Ends the encoding after the step that it is in."""
+        """Ends the encoding after its present step."""
         self.is_given_up = True
 
     async def _encode(self) -> bytes | None:

@@ -1,7 +1,7 @@
-"""What DescribeQuorum tells: the leader's view of voters and observers (KIP-595, KIP-836, KIP-853).
+"""The leader's view of voters and observers, which DescribeQuorum shows (KIP-595, KIP-836, KIP-853).
 
-Voters are asked for in the Raft lane, which alone may look at the log; observers are the nodes that
-follow the committed metadata by long poll. Used by the controller server, on its event loop.
+The Raft lane, which alone may look at the log, reports the voters. Observers are the nodes that follow the committed
+metadata by long poll. The controller server asks, on its event loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quorum.rpc.admin_messages import DescribeQuorumResponse, QuorumReplica
 from quorum.rpc.envelope import RpcError
 
 OBSERVER_SESSION_MS = 300_000
-"""An observer that was silent for so long is not told of any more."""
+"""An observer that was silent for this long is left out."""
 REPORT_TIMEOUT_S = 10.0
 MAX_OBSERVERS = 10_000
 MAX_WAITING = 100
@@ -39,19 +39,19 @@ class QuorumStatus:
         self._next_id = 0
 
     def observed(self, node_id: int, end_offset: int, *, epoch: int, committed_end: int) -> None:
-        """A node asks for the metadata from `end_offset` on, while this node leads in `epoch`. An id below
+        """Notes that a node asks for the metadata from `end_offset` on, while this node leads in `epoch`. An id below
         0 is a tool's, which follows nothing."""
         if node_id >= 0 and node_id not in self._voters:
             self._observers.fetched(epoch, node_id, end_offset, committed_end, self._now_ms())
 
     def on_report(self, report: QuorumReport) -> None:
-        """The Raft lane answers."""
+        """Takes the Raft lane's answer."""
         waiting = self._waiting.pop(report.request_id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(report)
 
     async def describe(self, directories: Mapping[int, bytes]) -> DescribeQuorumResponse:
-        """Asks the Raft lane; `directories` are the voters' by id, as far as they are known.
+        """Asks the Raft lane; `directories` are the known directory ids by voter.
 
         Raises RpcError: NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED, REQUEST_TIMED_OUT.
         """
@@ -77,7 +77,7 @@ class QuorumStatus:
     def _response(self, report: QuorumReport, directories: Mapping[int, bytes]) -> DescribeQuorumResponse:
         now_ms = self._now_ms()
         voters = [_replica(times, directories) for times in report.followers]
-        # As in Kafka: the leader does not fetch, and always has all that it has.
+        # As in Kafka: the leader does not fetch, and is always caught up with itself.
         own = ReplicaTimes(self._node_id, report.log_end_offset, last_caught_up_ms=now_ms)
         voters.append(_replica(own, directories))
         observers = self._observers.heard_since(report.epoch, now_ms - OBSERVER_SESSION_MS)

@@ -1,7 +1,7 @@
-"""Runs a computation that comes in steps (`quorum.steps`) on the event loop, which goes on with its own work.
+"""A computation in steps (`quorum.steps`) run on the event loop, between the loop's own work.
 
-For whoever encodes or decodes a large metadata image on the loop: heartbeats and requests that are ready are
-served between two steps.
+For callers that encode or decode a large metadata image on the loop: between two steps the loop serves heartbeats and
+requests that are ready.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def taking_turns(steps: Steps[T]) -> T:
-    """The result; between two steps the event loop runs what is ready. Cancelling it ends the computation."""
+    """The result; between two steps the event loop runs its ready callbacks. Cancelling ends the computation."""
     while True:
         try:
             next(steps)

@@ -1,7 +1,7 @@
-"""What a controller makes of its voters' directories: what to propose, and why it is not ready.
+"""The controller's judgement of its voters' directories: those to propose, and the reasons for not being ready.
 
-Guarantees: whatever keeps the quorum from being whole, as far as this voter can know, is a sentence in
-`unready_reasons` and in the log. Kept by `controller_server.py`, on its event loop (KIP-853).
+Guarantees: every obstacle to a whole quorum that this voter can know of is a sentence in `unready_reasons` and in the
+log. `controller_server.py` keeps it, on its event loop (KIP-853).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from quorum.raft.events import VoterDirectories, VoterStanding
 log = structlog.get_logger(__name__)
 
 NO_LEADER = "the quorum has no leader"
-"""As between two leaders, for some tenths of a second."""
+"""How long a leader may be missing before that is a reason: between two leaders it is some tenths of a second."""
 
 
 class VoterStatus:
-    """What the Raft lane of one voter has told of the voters."""
+    """The voters' directories and standing, as one voter's Raft lane reported them."""
 
     def __init__(self) -> None:
         self._wanted = VoterDirectories(-1, {})
         self._standing = VoterStanding()
 
     def take(self, effect: VoterDirectories | VoterStanding) -> None:
-        """What a step of the Raft lane came to."""
+        """Takes an effect of the Raft lane."""
         if isinstance(effect, VoterDirectories):
             self._wanted = effect
         else:
@@ -41,7 +41,7 @@ class VoterStatus:
             log.warning("voters on new disks", voters=list(standing.replaced), counts=standing.counts)
 
     def wanted(self, epoch: int) -> Mapping[int, bytes]:
-        """What the controller of this epoch should see recorded: directory ids by voter."""
+        """The directory ids by voter that the controller of this epoch should have recorded."""
         return self._wanted.directories if self._wanted.epoch == epoch else {}
 
     def unready_reasons(self, leader_id: int | None) -> list[str]:

@@ -1,8 +1,7 @@
-"""What changed between two images, whether records led from one to the other or a snapshot did.
+"""The changes between two images, whether records led from one to the other or a snapshot did.
 
-`MetadataDelta` knows its changes from the records applied to it. A node that was too far behind gets
-a whole image instead; `ImageDiff` finds the same changes by comparison, so that publishers need not
-know which of the two happened.
+`MetadataDelta` knows its changes from the records applied to it. A node that is too far behind gets a whole image
+instead; `ImageDiff` finds the same changes by comparison. Publishers need not know which of the two happened.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _Key = TypeVar("_Key", int, str, ConfigKey)
 
 
 class MetadataChanges(Protocol):
-    """The changes that publishers read; every collection is in ascending order."""
+    """The changes as publishers read them; every collection is in ascending order."""
 
     @property
     def changed_brokers(self) -> tuple[int, ...]: ...

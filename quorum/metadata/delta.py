@@ -1,10 +1,10 @@
-"""A delta: records applied to one image, making the next one and remembering what changed.
+"""A delta: records applied to one image, which make the next image, and their changes.
 
-Applying is pure and deterministic: the same image and records give the same next image on every node.
-A record that does not fit raises a `RecordDoesNotFitError`; the delta must then be thrown away, the
-base image is untouched. Only touched sections are copied, once, however many records there are. Used
-at apply time (`quorum.controller.proposal`), by the controller for its speculative image, and by every
-node's metadata loader, which reads the `changed_…` properties (KIP-746's MetadataDelta).
+Applying is pure and deterministic: the same image and records give the same next image on every node. A record that
+does not fit raises a `RecordDoesNotFitError`; the delta must then be thrown away, and the base image is untouched. Only
+touched sections are copied, each once, however many records there are. Used at apply time
+(`quorum.controller.proposal`), by the controller for its speculative image, and by every node's metadata loader, which
+reads the `changed_…` properties (KIP-746's MetadataDelta).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class MetadataDelta:
 
     @property
     def deleted_topics(self) -> Mapping[bytes, TopicImage]:
-        """Topics of the base image that are gone, as they were there, by ascending id."""
+        """Topics of the base image that are gone, with their state there, by ascending id."""
         topics = self._current_topics()
         return {
             topic_id: self.base.topics[topic_id]

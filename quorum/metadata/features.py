@@ -1,10 +1,9 @@
-"""The features that this software knows, the levels it can work with, and those a new cluster gets.
+"""The features of this software, the levels that it supports, and the levels that a new cluster gets.
 
-A feature is a behaviour that all nodes must switch to together; its level is in the metadata image and
-only the controller changes it (KIP-584, KIP-1022). A feature that an image does not name is at level 0:
-that is how metadata written before there were features is read, and such a cluster keeps its behaviour
-until somebody raises the level. Read by the controller (what it may decide), by brokers (what they say
-of themselves at registration and in ApiVersions) and by the commands that describe a cluster.
+A feature is a behaviour that all nodes must switch to together. Its level is in the metadata image, and only the
+controller changes it (KIP-584, KIP-1022). A feature that an image does not name is at level 0: metadata from before
+features is read so, and such a cluster keeps its behaviour until an operator raises the level. Read by the controller
+for its decisions, by brokers for their registration and ApiVersions, and by the commands that describe a cluster.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = {
 
 
 def supported_ranges() -> tuple[FeatureRange, ...]:
-    """What a node of this software says at registration."""
+    """The ranges that a node of this software registers with."""
     return tuple((name, feature.lowest, feature.highest) for name, feature in SUPPORTED_FEATURES.items())
 
 
 def new_cluster_records() -> tuple[FeatureLevel, ...]:
-    """The records by which a cluster without metadata starts at the default levels."""
+    """The records that start a cluster without metadata at the default levels."""
     return tuple(
         FeatureLevel(name, feature.default)
         for name, feature in SUPPORTED_FEATURES.items()

@@ -1,12 +1,11 @@
-"""The metadata image: everything the records up to one offset amount to, as immutable values.
+"""The metadata image: the result of all records up to one offset, as immutable values.
 
-An image is never changed: a delta makes a new one that shares all untouched sections, so the Raft
-lane, the controller and the broker's caches can hold the same image without locks, and the controller
-forks it for its speculative state for the price of the touched sections. `encode` is canonical: equal
-images give equal bytes on every node (sorted, no dependence on insertion order), which is what the
-metadata oracle compares and what snapshots hold. Encoding and decoding a large image takes a while: whoever
-has other things to do meanwhile takes them in steps. Every image satisfies the partition invariants of
-`PartitionImage`. See KIP-631 and KIP-746.
+An image is never changed: a delta makes a new one that shares all untouched sections. So the Raft lane, the controller
+and the broker's caches hold the same image without locks, and the controller forks its speculative image for the price
+of the touched sections. `encode` is canonical (sorted, independent of insertion order): equal images give equal bytes
+on every node. The metadata oracle compares these bytes, and snapshots hold them. A large image takes a while to encode
+or decode, so both exist in bounded steps: neither brokers' heartbeats nor Raft's wait for 200,000 partitions. Every
+image satisfies the partition invariants of `PartitionImage`. See KIP-631 and KIP-746.
 """
 
 from __future__ import annotations
@@ -51,9 +50,8 @@ identities, ELRs and reassignments; older versions are read without them."""
 class MetadataImage:
     """The cluster's metadata after the record at `offset` (-1 = none yet), written in Raft term `epoch`.
 
-    `features` are the finalized levels by name; a feature that is missing is at level 0. `voters` are the
-    directory ids that belong to the voters' node ids. The mappings are shared between images: nobody
-    writes to them.
+    `features` are the finalized levels by name; a missing feature is at level 0. `voters` are the voters' directory
+    ids by node id. Images share the mappings, which are never written to.
     """
 
     offset: int = -1
@@ -228,7 +226,7 @@ class _Decoder:
             yield
 
     def image(self) -> MetadataImage:
-        """What was read, once all of it was."""
+        """The image, once everything has been read."""
         offset, epoch, next_producer_id = self._head
         return MetadataImage(
             offset=offset,

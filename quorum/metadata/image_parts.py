@@ -1,8 +1,8 @@
-"""What a metadata image is made of: brokers, topics and partitions, as values and as rows of plain values.
+"""The parts of a metadata image (brokers, topics, partitions), as values and as rows of plain values.
 
-Immutable and shared between images. A row is what `image.py` packs and unpacks: the fields in a fixed order;
-rows of older versions lack the last ones. Reading a row checks every value, and the partition invariants of
-`PartitionImage`; anything else is a MalformedError or an InvalidPartitionStateError.
+Parts are immutable and shared between images. `image.py` packs and unpacks rows: the fields in a fixed order; rows of
+older versions lack the last ones. Reading a row checks every value and the partition invariants of `PartitionImage`; a
+violation is a MalformedError or an InvalidPartitionStateError.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ConfigKey = tuple[str, str]
 class BrokerImage:
     """One registered broker. `epoch` is the offset of its registration record.
 
-    `features` are the levels it can work with; a feature it does not name it does not know.
+    `features` are the levels that it supports; it does not know a feature that it does not name.
     """
 
     broker_id: int
@@ -55,14 +55,13 @@ class BrokerImage:
 class PartitionImage:
     """One partition: `isr` ⊆ `replicas`, and `leader` in `isr`, or -1; an empty ISR has no leader.
 
-    `elr` ⊆ `replicas`, disjoint from `isr`: the eligible leader replicas, which have everything below
-    the high watermark although they are not in sync (KIP-966). `last_known_elr`: the last leader, which
-    is remembered once nobody is in the ISR. `adding_replicas` and `removing_replicas` ⊆ `replicas`: what
-    an unfinished reassignment is about (KIP-455). `offline_replicas` ⊆ `replicas`: those whose brokers
-    cannot serve their logs; none of them is in `isr`, unless it is all that is left there, without a
-    leader, where no ELR is kept to remember it. Equal tuples of one partition are one object.
-    `unclean_leader_epoch`: of the last unclean election. What an epoch before it holds beyond the log that
-    was elected then is lost; a replica that has it may come back much later.
+    `elr` ⊆ `replicas`, disjoint from `isr`: the eligible leader replicas, which have everything below the high
+    watermark although they are not in sync (KIP-966). `last_known_elr`: the last leader, remembered while the ISR is
+    empty. `adding_replicas` and `removing_replicas` ⊆ `replicas`: the changes of an unfinished reassignment (KIP-455).
+    `offline_replicas` ⊆ `replicas`: the replicas whose brokers cannot serve their logs. None of them is in `isr`,
+    except for a last member without a leader, where no ELR is kept to remember it. Equal tuples of one partition are
+    one object. `unclean_leader_epoch`: the leader epoch of the last unclean election. Records of earlier epochs that
+    the log elected then lacks are lost; a replica that has them may come back much later.
     """
 
     replicas: tuple[int, ...]
@@ -169,7 +168,7 @@ partition_row = attrgetter(
 _recovery_state = wire.integer(RECOVERED, RECOVERING)
 _unclean_leader_epoch = wire.integer(NO_UNCLEAN_ELECTION, wire.INT32_MAX)
 _NO_LISTS: tuple[tuple[int, ...], ...] = ((), (), (), (), ())
-"""In the place of the lists of a partition that a row of an older version lacks."""
+"""Stands for the partition lists that a row of an older version lacks."""
 _short_text = wire.text(255)
 _topic_name = wire.text(249)
 _config_value = wire.text()
@@ -241,7 +240,7 @@ def read_partition(row: object, version: int) -> PartitionImage:
 
 
 def read_configs(row: object) -> tuple[ConfigKey, dict[str, str]]:
-    """A resource and the configs that are set on it, of which there is at least one."""
+    """A resource and the configs set on it, at least one."""
     resource_type, resource_name, pairs = wire.array(row, 3, "a config resource")
     values: dict[str, str] = {}
     for pair in _rows(pairs):

@@ -1,9 +1,9 @@
-"""Metadata records as bytes: the msgpack array [kind, version, field, …], and a list of those.
+"""The encoding of metadata records, the msgpack array [kind, version, field, …], and of lists of them.
 
-Decoding refuses an unknown kind or version, a missing or extra field and a wrong type, on every node
-alike, so a record is either understood by all or by none. A kind whose fields grew has a newer version;
-records of older versions stay readable, and the fields they lack get their defaults. Used by the
-proposals (`quorum.controller`), by apply, and by whatever dumps or ships the metadata log.
+Decoding refuses an unknown kind or version, a missing or extra field and a wrong type, on every node alike: all nodes
+understand a record, or none does. A kind with added fields has a newer version; records of older versions stay
+readable, and get the defaults of the missing fields. Used by the proposals (`quorum.controller`), by apply, and to dump
+or ship the metadata log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Fields = tuple[tuple[str, Check], ...]
 
 
 class _Layout(NamedTuple):
-    """How one kind of record is written: its class and its fields in order."""
+    """The layout of one kind of record: its class, and its fields in order."""
 
     record: type[Any]
     fields: _Fields
@@ -169,7 +169,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def validate(record: Record) -> None:
-    """Raises MalformedRecordError if a reader would refuse this record; for values that came from outside."""
+    """Raises MalformedRecordError if a reader would refuse this record; for values from outside."""
     layout = _LAYOUTS[_WRITERS[type(record)][:2]]
     for field, check in layout.fields:
         try:
@@ -192,12 +192,12 @@ def encode_records(records: Iterable[Record]) -> bytes:
 
 
 def decode_records(data: bytes | bytearray | memoryview) -> list[Record]:
-    """The records that `data` holds. Raises MalformedRecordError on anything not written by this module."""
+    """The records in `data`. Raises MalformedRecordError for bytes that this module did not write."""
     return list(read_records(data))
 
 
 def read_records(data: bytes | bytearray | memoryview) -> Iterator[Record]:
-    """The same one by one, for whoever takes in many in steps; what is malformed is met where it stands."""
+    """The records one by one, for a caller that works in steps; a malformed one raises where it stands."""
     try:
         values = wire.unpack(data, max_array_length=MAX_RECORDS)
     except MalformedError as error:

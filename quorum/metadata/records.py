@@ -1,9 +1,8 @@
-"""The metadata records: what the controller decides, Raft orders and every node replays.
+"""The metadata records, which the controller decides, Raft orders and every node replays.
 
-A record is a frozen dataclass; `quorum.metadata.record_codec` turns records into bytes and back. Offsets
-are not in records: a record gets the offset of its Raft entry when it is applied, and a broker's epoch
-is the offset of its registration. Used by the image and delta, the proposals, and whatever dumps or
-ships the metadata log (KIP-631, KIP-746).
+A record is a frozen dataclass; `quorum.metadata.record_codec` turns records into bytes and back. Records hold no
+offsets: a record gets the offset of its Raft entry when it is applied, and a broker's epoch is the offset of its
+registration. Used by the image and delta, by the proposals, and to dump or ship the metadata log (KIP-631, KIP-746).
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ RECOVERING = 1
 """Leader recovery state (KIP-704): RECOVERING after an unclean election until the ISR is confirmed."""
 
 NO_UNCLEAN_ELECTION = -1
-"""In the place of the leader epoch of a partition's last unclean election."""
+"""Stands for the epoch of the last unclean election in a partition without one."""
 
 FeatureRange = tuple[str, int, int]
-"""A feature's name and the lowest and highest level of it that a node can work with (KIP-584)."""
+"""A feature's name, and the lowest and highest level that a node supports (KIP-584)."""
 
 NO_BROKER_EPOCH = -1
 
 
 class Listener(NamedTuple):
-    """One address of a broker, as it is told to clients."""
+    """One address of a broker, as clients get it."""
 
     name: str
     host: str
@@ -44,8 +43,8 @@ class Listener(NamedTuple):
 class RegisterBroker:
     """A broker's incarnation registers; its broker epoch is the offset of this record.
 
-    `previous_broker_epoch` is the epoch under which the broker last stopped cleanly, -1 when it did not:
-    its logs may then lack what it had when it was last heard of (KIP-966).
+    `previous_broker_epoch` is the epoch under which the broker last stopped cleanly. It is -1 after an unclean stop:
+    the logs may then lack records that the broker had when it was last heard of (KIP-966).
     """
 
     broker_id: int
@@ -90,8 +89,8 @@ class Partition:
     """A partition is created: number = how many the topic had before.
 
     `elr` and `last_known_elr` are the eligible leader replicas and those last known to be (KIP-966);
-    `adding_replicas` and `removing_replicas` say what a reassignment is about (KIP-455);
-    `offline_replicas` are those whose brokers cannot serve their logs.
+    `adding_replicas` and `removing_replicas` are the changes of a reassignment (KIP-455);
+    `offline_replicas` are the replicas whose brokers cannot serve their logs.
     """
 
     topic_id: bytes
@@ -167,7 +166,7 @@ class FeatureLevel:
 
 @dataclass(frozen=True, slots=True)
 class VoterIdentity:
-    """The voter is the one whose metadata folder has this directory id (KIP-853)."""
+    """The metadata folder of the voter has this directory id (KIP-853)."""
 
     node_id: int
     directory_id: bytes

@@ -1,8 +1,8 @@
-"""How many partitions are in which states, kept up with changes instead of counted when somebody asks.
+"""The number of partitions in each state, kept up with changes so that a metrics page need not count.
 
-Guarantees: after each `set`, `count` is what a walk over all partitions would find; partitions in none of the
-states take no memory. Fed by the controllers' `PartitionCounts` and the brokers' `LedPartitions`, read by the
-metrics pages. Pure.
+Guarantees: after each `set`, `count` equals the result of a walk over all partitions. Partitions in none of the states
+take no memory. The controllers' `PartitionCounts` and the brokers' `LedPartitions` feed it, the metrics pages read it.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _NONE: Final = 0
 
 
 class PartitionTally:
-    """States are bits: 1, 2, 4, … Every bit given to `set` is counted by itself; partitions in one of the
-    states `listed` can be told, too."""
+    """States are bits: 1, 2, 4, … Every bit given to `set` is counted by itself. The partitions in one of the
+    states `listed` can be listed, too."""
 
     __slots__ = ("_bits_of", "_counts", "_listed", "_members")
 
@@ -30,7 +30,7 @@ class PartitionTally:
         self._counts: dict[int, int] = {}
 
     def set(self, key: PartitionKey, bits: int) -> None:
-        """The partition is in these states now, and in no others. O(states)."""
+        """Puts the partition in these states, and in no others. O(states)."""
         before = self._bits_of.get(key, _NONE)
         if before == bits:
             return
@@ -50,11 +50,11 @@ class PartitionTally:
         return self._counts.get(bit, 0)
 
     def listed(self) -> Iterator[PartitionKey]:
-        """The partitions that are in one of the states to be listed; O(the same)."""
+        """The partitions in one of the states to be listed; O(their number)."""
         return iter(self._members)
 
     def clear(self) -> None:
-        """No partition is in any state."""
+        """Takes every partition out of every state."""
         self._bits_of.clear()
         self._members.clear()
         self._counts.clear()
@@ -68,7 +68,7 @@ def _each(bits: int) -> Iterator[int]:
 
 
 class PartitionCounts:
-    """Of all partitions, as a controller counts them: how many there are, and how many need looking at."""
+    """The counts of a controller: all partitions, and those that need attention."""
 
     EXISTS, OFFLINE, NOT_PREFERRED = 1, 2, 4
 
@@ -81,16 +81,16 @@ class PartitionCounts:
 
     @property
     def offline(self) -> int:
-        """Those without a leader."""
+        """The partitions without a leader."""
         return self._tally.count(self.OFFLINE)
 
     @property
     def not_preferred(self) -> int:
-        """Those whose leader is not the first of their replicas, or that have none."""
+        """The partitions whose first replica does not lead, or that have no leader."""
         return self._tally.count(self.NOT_PREFERRED)
 
     def committed(self, before: MetadataImage, after: MetadataImage, records: Sequence[Record]) -> None:
-        """These records led from one image to the other. O(partitions that they name)."""
+        """Follows records that led from one image to the other. O(partitions that they name)."""
         for record in records:
             if isinstance(record, Partition | PartitionChange):
                 self._update((record.topic_id, record.partition), after)
@@ -100,7 +100,7 @@ class PartitionCounts:
                     self._tally.set((record.topic_id, number), _NONE)
 
     def recount(self, image: MetadataImage) -> None:
-        """The image came whole. O(partitions)."""
+        """Counts anew for an image that came whole. O(partitions)."""
         self._tally.clear()
         for topic_id, topic in image.topics.items():
             for number in range(len(topic.partitions)):
@@ -120,18 +120,18 @@ class PartitionCounts:
 
 
 class LedPartitions:
-    """Of the partitions that one broker leads: which have fewer replicas in sync than they should."""
+    """The partitions that one broker leads with fewer replicas in sync than they should have."""
 
     LED, UNDER_REPLICATED, UNDER_MIN_ISR, AT_MIN_ISR, REASSIGNING = 1, 2, 4, 8, 16
     INCOMPLETE = 32
-    """A replica is out of the ISR, be it only still to come."""
+    """A replica is out of the ISR, even if it is only being added."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self._tally = PartitionTally(listed=self.INCOMPLETE)
 
     def update(self, key: PartitionKey, state: PartitionImage | None, min_isr: int) -> None:
-        """The partition is so now (None: it is gone), under the topic's min.insync.replicas. O(replicas)."""
+        """Takes a partition's new state (None: it is gone) and its topic's min.insync.replicas. O(replicas)."""
         self._tally.set(key, _NONE if state is None else self._bits(state, min_isr))
 
     def count(self, state: int) -> int:
@@ -139,7 +139,7 @@ class LedPartitions:
         return self._tally.count(state)
 
     def incomplete(self) -> Iterator[PartitionKey]:
-        """Those with a replica out of the ISR. O(the same)."""
+        """The partitions with a replica out of the ISR. O(their number)."""
         return self._tally.listed()
 
     def _bits(self, state: PartitionImage, min_isr: int) -> int:
@@ -148,7 +148,7 @@ class LedPartitions:
         bits, in_sync = self.LED, len(state.isr)
         if in_sync < len(state.replicas):
             bits |= self.INCOMPLETE
-        # As in Kafka: while a partition moves, replicas that are still to come are not missing yet.
+        # As in Kafka: while a partition moves, replicas that are being added are not missing yet.
         if in_sync < len(state.replicas) - len(state.adding_replicas):
             bits |= self.UNDER_REPLICATED
         effective_min_isr = min(min_isr, len(state.replicas))

@@ -1,9 +1,9 @@
-"""Checked msgpack: values in, exactly the declared types out.
+"""Checked msgpack: it reads values of exactly the declared types.
 
-Everything the quorum stores or receives goes through here, so that forged or damaged bytes end in one
-`MalformedError` with a sentence, never in a `TypeError` three calls later. Used by records, image,
-proposal and `quorum.rpc.messages`. A check takes a decoded value and returns it (converted where a
-dataclass wants a tuple or a nested value), or raises `MalformedError`.
+Everything that the quorum stores or receives passes these checks. Forged or damaged bytes so end in one
+`MalformedError` with a sentence, never in a `TypeError` three calls later. A check takes a decoded value and returns it
+(converted where a dataclass wants a tuple or a nested value), or raises `MalformedError`. Used by records, image,
+proposal and `quorum.rpc.messages`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def unpack(data: bytes | bytearray | memoryview, *, max_array_length: int | None
 
 
 class Reader:
-    """Reads a large value piece by piece: the headers of its outer arrays, then what is in them.
+    """Reads a large value piece by piece: the headers of its outer arrays, then their elements.
 
-    Every method raises MalformedError if the bytes are not what is asked for. Nothing is allocated for what
-    a forged header only announces.
+    Every method raises MalformedError if the bytes are of another kind. A forged header has nothing allocated for the
+    elements that it only announces.
     """
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
@@ -93,7 +93,7 @@ class Reader:
             ) from error
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Checks that no bytes follow."""
         if self._unpacker.tell() != self._size_bytes:
             raise MalformedError(f"{self._size_bytes - self._unpacker.tell()} bytes follow the value")
 
