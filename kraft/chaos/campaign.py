@@ -1,9 +1,9 @@
-"""Many scenarios on several cores: every one in a process of its own, its outcome added to a tally.
+"""A campaign: many scenarios on several cores, each in a process of its own, their outcomes added to a tally.
 
-A run whose process crashes, sticks or takes too much is an outcome too: its `error` says how it ended.
-With a hash seed a run gets a fresh interpreter that hashes strings by it, which is how a campaign checks
-that a seed is one history in every process. The functions that play a scenario are arguments. Called by
-`kraft chaos simulate`, by `kraft.chaos.shrink` and by the tests of the corpus.
+A run whose process crashes, sticks or takes too much is an outcome, too: its `error` says how it ended. With a hash
+seed a run gets a fresh interpreter that hashes strings by it; a campaign so checks that a seed is one history in
+every process. The functions that play a scenario are arguments. Called by `kraft chaos simulate`, by
+`kraft.chaos.shrink` and by the tests of the corpus.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kraft.chaos.timeline import Timeline
 from kraft.chaos.verdict import Violation
 
 RUN_FAILED = "run-failed"
-"""The oracle of a run that did not come to its end."""
+"""The oracle named for a run that did not come to its end."""
 CPU_BASE_S, CPU_PER_SECOND = 60, 3
-"""A run takes a tenth of a CPU second a virtual one; one that takes thirty times that is stuck."""
+"""CPU seconds per virtual second. A run takes a tenth; one that takes thirty times that is stuck."""
 WALL_PER_CPU = 10
 MEMORY_MAX_BYTES = 4 << 30
 KEPT_MAX = 1000
-"""Failed runs of a campaign of which everything is kept."""
+"""Failed runs of a campaign that are kept whole."""
 TICK_S = 0.25
 HASH_SEEDS = (1, 4242)
 
@@ -49,11 +49,11 @@ class Finished:
     key: int
     scenario: Scenario
     outcome: Outcome
-    """`cpu_s` and `wall_s` are those of its whole process."""
+    """`cpu_s` and `wall_s` count its whole process."""
 
 
 class RunPool:
-    """Plays scenarios, at most `jobs` at once. A context: leaving it ends what still runs."""
+    """Plays scenarios, at most `jobs` at once. A context: leaving it ends the runs under way."""
 
     def __init__(self, run: Run, jobs: int, limits: Limits | None = None) -> None:
         """`limits`: of each run; by default what its length in virtual seconds allows."""
@@ -72,12 +72,12 @@ class RunPool:
 
     @property
     def free(self) -> int:
-        """How many more may begin now."""
+        """How many more runs may begin now."""
         return self._pool.free
 
     @property
     def keys(self) -> list[int]:
-        """Of the runs that go on, as `begin` named them."""
+        """The keys of the runs under way, as `begin` got them."""
         return self._pool.keys
 
     def begin(
@@ -94,12 +94,12 @@ class RunPool:
         self._pool.start(key, work, self._limits or limits_of(scenario))
 
     def abandon(self, key: int) -> None:
-        """Ends a run whose outcome nobody wants any more."""
+        """Ends a run whose outcome is not wanted any more."""
         self._pool.end(key)
         del self._scenarios[key]
 
     def finished(self, timeout_s: float = TICK_S) -> list[Finished]:
-        """The runs that have ended; waits for one, at most so long."""
+        """The runs that have ended; waits for one, at most `timeout_s`."""
         return [self._finished(ended) for ended in self._pool.wait(timeout_s)]
 
     def _finished(self, ended: Ended) -> Finished:
@@ -113,13 +113,13 @@ class RunPool:
 
 
 def limits_of(scenario: Scenario) -> Limits:
-    """What a run of this length may take."""
+    """The limits of a run of this length."""
     cpu_s = int(CPU_BASE_S + CPU_PER_SECOND * scenario.seconds)
     return Limits(cpu_s, float(WALL_PER_CPU * cpu_s), MEMORY_MAX_BYTES)
 
 
 def oracles_of(outcome: Outcome) -> list[str]:
-    """The oracles that a run failed, the first one first."""
+    """The oracles that a run failed, in the order of their first violations."""
     return [violation.oracle for violation in violations_of(outcome)]
 
 
@@ -139,7 +139,7 @@ def encoded(outcome: Outcome) -> bytes:
 
 
 def decoded(line: bytes) -> Outcome:
-    """The outcome in the last line of what a run wrote."""
+    """The outcome in the last line of a run's output."""
     document = json.loads(line.splitlines()[-1])
     violations = [Violation(**violation) for violation in document.pop("violations")]
     return Outcome(**document, violations=violations)
@@ -171,28 +171,28 @@ def _become_fresh(run: Run, scenario: Scenario, hash_seed: int, descriptor: int)
 
 @dataclass
 class Tally:
-    """What a campaign came to so far."""
+    """The results of a campaign so far."""
 
     seeds: int = 0
     virtual_s: float = 0.0
     cpu_s: float = 0.0
-    """Of all processes of runs."""
+    """CPU seconds of all processes of runs."""
     wall_s: float = 0.0
-    """Of the campaign; its owner sets it."""
+    """Wall seconds of the campaign; its owner sets it."""
     operations: int = 0
     coverage: Counter[str] = field(default_factory=Counter)
     history: Counter[str] = field(default_factory=Counter)
-    """What the histories held."""
+    """Counts of the histories' contents."""
     acknowledged: Counter[str] = field(default_factory=Counter)
     """By kind of workload."""
     unacknowledged: Counter[str] = field(default_factory=Counter)
-    """By kind of workload: those that got none in their whole run."""
+    """By kind of workload: the workloads without any in their whole run."""
     excused: int = 0
     """Runs with losses that faults explain."""
     undecided: dict[int, str] = field(default_factory=dict)
     """By seed: why its history said nothing."""
     untold: str = ""
-    """Why a timeline that was asked for is not whole."""
+    """Why a requested timeline is not whole."""
     failed_count: int = 0
     failed: list[Finished] = field(default_factory=list)
     """Runs that broke a promise or failed themselves, the first KEPT_MAX."""
@@ -235,10 +235,10 @@ def run_campaign(
     trace: str | None = None,
     limits: Limits | None = None,
 ) -> Tally:
-    """Plays all scenarios and returns what they came to; Ctrl-C ends it with what is there until then.
+    """Plays all scenarios and returns their results; Ctrl-C ends it with those so far.
 
-    `declared`: counters that are shown even if nothing of the kind happened. `on_end` is called with
-    every run that ended, `on_tick` at least every TICK_S seconds.
+    `declared`: counters that are shown even if they stay at zero. `on_end` is called with every run that ended,
+    `on_tick` at least every TICK_S seconds.
     """
     tally = Tally(coverage=Counter(dict.fromkeys(declared, 0)))
     waiting = iter(scenarios)
@@ -279,9 +279,9 @@ class Verification:
     seed: int
     hashes: tuple[str, str]
     errors: tuple[str, str]
-    """How a run failed, so that its hash is that of a part, or there is none."""
+    """How a run failed, in which case its hash covers a part, or there is none."""
     failed: tuple[str, ...] = ()
-    """The oracles that failed, in one of the runs or both: two equal histories may both be wrong."""
+    """The oracles that failed in one run or both: two equal histories may both be wrong."""
 
     @property
     def equal(self) -> bool:
@@ -296,7 +296,7 @@ def verify(
     jobs: int,
     on_end: Callable[[Verification], None] = lambda _: None,
 ) -> list[Verification]:
-    """Plays every scenario twice and compares the hashes of the traces. Ctrl-C ends it as it is an error."""
+    """Plays every scenario twice and compares the hashes of the traces. Ctrl-C raises as usual."""
     waiting = ((scenario, turn) for scenario in scenarios for turn in range(len(HASH_SEEDS)))
     halves: dict[int, dict[int, Outcome]] = {}
     done: list[Verification] = []

@@ -1,9 +1,9 @@
-"""A case: one scenario that broke a promise once, as a file that replays it.
+"""A case: a scenario that once broke a promise, as a file that replays it.
 
-The corpus is a folder of them. A case stays after its bug is fixed: from then on nothing may happen in
-it. Written by `kraft chaos shrink`, read by `kraft chaos simulate --case` and by the tests of the corpus.
-The file is one JSON object: `format`, `oracle` (the promise), `text` (what its judge said), `commit` (at
-which it was found) and `scenario`, as `kraft.chaos.scenario` writes it.
+The corpus is a folder of cases. A case stays after its bug is fixed; from then on it must pass. `kraft chaos shrink`
+writes it; `kraft chaos simulate --case` and the tests of the corpus read it. The file is one JSON object: `format`,
+`oracle` (the promise), `text` (its judge's words), `commit` (at which it was found) and `scenario`, as
+`kraft.chaos.scenario` writes it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kraft.chaos.scenario import Scenario, ScenarioError
 
 FORMAT = 1
 CORPUS = Path("tests", "chaos", "corpus")
-"""Within a checkout."""
+"""The corpus within a checkout."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A scenario and what it showed when it was found."""
+    """A scenario, and the violation with which it was found."""
 
     scenario: Scenario
     oracle: str

@@ -1,9 +1,8 @@
-"""The nodes of a scenario in a simulated world: each on a host of its own, `kraft.node.Node` unmodified.
+"""The nodes of a scenario in a simulated world: `kraft.node.Node` unmodified, each on a host of its own.
 
-This module configures, formats and starts them, looks into them, and keeps what was excused: a node to
-which something was done may complain of it. Faults go through the hosts and the network of the
-simulation. A disk that is empty (a new one, or one that was wiped) is formatted as an operator would,
-with directory ids that were never there before.
+This module configures, formats and starts the nodes and looks into them. It notes which incarnations a fault has
+excused: those may complain. Faults go through the hosts and the network of the simulation. An empty disk (a new or a
+wiped one) is formatted as an operator would format it, with new directory ids.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ DATA = "/var/lib/kraft"
 """The first data directory, with the quorum's files."""
 JOURNAL = f"{DATA}/__cluster_metadata-0"
 VOTER_FILES = (f"{DATA}/meta.properties", f"{DATA}/voted.marker")
-"""What a voter is known by, besides what is in its journal's folder."""
+"""The files that identify a voter, besides those in its journal's folder."""
 CLIENT_PORT, CONTROLLER_PORT, HTTP_PORT = 9092, 9093, 8080
 CLUSTER_ID = "kraftChaosClusterIdAAA"
 DIRECTORY_ID_BYTES = 16
@@ -48,9 +47,9 @@ PROPERTIES: Mapping[str, str] = {
     "log.flush.offset.checkpoint.interval.ms": "3000",
     "log.retention.check.interval.ms": "1000",
 }
-"""Short timers, so that much happens in a virtual minute; a scenario's properties go over them."""
+"""Short timers, so that much happens in a virtual minute; a scenario's properties override them."""
 METADATA_LAG_MAX = 8
-"""Entries that a node may lack and still be whole: while topics come and go, some always are on their way."""
+"""Entries that a node may lack and still be whole: while topics come and go, some are always on their way."""
 
 
 class Halt(NamedTuple):
@@ -74,9 +73,9 @@ class SimulatedCluster:
         self.nodes: dict[int, Node] = {}
         """The newest incarnation of each node, also after its end; none while it boots."""
         self.excused: set[str] = set()
-        """Incarnations that may log errors, raise and halt, because of what was done to them."""
+        """Incarnations that may log errors, raise and halt, because a fault struck them."""
         self.ailing: set[str] = set()
-        """Incarnations that may log errors, and have to live on."""
+        """Incarnations that may log errors but have to live on."""
         self.failed_starts: list[tuple[int, str]] = []
         """Node id and error of every start that ended in an error of `STARTUP_ERRORS`."""
         self.controller_ids = tuple(n for n, spec in self.specs.items() if CONTROLLER_ROLE in spec.roles)
@@ -88,7 +87,7 @@ class SimulatedCluster:
         self._stopping: dict[int, asyncio.Event] = {}
         self._asked_to_stop: set[str] = set()
         self._lives: dict[int, list[tuple[str, int]]] = {n: [] for n in self.specs}
-        """Incarnations of each node, with how often its host had halted before."""
+        """Incarnations of each node, with the number of its host's earlier halts."""
 
     @property
     def addresses(self) -> dict[int, tuple[str, int]]:
@@ -136,7 +135,7 @@ class SimulatedCluster:
         self.hosts[node_id].start(lambda process: self._run_node(node_id, process, stopping))
 
     async def _run_node(self, node_id: int, process: Process, stopping: asyncio.Event) -> None:
-        """The program of a node's host: as `kraft server`, with a format before it where it is due."""
+        """The program of a node's host: as `kraft server`, after a format where one is due."""
         name = process.incarnation.name
         self._lives[node_id].append((name, len(process.host.halts)))
         environment = simulated_environment(process)
@@ -149,7 +148,7 @@ class SimulatedCluster:
                 raise
 
     async def _serve(self, node_id: int, environment: Environment, stopping: asyncio.Event) -> None:
-        """Starts the node, waits until it shall stop, also while it starts, and stops it."""
+        """Starts the node, stops it when it is asked to, even during the start."""
         self.nodes[node_id] = node = Node(load_config(self.properties_of(node_id)), environment)
         stop, start = asyncio.ensure_future(stopping.wait()), asyncio.ensure_future(node.start())
         await asyncio.wait((stop, start), return_when=asyncio.FIRST_COMPLETED)
@@ -162,7 +161,7 @@ class SimulatedCluster:
         await node.stop()
 
     def _format(self, disk: Disk, node_id: int) -> None:
-        """Gives an empty disk the identity of a new one. Raises OSError."""
+        """Gives an empty disk a new identity. Raises OSError."""
         for directory in self.log_dirs_of(node_id):
             left = set(disk.list_dir(directory)) if disk.exists(directory) else set()
             if left - {f"{META_PROPERTIES}.tmp"}:
@@ -182,7 +181,7 @@ class SimulatedCluster:
             process.loop.call_soon_threadsafe(self._stopping[node_id].set)
 
     def has_started(self, node_id: int) -> bool:
-        """Whether the node's process has come so far that it need not give up for a disk that fails it."""
+        """Whether the node's process has got past the point where a failing disk ends its start."""
         node = self.nodes.get(node_id)
         return node is not None and not {"starting", "not started"}.intersection(node.unready_reasons())
 
@@ -203,7 +202,7 @@ class SimulatedCluster:
         return self._by_name.get(name.partition("#")[0])
 
     def excuse(self, node_id: int, *, may_halt: bool = True) -> None:
-        """The process that the node runs now may complain, and perhaps end: something was done to it."""
+        """Lets the node's present process complain, and perhaps end, since a fault struck it."""
         process = self.hosts[node_id].process
         if process is not None:
             (self.excused if may_halt else self.ailing).add(process.incarnation.name)
@@ -218,7 +217,7 @@ class SimulatedCluster:
 
     @property
     def halts(self) -> list[Halt]:
-        """Every node that ended itself: which incarnation, and why."""
+        """Every node that ended itself: its incarnation, and the reason."""
         found = []
         for node_id, lives in self._lives.items():
             reasons = self.hosts[node_id].halts
@@ -250,7 +249,7 @@ class SimulatedCluster:
         return -1 if known is None else known.partitions[partition].leader
 
     def active_controller(self) -> int | None:
-        """The running node that holds itself for the active controller, in the newest epoch."""
+        """The running node that believes itself to be the active controller, in the newest epoch."""
         active = [
             (controller.epoch, node_id)
             for node_id in self.running
@@ -261,11 +260,10 @@ class SimulatedCluster:
         return max(active)[1] if active else None
 
     def ailments(self, topics: Sequence[str]) -> list[str]:
-        """What keeps the cluster from being whole; empty when nothing does.
+        """The reasons why the cluster is not whole; empty if it is.
 
-        Whole: every node runs, is ready and has about all metadata, brokers are unfenced, the topics are
-        there, and each of their partitions has a leader, all its replicas in the ISR and no reassignment under
-        way, but for those that are beyond repair.
+        Whole: every node runs, is ready and has about all metadata; brokers are unfenced; the topics exist. Each of
+        their partitions has a leader, all its replicas in the ISR and no reassignment under way, or is beyond repair.
         """
         found = [f"node {n} is not running" for n, host in self.hosts.items() if not host.alive]
         found += [f"node {n} is paused" for n, host in self.hosts.items() if host.paused]
@@ -296,13 +294,13 @@ class SimulatedCluster:
             and not self._has_only_damaged_copies(topic, number, state)
         ]
 
-    # -- what no product can bring back
+    # -- damage beyond the product's power
 
     def is_beyond_repair(self, topic: str, partition: int) -> bool:
         """Whether every replica that may lead is offline, because its copy is damaged on its disk.
 
-        Those are the members of ISR and ELR; of a partition without any, the last known leader. Nobody but an
-        operator can choose what to give up then: the one excuse from liveness.
+        The members of ISR and ELR may lead; if there are none, the last known leader. Only an operator can then choose
+        which records to give up: the one excuse from liveness.
         """
         image = self.image()
         known = None if image is None else image.topic(topic)
@@ -323,11 +321,11 @@ class SimulatedCluster:
 
     @property
     def has_damage(self) -> bool:
-        """Whether an injected fault flipped a bit of some disk, which is there still."""
+        """Whether a bit that an injected fault flipped on some disk is still there."""
         return any(host.storage.is_rotten("/") for host in self.hosts.values())
 
     def is_damaged(self, node_id: int, topic: str, partition: int) -> bool:
-        """Whether an injected fault flipped a bit of that replica, which is there still."""
+        """Whether a bit that an injected fault flipped in that replica is still there."""
         storage = self.hosts[node_id].storage
         return any(
             storage.is_rotten(f"{directory}/{topic}-{partition}") for directory in self.log_dirs_of(node_id)
@@ -335,7 +333,7 @@ class SimulatedCluster:
 
 
 def _behind(node: Node, newest: MetadataImage) -> list[str]:
-    """What a node has not yet applied of the metadata, if it is more than what is always on its way."""
+    """Says how far a node is behind with the metadata, if by more than is always on its way."""
     if node.config.is_controller and node.controller is None:
         return ["its controller has not started"]
     held = {}

@@ -1,7 +1,7 @@
-"""What the default swarm can make happen, by the names under which runs count it.
+"""The events that the default swarm can cause, by the names under which runs count them.
 
-A campaign that found nothing proves nothing about what never happened in it. So whoever plays the default swarm
-declares all of these, and says at the end which stayed at zero. Called by `kraft.chaos.report`.
+A campaign without findings proves nothing about events that never happened in it. So a campaign of the default swarm
+declares all of these names, and reports those that stayed at zero. `kraft.chaos.report` reads the list.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ EVENTS: Final = tuple(
         )
     )
 )
-"""Everything that is counted besides faults, but for what the default swarm does not aim at: a proposal that is
-refused at apply needs a queue so full that the one before it was dropped."""
+"""Every counter besides those of faults that the default swarm aims at. It does not aim at a proposal that is
+refused at apply, which needs a queue so full that the proposal before it was dropped."""
 
 
 def fault_counters(faults: Iterable[str]) -> list[str]:

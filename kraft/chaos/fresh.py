@@ -1,7 +1,7 @@
 """One scenario in an interpreter of its own: `python -m kraft.chaos.fresh MODULE:FUNCTION < scenario.json`.
 
-Prints the outcome as one line of JSON. The interpreter holds nothing of earlier runs and has its own
-PYTHONHASHSEED, so that a run which leans on either shows. Started by `kraft.chaos.campaign`.
+It prints the outcome as one line of JSON. The interpreter holds nothing of earlier runs and has its own
+PYTHONHASHSEED, so that a run which depends on either is found out. `kraft.chaos.campaign` starts it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from kraft.chaos.scenario import Scenario
 
 
 def main(arguments: list[str]) -> None:
-    """Plays the scenario on standard input, and ends the process without cleaning up after it."""
+    """Plays the scenario on standard input, and ends the process without clean-up."""
     answer = os.dup(1)
-    os.dup2(2, 1)  # nothing but the outcome goes to standard output
+    os.dup2(2, 1)  # only the outcome goes to standard output
     dump_stack_at_cpu_limit(answer)
     code = 1
     try:
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
         run = cast(Run, reduce(getattr, name.split("."), importlib.import_module(module)))
         write_all(answer, encoded(run(Scenario.from_json(sys.stdin.read()))))
         code = 0
-    except BaseException:  # noqa: BLE001 - who started it reports it
+    except BaseException:  # noqa: BLE001 - the campaign reports it
         write_all(answer, traceback.format_exc().encode())
     finally:
         os._exit(code)

@@ -1,9 +1,9 @@
-"""What the clients of a run did and saw: the one thing that the history checker judges.
+"""The history of a run: every operation of its clients and its outcome, the only input of the history checker.
 
-An operation is invoked and, if it ever ends, completes as ok, fail (it certainly did not happen) or
-info (nobody knows). Modelled on the histories of Jepsen's Kafka workload. Values are unique within a
-(topic, partition) unless a plain producer's retry doubled them. Pure: times and process names come
-from the caller.
+A client invokes an operation. If the operation ends, it completes as ok, as fail (it certainly did not happen) or
+as info (the outcome is unknown). The model is the histories of Jepsen's Kafka workload. Values are unique within a
+(topic, partition), unless a plain producer's retry doubled them. Pure: times and process names come from the
+caller.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from enum import StrEnum
 
 Value = bytes
 TopicKey = tuple[bytes, int]
-"""Topic id and partition: a topic that was deleted and made anew is another one."""
+"""Topic id and partition: a topic that was deleted and created anew is another one."""
 
 
 class OperationKind(StrEnum):
-    """What a client did."""
+    """The kinds of client operations."""
 
     SEND = "send"
     """One batch for one partition. Retries belong to it, or are operations of their own with the same values
@@ -49,7 +49,7 @@ class Operation:
 
     index: int
     process: str
-    """Who: a client incarnation. Its polls of one key follow one another; its sends may be pipelined."""
+    """The client incarnation. Its polls of one key follow one another; its sends may be pipelined."""
     kind: OperationKind
     key: TopicKey | None
     """None for operations on topics."""
@@ -66,39 +66,38 @@ class Operation:
     """Of a poll: where it began to read; a seek (start, out of range) shows as `position` differing from
     where the process's last poll of the key ended."""
     final: bool = False
-    """A poll of the final phase: a fresh client reads everything from the start to the end. At least one for
-    every partition that is there, even if it is empty: what was not looked at is not judged."""
+    """A poll of the final phase: a fresh client reads everything from the start to the end. There is at least one for
+    every existing partition, even an empty one: an unread partition is not judged."""
     sought: bool = False
     """Of a poll: the process moved there on purpose (first poll, or the log start passed it)."""
     status: OperationStatus = OperationStatus.PENDING
     base_offset: int = -1
-    """Of an acknowledged send; -1 where the broker does not say (acks=0)."""
+    """Of an acknowledged send; -1 where the broker tells none (acks=0)."""
     next_offset: int = -1
-    """Of a poll: where the process goes on."""
+    """Of a poll: where the process reads on."""
     completed_s: float = -1.0
     error: str = ""
-    """Kafka's name of the error, or what happened to the connection."""
+    """Kafka's name of the error, or the fate of the connection."""
     topic: str = ""
-    """The topic's name: of operations on topics, and of sends and polls, so that it is known which topic ids a
-    deletion by name concerns."""
+    """The topic's name, for every kind of operation: it tells which topic ids a deletion by name concerns."""
 
 
 @dataclass
 class History:
-    """All operations of a run, in order of invocation; polls, which are entered when they are over, in the
-    order of their ends."""
+    """All operations of a run, in order of invocation; polls, which enter when they are over, in order of their
+    ends."""
 
     operations: list[Operation] = field(default_factory=list)
     log_starts: dict[TopicKey, int] = field(default_factory=dict)
-    """Where logs start at the end of the run, after the final phase (retention): below it nothing is
-    demanded. 0 if not told."""
+    """The log starts at the end of the run, after the final phase: no record below them is demanded, since retention
+    took it. 0 if unknown."""
     unavailable: set[TopicKey] = field(default_factory=set)
-    """Partitions that nobody could read to the end, by right: of what the final phase did not come to, nothing
-    is demanded."""
+    """Partitions that rightly could not be read to the end: no record behind the final phase's last read is
+    demanded."""
     compacted: set[str] = field(default_factory=set)
-    """Topics whose values are keyed (`kraft.chaos.keyed`), and of whose keys old records may go."""
+    """Topics with keyed values (`kraft.chaos.keyed`), which may lose old records of a key."""
     lapsed: dict[TopicKey, dict[int, Value]] = field(default_factory=dict)
-    """Tombstones of compacted topics that were kept for as long as they must be, and may be gone: by offset."""
+    """Tombstones of compacted topics, by offset, that were kept for their time and may be gone."""
 
     def invoke(
         self,

@@ -1,8 +1,8 @@
-"""Records with keys, as compacted topics have them, and their place in a history.
+"""Records with keys, as compacted topics have them, and their values in a history.
 
-Values of a history are unique; a tombstone (a null value) is not. So the value that the history has of a
-keyed record says its key, whether it deletes the key, and a unique name; a tombstone carries that name in a
-header, which compaction leaves as it is. Producers encode, consumers and judges decode. Pure.
+Values of a history are unique, a tombstone (a null value) is not. So a keyed record's value in the history holds its
+key, whether it deletes the key, and a unique name. A tombstone carries that name in a header, which compaction keeps.
+Producers encode, consumers and judges decode. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME_HEADER: Final = "name"
 
 
 def keyed_value(key: bytes, name: bytes, *, tombstone: bool) -> Value:
-    """What the history says of such a record. No key has one of the marks in it."""
+    """The record's value in the history. No key contains one of the marks."""
     return (_TOMBSTONE if tombstone else _VALUE) + key + _VALUE + name
 
 
@@ -33,7 +33,7 @@ def key_of(value: Value) -> bytes:
 
 
 def record_of(value: Value) -> tuple[bytes, bytes | None, Headers]:
-    """Key, value and headers of the record that a keyed value stands for."""
+    """Key, value and headers of the record behind a keyed value."""
     key, _, name = value[1:].partition(_VALUE)
     if is_tombstone(value):
         return key, None, ((_NAME_HEADER, name),)
@@ -41,7 +41,7 @@ def record_of(value: Value) -> tuple[bytes, bytes | None, Headers]:
 
 
 def value_of(key: bytes | None, value: bytes | None, headers: Headers) -> Value:
-    """What the history says of a record that was read, with a key or without one."""
+    """The value in the history of a record that was read, with a key or without one."""
     if key is None:
         return value or b""
     if value is not None:

@@ -1,11 +1,8 @@
-"""What nodes say of themselves during a run: what they log, what nobody in them handles, why they halt.
+"""The log lines, unhandled exceptions and halts of the nodes during a run: counted, traced and judged.
 
-Lines are counted, noted in the trace, and judged.
-
-A line of level error or above is a violation unless its process was excused, or is already over: after
-its crash a process runs on to its next await, and meets a disk that is not its own any more. Level and
-text enter the trace; values do not, since they may hold anything: they are for the timeline and for
-people.
+A line of level error or above is a violation, unless its process was excused or is already over: after its crash a
+process runs on to its next await, and meets a disk that is no longer its own. Level and text enter the trace.
+Values do not, since they may hold anything; they are for the timeline and for people.
 """
 
 from __future__ import annotations
@@ -25,14 +22,14 @@ from kraft.chaos.verdict import Verdicts
 ERRORS = frozenset(("error", "exception", "critical"))
 LEADS_UNCLEANLY = "leads after an unclean election"
 JUDGED_ELSEWHERE = frozenset(("truncated", "unclean leader election", LEADS_UNCLEANLY))
-"""A replica that is cut below its high watermark says so as an error, and so do a leader that may lack records
-and the controller that elected it. Whether that leader was right is judged by the oracle of elections, whether
-the records were allowed to go, one by one and with the excuse, by those of replication."""
+"""A replica that is cut below its high watermark logs an error, and so do a leader that may lack records and the
+controller that elected it. The oracle of elections judges that leader; the oracles of replication judge the loss,
+record by record, with the excuse."""
 VALUES_MAX_CHARACTERS = 2_000
 
 
 class NodeLogs:
-    """The collector. `installed()` makes it the place where all logging goes."""
+    """The collector of log lines. `installed()` directs all logging to it."""
 
     def __init__(
         self, cluster: SimulatedCluster, verdicts: Verdicts, timeline: IO[str] | None = None
@@ -43,9 +40,9 @@ class NodeLogs:
         self._verdicts = verdicts
         self._timeline = timeline
         self.counts: Counter[str] = Counter()
-        """How often which text was logged."""
+        """Lines by text."""
         self.unclean_leaders: dict[tuple[str, int], int] = {}
-        """By partition and epoch: from which offset on a leader said that records of others are lost."""
+        """By partition and epoch: the offset from which on a leader reported other logs' records as lost."""
         self._last: dict[str, str] = {}
         """By lane: its last text."""
 
@@ -55,9 +52,9 @@ class NodeLogs:
         raise structlog.DropEvent
 
     def take(self, level: str, text: str, values: Mapping[str, Any], *, unformatted: bool = False) -> None:
-        """One line, logged by whoever runs now.
+        """Takes one line from the process that runs now.
 
-        Among the last events before a violation are no library's warnings, and no line that a node repeats.
+        The last events before a violation leave out libraries' warnings and repeated lines.
         """
         simulation = self._simulation
         lane = simulation.scheduler.current
@@ -102,7 +99,7 @@ class NodeLogs:
 
 
 class _LibraryHandler(logging.Handler):
-    """What libraries log. Their texts are taken unformatted: arguments may hold addresses."""
+    """Takes the lines of libraries, with unformatted texts: arguments may hold addresses."""
 
     def __init__(self, log: NodeLogs) -> None:
         super().__init__(logging.WARNING)
@@ -115,7 +112,7 @@ class _LibraryHandler(logging.Handler):
 
 
 def judge_processes(cluster: SimulatedCluster, verdicts: Verdicts) -> None:
-    """At the end of a run: nobody halted, and nothing was raised unhandled, but where it is excused."""
+    """Judges, at the end of a run, every halt and every unhandled exception without an excuse."""
     for halt in cluster.halts:
         if not cluster.may_end(halt.process):
             verdicts.violated("halted", f"node {halt.node_id} ({halt.process}) halted: {halt.reason}")

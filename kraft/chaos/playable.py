@@ -1,8 +1,8 @@
-"""Whether a scenario that somebody wrote, or changed, is one that can be played.
+"""The check that a scenario written or changed by a person can be played.
 
-A scenario with a slip in it would be played all the same, and the slip be held against the cluster. So what a file
-says is checked before its first step: every name is known, every number in its range, every config one that a node
-takes. Scenarios of `kraft.chaos.swarm` are playable; called by `kraft chaos` for cases.
+A scenario with a slip in it would be played all the same, and the slip held against the cluster. So a file is
+checked before its first step: every name is known, every number in its range, every config one that a node accepts.
+Scenarios of `kraft.chaos.swarm` are playable; `kraft chaos` calls this for cases.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ACKS: Final = (-1, 0, 1)
 
 
 def check_playable(scenario: Scenario) -> None:
-    """Raises ScenarioError: the first thing that is wrong, in a sentence."""
+    """Raises ScenarioError with the first mistake, in a sentence."""
     _check_number("seconds", scenario.seconds, above=0.0, most=SECONDS_MAX)
     _check_nodes(scenario)
     names = [topic.name for topic in scenario.topics]

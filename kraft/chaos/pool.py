@@ -1,10 +1,11 @@
-"""Work in forked processes, at most so many at once: nothing of it is lost, and nothing outlives the pool.
+"""A pool of forked processes, bounded in number: no piece of work is lost, and none outlives the pool.
 
-Every piece of work has a process and a pipe of its own. However that process ends (answer, exception,
-crash, too much CPU time, memory, wall time or output), its end is reported with the reason. A process
-that sticks says where, as its stack is dumped when the CPU time is over. Leaving the pool kills what
-still runs, and only that. The caller has no threads, as a fork takes none along. Called by
-`kraft.chaos.campaign`.
+Every piece of work has a process and a pipe of its own, so that seeds cannot influence each other. The process ends
+without cleaning up, since the `finally` blocks of coroutines that a killed node left suspended must not run.
+However it ends (answer, exception, crash, too much CPU time, memory, wall time or output), the pool reports the end
+with the reason: a seed that hangs or crashes is one failed seed. A process that sticks says where: its stack is
+dumped when its CPU time is over. Leaving the pool kills the remaining processes, and only those. The caller has no
+threads, since a fork takes none along. `kraft.chaos.campaign` calls it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one process may take before it is ended."""
+    """The limits at which a process is ended."""
 
     cpu_s: int
     wall_s: float
@@ -47,9 +48,9 @@ class Ended:
 
     key: int
     answer: bytes
-    """All that it wrote, if it ended well."""
+    """All its output, if it ended well."""
     failure: str
-    """Why there is no answer, in a sentence with what it wrote at the end; empty if there is one."""
+    """Why there is no answer, in a sentence with the end of its output; empty if there is one."""
     cpu_s: float
     wall_s: float
 
@@ -66,7 +67,7 @@ class _Running:
 
 
 class ProcessPool:
-    """A context; `start` needs a free place, `wait` hands out what has ended."""
+    """A context; `start` needs a free place, `wait` returns the work that has ended."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -82,7 +83,7 @@ class ProcessPool:
         self.close()
 
     def close(self) -> None:
-        """Ends what still runs."""
+        """Kills the remaining processes."""
         with interrupts_held():
             for key in list(self._running):
                 self.end(key)
@@ -90,12 +91,12 @@ class ProcessPool:
 
     @property
     def free(self) -> int:
-        """How many more may be started now."""
+        """How many more processes may be started now."""
         return self._size - len(self._running)
 
     @property
     def keys(self) -> list[int]:
-        """Of what runs now."""
+        """The keys of the running work."""
         return list(self._running)
 
     def start(self, key: int, work: Work, limits: Limits) -> None:
@@ -115,7 +116,7 @@ class ProcessPool:
             self._selector.register(readable, selectors.EVENT_READ, running)
 
     def wait(self, timeout_s: float) -> list[Ended]:
-        """Waits until something has ended, at most so long; [] if nothing has."""
+        """Waits until some work has ended, at most `timeout_s`; [] if none has."""
         ended = []
         for selected, _ in self._selector.select(timeout_s):
             running: _Running = selected.data
@@ -132,7 +133,7 @@ class ProcessPool:
         return ended
 
     def end(self, key: int) -> None:
-        """Kills what runs under this key; nothing is reported of it."""
+        """Kills the work under this key, and reports nothing of it."""
         running = self._running[key]
         self._kill(running, "ended")
         self._reap(running)
@@ -174,7 +175,7 @@ def _failure(code: int, limits: Limits) -> str:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Signals that end the program arrive after this, not in the middle of it."""
+    """Delays signals that end the program until the block is over."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
@@ -183,14 +184,14 @@ def interrupts_held() -> Iterator[None]:
 
 
 def dump_stack_at_cpu_limit(descriptor: int) -> None:
-    """When the CPU time of this process is over, its stack is written there, and then it dies."""
+    """Has this process write its stack to the descriptor, and die, when its CPU time is over."""
     faulthandler.register(signal.SIGXCPU, file=descriptor, all_threads=False, chain=True)
 
 
 def _become(work: Work, writable: int, limits: Limits) -> None:
-    """The life of the forked process; it leaves without cleaning up, as nothing in it is its own."""
+    """The life of the forked process; it ends without clean-up, since it owns nothing."""
     code = 1
-    # A run collects no garbage; looking among what was there before the fork would copy its pages.
+    # A run collects no garbage; a collection among the objects from before the fork would copy their pages.
     gc.disable()
     gc.freeze()
     try:

@@ -1,7 +1,7 @@
-"""What a campaign says at its end: as a document, as sentences, and whether it can be believed.
+"""The report of a campaign: as a document, as sentences, and whether the campaign can be believed.
 
-A campaign that found nothing proves something only if its faults struck and its clients got through, so
-this is judged too. Called by `kraft chaos`; the document is what `--json` prints.
+A campaign without findings proves something only if its faults struck and its clients got through, so this is judged,
+too. `kraft chaos` calls it; `--json` prints the document.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from kraft.chaos.faults.context import FAULT_COUNTER
 from kraft.chaos.scenario import Scenario
 
 MANY_SEEDS = 100
-"""From so many on, everything that is enabled must have happened."""
+"""From so many seeds on, everything enabled must have happened."""
 GIT_TIMEOUT_S = 10.0
 SILENT_MAX = 0.05
-"""Of many seeds so large a part may show nothing: after unclean elections and injected damage, nothing of all that was
-acknowledged had to be there at the end."""
+"""The part of many seeds that may show nothing: after unclean elections and injected damage, none of their
+acknowledged records had to be there at the end."""
 SHOWN_MAX = 3
 TEXT_MAX_CHARACTERS = 1500
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the campaign was asked for."""
+    """The request for a campaign."""
 
     faults: tuple[str, ...] | None
     """None: the default swarm."""
     enabled: tuple[str, ...]
     """The faults that may strike."""
     case: str = ""
-    """The file that the scenario came from."""
+    """The file of the scenario."""
 
     def replay(self, scenario: Scenario) -> str:
         """The one-line command that plays this scenario."""
@@ -73,7 +73,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def counters(asked: Asked) -> list[str]:
-    """The names under which coverage counts what may happen: the enabled faults, and in the default swarm all else."""
+    """The counters of events that may happen: the enabled faults, and in the default swarm all others."""
     faults = fault_counters(asked.enabled)
     return faults if asked.case or asked.faults is not None else [*faults, *EVENTS]
 
@@ -85,7 +85,7 @@ def never_happened(tally: Tally, asked: Asked) -> list[str]:
 
 
 def silent_seeds(tally: Tally) -> list[str]:
-    """The seeds that show nothing, and why: the first in full."""
+    """The seeds that show nothing, with the reasons: the first in full."""
     told = [f"seed {seed} shows nothing: {why}" for seed, why in list(tally.undecided.items())[:SHOWN_MAX]]
     if len(tally.undecided) > SHOWN_MAX:
         told.append(f"so do {len(tally.undecided) - SHOWN_MAX} other seeds")
@@ -93,7 +93,7 @@ def silent_seeds(tally: Tally) -> list[str]:
 
 
 def shortcomings(tally: Tally, asked: Asked) -> list[str]:
-    """Why a campaign without violations would say too little; [] if it can be believed.
+    """Why a campaign without violations would prove too little; [] if it can be believed.
 
     A case asks one question, whether its oracle still fails; it may be so small that no client gets through.
     """
@@ -122,7 +122,7 @@ def shortcomings(tally: Tally, asked: Asked) -> list[str]:
 
 
 def rates(tally: Tally) -> dict[str, float]:
-    """How fast it went. Core-hours and CPU seconds are those of the processes of the runs."""
+    """The campaign's speed. Core-hours and CPU seconds are those of the processes of the runs."""
     cpu_s, wall_s, virtual_s = max(tally.cpu_s, 1e-9), max(tally.wall_s, 1e-9), max(tally.virtual_s, 1e-9)
     return {
         "virtual_s_per_cpu_s": round(tally.virtual_s / cpu_s, 3),
@@ -197,7 +197,7 @@ def _short(text: str) -> str:
 
 
 def verification_document(done: Sequence[Verification], *, interrupted: bool = False) -> dict[str, Any]:
-    """The JSON object of `--verify`: of one seed itself, of several a list. `interrupted`: there were more."""
+    """The JSON object of `--verify`: one verification itself, or a list. `interrupted`: there were more."""
     rows = [
         {"seed": one.seed, "hashes": list(one.hashes), "equal": one.equal, "failed": list(one.failed)}
         for one in done

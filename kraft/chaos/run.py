@@ -1,10 +1,9 @@
-"""Plays one scenario from its first step to the last judgement.
+"""One run: a scenario played from its first step to the last judgement.
 
-The cluster starts and becomes whole; workloads begin; faults strike; then everything heals. Under load the
-cluster must be whole again within a bounded time, and then take writes to every partition; when the
-workloads have ended, every write must be answered (liveness). A fresh client reads everything back, and
-the judges look at what is left. Equal scenarios give equal digests in every
-process. Callers isolate runs with `kraft.chaos.world.isolation`.
+The cluster starts and becomes whole; workloads begin; faults strike; then everything heals. Under load the cluster
+must be whole again within a bounded time, and then take writes to every partition. When the workloads have ended,
+every write must be answered (liveness). A fresh client reads everything back, and the judges look at the rest.
+Equal scenarios give equal digests in every process. Callers isolate runs with `kraft.chaos.world.isolation`.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ SERVED_WITHIN_S = 10.0
 DRAIN_WITHIN_S = 60.0
 READ_WITHIN_S = 60.0
 SETTLE_S = 2.0
-"""The last high watermark reaches the followers, and is checkpointed."""
+"""Time for the last high watermark to reach the followers and be checkpointed."""
 LOOK_EVERY_S = 0.05
 
 
 @dataclass
 class Outcome:
-    """What became of one run. Plain values: it travels between processes."""
+    """The outcome of one run, in plain values: it travels between processes."""
 
     seed: int
     digest: str = ""
     violations: list[Violation] = field(default_factory=list)
     last_events: list[str] = field(default_factory=list)
-    """What happened before the first violation."""
+    """The last events before the first violation."""
     excused: list[str] = field(default_factory=list)
     """Losses that injected faults fully explain."""
     undecided: str = ""
-    """Why the history says nothing, if it does not."""
+    """Why the history proves nothing, if it does not."""
     untold: str = ""
-    """Why the timeline is not whole, if it was to be written."""
+    """Why the requested timeline is not whole."""
     coverage: dict[str, int] = field(default_factory=dict)
     history: dict[str, int] = field(default_factory=dict)
-    """What the history held: sends by acks and outcome, what was judged, what nobody promised to keep and was lost."""
+    """Counts of the history: sends by acks and outcome, judged records, lost records that no promise covered."""
     acknowledged: dict[str, int] = field(default_factory=dict)
     """By workload: acknowledged operations."""
     operations: int = 0
@@ -70,7 +69,7 @@ class Outcome:
 
 
 class _NotWhole(Exception):
-    """The cluster or the clients did not get where they must within their time."""
+    """The cluster or the clients missed a state that they must reach within their time."""
 
 
 class _Run:
@@ -102,7 +101,7 @@ class _Run:
         return [topic.name for topic in self.scenario.topics]
 
     def play(self, outcome: Outcome) -> None:
-        """All phases; tells the outcome what the history held, and why it says nothing, if so."""
+        """Plays all phases; notes in the outcome the history's counts, and why it proves nothing, if so."""
         try:
             self._start()
             self._storm()
@@ -148,7 +147,7 @@ class _Run:
         self.simulation.run_for(SETTLE_S)
         self.workloads.read_everything()
         self._wait(lambda: self.workloads.read, READ_WITHIN_S, "not everything could be read")
-        if self.cluster.has_damage:  # the reading may just have found it, and the repair goes on
+        if self.cluster.has_damage:  # the final reading may just have found it, and the repair goes on
             self.simulation.run_for(SETTLE_S)
             self._wait_whole(WHOLE_WITHIN_S)
             self.simulation.run_for(SETTLE_S)
@@ -157,8 +156,8 @@ class _Run:
         self._wait(lambda: not self.cluster.ailments(self.topics), within_s, "the cluster did not recover")
 
     def _wait_served(self, since_s: float) -> None:
-        """A cluster that is whole takes writes: of every producer with acks=-1, to every partition. And whoever
-        tails a partition reads on.
+        """Waits until the whole cluster has taken a write from every producer with acks=-1 to every partition, and
+        every consumer has read on in every partition that it tails.
         """
         unserved = self.workloads.unserved_since
         if not self.simulation.run_until_true(lambda: not unserved(since_s), SERVED_WITHIN_S, LOOK_EVERY_S):

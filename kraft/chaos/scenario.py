@@ -1,8 +1,9 @@
-"""Everything that a run is made of, as a value: cluster, topics, workloads, faults and when.
+"""A scenario: cluster, topics, workloads, faults and their times, as one plain value.
 
-A scenario and a commit decide a run completely. `kraft.chaos.swarm` draws one from a seed; shrinking
-takes parts away from one; the corpus keeps some as JSON. Every fault and every workload has random
-streams of its own, so that taking one away leaves the draws of the others as they were.
+A scenario and a commit decide a run completely. `kraft.chaos.swarm` draws scenarios from seeds, shrinking takes
+parts away, the corpus keeps some as JSON. The seed's one stream draws shapes, rates and faults; each fault and each
+workload behaves by a stream of its own. So a scenario can be written down, and a part that is taken away leaves the
+draws of the others as they were.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ class NodeSpec:
     log_dirs: int = 1
     """How many data directories it has, each a file system of its own; the first has the quorum's files."""
     rack: str = ""
-    """Where it stands, so that consumers of that rack may be sent to it (KIP-392); "": nobody knows."""
+    """Its rack, whose consumers may be sent to it (KIP-392); "": unknown."""
 
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """A topic that is there from the start of the faults to the end."""
+    """A topic that exists from the start of the faults to the end."""
 
     name: str
     partitions: int
@@ -42,7 +43,7 @@ class TopicSpec:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether its records have keys, of which old ones may go."""
+        """Whether its records have keys, whose old records may go."""
         return "compact" in self.configs.get("cleanup.policy", "")
 
 
@@ -58,9 +59,9 @@ class WorkloadSpec:
     per_second: float = 20.0
     """Operations begun per virtual second, over all partitions."""
     operations_max: int | None = None
-    """It stops after so many operations; None: when the faults are over."""
+    """Operations after which it stops; None: it stops when the faults are over."""
     rack: str = ""
-    """Of a consumer: where it stands, which it tells with every Fetch."""
+    """Of a consumer: its rack, which it names in every Fetch."""
     fetch_sessions: bool = False
     """Of a consumer: whether it keeps a fetch session with every broker that it reads from (KIP-227)."""
 
@@ -82,16 +83,16 @@ class Scenario:
 
     seed: int
     seconds: float
-    """How long faults may strike, in virtual seconds after the cluster was whole."""
+    """How long faults may strike, in virtual seconds from when the cluster was whole."""
     nodes: tuple[NodeSpec, ...]
     topics: tuple[TopicSpec, ...]
     workloads: tuple[WorkloadSpec, ...]
     faults: tuple[FaultSpec, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Of every node's server.properties, over those of `kraft.chaos.cluster`."""
+    """Properties of every node, over those of `kraft.chaos.cluster`."""
     run_time_configs: Mapping[str, str] = field(default_factory=dict)
-    """Set on all brokers from when the topics have been created until the faults are over: keys that server.properties
-    cannot have, which limit how fast replicas are copied."""
+    """Configs that limit the speed of replication, which server.properties cannot have. They are set on all brokers
+    from the creation of the topics until the faults are over."""
     format: int = FORMAT
 
     @property
@@ -103,8 +104,8 @@ class Scenario:
         return tuple(node.node_id for node in self.nodes if "broker" in node.roles)
 
     def to_json(self) -> str:
-        """The text from which `from_json` makes an equal scenario, with configs in the order in which they are sent:
-        it plays as this one does, to the byte."""
+        """The text from which `from_json` makes an equal scenario, which plays as this one does, to the byte: configs
+        keep the order in which they are sent."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod

@@ -1,10 +1,9 @@
-"""Makes a failing scenario small: takes parts away as long as it fails the same oracle.
+"""The shrinking of a failing scenario: parts go as long as the rest fails the same oracle.
 
-What goes: all after the violation, faults (delta debugging, Zeller and Hildebrandt 2002), workloads,
-their operations, seconds, properties of nodes and configs of topics. Candidates of one stage are played
-side by side, and the first of their order that fails is taken, so that the result does not depend on how
-many run at once, as long as the runs suffice. Called by `kraft chaos shrink`; the function that plays a
-scenario is an argument.
+It removes everything after the violation, faults (delta debugging, Zeller and Hildebrandt 2002), workloads, their
+operations, seconds, properties of nodes and configs of topics. Candidates of one stage are played side by side, and
+the first failing one in their order is taken: the result does not depend on the number that run at once, as long as
+the runs suffice. `kraft chaos shrink` calls it; the function that plays a scenario is an argument.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from kraft.chaos.scenario import Scenario
 T = TypeVar("T")
 RUNS_MAX = 200
 SECTIONS = 4
-"""A range is searched by so many sections at once."""
+"""Sections of a range that are searched at once."""
 SECONDS_MIN = 0.5
 SECONDS_PRECISION = 0.5
 OPERATIONS_PRECISION = 0.1
-"""Of what is left: a scenario with 100 operations is as good as one with 95."""
+"""The part of the remaining operations that is not worth a search: 100 operations are as good as 95."""
 
 
 class NothingToShrink(Exception):
-    """The scenario does not fail, or not the oracle that was asked for; the message says which."""
+    """The scenario does not fail, or fails another oracle than the requested one; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Shrunk:
     scenario: Scenario
     oracle: str
     text: str
-    """What the oracle says of it."""
+    """The oracle's words about it."""
     runs: int
     is_minimal: bool
     """Whether every stage came to its end within the runs."""
@@ -119,8 +118,8 @@ class _Shrinker:
     # Stages
 
     def _cut(self) -> None:
-        """Nothing that would strike after the violation was seen is its cause. (The violation's time
-        counts from the start of the cluster, faults from when it was whole: a little later.)
+        """Removes faults that would strike after the violation was seen, which cannot be its cause. (The violation's
+        time counts from the start of the cluster, faults from when it was whole: a little later.)
         """
         [seen_s] = [one.at_s for one in violations_of(self._outcome) if one.oracle == self._oracle]
         seconds = float(math.ceil(seen_s))
@@ -130,7 +129,7 @@ class _Shrinker:
     def _remove_parts(
         self, parts_of: Callable[[Scenario], Sequence[T]], with_parts: Callable[[Scenario, list[T]], Scenario]
     ) -> None:
-        """All, then halves, quarters, … and at last every single part."""
+        """Removes all parts, then halves, quarters, … and at last every single part."""
         size, at, has_removed = len(parts_of(self._best)), 0, False
         while size:
             parts = list(parts_of(self._best))
@@ -140,13 +139,13 @@ class _Shrinker:
             )
             if taken is not None:
                 at, has_removed = starts[taken], True
-            elif size == 1 and has_removed:  # what was needed before may not be needed any more
+            elif size == 1 and has_removed:  # a part that was needed before may be needless now
                 at, has_removed = 0, False
             else:
                 size, at, has_removed = (size + 1) // 2 if size > 1 else 0, 0, False
 
     def _fewer_operations(self, position: int) -> None:
-        """As few as possible of one workload."""
+        """Leaves one workload as few operations as possible."""
         workload = self._best.workloads[position]
         most = math.ceil(workload.per_second * self._best.seconds)
         if workload.operations_max is not None:
@@ -160,7 +159,7 @@ class _Shrinker:
         self._smallest(with_at_most, 0, most, lambda high: max(1.0, high * OPERATIONS_PRECISION), whole=True)
 
     def _shorten(self) -> None:
-        """As short as possible; what strikes later goes with it."""
+        """Makes the scenario as short as possible; faults that would strike later go."""
         scenario = self._best
 
         def within(seconds: float) -> Scenario:
@@ -169,7 +168,7 @@ class _Shrinker:
         self._smallest(within, SECONDS_MIN, scenario.seconds, lambda _: SECONDS_PRECISION, whole=False)
 
     def _default_settings(self) -> None:
-        """Topics that nobody uses, properties of nodes and configs of topics."""
+        """Removes unused topics, properties of nodes and configs of topics."""
         used = {workload.topic for workload in self._best.workloads}
         topics = tuple(topic for topic in self._best.topics if topic.name in used)
         if topics and topics != self._best.topics:
@@ -186,7 +185,7 @@ class _Shrinker:
         self._plain_readers()
 
     def _plain_readers(self) -> None:
-        """Consumers without racks and sessions, brokers without racks."""
+        """Takes racks and sessions from consumers, and racks from brokers."""
         self._simplify(
             lambda s: replace(
                 s, workloads=tuple(replace(one, rack="", fetch_sessions=False) for one in s.workloads)
@@ -195,13 +194,13 @@ class _Shrinker:
         self._simplify(lambda s: replace(s, nodes=tuple(replace(node, rack="") for node in s.nodes)))
 
     def _simplify(self, simpler: Callable[[Scenario], Scenario]) -> None:
-        """Takes another scenario if it is another, and fails."""
+        """Adopts a simpler scenario if it differs and fails."""
         candidate = simpler(self._best)
         if candidate != self._best:
             self._take_first([candidate])
 
     def _default_configs(self, position: int) -> None:
-        """Those of one topic."""
+        """Removes the configs of one topic."""
 
         def configs_of(scenario: Scenario) -> list[tuple[str, str]]:
             return list(scenario.topics[position].configs.items())
@@ -224,7 +223,7 @@ class _Shrinker:
         *,
         whole: bool,
     ) -> None:
-        """Takes the smallest number that fails. `high` is known to fail; failures need not be monotonic."""
+        """Finds the smallest number that fails. `high` is known to fail; failures need not be monotonic."""
         while high - low > precision(high):
             width = (high - low) / SECTIONS
             points = [low + width * number for number in range(1, SECTIONS)]
@@ -239,7 +238,7 @@ class _Shrinker:
                 low, high = points[taken - 1] if taken else low, points[taken]
 
     def _take_first(self, candidates: Iterable[Scenario]) -> int | None:
-        """Plays them side by side, takes the first that fails and returns its number; None: none does."""
+        """Plays them side by side, adopts the first that fails and returns its number; None if none fails."""
         waiting = list(candidates)
         failing: dict[int, Outcome] = {}
         begun = 0

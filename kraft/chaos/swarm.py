@@ -1,9 +1,8 @@
-"""Draws a scenario from a seed: every seed its own cluster, topics, workloads and subset of faults.
+"""The swarm: a scenario drawn from a seed, with its own cluster, topics, workloads and subset of faults.
 
-Swarm testing (Groce and others, ISSTA 2012): a run that leaves most features out reaches states that a
-run with everything in never does. So each seed picks few or many kinds of faults, dense or sparse,
-with quiet periods in which the cluster becomes whole again. Pure: a scenario depends on the arguments
-alone.
+Swarm testing (Groce and others, ISSTA 2012): a run that leaves most features out reaches states that a run with all
+of them never does. So each seed picks few or many kinds of faults, dense or sparse, with quiet periods in which the
+cluster becomes whole again. Pure: a scenario depends on the arguments alone.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ FAULTS_MAX = 200
 FIRST_FAULT_S = 0.5
 
 UNCLEAN_ODDS = 0.06
-"""Of topics that would rather lose records than be without a leader."""
+"""The part of topics that allow unclean elections."""
 COMPACTED_ODDS = 0.18
-"""Of clusters that have a compacted topic."""
+"""The part of clusters with a compacted topic."""
 FACTORS = (3, 2, 1, 4, 5)
 FACTOR_ODDS = {1: (0, 0, 1, 0, 0), 3: (82, 14, 4, 0, 0), 5: (35, 10, 5, 25, 25)}
-"""Of replication factors, by the number of brokers."""
+"""The odds of replication factors, by the number of brokers."""
 CLUSTER_SHAPES = (
     ("three combined", 68),
     ("three controllers, three brokers", 8),
@@ -34,7 +33,7 @@ CLUSTER_SHAPES = (
     ("five combined", 8),
     ("one combined", 8),
 )
-"""Shapes and their odds. A cluster of one has nobody to copy from, and loses what it did not fsync."""
+"""Shapes and their odds. A single broker has no replica to copy from, and loses records that it did not fsync."""
 
 
 def scenario_of(
@@ -147,7 +146,7 @@ def _workloads(rng: Random, topics: Sequence[TopicSpec]) -> tuple[WorkloadSpec, 
 
 
 def _subset(rng: Random) -> list[str]:
-    """Between two and all kinds of the default faults."""
+    """Two to all kinds of the default faults."""
     kinds = list(DEFAULT_FAULTS)
     return rng.sample(kinds, rng.randint(2, len(kinds)))
 

@@ -1,8 +1,9 @@
-"""Features of a cluster that a scenario may have besides, each drawn for itself: the second half of the swarm.
+"""Further features of a scenario, each drawn independently: the second half of the swarm.
 
-Fetch sessions of consumers and how many a broker keeps (KIP-227), racks and reading from followers (KIP-392),
-throttled replication (KIP-73), segments that take their room at once. They have a random stream of their own, so
-that a seed has the cluster, the clients and the faults that it would have without. Pure; called by `swarm`.
+The features are fetch sessions of consumers and their number at a broker (KIP-227), racks and reading from
+followers (KIP-392), throttled replication (KIP-73), and segments that reserve their room at once. Their random
+stream is their own, so that a seed keeps the cluster, the clients and the faults that it would have without them.
+Pure; `swarm` calls it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kraft.chaos.scenario import Scenario
 from partitions.replica_selector import RACK_AWARE_SELECTOR
 
 SESSIONS_ODDS = 0.6
-"""Of consumers that keep fetch sessions, as all newer clients do."""
+"""The part of consumers that keep fetch sessions, as all newer clients do."""
 FEW_SLOTS_ODDS = 0.4
 SLOTS = (0, 1, 1, 2, 2, 3, 5)
 RACKS_ODDS = 0.35
@@ -23,14 +24,15 @@ PREALLOCATE_ODDS = 0.2
 """Of topics."""
 THROTTLE_ODDS = 0.25
 WRITTEN_BYTES = 1_200
-"""Of one send, on average."""
+"""Bytes of one send, on average."""
 THROTTLE_SHARES = (0.3, 1.0)
-"""Of what clients write: so little may be copied that who is behind stays behind, until the faults are over."""
+"""The part of the clients' write rate that may be copied: a follower that is behind may stay behind until the faults
+are over."""
 LEADER, FOLLOWER = "leader", "follower"
 
 
 def add_features(scenario: Scenario) -> Scenario:
-    """The scenario with what its seed draws."""
+    """The scenario with the features that its seed draws."""
     rng = Random(f"{scenario.seed}/swarm/features")
     for feature in (_sessions, _racks, _preallocated, _throttled):
         scenario = feature(rng, scenario)
@@ -38,7 +40,7 @@ def add_features(scenario: Scenario) -> Scenario:
 
 
 def _sessions(rng: Random, scenario: Scenario) -> Scenario:
-    """Where slots are few, consumers give way to followers, and find others in their place."""
+    """Draws fetch sessions and few or many slots: where they are few, consumers give way to followers."""
     workloads = tuple(
         replace(one, fetch_sessions=rng.random() < SESSIONS_ODDS) if one.kind == "consumer" else one
         for one in scenario.workloads
@@ -77,7 +79,7 @@ def _preallocated(rng: Random, scenario: Scenario) -> Scenario:
 
 
 def _throttled(rng: Random, scenario: Scenario) -> Scenario:
-    """How fast a topic, or all, may be copied: what a leader sends, what a follower fetches, or both."""
+    """Draws limits on the copying of one topic or all: on leaders' sending, on followers' fetching, or both."""
     if rng.random() >= THROTTLE_ODDS:
         return scenario
     sides = rng.choice(((LEADER,), (FOLLOWER,), (LEADER, FOLLOWER)))

@@ -1,7 +1,7 @@
-"""The file that gets the whole story of a run.
+"""The timeline: the file that gets the whole story of a run.
 
-A file system that is full while the story is written is no fault of the cluster, and the simulated code that happens
-to run then must not see it: the first error is kept, and nothing is written after it.
+A full file system while the story is written is no fault of the cluster, and the simulated code that happens to run
+then must not see it. The file keeps the first error and writes nothing after it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What judges say of a run, collected while it goes on: violations, excuses, and how often what happened.
+"""The verdicts of a run, collected while it goes on: violations, excuses, and counts of events.
 
-Oracles and checkers report here; the run turns it into its outcome. A violation is kept with the step at
+Oracles and checkers report here; the run turns the verdicts into its outcome. A violation is kept with the step at
 which it was seen and the last events before it, the first of each oracle with a text of its own.
 """
 
@@ -42,7 +42,7 @@ class Verdicts:
     _known: set[tuple[str, str]] = field(default_factory=set)
 
     def violated(self, oracle: str, text: str) -> None:
-        """A promise is broken; the same text of the same oracle counts once."""
+        """Notes a broken promise; the same text of the same oracle counts once."""
         if (oracle, text) in self._known or len(self.violations) >= VIOLATIONS_MAX:
             return
         self._known.add((oracle, text))
@@ -53,7 +53,7 @@ class Verdicts:
         self.violations.append(Violation(oracle, simulation.scheduler.steps, simulation.now, text))
 
     def excused(self, text: str) -> None:
-        """Something is gone, and injected faults explain it completely."""
+        """Notes a loss that injected faults explain completely."""
         if text not in self.excuses:
             self.simulation.note("excused", text)
             self.excuses[text] = None
@@ -66,6 +66,6 @@ class Verdicts:
         )
 
     def declare(self, names: Iterable[str]) -> None:
-        """Counters that shall be shown even if nothing of the kind happened."""
+        """Declares counters that are shown even if they stay at zero."""
         for name in names:
             self.coverage[name] += 0
