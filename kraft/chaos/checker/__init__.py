@@ -1,10 +1,9 @@
-"""Judges the history of a run: what clients were promised and what they saw, and nothing else.
+"""The history checker: it judges promises to clients, and their observations, from the history of a run alone.
 
-The definitions are those of Jepsen's Kafka workload, sharpened where batches, final reading and unique
-values allow it; each is told at the function that computes it. Two more are needed by a broker: a batch
-is atomic (`torn-batch`), and what is read was sent (`unsent-read`). A loss that injected faults explain
-is an excuse, and a history in which there was nothing to look at gets a third verdict, never "valid".
-Pure, linear in the history; called by `kraft.chaos.run`.
+The definitions are those of Jepsen's Kafka workload, sharpened where batches, final reading and unique values allow
+it; the function that computes each defines it. A broker needs two more: a batch is atomic (`torn-batch`), and every
+value read was sent (`unsent-read`). A loss that injected faults explain is an excuse. A history with nothing to
+judge gets a third verdict, never "valid". Pure, linear in the history; `kraft.chaos.run` calls it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lets every oracle judge every partition of a history, and counts what there was to judge."""
+"""The entry of the history checker: every oracle judges every partition, and the judged evidence is counted."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kraft.chaos.checker.report import Findings, IsExcused, Report, never
 from kraft.chaos.history import History, OperationStatus, TopicKey, Value
 
 PARTITIONS_NAMED_MAX = 3
-"""Partitions named in the reason for which nothing could be told."""
+"""Partitions that a reason for an unknown verdict names at most."""
 ACKS_NAMES = {-1: "all", 0: "0", 1: "1"}
 
 
 def check_history(history: History, *, is_excused: IsExcused = never) -> Report:
-    """Judges a history that is over; what is still pending counts as unknown.
+    """Judges a finished history; pending operations count as unknown.
 
-    `is_excused(key, offset, value)` is asked only of what would be an anomaly. Raises
+    `is_excused(key, offset, value)` is asked only about records that would be an anomaly. Raises
     MalformedHistoryError.
     """
     evidence = gather(history)
@@ -61,7 +61,7 @@ def _asked_once(is_excused: IsExcused) -> IsExcused:
 
 
 def _counts(evidence: Evidence) -> Counter[str]:
-    """What there was: sends by acks and outcome, polls, and records lost that nobody promised to keep."""
+    """Counts of the evidence: sends by acks and outcome, polls, lost records that no promise covered."""
     counts: Counter[str] = Counter()
     for partition in evidence.partitions.values():
         counts["partitions that may be deleted"] += partition.may_be_deleted
@@ -85,7 +85,7 @@ def _counts(evidence: Evidence) -> Counter[str]:
 
 
 def _reasons(counts: Mapping[str, int], unread: list[str]) -> list[str]:
-    """Why there was nothing to look at, or not enough."""
+    """Why there was no evidence, or not enough."""
     reasons = []
     if not counts.get("sends judged"):
         reasons.append("no send with acks=all was acknowledged")

@@ -1,4 +1,4 @@
-"""What lies in a log: one value at an offset, one offset for a value, whole batches, only what was sent.
+"""The judge of a log's contents: one value at an offset, one offset for a value, whole batches, only sent values.
 
 Oracles: inconsistent-offsets, duplicate, torn-batch, aborted-read, unsent-read.
 """
@@ -24,7 +24,7 @@ class ContentsJudge:
     is_excused: IsExcused
 
     def judge(self) -> int:
-        """All oracles. Returns how many values plain producers doubled, as their retries may."""
+        """Runs all oracles. Returns how many values plain producers doubled, as their retries may."""
         self._judge_offsets()
         self._judge_claims()
         doubled = self._judge_duplicates()
@@ -33,7 +33,7 @@ class ContentsJudge:
         return doubled
 
     def _judge_offsets(self) -> None:
-        """inconsistent-offsets, by polls alone: an offset never shows two values, whatever the acks."""
+        """inconsistent-offsets, by polls alone: an offset never shows two values, with any acks."""
         for offset in self.partition.contested:
             values = self.partition.values_at(offset)
 
@@ -47,10 +47,10 @@ class ContentsJudge:
     # -- acknowledged offsets
 
     def _judge_claims(self) -> None:
-        """inconsistent-offsets, by acknowledgements: what has an offset is there and nowhere else.
+        """inconsistent-offsets, by acknowledgements: an acknowledged value is at its offset and nowhere else.
 
-        A value that was never read must not claim an offset at which another was read, or which another
-        claims. For one that was read elsewhere see `_judge_read_elsewhere`.
+        A value that was never read must not claim an offset at which another was read, or which another claims. For a
+        value that was read elsewhere see `_judge_read_elsewhere`.
         """
         partition = self.partition
         offset_of = partition.offset_of
@@ -87,10 +87,10 @@ class ContentsJudge:
         self._add("inconsistent-offsets", describe, excused=self._is_one_held(offset, [value, rival]))
 
     def _judge_read_elsewhere(self, batch: Batch, send: Operation, offset: int, value: Value) -> None:
-        """An acknowledged value that was read, but not there.
+        """Judges an acknowledged value that was read at another offset.
 
-        With an idempotent producer it has one offset. A plain one's retry may have doubled it; then it
-        must be at the acknowledged offset too, as soon as somebody looked there.
+        An idempotent producer's value has one offset. A plain producer's retry may have doubled it; then it must be at
+        the acknowledged offset, too, once a poll has looked there.
         """
         partition = self.partition
         read_at = partition.offsets_of(value)
@@ -108,7 +108,7 @@ class ContentsJudge:
 
         excused = self.is_excused(partition.key, offset, value)
         if not is_looked_at:
-            # It may be there, written anew after the copy that was read was lost.
+            # It may be there, written anew after the loss of the copy that was read.
             excused = excused or all(self.is_excused(partition.key, other, value) for other in read_at)
         self._add("inconsistent-offsets", describe, excused=excused)
 
@@ -117,7 +117,7 @@ class ContentsJudge:
     def _judge_duplicates(self) -> int:
         """duplicate: a value of an idempotent producer read, or acknowledged, at more than one offset.
 
-        Excused if faults explain that all copies but one are gone: then the log had forgotten the producer.
+        Excused if faults explain the loss of all copies but one: then the log had forgotten the producer.
         """
         partition = self.partition
         doubled = 0
@@ -141,7 +141,7 @@ class ContentsJudge:
         return doubled
 
     def _judge_repeated_claims(self, batch: Batch) -> None:
-        """A repeated attempt is answered with the offset of the first."""
+        """duplicate, by answers: a repeated attempt is answered with the offset of the first."""
         bases = sorted({send.base_offset for send in batch.claims if send.base_offset >= 0})
         if len(bases) < 2:
             return
@@ -154,9 +154,9 @@ class ContentsJudge:
     # -- batches
 
     def _judge_batches(self) -> None:
-        """torn-batch: wherever one value of a send was read, all of them are, in order, side by side.
+        """torn-batch: where one value of a send was read, all of its values are, in order, side by side.
 
-        A plain producer's retry makes a second whole copy. Offsets that nobody looked at prove nothing.
+        A plain producer's retry makes a second whole copy. Offsets that no poll looked at prove nothing.
         """
         partition = self.partition
         offset_of, copies = partition.offset_of, partition.copies
@@ -178,10 +178,9 @@ class ContentsJudge:
                 self._judge_copy(batch, base)
 
     def _judge_copy(self, batch: Batch, base: int) -> None:
-        """One copy of a batch, of which something was read.
+        """Judges one copy of a batch that was read in part.
 
-        lost-write is Jepsen's for a send without an answer: others of its values were read, and higher
-        offsets too.
+        lost-write is Jepsen's for a send without an answer: other values of it were read, and higher offsets, too.
         """
         partition = self.partition
         missing = [
@@ -213,7 +212,7 @@ class ContentsJudge:
                 self._add("lost-write", partial(describe, offset, value), excused=excused)
 
     def _is_gone(self, offset: int, value: Value) -> bool:
-        """Whether faults explain that this value is not there, or that what was read there is gone too."""
+        """Whether faults explain that this value is not there, or that the record read there is gone, too."""
         rivals = self.partition.values_at(offset)
         return offset >= 0 and any(
             self.is_excused(self.partition.key, offset, one) for one in (value, *rivals)
@@ -222,7 +221,7 @@ class ContentsJudge:
     # -- writers
 
     def _judge_writers(self) -> None:
-        """aborted-read: a value was read whose send certainly failed; unsent-read: nobody sent it here."""
+        """aborted-read: a value was read whose send certainly failed; unsent-read: no client sent it here."""
         partition = self.partition
         for batch in partition.batches:
             if batch.is_failed:
@@ -239,9 +238,9 @@ class ContentsJudge:
                 sends = [send for batch in writers for send in batch.attempts]
                 self._add_read("aborted-read", value, "though its send failed", sends)
             else:
-                # Produce may go by name: what was under way may arrive in the next topic of the name. What was
-                # answered, every attempt of it, is in the first one and nowhere else; whoever takes several
-                # attempts for one operation has to name topics by id.
+                # Produce may go by name: a send under way may arrive in the next topic of the name. An answered
+                # send, with every attempt, is in the first topic and nowhere else; a client that retries within
+                # one operation has to name topics by id.
                 ended = [batch for batch in writers if len(batch.claims) == len(batch.attempts)]
                 if ended:
                     why = "which was acknowledged in a topic of that name that was deleted"
@@ -261,8 +260,8 @@ class ContentsJudge:
     # -- excuses
 
     def _is_one_held(self, offset: int, values: list[Value]) -> bool:
-        """Whether faults explain that at most one of the values is still there: then the offset was given
-        away anew."""
+        """Whether faults explain that at most one of the values is still there: then the offset was given away
+        anew."""
         return sum(not self.is_excused(self.partition.key, offset, value) for value in values) < 2
 
     def _is_one_copy_held(self, value: Value, offsets: list[int]) -> bool:

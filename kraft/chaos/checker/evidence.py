@@ -1,19 +1,18 @@
-"""What a history proves about each partition: what was sent, what was promised, what was read where.
+"""The evidence of a history, by partition: the sends, the promises, and the records read at each offset.
 
-Everything that the oracles look up is gathered here, in two passes. What counts as evidence:
+Two passes gather everything that the oracles look up. Evidence is:
 
-* every record of a poll that is ok, whatever the acks it was sent with: it lay below the high watermark;
-* the offset of an acknowledged send with acks=-1 (a *claim*). An acknowledgement with acks=1 or 0 is
-  none: another leader may rightly put another record there.
+* every record of a poll that is ok, with any acks of its send: it lay below the high watermark;
+* the offset of an acknowledged send with acks=-1 (a *claim*). An acknowledgement with acks=1 or 0 is no evidence:
+  another leader may rightly put another record there.
 
-Produce names topics, not topic ids. As soon as somebody asks to delete a topic, a send may reach one of
-the same name that was made anew, or one that a broker did not yet know to be gone. So from then on
-acknowledgements of that name claim nothing, its records are not demanded, and a value that was sent to
-one of the name's topics may be read in another.
+Produce names topics, not topic ids. Once a client asks to delete a topic, a send may reach a new topic of the same
+name, or one whose deletion a broker did not know yet. So from then on acknowledgements of that name claim nothing,
+its records are not demanded, and a value that was sent to one of the name's topics may be read in another.
 
-Of a compacted topic's key every record may be gone of which a later one is known, read or acknowledged; so
-the last one that was acknowledged, or one behind it, has to be there. A tombstone may go by itself only when
-it was kept for its time (`History.lapsed`).
+In a compacted topic, every record of a key may be gone if a later one is known, read or acknowledged. So the last
+acknowledged one, or one behind it, has to be there. A tombstone may go by itself only after it was kept for its time
+(`History.lapsed`).
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from kraft.chaos.keyed import key_of
 
 
 class MalformedHistoryError(ValueError):
-    """The history is not one: whoever wrote it is broken, not the cluster."""
+    """The history contradicts itself: its writer is broken, not the cluster."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """Some values of one partition that are sent together, once or, as retries, again."""
+    """Values of one partition that are sent together, once, or again as retries."""
 
     values: tuple[Value, ...]
     attempts: list[Operation]
@@ -57,32 +56,32 @@ class Batch:
 
 
 class Partition:
-    """One partition of one topic id, as clients saw it."""
+    """The clients' view of one partition of one topic id."""
 
     def __init__(self, key: TopicKey, log_start: int) -> None:
         self.key = key
         self.log_start = log_start
-        """Below it nothing is demanded."""
+        """The offset below which no record is demanded."""
         self.topic = ""
         self.label = f"{key[0].hex()[:8]}-{key[1]}"
         self.may_be_deleted = False
         self.is_unavailable = False
-        """Whether the final phase had to stop here, by right: what it had read before, it had to find."""
+        """Whether the final phase rightly had to stop here; it still had to find the records before."""
         self.is_compacted = False
         self.lapsed: dict[int, Value] = {}
         """Tombstones that may be gone, by offset."""
         self.batches: list[Batch] = []
         self.writer: dict[Value, Batch] = {}
         self.polls: list[Operation] = []
-        """All, ok or not, in the order of the history."""
+        """All polls, ok or not, in the order of the history."""
         self.seen: dict[int, Value] = {}
         """The value that was read first at each offset."""
         self.contested: dict[int, dict[Value, None]] = {}
-        """The values read at offsets that showed more than one."""
+        """The values at offsets that showed more than one."""
         self.offset_of: dict[Value, int] = {}
-        """Where each value was read first."""
+        """The offset at which each value was read first."""
         self.copies: dict[Value, dict[int, None]] = {}
-        """Where values were read that were read at more than one offset."""
+        """All offsets of the values that were read at more than one."""
         self.final_offsets: set[int] = set()
         """Offsets that the final phase read."""
         self.final_began_s = -1.0
@@ -109,14 +108,14 @@ class Partition:
         return [self.offset_of[value]] if value in self.offset_of else []
 
     def may_be_compacted(self, offset: int, value: Value) -> bool:
-        """Whether compaction may have taken this value away from this offset (-1: nobody was told where)."""
+        """Whether compaction may have removed this value from this offset (-1: unknown)."""
         if not self.is_compacted:
             return False
         return offset < self._newest.get(key_of(value), -1) or self.lapsed.get(offset) == value
 
     def may_be_gone(self, offset: int, is_excused: IsExcused) -> bool:
-        """Whether each value that was read at an offset may be there no more: faults may have taken the first, and
-        compaction the one to which the offset was given then. False if nothing was read there.
+        """Whether every value read at an offset may be gone: faults may have taken the first, and compaction the one
+        that got the offset next. False if nothing was read there.
         """
         values = self.values_at(offset)
         return bool(values) and all(
@@ -136,7 +135,7 @@ class Partition:
 
     @cached_property
     def claimed(self) -> list[tuple[Value, int]]:
-        """What was acknowledged, and at which offset."""
+        """The acknowledged values and their offsets."""
         return [
             (value, send.base_offset + n)
             for batch in self.batches
@@ -146,7 +145,7 @@ class Partition:
         ]
 
     def demands(self, send: Operation, offset: int) -> bool:
-        """Whether the final phase had to read what this send wrote at this offset (-1: nobody was told where)."""
+        """Whether the final phase had to read this send's record at this offset (-1: unknown)."""
         return (
             not self.may_be_deleted
             and send.completed_s <= self.final_began_s
@@ -154,11 +153,11 @@ class Partition:
         )
 
     def was_read_finally(self, offset: int) -> bool:
-        """Whether the final phase looked at this offset: it came to its end, or this far before it had to stop."""
+        """Whether the final phase looked at this offset: it came to its end, or this far before it stopped."""
         return _holds(self._covered_finally, offset) if self.is_unavailable else self.is_read_finally
 
     def covered(self, offset: int) -> bool:
-        """Whether some poll read past this offset: what lies there was looked at."""
+        """Whether some poll read past this offset, and so looked at it."""
         return _holds(self._covered, offset)
 
     @cached_property
@@ -170,9 +169,9 @@ class Partition:
         return _merged(span(poll) for poll in self.polls if is_ok(poll) and poll.final)
 
     def was_looked_at(self, offset: int, send: Operation, is_excused: IsExcused) -> bool:
-        """Whether somebody must have read what this send wrote at this offset, if it is there.
+        """Whether a poll must have read this send's record at this offset, if it is there.
 
-        Who read past the offset while something else was there, which was lost then, has not.
+        A poll that read past the offset while another record was there, since lost, does not count.
         """
         if self.demands(send, offset):
             return True
@@ -180,11 +179,11 @@ class Partition:
         return self.covered(offset) and not any(is_excused(self.key, offset, one) for one in rivals)
 
     def reads_of(self, offset: int, value: Value) -> list[Operation]:
-        """The polls that saw this record. Linear in the polls: for what is wrong only."""
+        """The polls that saw this record. Linear in the polls: for anomalies only."""
         return [poll for poll in self.polls if is_ok(poll) and (offset, value) in poll.records]
 
     def take_send(self, operation: Operation) -> None:
-        """A send to this partition. Raises MalformedHistoryError."""
+        """Takes a send to this partition. Raises MalformedHistoryError."""
         if not operation.values:
             return
         batch = self.writer.get(operation.values[0])
@@ -200,7 +199,7 @@ class Partition:
         self.batches.append(batch)
 
     def take_poll(self, operation: Operation) -> None:
-        """A poll of this partition."""
+        """Takes a poll of this partition."""
         self.polls.append(operation)
         if operation.final:
             if self.final_began_s < 0:
@@ -227,7 +226,7 @@ class Evidence:
     partitions: dict[TopicKey, Partition] = field(default_factory=dict)
 
     namesakes: dict[TopicKey, list[Partition]] = field(default_factory=dict)
-    """Of partitions whose topic was made anew: the same partition of the other topics of its name."""
+    """The namesakes of a partition: the same partition of other topics of the name."""
 
 
 def gather(history: History) -> Evidence:
@@ -268,7 +267,7 @@ def is_ok(operation: Operation) -> bool:
 
 
 def span(poll: Operation) -> tuple[int, int]:
-    """From which offset to which (exclusive) a poll that is ok read."""
+    """The first offset that a successful poll read, and the offset behind its last."""
     records = poll.records
     if not records:
         return max(poll.position, 0), max(poll.position, poll.next_offset)
@@ -308,6 +307,6 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _holds(spans: list[tuple[int, int]], offset: int) -> bool:
-    """Whether one of these spans, which are merged, has the offset in it."""
+    """Whether one of these merged spans contains the offset."""
     found = bisect_right(spans, offset, key=lambda span: span[0]) - 1
     return found >= 0 and offset < spans[found][1]

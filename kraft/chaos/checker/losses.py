@@ -1,9 +1,9 @@
-"""What must be there and is not. Oracles: lost-write, unseen; and whether there was enough to look at.
+"""The judge of missing records, and of whether there was enough evidence. Oracles: lost-write, unseen.
 
-Only sends with acks=-1 promise anything. The final phase, a fresh client that reads everything from the
-start to the end, is what must find it; in a topic that may be deleted, only offsets that some poll read
-past prove anything. Where the final phase had to stop, because every copy was damaged and offline by then,
-it must have found what lies before.
+Only sends with acks=-1 promise anything. The final phase, a fresh client that reads everything from the start to
+the end, must find their records. In a topic that may be deleted, only offsets that some poll read past prove
+anything. Where the final phase had to stop, because every copy was damaged and offline by then, it must have found
+the records before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kraft.chaos.history import Operation, Value
 
 @dataclass
 class LossJudge:
-    """Judges what is missing in one partition."""
+    """Judges the missing records of one partition."""
 
     partition: Partition
     findings: Findings
@@ -26,7 +26,7 @@ class LossJudge:
     demanded: int = 0
     """Acknowledged records that the final phase had to find."""
     undecided: str = ""
-    """Why the final phase says nothing of this partition, though records were acknowledged there."""
+    """Why the final phase proves nothing of this partition, though records were acknowledged there."""
 
     def judge(self) -> None:
         """All oracles."""
@@ -50,8 +50,8 @@ class LossJudge:
             self._judge_vanished()
 
     def _judge_batch(self, batch: Batch, send: Operation) -> None:
-        """lost-write: acknowledged at or below the highest offset read, and never read by anyone. unseen: the
-        same above it, or at an offset that nobody was told.
+        """lost-write: acknowledged at or below the highest offset read, and never read. unseen: the same above it, or
+        at an unknown offset.
         """
         partition = self.partition
         for n, value in enumerate(batch.values):
@@ -78,11 +78,11 @@ class LossJudge:
         self.findings.add(oracle, self.partition.label, describe, excused=excused)
 
     def _judge_vanished(self) -> None:
-        """What somebody read before the final phase, the final phase finds at its offset.
+        """Judges that the final phase finds every earlier read value at its offset.
 
-        Jepsen takes a value that anybody ever read as safe. A consumer that follows the log reads everything
-        before it can be lost, so this is needed too: lost-write for what was acknowledged with acks=-1,
-        inconsistent-offsets (a value, then nothing) for the rest, since even that lay below the high watermark.
+        Jepsen takes a value that was ever read as safe. A consumer that follows the log reads everything before it
+        can be lost, so this is needed, too: lost-write for values acknowledged with acks=-1, inconsistent-offsets
+        (a value, then nothing) for the rest, since even that lay below the high watermark.
         """
         partition = self.partition
         absent = {
@@ -123,7 +123,7 @@ class LossJudge:
 
 
 def _kept(send: Operation, log_start: int) -> Sequence[int]:
-    """The offsets of an acknowledged send that retention has not passed; -1 each if nobody was told."""
+    """The offsets of an acknowledged send that retention has not passed; -1 each if unknown."""
     if send.base_offset < 0:
         return [-1] * len(send.values)
     return range(max(send.base_offset, log_start), send.base_offset + len(send.values))

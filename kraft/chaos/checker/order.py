@@ -1,7 +1,8 @@
-"""In which order processes read and write. Oracles: poll-skip, non-monotonic-poll, non-monotonic-send.
+"""The judge of the order in which processes read and write. Oracles: poll-skip, non-monotonic-poll,
+non-monotonic-send.
 
-Offsets are compared on the dense index of those that hold something, since transaction markers and
-compaction leave holes.
+It compares offsets by their place among the offsets that hold something, since transaction markers and compaction
+leave holes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class OrderJudge:
     findings: Findings
     is_excused: IsExcused
     _unread: dict[int, Value] = field(default_factory=dict)
-    """What was acknowledged and read nowhere, by offset."""
+    """The values that were acknowledged and read nowhere, by offset."""
 
     def judge(self) -> None:
         """All oracles."""
@@ -43,8 +44,7 @@ class OrderJudge:
                 self._judge_sends(of_process, in_order=idempotent)
 
     def _index(self) -> list[int]:
-        """The offsets that hold something, in order: what was read, and what was acknowledged and
-        read nowhere."""
+        """The offsets that hold something, in order: of values that were read, or acknowledged and read nowhere."""
         partition = self.partition
         offsets = dict.fromkeys(partition.seen)
         for batch in partition.batches:
@@ -61,9 +61,9 @@ class OrderJudge:
     # -- polls
 
     def _judge_polls(self, polls: list[Operation], index: list[int]) -> None:
-        """poll-skip, non-monotonic-poll: from where it began, or deliberately went, a process reads one offset
-        of the index after the other, within a poll and from poll to poll; and what a poll says it has read
-        up to `next_offset` it has read. What retention has passed, or compaction taken, may be skipped.
+        """poll-skip, non-monotonic-poll: from its start, or its deliberate seek, a process reads one offset of the
+        index after the other, within a poll and from poll to poll. A poll has read everything below its
+        `next_offset`. Records that retention or compaction removed may be skipped.
         """
         place = -1
         has_sought = True
@@ -113,7 +113,7 @@ class OrderJudge:
         self.findings.add("poll-skip", partition.label, describe, excused=not missed)
 
     def _may_be_compacted(self, offset: int) -> bool:
-        """Whether compaction may have taken all that was ever told to be there."""
+        """Whether compaction may have removed every value that was ever at this offset."""
         if not self.partition.is_compacted:
             return False
         values = self.partition.values_at(offset) or [self._unread[offset]]
@@ -131,9 +131,9 @@ class OrderJudge:
     def _judge_sends(self, sends: list[_Told], *, in_order: bool) -> None:
         """non-monotonic-send: of two sends of one process, the later one has the higher offsets.
 
-        With an idempotent producer (`in_order`) the one that was invoked first is earlier, even if several are
-        in flight; retries keep the place of their first attempt. With a plain one a send is later only if it
-        was invoked when the other one was answered.
+        An idempotent producer's sends (`in_order`) count in order of invocation, even with several in flight; retries
+        keep the place of their first attempt. A plain producer's send is later only if it was invoked after the other
+        was answered.
         """
         earlier = sends if in_order else sorted(sends, key=lambda send: send.answer.completed_s)
         highest: Operation | None = None
@@ -146,7 +146,7 @@ class OrderJudge:
                 taken += 1
             if highest is not None and send.answer.base_offset < _end(highest):
                 self._add_lower(highest, send.answer)
-                highest = None  # one step back is told once
+                highest = None  # one step back is reported once
 
     def _add_lower(self, earlier: Operation, later: Operation) -> None:
         last = (_end(earlier) - 1, earlier.values[-1])
@@ -165,7 +165,7 @@ class OrderJudge:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """A batch whose offset its producer was told."""
+    """A batch whose producer knows its offset."""
 
     first: Operation
     """Its first attempt."""

@@ -1,7 +1,7 @@
-"""What the history checker says, and how findings become it.
+"""The verdict of the history checker, and its findings, gathered into anomalies.
 
-Findings of one oracle in one partition are told as one anomaly: the first few in full, the others
-counted, so that a partition that lost a thousand records reads as one sentence.
+Findings of one oracle in one partition make one anomaly: the first few in full, the others counted, so that a
+partition that lost a thousand records reads as one sentence.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Literal
 from kraft.chaos.history import Operation, TopicKey, Value
 
 EXAMPLES_MAX = 3
-"""Findings of one oracle in one partition that are told in full."""
+"""Findings of one oracle in one partition that are reported in full."""
 OPERATIONS_MAX = 10
 """Operations that an anomaly names."""
 VALUE_SHOWN_BYTES = 40
 
 IsExcused = Callable[[TopicKey, int, Value], bool]
-"""Whether injected faults fully explain that the partition has not this value at this offset any more;
-the offset is -1 if nobody was told it."""
+"""Whether injected faults fully explain that the partition lost this value at this offset (-1: unknown)."""
 
 Describe = Callable[[], tuple[str, Iterable[Operation]]]
-"""What was found, in a sentence, and the operations that show it."""
+"""The finding in a sentence, and the operations that show it."""
 
 
 def never(_key: TopicKey, _offset: int, _value: Value) -> bool:
@@ -33,12 +32,12 @@ def never(_key: TopicKey, _offset: int, _value: Value) -> bool:
 
 @dataclass(frozen=True)
 class Anomaly:
-    """What one oracle found in one partition."""
+    """The findings of one oracle in one partition."""
 
     oracle: str
     text: str
     operations: tuple[int, ...]
-    """Indexes of operations in the history: those of the first findings."""
+    """Indexes in the history of the operations of the first findings."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,15 @@ class Report:
 
     anomalies: list[Anomaly]
     excused: list[str]
-    """What would be an anomaly, if injected faults did not explain it."""
+    """Findings that injected faults explain."""
     undecided: str
-    """Why there was nothing to look at, or not enough; empty if there was."""
+    """Why there was no evidence, or not enough; empty if there was."""
     counts: Mapping[str, int]
-    """How much there was to look at, and what happened that is counted and not judged."""
+    """How much evidence there was, and events that are counted and not judged."""
 
     @property
     def verdict(self) -> Literal["valid", "invalid", "unknown"]:
-        """An anomaly decides, however little there was to look at."""
+        """The verdict: an anomaly decides, however little evidence there was."""
         if self.anomalies:
             return "invalid"
         return "unknown" if self.undecided else "valid"
@@ -90,13 +89,13 @@ class _Bundle:
 
 @dataclass
 class Findings:
-    """Collects what the oracles find, in the order in which they find it."""
+    """Collects the oracles' findings, in order."""
 
     _found: dict[tuple[str, str], _Bundle] = field(default_factory=dict)
     _excused: dict[tuple[str, str], _Bundle] = field(default_factory=dict)
 
     def add(self, oracle: str, label: str, describe: Describe, *, excused: bool = False) -> None:
-        """One finding in the partition `label`; described only if it is among the first ones."""
+        """Adds a finding in the partition `label`; described only if it is among the first ones."""
         bundles = self._excused if excused else self._found
         bundles.setdefault((oracle, label), _Bundle()).add(describe)
 

@@ -1,11 +1,17 @@
 """White-box oracles: they watch the logs, high watermarks, ISRs and metadata of all nodes of a run.
 
-A run installs one `WhiteBox`, which wraps methods of product classes from outside and feeds pure models:
-`shadow_log` and `committed` (what each replica holds, what is committed), `replication` and `replica_events`
-(the oracles of data), `compaction` (what cleaners may do to it), `metadata`, `eligible_leaders` and `raft`
-(those of the quorum), `durability` (what must be on the platter), `listed_offsets` (what clients are told of a
-log's ends), `retention` (what may be deleted), `isr_by_lag` (who counts as in sync for how long), `excuse` (what
-injected faults explain), `convergence` (the end). All of it is incremental: work is done when something changes.
+A run installs one `WhiteBox`, which wraps methods of product classes from outside and feeds pure models. So the
+product carries neither hooks nor switches for its judges, and a renamed method fails the first run. The models:
+
+- `shadow_log`, `committed`: the contents of each replica, and the committed records;
+- `replication`, `replica_events`: the oracles of data; `compaction`: the limits of cleaners;
+- `metadata`, `eligible_leaders`, `raft`: the oracles of the quorum;
+- `durability`: the records and votes that must be on the platter;
+- `listed_offsets`: the log ends that clients are told; `retention`: the records that may be deleted;
+- `isr_by_lag`: how long a follower counts as in sync; `excuse`: the losses that injected faults explain;
+- `convergence`: the state at the end.
+
+All of it is incremental: it works when something changes.
 """
 
 from __future__ import annotations
@@ -46,11 +52,11 @@ __all__ = ["COUNTERS", "WhiteBox"]
 
 POWER_LOSS, WIPE, DATA_WIPE = "power loss", "wipe", "data wipe"
 _LOG_SUFFIXES = (".log", ".log.swap")
-"""A cleaned segment is one of the log as soon as its name says that it takes the place of others."""
+"""Data files of a log. A cleaned segment belongs to it from the moment that it has the name of a swap."""
 
 
 class WhiteBox:
-    """The judges of what clients do not see. One for each run, made before the cluster starts."""
+    """The judges inside the nodes. One for each run, made before the cluster starts."""
 
     def __init__(self, cluster: SimulatedCluster, verdicts: Verdicts) -> None:
         self._cluster = cluster
@@ -109,13 +115,13 @@ class WhiteBox:
                 stack.enter_context(probes.installed())
             yield
 
-    # -- what the run tells
+    # -- events from the run
 
     def storage_damaged(self, node_id: int, kind: str) -> None:
         """Called right after a fault destroyed durable or cached data of a node, or may have.
 
-        `kind` is "power loss", "wipe", "data wipe", "bit rot", "voter rot" or "disk error"; what is really gone
-        is read from the disk.
+        `kind` is "power loss", "wipe", "data wipe", "bit rot", "voter rot" or "disk error"; the real loss is read from
+        the disk.
         """
         self._replicas.damaged(
             node_id,
@@ -129,14 +135,14 @@ class WhiteBox:
             self.quorum.forget(node_id)
 
     def acknowledged(self, key: TopicKey, base_offset: int, values: Sequence[Value]) -> None:
-        """An acks=-1 send of these values was acknowledged to a client, at this offset."""
+        """Notes that an acks=-1 send of these values was acknowledged to a client, at this offset."""
         self.replication.acknowledged(key, base_offset, values)
 
     def list_offsets(self, key: TopicKey, timestamp: int, broker: int) -> Judge:
-        """A client is about to ask ListOffsets of a broker; the returned function takes the answer."""
+        """Notes that a client is about to ask ListOffsets of a broker; the returned function takes the answer."""
         return self._listed_offsets.asked(key, timestamp, broker)
 
-    # -- what it is asked
+    # -- questions
 
     def explains(self, key: TopicKey, offset: int, value: Value) -> bool:
         """Whether the loss of that very record is fully explained by injected faults."""
@@ -145,7 +151,7 @@ class WhiteBox:
     def has_excused_loss(self, topic: str, partition: int) -> bool:
         """Whether committed records of a partition are gone with an excuse.
 
-        Clients and nodes may complain of that: a producer's sequences, or a high watermark, went back.
+        Clients and nodes may then complain: a producer's sequences, or a high watermark, went back.
         """
         return self.replication.has_excused_loss(topic, partition)
 
@@ -161,8 +167,7 @@ class WhiteBox:
     def finish(self, unclean_leaders: Mapping[tuple[str, int], int] | None = None) -> None:
         """The last judgement, after the faults are over and the cluster has come to rest.
 
-        `unclean_leaders`: what leaders said of their unclean election, by partition and epoch; None: nobody
-        listened.
+        `unclean_leaders`: the leaders' reports of unclean elections, by partition and epoch; None: not collected.
         """
         if unclean_leaders is not None:
             self.replication.judge_reports(unclean_leaders)
@@ -182,7 +187,7 @@ class WhiteBox:
             self._high_watermark_of,
         ).judge(images)
 
-    # -- how it looks into the world
+    # -- looks into the world
 
     def _running_epoch(self, node_id: int) -> int | None:
         process = self._cluster.hosts[node_id].process
@@ -195,7 +200,7 @@ class WhiteBox:
         return topic is not None and self._cluster.is_beyond_repair(topic.name, key[1])
 
     def _high_watermark_of(self, node_id: int, key: TopicKey) -> int | None:
-        """What a broker takes to be committed; None if it has no such replica that it can serve."""
+        """A broker's high watermark; None if it has no such replica that it can serve."""
         topic = self.metadata.image.topics.get(key[0])
         node = self._cluster.nodes.get(node_id)
         if topic is None or node is None or node.broker is None:
@@ -207,7 +212,7 @@ class WhiteBox:
         return self._cluster.hosts[node_id].clock.now_ms()
 
     def _replica_lag_time_max_ms(self, node_id: int) -> int:
-        """As the node's file says: nothing changes it while the node runs."""
+        """The value in the node's file: it does not change while the node runs."""
         known = self._lag_max_ms.get(node_id)
         if known is None:
             config = load_config(self._cluster.properties_of(node_id))
@@ -226,12 +231,12 @@ class WhiteBox:
         ]
 
     def _content_of(self, node_id: int, path: str) -> bytes:
-        """What a file holds for those who read it; nothing if it is not there."""
+        """The content of a file as readers see it; empty if there is no file."""
         node = self._cluster.hosts[node_id].storage.find(path)
         return bytes(node.data) if isinstance(node, Inode) else b""
 
     def _segments_in(self, node_id: int, directory: str) -> list[bytes]:
-        """The data files of one log as the disk has them now, in order; none if the folder is gone."""
+        """The data files of one log on the disk now, in order; none if the folder is gone."""
         try:
             folder = self._cluster.hosts[node_id].storage.folder(directory)
         except (FileNotFoundError, NotADirectoryError):
@@ -245,7 +250,7 @@ class WhiteBox:
 
 
 def _defaults(cluster: SimulatedCluster) -> Defaults:
-    """What the nodes' own configuration says, for topics that say nothing."""
+    """The nodes' own configuration, for topics without a config."""
     node_id = next(iter(cluster.specs))
     defaults = load_config(cluster.properties_of(node_id)).log_defaults
     return Defaults(

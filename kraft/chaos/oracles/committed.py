@@ -1,8 +1,8 @@
-"""What is committed in one partition: the first value that any leader committed at an offset stays for ever.
+"""The committed records of one partition: the first value that any leader committed at an offset stays for ever.
 
-The true high watermark is the highest that any leader reached; below it every batch is known. A batch
-leaves the prefix only when injected damage, an allowed unclean election or retention explains that it is
-gone. Pure; kept by `replication.ReplicationModel`.
+The true high watermark is the highest that any leader reached; every batch below it is known. A batch leaves the
+prefix only when injected damage, an allowed unclean election or retention explains its loss. Pure;
+`replication.Replication` keeps it.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ _base_of = attrgetter("base")
 
 
 class CommittedPrefix:
-    """The committed batches of one partition that are not deleted by retention."""
+    """The committed batches of one partition that retention has not deleted."""
 
     __slots__ = ("_acknowledged", "_expired", "_given_again", "_had_before", "_replaced", "bases", "batches",
                  "excused", "high_watermark", "newest_epoch", "of_epoch", "retained_from")  # fmt: skip
 
     def __init__(self) -> None:
         self.high_watermark = 0
-        """Of the whole partition: the highest that a leader reached, less what was lost with an excuse."""
+        """The highest that a leader of the partition reached, less losses with an excuse."""
         self.retained_from = 0
-        """What lies below may be gone: some replica's retention was allowed to delete it."""
+        """Records below may be gone: some replica's retention was allowed to delete them."""
         self.batches: list[Batch] = []
         self.bases: list[int] = []
         self.of_epoch: list[int] = []
-        """The leader epoch in which each batch was committed (not the one in which it was written)."""
+        """The leader epoch in which each batch was committed (not written)."""
         self.newest_epoch = -1
         self.excused: dict[Batch, None] = {}
-        """What was committed, is gone, and may be."""
+        """Committed batches that are gone, and may be."""
         self._expired: list[Batch] = []
-        """What was committed below `retained_from`, in order. All of it, for the whole run: a crash may take a log's
-        start back, so that the starts of the replicas do not tell what none of them can show again."""
+        """The committed batches below `retained_from`, in order, kept for the whole run: a crash may take a log's
+        start back, so a batch below all starts may show up again."""
         self._replaced: dict[Batch, None] = {}
-        """What retention had taken of a history that another one replaced, with an excuse."""
+        """Batches that retention had taken from a history that another one replaced, with an excuse."""
         self._acknowledged: dict[int, list[tuple[Batch | None, tuple[bytes, ...]]]] = {}
         self._given_again: list[tuple[int, int]] = []
-        """Offsets that retention had taken, and that went to other records after an excused loss: from, to."""
+        """Ranges of offsets that retention had taken and that went to other records after an excused loss."""
         self._had_before: set[tuple[int, bytes]] = set()
-        """What clients had been told of those offsets by then."""
+        """The acknowledgements at those offsets until then."""
 
     def commit(self, batches: Sequence[Batch], high_watermark: int, leader_epoch: int) -> None:
-        """A leader's high watermark passed `batches`."""
+        """Takes batches that a leader's high watermark has passed."""
         self.batches.extend(batches)
         self.bases.extend([batch.base for batch in batches])
         self.of_epoch.extend([leader_epoch] * len(batches))
@@ -59,18 +59,18 @@ class CommittedPrefix:
         return self.batches[bisect_left(bases, low) : bisect_left(bases, high)]
 
     def ever_between(self, low: int, high: int) -> list[Batch]:
-        """As `between`, with what retention may have deleted: each replica goes by its own, so one that is behind
-        with it has all of that still, and others copy it."""
+        """As `between`, with batches that retention may have deleted: each replica has its own, so a replica that is
+        behind with it still has them all, and others copy them."""
         expired = self._expired
         first, end = (bisect_left(expired, offset, key=_base_of) for offset in (low, high))
         return expired[first:end] + self.between(low, high)
 
     def expired_from(self, offset: int) -> list[Batch]:
-        """What was committed at `offset` or above, and retention has taken."""
+        """The committed batches at `offset` or above that retention has taken."""
         return self._expired[bisect_left(self._expired, offset, key=_base_of) :]
 
     def before_epoch(self, leader_epoch: int) -> list[Batch]:
-        """What was committed before this leader epoch began, and is to be kept."""
+        """The batches committed before this leader epoch began that are to be kept."""
         first = bisect_left(self.bases, self.retained_from)
         if self.newest_epoch < leader_epoch:
             return self.batches[first:]
@@ -82,7 +82,7 @@ class CommittedPrefix:
         return index < len(self.batches) and self.batches[index] == batch
 
     def retain_from(self, offset: int) -> None:
-        """Retention was allowed to delete what lies below `offset`."""
+        """Notes that retention was allowed to delete everything below `offset`."""
         if offset <= self.retained_from:
             return
         self.retained_from = offset
@@ -94,25 +94,24 @@ class CommittedPrefix:
 
     @property
     def went_back(self) -> bool:
-        """Whether something that was committed is gone with an excuse, or its offsets go to other records."""
+        """Whether committed records are gone with an excuse, or their offsets went to other records."""
         return bool(self.excused or self._given_again)
 
     def never_in(self, start: int, wanted: Sequence[Batch]) -> list[Batch]:
-        """Those of `wanted` below a log's `start` that it never had: what its retention took there were other
-        records, of a history that was given up. If it had had them, they would count as retained."""
+        """The batches of `wanted` below a log's `start` that it never had: there its retention took other records,
+        of a history that was given up. Otherwise they would count as retained."""
         return [batch for batch in wanted if batch.next <= start and batch not in self._replaced]
 
     def parts_from(self, log: ShadowLog) -> int:
-        """Where a log leaves what was committed and retention took: at its end, or where it has other records."""
+        """The offset at which a log leaves the batches that retention took: its end, or where it has other records."""
         return min(log.end, next((batch.base for batch in self._expired if not log.contains(batch)), log.end))
 
     def reach(self, expired: Sequence[Batch], offset: int) -> int:
-        """How far retention that deleted `expired`, all that a log had below `offset`, went into what is to be kept.
+        """How far a retention that deleted `expired`, the whole log below `offset`, went into records to be kept.
 
         A replica that has not heard yet that its history was given up goes on in it: its high watermark lies above
-        that of the partition, and it expires what it knows to be committed. That takes nothing from anybody. Batch by
-        batch, so that what was never committed counts, whoever deletes it; and only at the end, for behind a batch
-        that was lost there may be others that are to be kept.
+        the partition's, and it expires records that it knows as committed. That is no loss. The walk goes batch by
+        batch, so that uncommitted batches count, and only at the end, since kept batches may follow a lost one.
         """
         for batch in reversed(expired):
             if self.contains(batch) or not (batch in self.excused or batch in self._replaced):
@@ -120,7 +119,7 @@ class CommittedPrefix:
         return 0 if expired else offset
 
     def give_up(self, batches: Sequence[Batch]) -> None:
-        """These are gone; the high watermark goes back if they were the last ones."""
+        """Notes batches as gone; the high watermark goes back if they were the last ones."""
         gone = dict.fromkeys(batches)
         self.excused.update(gone)
         kept = [
@@ -139,7 +138,7 @@ class CommittedPrefix:
             self.high_watermark = self.batches[-1].next if self.batches else max(first, self.retained_from)
 
     def start_over(self, offset: int) -> None:
-        """With an excuse, a leader has nothing of this from `offset` on, not even that older records were retained."""
+        """Begins anew from `offset` on, with an excuse: the leader has none of this, not even retained records."""
         if offset >= self.retained_from:
             return
         self._given_again.append((offset, self.retained_from))
@@ -157,10 +156,10 @@ class CommittedPrefix:
         if not self.batches:
             self.high_watermark = offset
 
-    # -- what clients were told
+    # -- acknowledgements
 
     def acknowledge(self, base_offset: int, values: tuple[bytes, ...]) -> str | None:
-        """An acks=-1 send was acknowledged at `base_offset`. Returns what is wrong with that, if anything."""
+        """Takes an acknowledgement of an acks=-1 send at `base_offset`. Returns the problem with it, if any."""
         end = base_offset + len(values)
         index = bisect_left(self.bases, base_offset)
         batch = self.batches[index] if index < len(self.bases) else None
@@ -185,7 +184,7 @@ class CommittedPrefix:
         self._acknowledged.setdefault(base_offset, []).append((batch, values))
 
     def was_acknowledged(self, batch: Batch) -> bool:
-        """Whether a client was told that this batch is safe."""
+        """Whether this batch was acknowledged to a client."""
         return any(known == batch for known, _ in self._acknowledged.get(batch.base, ()))
 
     def explains(self, offset: int, value: bytes) -> bool:
@@ -208,7 +207,7 @@ class CommittedPrefix:
         return any(start <= offset < end for start, end in self._given_again)
 
     def _is_known(self, offset: int, value: bytes) -> bool:
-        """Whether a client was told that the value is at the offset."""
+        """Whether the value was acknowledged at the offset."""
         return any(
             values[offset - base : offset - base + 1] == (value,)
             for base, known in self._acknowledged.items()

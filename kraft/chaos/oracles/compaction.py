@@ -1,12 +1,14 @@
-"""What compaction made of a partition's batches, and whether it was allowed to.
+"""The results of compaction: the forms of a partition's batches, and the judgement of each cleaning.
 
-A cleaned batch has other bytes, or is not there at all; for all other oracles it is the batch that it was: a
-shadow keeps the original, and `CompactedBatches` knows every form that a cleaner gave it. So holes are
-allowed where a cleaning left them, and nowhere else. `CleaningJudge` judges each cleaned segment when it takes
-the place of others: newest-of-key-kept (of a key, only what a later committed record replaces goes, and what
-stays is as it was), tombstone-kept (a tombstone gets a horizon of delete.retention.ms and stays until then,
-KIP-534), cleaned-below-high-watermark (what is not committed is not touched, nor anything for its sake).
-Pure: fed by `probes_cleaner`.
+A cleaned batch has other bytes, or is gone. For all other oracles it is still the original batch: a shadow keeps the
+original, and `CompactedBatches` knows every form that a cleaner gave it. So holes are allowed where a cleaning left
+them, and nowhere else. `CleaningJudge` judges each cleaned segment when it takes the place of others:
+
+- newest-of-key-kept: a record goes only if a later committed record of its key replaces it; the rest stays unchanged;
+- tombstone-kept: a tombstone gets a horizon of delete.retention.ms and stays until then (KIP-534);
+- cleaned-below-high-watermark: uncommitted records are not touched, and no record goes for their sake.
+
+Pure: `probes_cleaner` feeds it.
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ DECOMPRESSED_MAX_BYTES = 1 << 20
 
 
 class Content(NamedTuple):
-    """One batch with all that is in it."""
+    """One batch with its records."""
 
     batch: Batch
     header: BatchHeader
     records: tuple[Record, ...]
     newest: Mapping[bytes, int]
-    """By key: the offset of its last record in here."""
+    """By key: the offset of its last record in this batch."""
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What a cleaning leaves as it is."""
+        """The parts that a cleaning leaves as they are."""
         header = self.header
         return (
             self.batch.next,
@@ -48,7 +50,7 @@ class Content(NamedTuple):
 
 
 class CompactedBatches:
-    """All forms of the batches of one partition, whichever replica's cleaner made them."""
+    """All forms of the batches of one partition, made by any replica's cleaner."""
 
     __slots__ = ("_forms", "_opened", "lapsed", "removed")
 
@@ -57,32 +59,32 @@ class CompactedBatches:
         """By base offset, next offset and CRC of a cleaned batch: the CRC of the original."""
         self._opened: dict[Batch, Content] = {}
         self.removed: dict[Batch, None] = {}
-        """Batches of which some replica has nothing left."""
+        """Batches that some replica has lost entirely to its cleaner."""
         self.lapsed: dict[int, Value] = {}
         """Tombstones that some replica has dropped, by offset."""
 
     @property
     def is_known(self) -> bool:
-        """Whether anything was ever cleaned."""
+        """Whether a cleaning ever took place."""
         return bool(self._forms or self.removed)
 
     def original(self, batch: Batch) -> Batch:
-        """The batch that this one was before any cleaning."""
+        """This batch before any cleaning."""
         crc = self._forms.get((batch.base, batch.next, batch.crc))
         return batch if crc is None else batch._replace(crc=crc)
 
     def became(self, batch: Batch, crc: int) -> None:
-        """A cleaning gave the original `batch` another content."""
+        """Notes the content that a cleaning gave to the original `batch`."""
         self._forms[batch.base, batch.next, crc] = batch.crc
 
     def logical(self, found: Sequence[Batch], absent: Collection[Batch]) -> Sequence[Batch]:
-        """What a log stands for that has the batches `found` in its files, in order."""
+        """The originals behind a log with the batches `found` in its files, in order."""
         if not self._forms and not absent:
             return found
         return sorted({*map(self.original, found), *absent})
 
     def sought(self, batches: Sequence[Batch]) -> Sequence[Batch]:
-        """These originals, in every form that they may have in a file, in order."""
+        """Every form that these originals may have in a file, in order."""
         if not self._forms:
             return batches
         originals: dict[tuple[int, int, int], list[Batch]] = {}
@@ -96,7 +98,7 @@ class CompactedBatches:
         return sorted(forms.union(batches))
 
     def contents(self, segments: Iterable[bytes]) -> Iterator[Content]:
-        """What is in the batches of some segments; a segment is left where it cannot be read on."""
+        """The contents of the batches of some segments; an unreadable rest of a segment is skipped."""
         for data in segments:
             try:
                 for position, header in iter_batches(data):
@@ -122,17 +124,17 @@ class Cleaning(NamedTuple):
     key: TopicKey
     node: int
     old: Sequence[bytes]
-    """The segments that go."""
+    """The replaced segments."""
     new: bytes
     whole_log: Sequence[bytes]
-    """All segments, among them those that go."""
+    """All segments, the replaced ones included."""
     began_ms: int
     """When the cleaning began, by the node's wall clock."""
     delete_retention_ms: int
 
 
 class CleaningJudge:
-    """Judges one cleaning, and enters into `batches` what it made of each batch."""
+    """Judges one cleaning, and enters the new form of each batch into `batches`."""
 
     def __init__(
         self,
@@ -142,8 +144,8 @@ class CleaningJudge:
         batches: CompactedBatches,
         high_watermark: int | None,
     ) -> None:
-        """`high_watermark`: the highest that a leader reached; None if committed records were lost since, so that
-        a log may hold what is not committed any more."""
+        """`high_watermark`: the highest that a leader reached; None if committed records were lost since: a log may
+        then hold records that are no longer committed."""
         self._verdicts = verdicts
         self._where = f"{where}: the cleaner of node {cleaning.node}"
         self._cleaning = cleaning
@@ -154,7 +156,7 @@ class CleaningJudge:
         self._newest_of_all: dict[bytes, int] = {}
 
     def judge(self) -> list[Batch]:
-        """All oracles. Returns the originals of which nothing is left."""
+        """Runs all oracles. Returns the originals that are gone entirely."""
         self._learn()
         contents = self._batches.contents
         new = {content.batch.base: content for content in contents([self._cleaning.new])}
@@ -182,7 +184,7 @@ class CleaningJudge:
                 self._newest.update(content.newest)
 
     def _judge_batch(self, content: Content, kept: Content | None) -> int:
-        """How many records went."""
+        """Judges one batch; returns how many records it lost."""
         if self._high_watermark is not None and content.batch.next > self._high_watermark:
             self._violated(
                 "cleaned-below-high-watermark",
@@ -228,7 +230,7 @@ class CleaningJudge:
             )
 
     def _judge_horizon(self, content: Content, kept: Content) -> None:
-        """A batch gets its horizon once, of delete.retention.ms from then on."""
+        """Judges the horizon, which a batch gets once, delete.retention.ms ahead."""
         before, after = content.header.delete_horizon_ms, kept.header.delete_horizon_ms
         due_ms = self._cleaning.began_ms + self._cleaning.delete_retention_ms
         if after != before and (before is not None or after != due_ms):

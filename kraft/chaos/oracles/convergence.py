@@ -1,9 +1,9 @@
-"""What must be so at the end, when faults are over and everything has come to rest.
+"""The judge of the end, when faults are over and everything has come to rest.
 
-Every replica of a partition holds the same batches, on its disk too, and knows that all of them are committed;
-images at one offset are equal byte for byte. A partition that is beyond repair need not converge, and no client can
-read it to its end: what rotted there is excused, the rest is still on the disks. Called by
-`WhiteBox.finish`; pure.
+Every replica of a partition holds the same batches, on its disk, too, and knows that all of them are committed.
+Images at one offset are equal byte for byte. A partition that is beyond repair need not converge, and no client can
+read it to its end: its rotten batches are excused, the rest is still on the disks. `WhiteBox.finish` calls it;
+pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quorum.metadata.image import MetadataImage, PartitionImage
 
 SegmentsIn = Callable[[int, str], Sequence[bytes]]
 HighWatermarkOf = Callable[[int, TopicKey], int | None]
-"""A node's high watermark of a partition; None if it does not say."""
+"""A node's high watermark of a partition; None if it has none."""
 
 
 class Convergence:
@@ -36,7 +36,7 @@ class Convergence:
         is_beyond_repair: Callable[[TopicKey], bool] = lambda key: False,
         high_watermark_of: HighWatermarkOf = lambda node, key: None,
     ) -> None:
-        """`is_beyond_repair`: whether every copy that counts is damaged, so that nobody leads the partition."""
+        """`is_beyond_repair`: whether every copy that counts is damaged, so that the partition has no leader."""
         self._verdicts = verdicts
         self._metadata = metadata
         self._replication = replication
@@ -45,7 +45,7 @@ class Convergence:
         self._high_watermark_of = high_watermark_of
 
     def judge(self, images: Mapping[str, MetadataImage]) -> None:
-        """`images`: what every node holds, by a name for people."""
+        """`images`: every node's image, by a name for people."""
         for who, image in images.items():
             if image.offset < self._metadata.offset:
                 self._verdicts.violated(
@@ -97,7 +97,7 @@ class Convergence:
                 self._judge_gone(name, node, model, self._gone_from_disk(node, model, log, start))
 
     def _judge_told(self, name: str, node: int, model: PartitionModel, high_watermark: int | None) -> None:
-        """The last high watermark reaches every replica, and with it those who read from followers."""
+        """Judges that the last high watermark has reached a replica, and so the readers of followers."""
         if high_watermark not in (None, model.committed.high_watermark):
             self._verdicts.violated(
                 "liveness",
@@ -106,7 +106,7 @@ class Convergence:
             )
 
     def _gone_from_disk(self, node: int, model: PartitionModel, log: ShadowLog, start: int) -> list[Batch]:
-        """What a replica must hold, no fault took, and is not on its disk."""
+        """The batches that a replica must hold, that no fault took, and that are not on its disk."""
         sound = set(logical_batches(model, log, self._segments_in(node, log.directory)))
         return [
             batch
@@ -126,7 +126,7 @@ class Convergence:
 
 
 def _differ(log: ShadowLog, leader: ShadowLog, start: int) -> bool:
-    """Whether two logs hold other batches from `start` on. What rotted in one, unnoticed, it cannot show."""
+    """Whether two logs hold different batches from `start` on. A log cannot show its rotten batches."""
     mine = [batch for batch in log.batches if batch.next > start]
     expected = [batch for batch in leader.batches if batch.next > start]
     if mine == expected:

@@ -1,9 +1,9 @@
-"""What voters promise must be on the platter by then: votes, and committed entries on a majority.
+"""The judge of voters' promises that must be on the platter: votes, and committed entries on a majority.
 
-A vote that a power loss can take back may be given twice, and an entry that a majority can forget may be
-lost; both are judged when they are made, not only when a power loss happens to show them: the first as
-vote-once, the second as metadata-agreement (Raft, section 5.2 and figure 2, "persistent state"). Reads the
-simulated disks as a power loss would leave them at worst.
+A vote that a power loss can take back may be given twice, and an entry that a majority can forget may be lost. Both
+are judged when they are made, not only when a power loss happens to show them: votes as vote-once, entries as
+metadata-agreement (Raft, section 5.2 and figure 2, "persistent state"). It reads the simulated disks as the worst
+power loss would leave them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EPOCH_AT = 12
 
 
 class Durability:
-    """Looks at voters' disks. `storage_of` knows them by node id."""
+    """Looks at voters' disks, which `storage_of` finds by node id."""
 
     def __init__(
         self, verdicts: Verdicts, storage_of: Callable[[int], Storage], voters: Sequence[int]
@@ -34,11 +34,11 @@ class Durability:
         self._damaged: dict[int, None] = {}
 
     def damaged(self, node: int) -> None:
-        """An injected fault destroyed what was durable there: what this voter promises is not judged any more."""
+        """Notes that an injected fault destroyed durable data: this voter's promises are no longer judged."""
         self._damaged[node] = None
 
     def vote(self, voter: int, term: int, candidate: int, directory: str) -> None:
-        """A voter is about to say, or says by standing itself, that it votes for a candidate."""
+        """Judges a voter that is about to give its vote, or votes for itself by standing."""
         if voter in self._damaged:
             return
         inode = self._durable_inodes(voter, directory).get(_QUORUM_STATE)
@@ -56,10 +56,10 @@ class Durability:
             )
 
     def committed(self, offset: int, epoch: int, directory: str) -> None:
-        """An entry is committed: more than half of the voters would have it after a power loss.
+        """Judges a committed entry: more than half of the voters would have it after a power loss.
 
-        A voter whose disk was damaged may have had it: it counts as if it did, and the others must make up
-        the rest of the majority.
+        A voter with a damaged disk may have had it and counts as if it did; the others must make up the rest of the
+        majority.
         """
         holders = [
             voter
@@ -92,7 +92,7 @@ class Durability:
         return False
 
     def _durable_inodes(self, voter: int, directory: str) -> dict[str, Inode]:
-        """The files that a power loss leaves of a voter's, at worst."""
+        """The files that the worst power loss leaves to a voter."""
         try:
             folder = self._storage_of(voter).folder(directory)
         except (FileNotFoundError, NotADirectoryError):
@@ -101,5 +101,5 @@ class Durability:
 
 
 def _durable(inode: Inode) -> bytearray:
-    """What a power loss leaves in a file, at worst; not to be changed."""
+    """The bytes that the worst power loss leaves in a file; not to be changed."""
     return inode.durable_content() if inode.pending else inode.data

@@ -1,9 +1,9 @@
-"""KIP-966 as it must show in every committed record: who stays eligible for leadership, and who is elected.
+"""The judge of KIP-966 in every committed record: which replicas stay eligible for leadership, and which are elected.
 
-Judges eligible-leaders (the ELR after each change of a partition is exactly what the rules make of the
-state before) and, of unclean elections, leader-completeness: one is right only where the topic allows it,
-or if it takes the last known leader when nobody is in the ISR or the ELR. The rules are spelled out here
-a second time: a judge does not ask the code that it judges. Pure; owned by `metadata`.
+Judges eligible-leaders: the ELR after each change of a partition is exactly the rules' result from the state
+before. Judges, for unclean elections, leader-completeness: one is right only where the topic allows it, or if it
+takes the last known leader while ISR and ELR are empty. The rules are spelled out here a second time: a judge does
+not ask the code that it judges. Pure; `metadata` owns it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MIN_ISR = "min.insync.replicas"
 def _may_lead(before: PartitionImage, after: PartitionImage) -> bool:
     """Whether the leader was in the ISR or the ELR, or came into the ISR with this very change.
 
-    The last replica that a reassignment waits for does, if the leader is among those that go: the leader's own
-    AlterPartition takes the one in, and the controller the other out.
+    That is the last replica that a reassignment waits for, if the leader is being removed: the leader's own
+    AlterPartition takes the replica in, and the controller takes the leader out.
     """
     if after.leader in (*before.isr, *before.elr):
         return True
@@ -52,18 +52,18 @@ class EligibleLeaders:
         self._where = where
         self._defaults = defaults
         self._unclean: dict[tuple[TopicKey, int], int] = {}
-        """Who was elected uncleanly, by leader epoch."""
+        """The leaders elected uncleanly, by leader epoch."""
 
     def is_unclean(self, key: TopicKey, leader_epoch: int) -> bool:
         """Whether the leader of this epoch was elected although it was neither in the ISR nor in the ELR."""
         return (key, leader_epoch) in self._unclean
 
     def was_unclean_after(self, key: TopicKey, leader_epoch: int) -> bool:
-        """Whether that is so of the leader of some later epoch."""
+        """Whether the leader of some later epoch was elected so."""
         return any(known == key and epoch > leader_epoch for known, epoch in self._unclean)
 
     def unclean_leaders(self, key: TopicKey, low: int, high: int) -> list[tuple[int, int]]:
-        """Those epochs from `low` to below `high`, in order, and their leaders."""
+        """The unclean epochs from `low` to below `high`, in order, and their leaders."""
         return [
             (epoch, self._unclean[key, epoch]) for epoch in range(low, high) if (key, epoch) in self._unclean
         ]
@@ -74,7 +74,7 @@ class EligibleLeaders:
         return self._defaults.unclean if value is None else value.strip().lower() == "true"
 
     def follow(self, base: MetadataImage, entries: Sequence[Sequence[Record]], image: MetadataImage) -> None:
-        """Entries of records were committed one after the other, from `base` to `image`."""
+        """Takes entries of records that were committed one after the other, from `base` to `image`."""
         states: dict[TopicKey, PartitionImage] = {}
         settled = not any(isinstance(record, Config | FeatureLevel) for entry in entries for record in entry)
         for entry in entries:

@@ -1,7 +1,7 @@
-"""The counters of the white-box oracles: what of replication and of the quorum really happened in a run.
+"""The counters of the white-box oracles: the events of replication and of the quorum in a run.
 
-Declared in one place, so that a counter that stays at zero is seen. Counted by the models of this
-package through `Verdicts.happened`.
+They are declared in one place, so that a counter that stays at zero is seen. The models of this package count through
+`Verdicts.happened`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The one excuse for a lost record: every replica that could still have it lost it to an injected fault.
 
-Computed record batch by record batch. `damage` compares a replica's shadow with what its disk really
-holds after a power loss, a wipe or bit rot; `reopen` does so when a log is opened, and tells what the
-faults took from what the product gave up by itself. acks=-1 promises replication, not fsync, hence the
-excuse; "every replica" is every member of ISR and ELR (KIP-966). Pure.
+It is computed record batch by record batch. `damage` compares a replica's shadow with its disk after a power loss,
+a wipe or bit rot. `reopen` does so when a log is opened, and tells the faults' losses from those that the product
+made by itself. acks=-1 promises replication, not fsync, hence the excuse; "every replica" is every member of ISR
+and ELR (KIP-966). Pure.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
 
 
 def damage(log: ShadowLog, on_disk: Iterable[Batch], kind: str, *, is_running: bool) -> int:
-    """An injected fault of `kind` struck the disk, which holds the sound batches `on_disk` now.
+    """Takes a fault of `kind` that struck the disk, which now holds the sound batches `on_disk`.
 
-    What a process that still runs wrote and cannot read any more stays in its log, as lost; of one that is
-    gone nothing behind the first lost batch comes back, since recovery cuts there. What rots takes itself
-    alone, running or not: only what recovery may take for a torn tail may be cut (see `reopen`). Returns how
-    many batches were lost.
+    If the process still runs, its unreadable batches stay in its log, as lost. If it is gone, no batch behind the
+    first lost one comes back, since recovery cuts there. A rotten batch takes itself alone, running or not:
+    recovery may cut only a seemingly torn tail (see `reopen`). Returns how many batches were lost.
     """
     sound = set(on_disk)
     sound.update(batch for batch in log.lost if log.lost[batch] == BIT_ROT and kind != BIT_ROT)
@@ -42,8 +41,8 @@ def damage(log: ShadowLog, on_disk: Iterable[Batch], kind: str, *, is_running: b
 
 
 def _end_of_what_is_there(log: ShadowLog, number: int) -> int:
-    """Where a log may end that is cut at batch `number`: a hole that compaction left in front of it has no bytes
-    to end with, so it goes too if it lies in the same segment.
+    """The end of a log that is cut at batch `number`. A hole that compaction left in front of it goes, too, if it lies
+    in the same segment, since it has no bytes to end with.
     """
     while number and log.batches[number - 1] in log.absent:
         number -= 1
@@ -58,17 +57,17 @@ def _has_another_epoch(found: Batch, batch: Batch) -> bool:
 def reopen(
     log: ShadowLog, on_disk: Sequence[Batch], start: int, end: int, recovery_point: int = 0
 ) -> list[Batch]:
-    """A log was opened and claims to hold `start` to `end`; `on_disk` are the sound batches of its files.
+    """Takes a log that was opened and claims to hold `start` to `end`; `on_disk` are the sound batches of its files.
 
-    The shadow becomes what is there. Returns what the product gave up without an injected fault: below the
-    `recovery_point` of the process before, everything was durable, and one that rots excuses no other.
+    The shadow becomes the log's real content. Returns the batches that the product gave up without an injected fault:
+    everything below the `recovery_point` of the former process was durable, and a rotten batch excuses no other.
     """
     before = log.batches
     excused_from = log.damaged_from
     if excused_from is not None and log.damaged_kind == BIT_ROT:
         excused_from = max(excused_from, recovery_point)
     found = chain(on_disk, start, end)
-    # What rotted inside a log is in it still: whoever reads it will notice.
+    # A batch that rotted inside a log is still in it: its reader will notice.
     by_base = {batch.base: batch for batch in found}
     rotten = [
         batch

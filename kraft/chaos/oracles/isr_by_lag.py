@@ -1,10 +1,13 @@
-"""Who is dropped from an ISR for lagging, and who ought to be: replica.lag.time.max.ms, as KIP-16 has it.
+"""The judge of lag: which followers a leader drops from the ISR, and which it should (replica.lag.time.max.ms,
+KIP-16).
 
-Judges isr-by-lag, both ways. A leader drops no follower whose fetches prove that it was at the log's end within
-that time, be they requests of a session that did not name the partition (KIP-227), and none that has joined the ISR
-within it. And it does not keep, while it goes on appending, a member of the ISR that was not there for longer: writes
-with acks=-1 wait for it; nor does it take one in again that it dropped, and that has not moved since. Pure: fed by
-`probes_leader` with what followers fetch and what leaders append; times are the leader's own monotonic ms.
+Judges isr-by-lag, both ways:
+- a leader does not drop a follower whose fetches prove that it was at the log's end within that time (requests of a
+  session count, even if they did not name the partition, KIP-227), or that joined the ISR within it;
+- while it goes on appending, a leader does not keep a member that was not at the end for longer, since writes with
+  acks=-1 wait for it. Nor does it take back a follower that it dropped and that has not moved since.
+
+Pure: `probes_leader` feeds it with followers' fetches and leaders' appends. Times are the leader's own monotonic ms.
 """
 
 from __future__ import annotations
@@ -17,37 +20,37 @@ from kraft.chaos.verdict import Verdicts
 
 ISR_BY_LAG = "isr-by-lag"
 STEP_MAX_MS = 200
-"""The most that counts of the time between two appends: whoever stood still could drop nobody meanwhile."""
+"""The longest gap between two appends that counts: a leader that stood still could drop no follower meanwhile."""
 
 
 class SessionFetch(NamedTuple):
-    """What a follower's fetch session asked for last, and when."""
+    """The last request of a follower's fetch session, and its time."""
 
     offset: int
     at_ms: int
 
 
 class Standing:
-    """One follower as its leader's records of fetches have it."""
+    """One follower, by the fetches that its leader has seen."""
 
     __slots__ = ("broker_epoch", "caught_up_ms", "dropped_at", "end_seen", "fetched_ms", "late_ms", "offset")
 
     def __init__(self, caught_up_ms: int | None = None) -> None:
         self.offset = -1
         self.broker_epoch: int | None = None
-        """Of the incarnation that fetched last."""
+        """The broker epoch of the incarnation that fetched last."""
         self.end_seen = -1
-        """The leader's end when it fetched last."""
+        """The leader's log end at its last fetch."""
         self.fetched_ms: int | None = None
         self.caught_up_ms = caught_up_ms
-        """When it was at the leader's end last; None: never, so far."""
+        """When it was last at the leader's log end; None: never yet."""
         self.dropped_at: int | None = None
-        """Where it stood when its leader last wanted an ISR without it; None when it has moved since."""
+        """Its position when its leader last proposed an ISR without it; None once it has moved."""
         self.late_ms = 0
-        """How long it has been in the ISR beyond its time while its leader was at work."""
+        """How long it has overstayed in the ISR while its leader was at work."""
 
     def forget(self) -> None:
-        """Nothing that it did so far proves that it is caught up."""
+        """Drops all evidence that it is caught up."""
         self.caught_up_ms = self.fetched_ms = None
         self.late_ms = 0
 
@@ -62,7 +65,7 @@ class LeaderEpoch:
         self.epoch = epoch
         self.lag_max_ms = lag_max_ms
         self.standings = {member: Standing(now_ms) for member in members}
-        """Whoever begins in the ISR has all of the time to fetch first."""
+        """The first members have the whole time until their first fetch."""
         self.appended_ms = now_ms
 
 
@@ -77,23 +80,23 @@ class IsrByLag:
     def leads(
         self, node: int, key: TopicKey, epoch: int, isr: Iterable[int], lag_max_ms: int, now_ms: int
     ) -> None:
-        """A node leads from this epoch on."""
+        """Takes a node that leads from this epoch on."""
         self._led[node, key] = LeaderEpoch(self._name(key), epoch, lag_max_ms, isr, now_ms)
 
     @staticmethod
     def assigned(led: LeaderEpoch, followers: Iterable[int]) -> None:
-        """These are the followers from now on; the leader forgets what it knew of others."""
+        """Takes the followers from now on; the leader forgets the others."""
         staying = set(followers)
         for gone in [follower for follower in led.standings if follower not in staying]:
             del led.standings[gone]
 
     def epoch(self, node: int, key: TopicKey, epoch: int) -> LeaderEpoch | None:
-        """What is known of the epoch that a node leads in; None if its beginning was not seen."""
+        """The epoch that a node leads in; None if its beginning was not seen."""
         found = self._led.get((node, key))
         return None if found is None or found.epoch != epoch else found
 
     def joined(self, led: LeaderEpoch, members: Iterable[int], now_ms: int) -> None:
-        """The controller took them into the ISR: they have all of the time to get to the log's end."""
+        """Takes followers that the controller put into the ISR: they have the whole time to reach the log's end."""
         for member in members:
             standing = led.standings.get(member)
             if standing is None:
@@ -109,7 +112,7 @@ class IsrByLag:
 
     @staticmethod
     def left(led: LeaderEpoch, members: Iterable[int]) -> None:
-        """The controller dropped them from the ISR: they are caught up again when they prove it anew."""
+        """Takes members that the controller dropped from the ISR: they have to prove anew that they are caught up."""
         for member in members:
             standing = led.standings.get(member)
             if standing is not None:
@@ -119,7 +122,7 @@ class IsrByLag:
     def fetched(
         led: LeaderEpoch, follower: int, offset: int, end: int, now_ms: int, broker_epoch: int
     ) -> None:
-        """A follower fetched from `offset` on, when the leader's log ended at `end`."""
+        """Takes a follower's fetch from `offset` on, with the leader's log end then."""
         standing = led.standings.get(follower)
         if standing is None:
             standing = led.standings[follower] = Standing()
@@ -140,7 +143,8 @@ class IsrByLag:
 
     @staticmethod
     def end_moves(led: LeaderEpoch, follower: int, end: int, asked: SessionFetch) -> None:
-        """The leader's log is about to go on from `end`: until then the session's requests were fetches, too."""
+        """Notes that the leader's log is about to grow beyond `end`: a session's requests so far were fetches
+        there."""
         standing = led.standings.get(follower)
         if standing is None or standing.fetched_ms is None or not asked.offset == standing.offset == end:
             return
@@ -149,7 +153,7 @@ class IsrByLag:
             standing.fetched_ms, standing.end_seen = asked.at_ms, end
 
     def appended(self, led: LeaderEpoch, members: Iterable[int], end: int, now_ms: int) -> None:
-        """The leader appended, and its log ends at `end`. `members` of its ISR are those that it may drop now."""
+        """Takes an append of the leader; its log ends at `end`, and it may drop the `members` of its ISR now."""
         step_ms = min(now_ms - led.appended_ms, STEP_MAX_MS)
         led.appended_ms = now_ms
         for member in members:
@@ -169,13 +173,13 @@ class IsrByLag:
 
     @staticmethod
     def cannot_drop(led: LeaderEpoch, now_ms: int) -> None:
-        """The leader appended, and waits for the controller's answer about its ISR."""
+        """Takes an append of a leader that waits for the controller's answer about its ISR."""
         led.appended_ms = now_ms
         for standing in led.standings.values():
             standing.late_ms = 0
 
     def dropped(self, led: LeaderEpoch, members: Iterable[int], end: int, now_ms: int) -> None:
-        """The leader proposes an ISR without these members, since they lag; its log ends at `end`."""
+        """Takes a leader's proposal of an ISR without these lagging members; its log ends at `end`."""
         for member in members:
             standing = led.standings.get(member)
             if standing is None:

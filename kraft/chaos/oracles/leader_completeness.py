@@ -1,7 +1,7 @@
-"""Whether who leads has all that was committed before its epoch, and what excuses it if not.
+"""The judge of a new leader: it has every record committed before its epoch, or an excuse for each that it lacks.
 
-Judges leader-completeness and no-committed-record-lost. Each batch that a new leader lacks needs an excuse: damage at
-all of ISR and ELR, or leave for unclean elections. Pure; owned by `replication`.
+Judges leader-completeness and no-committed-record-lost. Each missing batch needs an excuse: damage at all of ISR and
+ELR, or leave for unclean elections. Pure; `replication` owns it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quorum.metadata.image import PartitionImage
 
 
 def candidates_of(state: PartitionImage | None) -> tuple[int, ...]:
-    """Who may be elected: the members of ISR and ELR, all of whom have everything that is committed."""
+    """The replicas that may be elected: the members of ISR and ELR, which have every committed record."""
     return () if state is None else (*state.isr, *state.elr)
 
 
@@ -29,11 +29,11 @@ class LeaderCompleteness:
         self._unclean = unclean
 
     def judge(self, model: PartitionModel, node: int, leader_epoch: int) -> None:
-        """Who leads has all that was committed before its epoch."""
+        """Judges that a leader has every record committed before its epoch."""
         committed, log = model.committed, model.replicas.get(node)
         wanted = committed.before_epoch(leader_epoch)
         allowed = self._unclean.is_allowed(model, leader_epoch)
-        # A leader that knows nothing of a bit that flipped leads until somebody reads it.
+        # A leader that does not know of a flipped bit leads until somebody reads it.
         missing = wanted if log is None else [b for b in log.missing(wanted) if not log.is_rotten(b)]
         if allowed and log is not None:
             missing = list(dict.fromkeys((*committed.never_in(log.start, wanted), *missing)))
@@ -43,8 +43,8 @@ class LeaderCompleteness:
             self._judge_expired(model, node, leader_epoch, offset)
 
     def _judge_expired(self, model: PartitionModel, node: int, leader_epoch: int, offset: int) -> None:
-        """All that a new leader lacks, from `offset` on, has expired: nothing is lost, but its offsets go to others.
-        That has its excuse, or is noticed when they do."""
+        """Judges a new leader whose missing records, from `offset` on, have all expired. Nothing is lost, but their
+        offsets go to others: that has its excuse, or is noticed when it happens."""
         committed, candidates = model.committed, candidates_of(self._metadata.partition(model.key))
         reason = "the topic allows unclean elections"
         if not self._unclean.is_allowed(model, leader_epoch):
@@ -59,8 +59,8 @@ class LeaderCompleteness:
         committed.start_over(offset)
 
     def _end_of_history(self, model: PartitionModel, node: int, *, allowed: bool) -> int:
-        """Up to where a new leader's log goes on as what was committed and expired. Only one that its topic
-        `allowed` to be elected uncleanly may have other records there."""
+        """The offset up to which a new leader's log agrees with the committed records that expired. Only a leader
+        whose unclean election its topic `allowed` may have other records there."""
         log = model.replicas.get(node)
         if log is None:
             return 0
@@ -69,7 +69,7 @@ class LeaderCompleteness:
     def _judge_missing(
         self, model: PartitionModel, node: int, leader_epoch: int, missing: list[Batch]
     ) -> None:
-        """A new leader lacks committed batches: each has its excuse, or is a violation."""
+        """Judges the committed batches that a new leader lacks: each has its excuse, or is a violation."""
         where = f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} lacks"
         state = self._metadata.partition(model.key)
         candidates = candidates_of(state)

@@ -1,12 +1,13 @@
-"""What ListOffsets answers to clients, against what is committed.
+"""The judge of ListOffsets: its answers to clients, against the committed records.
 
-Judges latest-below-committed: a leader never says that a partition ends below a high watermark that was
-reached, when the client asked, in the leader's own epoch or an earlier one. Until it knows better it has to
-put the client off (KIP-207). A deposed leader that has not heard of it yet may know less than its successor:
-epochs are compared, not only times. Judges listed-not-committed: no answer lies behind the committed end.
-Judges earliest-behind-log-start: a leader names no start that its own log never had, so that who reads from there
-misses nothing that the leader has. Epochs are no help here: EARLIEST is answered with that of its record.
-Silent about a partition that has lost committed records with an excuse. Pure.
+- latest-below-committed: a leader never answers an end below a high watermark that was reached when the client
+  asked, in its own epoch or an earlier one. Until it knows better it has to put the client off (KIP-207). A deposed
+  leader that does not know it yet may know less than its successor, so epochs are compared, not only times;
+- listed-not-committed: no answer lies behind the committed end;
+- earliest-behind-log-start: a leader answers no start that its own log never had, so that a client that reads from
+  there misses no record of the leader. Epochs are no help here: EARLIEST is answered with the epoch of its record.
+
+It is silent about a partition that lost committed records with an excuse. Pure.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from kraft.chaos.verdict import Verdicts
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 Judge = Callable[[int, int, int], None]
-"""Takes offset, leader epoch and timestamp of an answer; offset -1: no record is that young."""
+"""Takes offset, leader epoch and timestamp of an answer; offset -1: no record has that timestamp or a later one."""
 
 
 class ListedOffsets:
-    """Judges answers; each with what was so when it was asked for."""
+    """Judges each answer by the state at its question."""
 
     def __init__(self, verdicts: Verdicts, replication: Replication) -> None:
         self._verdicts = verdicts
         self._replication = replication
 
     def asked(self, key: TopicKey, timestamp: int, broker: int) -> Judge:
-        """A client asks a broker now, by one of ListOffsets' timestamps or in ms; returns who judges the answer."""
+        """Takes a client's question to a broker, by one of ListOffsets' timestamps or in ms; returns the judge of the
+        answer."""
         model = self._replication.partitions.get(key)
         seen = {} if model is None else dict(model.seen)
 
@@ -73,6 +75,7 @@ class ListedOffsets:
 
 
 def _highest_start(model: PartitionModel, node: int) -> int:
-    """How far a node's log ever started, or the one that it removed last; an answer may be older than the removal."""
+    """The highest start that a node's log, or the one that it removed last, ever had: an answer may be older than the
+    removal."""
     logs = (model.replicas.get(node), model.removed.get(node))
     return max((log.highest_start for log in logs if log is not None), default=0)

@@ -1,12 +1,15 @@
-"""What the quorum committed, as first seen, and what must always hold in it.
+"""The committed metadata of the quorum, as first seen, and the invariants that must always hold in it.
 
-Judges metadata-agreement (one offset has one entry and one image, on every controller and broker),
-epochs-grow, one-leader-per-epoch (as decided; `replication` judges who really led), fenced-not-in-isr and
-offline-not-in-isr (a broker that cannot serve its log leads nothing, and is in no ISR but as its last member),
-leader-elected (a partition has a leader whenever a member of its ISR, or of its ELR if that is empty, may lead);
-`eligible_leaders` judges elections and ELRs.
-The committed state that other oracles ask for (ISRs, brokers' epochs) is the newest that any voter's Raft
-lane handed out. Pure: fed by `probes_quorum` with what the lanes and loaders returned (KIP-631, 841, 903).
+Judges:
+- metadata-agreement: one offset has one entry and one image, on every controller and broker;
+- epochs-grow; one-leader-per-epoch, as decided (`replication` judges real leaders);
+- fenced-not-in-isr;
+- offline-not-in-isr: a broker that cannot serve its log leads nothing, and is in no ISR except as its last member;
+- leader-elected: a partition has a leader whenever a member of its ISR, or of its ELR if that is empty, may lead.
+
+`eligible_leaders` judges elections and ELRs. Other oracles ask this one for the committed state (ISRs, brokers'
+epochs), the newest that any voter's Raft lane handed out. Pure: `probes_quorum` feeds it with the results of lanes
+and loaders (KIP-631, 841, 903).
 """
 
 from __future__ import annotations
@@ -40,12 +43,12 @@ class Entry(NamedTuple):
     epoch: int
     encoded_records: bytes
     records: Sequence[Record] = ()
-    """Decoded, where the source has them decoded."""
+    """The decoded records, where the source has them."""
     rejection: str | None = None
 
 
 PartitionListener = Callable[[TopicKey, PartitionImage | None, PartitionImage], None]
-"""Told a partition's state before and after."""
+"""Is called with a partition's state before and after."""
 
 
 class CommittedMetadata:
@@ -63,11 +66,11 @@ class CommittedMetadata:
         self.on_partition: PartitionListener = lambda key, before, after: None
         self.on_topic_gone: Callable[[bytes], None] = lambda topic_id: None
 
-    # -- asked by others
+    # -- questions
 
     @property
     def offset(self) -> int:
-        """Of the newest committed entry."""
+        """The offset of the newest committed entry."""
         return self.image.offset
 
     def partition(self, key: TopicKey) -> PartitionImage | None:
@@ -88,7 +91,7 @@ class CommittedMetadata:
         return self._elections.was_unclean_after(key, leader_epoch)
 
     def unclean_leaders(self, key: TopicKey, low: int, high: int) -> list[tuple[int, int]]:
-        """The epochs from `low` to below `high` whose leader was elected so, and who it was."""
+        """The epochs from `low` to below `high` whose leaders were elected so, and those leaders."""
         return self._elections.unclean_leaders(key, low, high)
 
     def allows_unclean(self, key: TopicKey) -> bool:
@@ -96,7 +99,7 @@ class CommittedMetadata:
         return self._elections.allows_unclean(self.image, key)
 
     def leader_in(self, key: TopicKey, leader_epoch: int) -> int | None:
-        """Whom the quorum made leader in this epoch; None if that was never seen."""
+        """The leader that the quorum elected in this epoch; None if that was never seen."""
         return self._leaders.get((key, leader_epoch))
 
     def entry_epoch(self, offset: int) -> int | None:
@@ -112,7 +115,7 @@ class CommittedMetadata:
     # -- fed
 
     def committed(self, node: int, entries: Sequence[Entry], image: MetadataImage) -> None:
-        """A voter applied `entries` (none: it took a snapshot) and holds `image` now."""
+        """Takes `entries` that a voter applied (none: it took a snapshot), and its `image` now."""
         touched: dict[TopicKey, None] = {}
         brokers: dict[int, None] = {}
         known = self.image.offset
@@ -140,7 +143,7 @@ class CommittedMetadata:
             self._adopt(before, image, touched, brokers)
 
     def applied(self, broker: int, entries: Sequence[Entry], image: MetadataImage) -> None:
-        """A broker took `entries` (none: a whole image) from a controller and published `image`."""
+        """Takes `entries` that a broker got from a controller (none: a whole image), and the `image` it published."""
         for entry in entries:
             if entry.offset in self._entries:
                 self._compare_entry(f"broker {broker}", entry)
@@ -152,7 +155,7 @@ class CommittedMetadata:
         self._compare_image(f"broker {broker}", image)
 
     def went_back(self, broker: int, before: int, after: int) -> None:
-        """A broker's published metadata moved from offset `before` to an older one."""
+        """Judges a broker whose published metadata went back from offset `before`."""
         self._verdicts.violated(
             "epochs-grow", f"the metadata of broker {broker} went back from offset {before} to {after}"
         )
@@ -173,7 +176,7 @@ class CommittedMetadata:
             self.compare_state(who, image.offset, image.encode())
 
     def compare_state(self, who: str, offset: int, encoded: bytes) -> None:
-        """The canonical bytes of the image at `offset`, as `who` has it."""
+        """Compares the canonical bytes of `who`'s image at `offset` with those of the others."""
         digest = hashlib.blake2b(encoded, digest_size=16).digest()
         if self._images.setdefault(offset, digest) != digest:
             self._verdicts.violated(
@@ -181,10 +184,10 @@ class CommittedMetadata:
                 f"the image of {who} at offset {offset} is not the one that others have there",
             )
 
-    # -- what changed
+    # -- changes
 
     def _note(self, record: Record, touched: dict[TopicKey, None], brokers: dict[int, None]) -> None:
-        """Counts a record that was committed now, and remembers what it touches."""
+        """Counts a newly committed record, and notes the partitions and brokers that it touches."""
         happened = self._verdicts.happened
         if isinstance(record, PartitionChange | Partition):
             touched[record.topic_id, record.partition] = None
@@ -239,7 +242,7 @@ class CommittedMetadata:
                 )
 
     def _judge_change(self, key: TopicKey, old: PartitionImage | None, new: PartitionImage) -> None:
-        """Epochs only grow, and a leader changes only with its epoch."""
+        """Judges that epochs only grow, and that a leader changes only with its epoch."""
         self._count(key, old, new)
         where = f"{self.name(key)} at metadata offset {self.image.offset}"
         went_back = old is not None and (
@@ -284,7 +287,7 @@ class CommittedMetadata:
             happened(events.ISR_EXPAND, text)
 
     def _judge_members(self, key: TopicKey) -> None:
-        """A fenced or shutting-down broker leads nothing and is in no ISR; somebody leads if anybody may."""
+        """Judges that no fenced or stopping broker leads or is in an ISR, and that some replica leads if any may."""
         image = self.image
         partition = image.partition(*key)
         if partition is None:
@@ -327,8 +330,8 @@ class CommittedMetadata:
 
 
 def heirs_of(partition: PartitionImage) -> tuple[int, ...]:
-    """Who leads without leave for unclean elections, if it is there (KIP-966): a member of the ISR or the ELR; the last
-    known leader, if nobody is in either and it is known who that was."""
+    """The brokers that may lead without leave for unclean elections (KIP-966): the members of ISR and ELR; if both are
+    empty, the last known leader, if known."""
     if partition.isr or partition.elr:
         return (*partition.isr, *partition.elr)
     known = partition.last_known_elr

@@ -1,4 +1,5 @@
-"""One partition as the oracles of data see it: its replicas, what is committed, and who led it when. Pure."""
+"""The model of one partition for the oracles of data: its replicas, its committed records, its leaders by epoch.
+Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +12,19 @@ from kraft.chaos.oracles.shadow_log import ShadowLog
 
 
 class LeaderView(NamedTuple):
-    """What a leader goes by when it moves its high watermark."""
+    """The facts by which a leader moves its high watermark."""
 
     epoch: int
     isr: tuple[int, ...]
-    """The committed ISR as it knows it."""
+    """The committed ISR, as the leader knows it."""
     maximal_isr: tuple[int, ...]
     """Every broker that may be in the ISR by now."""
     replicas: int
-    """How many replicas the partition has."""
+    """The number of replicas of the partition."""
 
 
 class PartitionModel:
-    """One partition: its replicas, what is committed, and who led it when."""
+    """One partition: its replicas, its committed records, its leaders by epoch."""
 
     __slots__ = ("committed", "compaction", "key", "leaders", "leading", "removed", "replicas", "seen")
 
@@ -35,7 +36,7 @@ class PartitionModel:
         self.removed: dict[int, ShadowLog] = {}
         """The log that each node removed last."""
         self.leaders: dict[int, int] = {}
-        """Who really led, by leader epoch."""
+        """The brokers that really led, by leader epoch."""
         self.leading: dict[int, int] = {}
         """The epoch that each node's process leads in now."""
         self.seen: dict[int, int] = {}

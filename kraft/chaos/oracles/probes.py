@@ -1,8 +1,8 @@
-"""Probes on logs and partitions: what brokers do to their replicas, told to the models.
+"""Probes on logs and partitions, which tell the models every change of a replica.
 
-`PartitionLog` and its bases tell what becomes of a log's batches, `Partition` tells of roles and high
-watermarks. The quorum's journal is a log too; it is `probes_quorum`'s. Hot are an append and a raise of a
-high watermark: they cost a few microseconds each.
+The probes on `PartitionLog` follow a log's batches, those on `Partition` roles and high watermarks. The quorum's
+journal is a log, too; it belongs to `probes_quorum`. Appends and raises of a high watermark are hot: a probe there
+costs a few microseconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SegmentsIn = Callable[[int, str], Sequence[bytes]]
 
 
 class LogProbes:
-    """On everything that changes a partition's log."""
+    """Probes on every change of a partition's log."""
 
     def __init__(
         self, verdicts: Verdicts, whose: Whose, replicas: ReplicaEvents, segments_in: SegmentsIn
@@ -154,7 +154,7 @@ class LogProbes:
         return probe
 
     def _rename(self, original: Method) -> Method:
-        """A log whose folder is renamed for deletion is gone; one that is only closed is there still."""
+        """A log whose folder is renamed for deletion is gone; a closed log still exists."""
 
         def probe(disk: SimulatedDisk, source: str, target: str) -> None:
             original(disk, source, target)
@@ -215,7 +215,7 @@ class LogProbes:
 
 
 class PartitionProbes:
-    """On roles, epochs and high watermarks of replicas."""
+    """Probes on roles, epochs and high watermarks of replicas."""
 
     def __init__(self, verdicts: Verdicts, whose: Whose, replication: Replication) -> None:
         self._verdicts = verdicts
@@ -264,7 +264,7 @@ class PartitionProbes:
         return probe
 
     def _settle(self, original: Method) -> Method:
-        """What follows from a new ISR. A new leader is judged before its high watermark moves."""
+        """Around the consequences of a new ISR: a new leader is judged before its high watermark moves."""
 
         def probe(partition: Partition, leading: Leadership, now_ms: int) -> None:
             self._note_leader(partition, leading)
@@ -309,7 +309,7 @@ class PartitionProbes:
         return probe
 
     def _forward_only(self, original: Method) -> Method:
-        """Around whatever applies a newer state: the epochs that a replica goes by never go back."""
+        """Around the application of a newer state: a replica's epochs never go back."""
 
         def probe(partition: Partition, *arguments: Any) -> Any:
             before = (partition.leader_epoch, partition.partition_epoch)
@@ -339,7 +339,7 @@ class PartitionProbes:
         return probe
 
     def _fetched(self, original: Method) -> Method:
-        """What arrives at a follower, over a network that changes no byte, is what its leader served."""
+        """Judges the bytes that arrive at a follower, which its leader served: the network changes none."""
 
         def probe(
             partition: Partition,
@@ -391,5 +391,5 @@ def _view(leading: Leadership) -> LeaderView:
 
 
 def key_of(log: DurableLog) -> TopicKey | None:
-    """The partition that a log belongs to; None for the quorum's journal and for a log nobody claimed."""
+    """The partition of a log; None for the quorum's journal and for an unclaimed log."""
     return None if log.topic_id is None else (log.topic_id, log.topic_partition.partition)

@@ -1,7 +1,7 @@
 """Probes on the cleaner: every cleaned segment is looked at when it is about to take the place of others.
 
-That is the one moment at which the old bytes and the new ones are on the disk. What follows, renames and a
-start after a crash in between, is judged as everything is that happens to logs.
+At that one moment both the old bytes and the new ones are on the disk. Later renames, and a start after a crash in
+between, are judged like any other event of a log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from partitions.log.segment import Segment
 
 
 class CleanerProbes:
-    """On what begins a cleaning and on what puts its work into a log."""
+    """Probes on the beginning of a cleaning and on the swap that puts its segment into a log."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class CleanerProbes:
         now_ms: Callable[[int], int],
         delete_retention_ms: Callable[[TopicKey], int | None],
     ) -> None:
-        """`content_of`: a file of a node's disk, by path; `now_ms`: a node's wall clock; `delete_retention_ms`: what
-        a topic asks for, None if it is gone."""
+        """`content_of`: a file of a node's disk, by path; `now_ms`: a node's wall clock; `delete_retention_ms`: a
+        topic's config, None if the topic is gone."""
         self._whose = whose
         self._replicas = replicas
         self._segments_in = segments_in
@@ -52,7 +52,7 @@ class CleanerProbes:
         )
 
     def _section(self, original: Method) -> Method:
-        """Asked for when a cleaning begins, and of this log not again before it ends."""
+        """Around the choice of a section, which begins a cleaning and comes once for each."""
 
         def probe(log: CleanableLog, now_ms: int, high_watermark: int) -> Section:
             node = self._whose.node()

@@ -1,7 +1,7 @@
-"""Probes on how readers are served: fetch sessions (KIP-227) and throttles of replication (KIP-73).
+"""Probes on the serving of readers: fetch sessions (KIP-227) and throttles of replication (KIP-73).
 
-They judge nothing: what a session leaves out shows where replicas and consumers end. Counted is what really
-happened, so that a campaign in which no session ever gave way is seen to prove nothing of it. Called once for a
+They judge nothing: a wrong omission of a session shows in the ends that replicas and consumers reach. They count real
+events, so that a campaign in which no session ever gave way is seen to prove nothing about that. They run once for a
 fetch at most, and for throttles only where some are set.
 """
 
@@ -20,7 +20,7 @@ _THROTTLED = {LEADER: events.THROTTLED_BY_LEADER, FOLLOWER: events.THROTTLED_BY_
 
 
 class FetchProbes:
-    """On the session caches and the throttles of all brokers."""
+    """Probes on the session caches and the throttles of all brokers."""
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._coverage = verdicts.coverage

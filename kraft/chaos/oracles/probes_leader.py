@@ -1,8 +1,8 @@
-"""Probes on what leaders make of those who ask: in which epoch they answer, and whom they drop for lagging.
+"""Probes on leaders: the epochs in which they answer, and the followers that they drop for lagging.
 
-Judges epoch-fenced: what was asked in one leader epoch is not answered in another (KIP-320); a request without an
-epoch is a client's that knows none, and no follower's. Feeds `isr_by_lag`. Hot are a follower's fetch and an
-append: they cost a few microseconds each.
+Judges epoch-fenced: a question of one leader epoch is not answered in another (KIP-320); only a client that knows no
+epoch may send a request without one, never a follower. Feeds `isr_by_lag`. A follower's fetch and an append are hot: a
+probe there costs a few microseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPOCH_FENCED = "epoch-fenced"
 
 
 class LeaderProbes:
-    """On answers of replicas, and on the lag that leaders see."""
+    """Probes on the answers of replicas, and on the lag that leaders see."""
 
     def __init__(
         self, verdicts: Verdicts, whose: Whose, lag: IsrByLag, lag_max_ms: Callable[[int], int]
@@ -53,7 +53,7 @@ class LeaderProbes:
             }
         )
 
-    # -- in which epoch
+    # -- epochs
 
     def _read_for_follower(self, original: Method) -> Method:
         def probe(replica: LocalReplica, fetch: FollowerFetch, **options: Any) -> Any:
@@ -83,7 +83,7 @@ class LeaderProbes:
                 f" who asked in epoch {asked}",
             )
 
-    # -- who lags
+    # -- lag
 
     def _make_leader(self, original: Method) -> Method:
         def probe(partition: Partition, state: Any, now_ms: int) -> Any:
@@ -159,7 +159,7 @@ class LeaderProbes:
         return probe
 
     def _sessions_until(self, led: LeaderEpoch, leading: Leadership, end: int) -> None:
-        """The sessions' requests that came before the append: the append took no time."""
+        """Notes the sessions' requests that came before the append, which took no time."""
         for follower in leading.followers:
             clock = follower.clock
             if clock is not None:

@@ -1,8 +1,7 @@
-"""Probes on the quorum and on those who follow it: Raft lanes, metadata loaders, brokers' registrations.
+"""Probes on the quorum and its followers: Raft lanes, metadata loaders, brokers' registrations.
 
-A step of a Raft lane is a function from events to effects, so what it returned is all there is to know of
-it; only votes are taken where they are made, and count once the step that made them has returned, since
-they are durable by then.
+A step of a Raft lane is a function from events to effects, so its result tells everything about it. Only votes are
+taken where they are made; they count once the step that made them has returned, since they are durable by then.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from quorum.raft.transport import QuorumTransport
 
 
 class QuorumProbes:
-    """On voters, and on brokers as followers of the metadata."""
+    """Probes on voters, and on brokers as followers of the metadata."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class QuorumProbes:
         )
 
     def registration(self, node: int, process: str) -> int | None:
-        """The broker epoch that this incarnation of a broker was given; None before it was."""
+        """The broker epoch of this incarnation of a broker; None before it has one."""
         known = self._lifecycles.get(node)
         if known is None or known[0] != process or known[1].epoch < 0:
             return None

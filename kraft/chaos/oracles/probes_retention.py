@@ -1,4 +1,4 @@
-"""Probes on retention: each time it moves the start of a log, the files that it gives up are looked at."""
+"""Probes on retention: each time it moves the start of a log, they look at the files that it gives up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DataFilesIn = Callable[[int, str], Sequence[DataFile] | None]
 
 
 class RetentionProbes:
-    """On the rounds of retention and on what they do to each log."""
+    """Probes on the rounds of retention, and on their effect on each log."""
 
     def __init__(
         self, whose: Whose, judge: RetentionJudge, files_in: DataFilesIn, now_ms: Callable[[int], int]
@@ -34,7 +34,7 @@ class RetentionProbes:
         return wrapped({(Retention, "step"): self._step, (ShortenableLog, "expire_segments"): self._expire})
 
     def _step(self, original: Method) -> Method:
-        """A step asks the clock once, and may be at its last log after the clock was set back."""
+        """Around a step, which asks the clock once and may reach its last log after the clock was set back."""
 
         def probe(retention: Retention, *arguments: Any, **options: Any) -> Coroutine[Any, Any, int]:
             node = self._whose.node()

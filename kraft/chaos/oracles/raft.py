@@ -1,8 +1,8 @@
-"""What voters promise each other: one vote and one leader a term, and nothing committed is ever lost.
+"""The judge of voters' promises to each other: one vote and one leader a term, and no committed entry is ever lost.
 
-Judges one-controller-per-epoch, vote-once and, of metadata-agreement, that the log of every new Raft leader
-holds every committed entry and that snapshots hold nothing else (Raft, sections 5.2, 5.4 and 7; KIP-595,
-KIP-630). Pure: fed by `probes_quorum` with what each step of a Raft lane returned.
+Judges one-controller-per-epoch, vote-once and, of metadata-agreement, that the log of every new Raft leader holds
+every committed entry and that snapshots hold no other (Raft, sections 5.2, 5.4 and 7; KIP-595, KIP-630). Pure:
+`probes_quorum` feeds it with the effects of each step of a Raft lane.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Quorum:
         self._controllers: dict[int, int] = {}
 
     def voted(self, voter: int, term: int, candidate: int) -> None:
-        """A voter promised, durably, its vote in `term` to `candidate`; it may say so more than once."""
+        """Takes a voter's durable vote in `term` for `candidate`; it may repeat that vote."""
         first = self._votes.get((voter, term))
         if first is None:
             self._votes[voter, term] = candidate
@@ -41,12 +41,12 @@ class Quorum:
             )
 
     def forget(self, voter: int) -> None:
-        """An injected fault took the voter's memory: what comes back votes as somebody new."""
+        """Forgets a voter whose memory an injected fault took: it comes back and votes as a new one."""
         for voter_and_term in [key for key in self._votes if key[0] == voter]:
             del self._votes[voter_and_term]
 
     def led(self, node: int, term: int, term_at: TermAt) -> None:
-        """A voter began to lead `term`; its log is complete if Raft holds."""
+        """Judges a voter that began to lead `term`: its log is complete if Raft holds."""
         first = self._leaders.setdefault(term, node)
         if first != node:
             self._verdicts.violated(
@@ -66,7 +66,7 @@ class Quorum:
                 return
 
     def heard(self, node: int, term: int, leader: int) -> None:
-        """A voter follows `leader` in `term`."""
+        """Judges a voter that follows `leader` in `term`."""
         first = self._leaders.setdefault(term, leader)
         if first != leader:
             self._verdicts.violated(
@@ -75,7 +75,7 @@ class Quorum:
             )
 
     def became_active(self, node: int, epoch: int) -> None:
-        """A voter acts as the controller of `epoch` from now on."""
+        """Judges a voter that acts as the controller of `epoch` from now on."""
         first = self._controllers.get(epoch)
         if first is None:
             self._controllers[epoch] = node
@@ -86,7 +86,7 @@ class Quorum:
             )
 
     def snapshot(self, node: int, last_index: int, last_term: int, installed: bool) -> None:
-        """A voter made a snapshot durable that covers everything up to `last_index`."""
+        """Judges a voter's durable snapshot, which covers everything up to `last_index`."""
         self._verdicts.happened(
             events.SNAPSHOT_INSTALL if installed else events.METADATA_SNAPSHOT,
             f"node {node}, up to offset {last_index}",

@@ -1,8 +1,8 @@
-"""What happens to the logs of replicas, taken into their shadows; `replication` judges what follows from it.
+"""The events in the logs of replicas, entered into their shadows; `replication` judges the consequences.
 
-Opened, appended to, truncated, cut by retention, deleted, damaged. Judges durable-records-cut: recovery
-takes a bit that rotted below the recovery point for no torn tail. Pure: fed by `probes`, which brings the
-bytes of a disk when (and only when) they have to be looked at.
+A log is opened, appended to, truncated, cut by retention, deleted, damaged. Judges durable-records-cut: recovery does
+not take a bit that rotted below the recovery point for a torn tail. Pure: `probes` feeds it, with the bytes of a disk
+only when they have to be looked at.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReplicaEvents:
         segments: Segments,
         recovery_point: int = 0,
     ) -> None:
-        """A process opened a log, or made one, and claims that it holds `start` to `end`."""
+        """Takes a log that a process opened or made, and that it claims to hold from `start` to `end`."""
         model = self._replication.model(key)
         if model is None:
             return
@@ -69,7 +69,7 @@ class ReplicaEvents:
         self._replication.gave_up(model, node, given_up, f"opened its log and found it to end at {end}")
 
     def appended(self, key: TopicKey, node: int, batches: Sequence[Batch], directory: str) -> None:
-        """Batches were written at the end of a log."""
+        """Takes batches written at the end of a log."""
         model = self._replication.model(key)
         if model is None:
             return
@@ -87,7 +87,7 @@ class ReplicaEvents:
                 self._verdicts.coverage[events.BATCH_BACK] += 1
 
     def _fill(self, model: PartitionModel, log: ShadowLog, follows: Batch) -> None:
-        """A follower goes on behind a hole: it stands for what was compacted there, and has none of it."""
+        """Fills the hole that a follower skips with the originals that were compacted there, as absent."""
         if follows.base > log.end:
             for batch in _in_front_of(follows, log.end, model):
                 if batch in model.compaction.removed:
@@ -96,7 +96,7 @@ class ReplicaEvents:
                     self._verdicts.coverage[events.HOLE_FOLLOWED] += 1
 
     def cleaned(self, cleaning: Cleaning) -> None:
-        """A cleaner decided to put a segment into the place of others."""
+        """Judges a cleaner's decision to put a segment into the place of others."""
         model = self._replication.partitions.get(cleaning.key)
         log = None if model is None else model.replicas.get(cleaning.node)
         if model is None or log is None:
@@ -107,7 +107,8 @@ class ReplicaEvents:
         log.absent.update(dict.fromkeys(judge.judge()))
 
     def truncated(self, key: TopicKey, node: int, offset: int, end: int, *, done: bool) -> None:
-        """A log was cut at `offset` and ends at `end`; not `done`: it began to, and failed or was killed."""
+        """Takes a log that was cut at `offset` and ends at `end`; not `done`: the cut failed or was killed
+        half-way."""
         model = self._replication.partitions.get(key)
         log = None if model is None else model.replicas.get(node)
         if model is None or log is None:
@@ -116,17 +117,17 @@ class ReplicaEvents:
         removed = log.cut(offset)
         log.start = min(log.start, log.end)
         if done:
-            log.cut(end)  # further than asked for, if compaction left a hole there
+            log.cut(end)  # below `offset`, if compaction left a hole there
             log.end = end
         else:
-            log.uncertain, log.absent = True, absent  # what is found in its files later has its holes still
+            log.uncertain, log.absent = True, absent  # batches found in its files later still have their holes
         if removed:
             text = f"node {node} {self._replication.name(key)} to {offset}, {len(removed)} batches"
             self._verdicts.happened(events.TRUNCATION, text)
             self._replication.gave_up(model, node, removed, f"truncated its log to {offset}")
 
     def restarted(self, key: TopicKey, node: int, offset: int, *, done: bool) -> None:
-        """A log was emptied, to start anew at `offset`."""
+        """Takes a log that was emptied, to start anew at `offset`."""
         model = self._replication.partitions.get(key)
         log = None if model is None else model.replicas.get(node)
         if model is None or log is None:
@@ -139,7 +140,7 @@ class ReplicaEvents:
         self._replication.gave_up(model, node, removed, f"emptied its log, to start at {offset}")
 
     def start_raised(self, key: TopicKey, node: int, offset: int, *, by_retention: bool) -> None:
-        """A log gave up its oldest batches: by its own retention, or because its leader had."""
+        """Takes a log that gave up its oldest batches, by its own retention or because its leader had."""
         model = self._replication.partitions.get(key)
         log = None if model is None else model.replicas.get(node)
         if model is None or log is None or offset <= log.start:
@@ -165,7 +166,7 @@ class ReplicaEvents:
         log.start_at(offset)
 
     def deleted(self, node: int, directory: str) -> None:
-        """The folder of a log is not one any more."""
+        """Takes the removal of a log's folder."""
         for model in self._replication.partitions.values():
             log = model.replicas.get(node)
             if log is not None and log.directory == directory:
@@ -175,7 +176,7 @@ class ReplicaEvents:
     def damaged(
         self, node: int, kind: str, segments_in: Callable[[str], Sequence[bytes]], *, is_running: bool
     ) -> None:
-        """An injected fault of `kind` destroyed data on a node's disk just now. `segments_in`: by folder."""
+        """Takes a fault of `kind` that destroyed data on a node's disk just now. `segments_in`: by folder."""
         for key, model in self._replication.partitions.items():
             log = model.replicas.get(node)
             if log is None:
@@ -191,12 +192,11 @@ class ReplicaEvents:
 
 
 def _in_front_of(batch: Batch, low: int, model: PartitionModel) -> Sequence[Batch]:
-    """What a log that has `batch` stands for from offset `low` up to it.
+    """The originals from offset `low` up to `batch` in a log that has `batch`.
 
-    That is what was committed there, as long as nothing of it was lost. An excused loss takes it out of the
-    committed prefix, and the next unclean leader may be one that has all of it, compacted, and commits it again.
-    What a leader's followers get in front of a batch is then what others have there that have the batch: two logs
-    that share a batch share what is before it (KIP-101).
+    They are the committed batches there, as long as none was lost. An excused loss takes them out of the committed
+    prefix; the next unclean leader may have all of them, compacted, and commit them again. Then the originals are
+    those of other logs that have `batch`: two logs that share a batch share everything before it (KIP-101).
     """
     if model.committed.went_back:
         others = [log for log in model.replicas.values() if log.start <= low and log.contains(batch)]
@@ -208,11 +208,11 @@ def _in_front_of(batch: Batch, low: int, model: PartitionModel) -> Sequence[Batc
 def logical_batches(
     model: PartitionModel, log: ShadowLog, segments: Sequence[bytes], kind: str = ""
 ) -> Sequence[Batch]:
-    """The sound batches in a log's files, and what they stand for; `kind` of damage was done to them.
+    """The originals of the sound batches in a log's files, after damage of `kind`.
 
-    A bit that rotted in a header took nothing else: what the log should hold is looked for behind it, and what
-    names the offset of another batch since then does not take its place. A log without files stands for nothing,
-    not even for what was compacted: that a wipe took as well.
+    A bit that rotted in a header took nothing else: the log's batches are looked for behind it, and a batch whose
+    rotten header names the offset of another does not take its place. A log without files has no originals, not even
+    compacted ones: a wipe took those as well.
     """
     if not segments:
         return ()

@@ -1,10 +1,10 @@
-"""The replicas of all partitions against what is committed: the oracles of replicated data.
+"""The oracles of replicated data: the replicas of all partitions against the committed records.
 
 Judges leader-completeness, leader-candidate-completeness, log-matching, high-watermark-monotonic,
-high-watermark-bounded, strong-isr, no-committed-record-lost, consistent-read and one-leader-per-epoch, each
-when something changes that it speaks of, in time proportional to the change. The rules are those of
-Kafka's TLA+ models and KIP-101, 497, 841, 903 and 966; `excuse` has the only excuse. Pure: fed by `probes`
-with what was done to logs and partitions, and by `metadata` with the newest committed state.
+high-watermark-bounded, strong-isr, no-committed-record-lost, consistent-read and one-leader-per-epoch. Each is judged
+when its facts change, in time proportional to the change. The rules are those of Kafka's TLA+ models and KIP-101, 497,
+841, 903 and 966; `excuse` has the only excuse. Pure: `probes` feeds it with the events of logs and partitions,
+`metadata` with the newest committed state.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kraft.chaos.verdict import Verdicts
 from quorum.metadata.image import PartitionImage
 
 RunningEpoch = Callable[[int], int | None]
-"""The broker epoch under which a node's process runs now; None if none does, or it did not register yet."""
+"""The broker epoch of a node's present process; None without a process, or before it has registered."""
 
 
 class Replication:
-    """All partitions that exist. `running_epoch` says which incarnations count."""
+    """All existing partitions. `running_epoch` tells which incarnations count."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Replication:
         metadata.on_topic_gone = self.topic_gone
 
     def model(self, key: TopicKey) -> PartitionModel | None:
-        """The partition's model, made when it is first heard of; None once its topic is gone."""
+        """The partition's model, made at its first event; None once its topic is gone."""
         model = self.partitions.get(key)
         if model is None and key[0] not in self._gone:
             model = self.partitions[key] = PartitionModel(key)
@@ -64,7 +64,7 @@ class Replication:
         return None if model is None else model.replicas.get(node)
 
     def topic_gone(self, topic_id: bytes) -> None:
-        """A topic was deleted: nothing of it is promised any more."""
+        """Forgets a deleted topic and all promises about it."""
         self._gone.add(topic_id)
         for key in [key for key in self.partitions if key[0] == topic_id]:
             self._past[key] = self.partitions.pop(key)
@@ -75,7 +75,7 @@ class Replication:
     def high_watermark_raised(
         self, key: TopicKey, node: int, before: int, offset: int, view: LeaderView | None
     ) -> None:
-        """A replica moves its high watermark; `view` is None at a follower."""
+        """Judges a replica that moves its high watermark; `view` is None at a follower."""
         model = self.partitions.get(key)
         log = None if model is None else model.replicas.get(node)
         if model is None or log is None:
@@ -111,7 +111,7 @@ class Replication:
             )
 
     def consumer_saw(self, key: TopicKey, node: int, leader_epoch: int, high_watermark: int) -> None:
-        """A leader answered a consumer."""
+        """Judges a leader's answer to a consumer."""
         model = self.partitions.get(key)
         if model is None:
             return
@@ -122,7 +122,7 @@ class Replication:
             model.seen[leader_epoch] = high_watermark
 
     def consumer_saw_at_follower(self, key: TopicKey, node: int, high_watermark: int) -> None:
-        """A follower answered a consumer (KIP-392): it may know less than its leader, and never more."""
+        """Judges a follower's answer to a consumer (KIP-392): it may know less than its leader, never more."""
         model = self.partitions.get(key)
         if model is None or model.committed.went_back:
             return
@@ -144,7 +144,7 @@ class Replication:
     def _compare(
         self, model: PartitionModel, node: int, log: ShadowLog, low: int, high: int, *, is_leader: bool
     ) -> None:
-        """What a high watermark newly covers must be what was committed there first."""
+        """Judges that a high watermark newly covers the records first committed there."""
         low = max(low, model.committed.retained_from, log.start)
         if high <= low:
             return
@@ -163,7 +163,7 @@ class Replication:
     def _commit(
         self, model: PartitionModel, node: int, log: ShadowLog, offset: int, view: LeaderView
     ) -> None:
-        """A leader commits what nobody had committed."""
+        """Judges a leader that commits new records."""
         committed = model.committed
         new = log.between(committed.high_watermark, offset)
         state = self._metadata.partition(model.key)
@@ -188,7 +188,7 @@ class Replication:
                     model,
                     f"leader {node} commits {shown(missing)}, which ISR member {member} lacks",
                 )
-            # Who was moved away may have removed its log before the leader hears that it counts no longer.
+            # A replica that was moved away may remove its log before the leader hears that it no longer counts.
             if member in view.maximal_isr and (state is None or member in state.replicas):
                 never_had = missing if member in candidates else self._never_had(model, member, missing)
                 if never_had:
@@ -207,16 +207,16 @@ class Replication:
         committed.commit(new, offset, view.epoch)
 
     def _missing(self, model: PartitionModel, member: int, wanted: list[Batch]) -> list[Batch]:
-        """What a replica never had, or gave up by itself. What damage took from it, it had: a leader cannot
-        know of that before the replica comes back under another registration."""
+        """The batches that a replica never had, or gave up by itself. Those that damage took do not count: a leader
+        cannot know of that loss before the replica comes back under another registration."""
         other = model.replicas.get(member)
         if other is None:
             return wanted
         return [batch for batch in other.missing(wanted) if batch not in other.lost]
 
     def _never_had(self, model: PartitionModel, member: int, missing: list[Batch]) -> list[Batch]:
-        """Of what a replica lacks, what the log that it removed did not hold. Once it may not be elected any more, it
-        may make a damaged one anew, before the leader hears that it counts no longer."""
+        """The missing batches that the replica's removed log did not hold either. A replica that may no longer be
+        elected may make a damaged log anew, before the leader hears that it no longer counts."""
         removed = model.removed.get(member)
         if removed is None:
             return missing
@@ -230,7 +230,7 @@ class Replication:
     # -- leaders and members
 
     def became_leader(self, key: TopicKey, node: int, leader_epoch: int, high_watermark: int) -> None:
-        """A broker leads from now on in a leader epoch that it did not lead before."""
+        """Judges a broker that begins to lead in a leader epoch."""
         model = self.model(key)
         if model is None:
             return
@@ -249,11 +249,11 @@ class Replication:
         self._leaders.judge(model, node, leader_epoch)
 
     def isr_changed(self, key: TopicKey, before: PartitionImage | None, after: PartitionImage) -> None:
-        """The quorum committed another state of a partition: its members must have what is committed."""
+        """Judges a newly committed state of a partition: its members must have every committed record."""
         model = self.model(key)
         if model is None:
             return
-        # Of several changes at once the states in between are not shown; an unclean election among them counts.
+        # Several changes at once hide the states in between; an unclean election among them counts.
         first = -1 if before is None else before.leader_epoch
         for epoch, leader in self._metadata.unclean_leaders(key, first + 1, after.leader_epoch):
             if self._unclean.is_allowed(model, epoch):
@@ -273,7 +273,7 @@ class Replication:
                 self._judge_member(model, member, after)
 
     def _judge_damaged(self, model: PartitionModel, before: PartitionImage, after: PartitionImage) -> None:
-        """A replica that goes offline with damage in its log is not eligible any more, unless nobody else is. One
+        """Judges that a replica that goes offline with a damaged log is not eligible, unless no other is. A replica
         whose directory failed may be whole, and stays eligible.
         """
         for member in set(after.offline_replicas).difference(before.offline_replicas):
@@ -306,10 +306,10 @@ class Replication:
                 f" is {committed.high_watermark}",
             )
 
-    # -- what logs gave up
+    # -- losses
 
     def gave_up(self, model: PartitionModel, node: int, batches: Sequence[Batch], why: str) -> None:
-        """A replica dropped batches by itself: truncated, restarted, deleted."""
+        """Judges batches that a replica dropped by itself: truncated, restarted, deleted."""
         committed = model.committed
         gone = [
             batch for batch in batches if committed.contains(batch) and batch.next > committed.retained_from
@@ -324,7 +324,7 @@ class Replication:
                 model,
                 f"{node} of ISR and ELR {candidates} {why}, and gave up the committed {shown(gone)}",
             )
-        # Nobody is left in either after unclean starts of all: then the last known leader is waited for.
+        # Both are empty after unclean starts of all: then the partition waits for the last known leader.
         heirs = candidates or (() if state is None else state.last_known_elr)
         kept_by_none = [
             batch
@@ -343,18 +343,18 @@ class Replication:
     # -- clients
 
     def acknowledged(self, key: TopicKey, base_offset: int, values: Sequence[bytes]) -> None:
-        """A client was told that its acks=-1 send is safe."""
+        """Takes an acknowledgement of an acks=-1 send to a client."""
         model = self.partitions.get(key)
         if model is None:
             return
         wrong = model.committed.acknowledge(base_offset, tuple(values))
-        # Produce names a topic by its name: a broker that has not heard of the deletion took the records for the
-        # topic that had the name before. The history checker knows of namesakes as well.
+        # Produce names topics by name: a broker that has not heard of a deletion puts the records into the former
+        # topic of the name. The history checker knows of namesakes as well.
         if wrong is not None and self._names[key] not in self._names_of_gone:
             self._violated("no-committed-record-lost", model, f"acknowledged were {wrong}")
 
     def explains(self, key: TopicKey, offset: int, value: bytes) -> bool:
-        """Whether that record was committed, is gone, and may be."""
+        """Whether that record was committed, is gone, and may be gone."""
         model = self.partitions.get(key) or self._past.get(key)
         return model is not None and model.committed.explains(offset, value)
 
@@ -365,7 +365,7 @@ class Replication:
         return model is not None and model.committed.went_back
 
     def judge_reports(self, reported: Mapping[tuple[str, int], int]) -> None:
-        """At the end: every unclean election was told of; see `UncleanElections.judge`."""
+        """Judges, at the end, that every unclean election was reported; see `UncleanElections.judge`."""
         self._unclean.judge(reported, self._names_of_gone)
 
     def name(self, key: TopicKey) -> str:

@@ -1,8 +1,8 @@
-"""What retention may delete: only what its topic's configs say, by age or by size.
+"""The judge of retention: it deletes only records that its topic's configs let go, by age or by size.
 
-Judges retention-limits: a log gives up a segment only if its topic's cleanup.policy deletes, and either all of
-it is older than retention.ms by the node's wall clock, or the segments behind it have retention.bytes already.
-The files are looked at as they are on the disk at that moment, all of them still: they go later. Pure.
+Judges retention-limits: a log gives up a segment only if its topic's cleanup.policy deletes, and only if the whole
+segment is older than retention.ms by the node's wall clock, or the segments behind it hold retention.bytes already. It
+looks at the files on the disk at that moment, when all are still there: they go later. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class DataFile(NamedTuple):
     """One segment's data file."""
 
     base: int
-    """The offset that its name says."""
+    """The offset in its name."""
     data: bytes
 
 
@@ -40,9 +40,9 @@ class RetentionJudge:
     def expired(
         self, key: TopicKey, node: int, before: int, after: int, files: Sequence[DataFile], now_ms: int
     ) -> None:
-        """Retention moved a log's start from `before` to `after`; `files`: all of its data files, in order.
+        """Judges retention that moved a log's start from `before` to `after`; `files`: all its data files, in order.
 
-        `now_ms` is the latest that the node's wall clock has shown since this round of retention began.
+        `now_ms` is the latest time of the node's wall clock since this round of retention began.
         """
         rule = self._rule_of(key)
         wrong = "" if rule is None else too_early(files, before, after, rule, now_ms)
@@ -54,7 +54,7 @@ class RetentionJudge:
 
 
 def too_early(files: Sequence[DataFile], before: int, after: int, rule: RetentionRule, now_ms: int) -> str:
-    """Why some file with offsets from `before` to below `after` should have stayed; "" if none should."""
+    """Why some file with offsets from `before` to below `after` should have stayed; "" if none should have."""
     if not rule.deletes:
         return "its cleanup.policy does not delete"
     kept_bytes = sum(len(file.data) for file in files if file.base >= after)

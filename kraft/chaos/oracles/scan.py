@@ -1,7 +1,7 @@
-"""Which batches the bytes of a log's segments really hold, without the product's own reading code.
+"""The real batches in the bytes of a log's segments, found without the product's own reading code.
 
-Used after injected damage, when a log is opened after a crash in mid-operation, and at the end of a run.
-Pure: it works on bytes that the judge took from a simulated disk.
+Used after injected damage, when a log is opened after a crash in mid-operation, and at the end of a run. Pure: it
+works on bytes that the judge took from a simulated disk.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ _CRC_COVERS_FROM = 21
 _MAX_TIMESTAMP_AT = 35
 _MAGIC = 2
 _new_tuple = tuple.__new__
-"""What `Batch(...)` does, less a Python frame: every append of every replica makes some."""
+"""As `Batch(...)`, without a Python frame: every append of every replica makes some."""
 
 
 def sound_batches(segments: Sequence[bytes], known: Sequence[Batch] = ()) -> list[Batch]:
-    """Every whole batch with a right checksum, in order of the bytes. A segment is left at its first batch
-    whose length cannot be, unless one of the `known` batches is found behind it; one whose checksum is wrong
-    is only left out."""
+    """Every whole batch with a right checksum, in order of the bytes. A batch with a wrong checksum is left out. A
+    batch with an impossible length ends its segment, unless one of the `known` batches is found behind it."""
     found: list[Batch] = []
     for data in segments:
         view = memoryview(data)
@@ -70,7 +69,7 @@ def newest_timestamp(data: bytes) -> int | None:
 
 
 def _next_known(data: bytes, position: int, known: Sequence[Batch], last: int) -> int:
-    """Where the first of the known batches behind offset `last` begins, found by its checksum; -1: nowhere."""
+    """The position of the first known batch behind offset `last`, found by its checksum; -1: none."""
     for batch in known:
         if batch.base > last:
             at = data.find(_CRC.pack(batch.crc), position + _CRC_AT)
@@ -82,8 +81,8 @@ def _next_known(data: bytes, position: int, known: Sequence[Batch], last: int) -
 def without_displaced(
     found: Sequence[Batch], known: Collection[Batch], rotten: Sequence[Batch]
 ) -> list[Batch]:
-    """What is `found`, less the `rotten` batches that say to be at another offset than theirs: a bit of the base
-    offset, which no checksum covers, has flipped. What says to be one of the `known` is that."""
+    """The batches `found`, without `rotten` ones that claim another offset than theirs: a bit of the base offset,
+    which no checksum covers, has flipped. A batch that claims to be one of the `known` is that one."""
     offsets: dict[tuple[int, int], list[int]] = {}
     for batch in rotten:
         offsets.setdefault((batch.crc, batch.next - batch.base), []).append(batch.base)
@@ -97,7 +96,7 @@ def without_displaced(
 
 
 def first_unsound(data: bytes | bytearray | memoryview) -> str:
-    """What is wrong with the first batch of a Fetch answer that is not sound; "" if all are."""
+    """The problem with the first unsound batch of a Fetch answer; "" if all are sound."""
     view = memoryview(data)
     position, size = 0, len(view)
     while position < size:
@@ -114,7 +113,7 @@ def first_unsound(data: bytes | bytearray | memoryview) -> str:
 
 
 def chain(batches: Sequence[Batch], start: int, end: int) -> list[Batch]:
-    """Those of `batches` that form a log from `start` to `end`: in order, none behind `end`."""
+    """The batches that form a log from `start` to `end`: in order, none behind `end`."""
     chosen: list[Batch] = []
     for batch in batches:
         if start < batch.next <= end and (not chosen or batch.base >= chosen[-1].next):

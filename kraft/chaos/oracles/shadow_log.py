@@ -1,9 +1,9 @@
-"""What one replica's log must hold, batch by batch, as told by what was done to it.
+"""The shadow of one replica's log: the batches that it must hold, known from the operations on it.
 
-A shadow is changed by the same appends, truncations and deletions as the log, and by injected damage;
-it is never read from the log, except where damage or a crash in mid-operation left open what is there.
-A batch is told apart by its offsets, leader epoch and CRC (which covers neither of the others). What compaction
-makes of a batch counts as the batch: see `compaction`. Pure.
+The same appends, truncations and deletions that change the log change its shadow, and so does injected damage. The
+log is never read for it, except where damage or a crash in mid-operation left its content open. A batch is
+identified by its offsets, leader epoch and CRC (which covers neither of the others). A compacted batch counts as
+the original: see `compaction`. Pure.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class ShadowLog:
         self.start = start
         self.end = end
         self.highest_start = start
-        """The furthest that the log ever started, here or in an earlier life of its disk."""
+        """The highest log start ever, here or in an earlier life of its disk."""
         self.batches: list[Batch] = []
         self.bases: list[int] = []
         self.lost: dict[Batch, str] = {}
-        """Batches that injected damage took from this replica and that it has not got back: by what."""
+        """Batches that injected damage took from this replica and that are not back, with the kind of damage."""
         self.absent: dict[Batch, None] = {}
-        """Batches that the log stands for and need not have: compaction took all their records, here or at
-        the leader that they would have come from."""
+        """Batches of the log that it need not have: compaction took all their records, here or at the leader that
+        would have sent them."""
         self.damaged_from: int | None = None
-        """The offset from which on injected damage may make the next opening cut the log; None: nowhere."""
+        """The offset from which on the next opening may cut the log, because of injected damage; None: nowhere."""
         self.damaged_kind = ""
         self.uncertain = False
-        """An operation ended half-way: the next opening shows what there is."""
+        """Whether an operation ended half-way: the next opening shows the content."""
 
     def append(self, batch: Batch) -> bool:
-        """A batch at the end. Returns whether it had been lost to damage and is back."""
+        """Appends a batch. Returns whether it had been lost to damage and is back."""
         self.batches.append(batch)
         self.bases.append(batch.base)
         self.end = batch.next
@@ -76,7 +76,7 @@ class ShadowLog:
         self.absent = {batch: None for batch in self.absent if self.contains(batch)}
 
     def restart_at(self, offset: int) -> list[Batch]:
-        """Gives up everything; the log starts and ends at `offset`. Returns what was in it."""
+        """Gives up everything; the log starts and ends at `offset`. Returns the batches that were in it."""
         removed = self.batches
         self.batches, self.bases, self.absent = [], [], {}
         self.start = self.end = offset
@@ -84,7 +84,7 @@ class ShadowLog:
         return removed
 
     def start_at(self, offset: int) -> None:
-        """The log start moved to `offset`: batches wholly below are not looked at any more."""
+        """Moves the log start to `offset`: batches wholly below are no longer looked at."""
         self.start = offset
         self.highest_start = max(self.highest_start, offset)
         first = bisect_left(self.bases, offset)
@@ -93,7 +93,7 @@ class ShadowLog:
         del self.batches[:first], self.bases[:first]
 
     def replace(self, batches: Iterable[Batch], start: int, end: int) -> None:
-        """The log was read anew."""
+        """Takes the content of a log that was read anew."""
         self.batches = list(batches)
         self.bases = [batch.base for batch in self.batches]
         self.start, self.end = start, end
@@ -106,7 +106,7 @@ class ShadowLog:
         return self.batches[bisect_left(bases, low) : bisect_left(bases, high)]
 
     def contains(self, batch: Batch) -> bool:
-        """Whether the batch is in the log, readable or not; what retention took counts as there."""
+        """Whether the batch is in the log, readable or not; a batch that retention took counts as there."""
         if batch.next <= self.start:
             return True
         index = bisect_left(self.bases, batch.base)
@@ -117,11 +117,11 @@ class ShadowLog:
         return self.contains(batch) and batch not in self.lost
 
     def is_rotten(self, batch: Batch) -> bool:
-        """Whether the batch is in the log, and a bit of it has flipped: whoever reads it will notice."""
+        """Whether the batch is in the log with a flipped bit, which its reader will notice."""
         return self.lost.get(batch) == BIT_ROT and self.contains(batch)
 
     def missing(self, wanted: list[Batch]) -> list[Batch]:
-        """Those of `wanted` (in order) that the log does not hold; costs next to nothing if it does."""
+        """The batches of `wanted` (in order) that the log lacks; costs next to nothing if it has them all."""
         if not wanted:
             return []
         if not self.lost:

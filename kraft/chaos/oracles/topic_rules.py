@@ -1,9 +1,9 @@
-"""What a topic's configs ask for, as the quorum committed them.
+"""The committed configs of topics, from which judges take their rules.
 
-A judge does not ask the broker that it judges: one that goes by other values than its topic's would be believed.
-A topic's own value goes first, then that of all brokers, then the nodes' configuration files. A value that one
-broker sets for itself is not asked for, and brokers take a moment to hear of new ones: while a run lasts, none of
-these may be changed. Pure.
+A judge does not ask the broker that it judges: a broker with other values than its topic's would be believed. A
+topic's own value goes first, then that of all brokers, then the nodes' configuration files. A value that one broker
+sets for itself is ignored, and brokers take a moment to hear of new values: none of these may change while a run
+lasts. Pure.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _OF_BROKERS = {
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
 }
-"""What brokers call a topic's config, if not the same."""
+"""Brokers' names of topic configs, where they differ."""
 
 
 class Defaults(NamedTuple):
-    """What the nodes' own configuration says, for topics without a config of their own. Times in ms."""
+    """The nodes' own configuration, for topics without a config of their own. Times in ms."""
 
     unclean: bool = False
     min_insync_replicas: int = 1
@@ -37,7 +37,7 @@ class Defaults(NamedTuple):
 
 
 class RetentionRule(NamedTuple):
-    """What may be deleted of a log, for its age or its size; -1: no limit."""
+    """The limits of a log's age and size, beyond which it may be deleted; -1: no limit."""
 
     deletes: bool
     """Whether the topic's cleanup.policy has "delete" in it."""
@@ -46,7 +46,7 @@ class RetentionRule(NamedTuple):
 
 
 class TopicRules:
-    """Asks the newest committed metadata. What is asked of a topic that is not there is None."""
+    """Asks the newest committed metadata; every answer about a missing topic is None."""
 
     def __init__(self, image: Callable[[], MetadataImage], defaults: Defaults) -> None:
         self._image = image
@@ -61,7 +61,7 @@ class TopicRules:
         return self._number(key, "delete.retention.ms", self._defaults.delete_retention_ms)
 
     def retention(self, key: TopicKey) -> RetentionRule | None:
-        """What may be deleted."""
+        """The topic's retention rule."""
         image = self._image()
         if key[0] not in image.topics:
             return None

@@ -1,10 +1,10 @@
-"""Unclean elections: what they may lose, and that they are told of.
+"""The judge of unclean elections: the losses that they excuse, and the reports that they demand.
 
-Where a topic asks for one (`unclean.leader.election.enable`), the new leader's log is the truth from the moment
-at which the quorum commits the election: what it lacks is lost, and so is whatever the leader before, that has
-not heard of it, goes on to commit. Nothing else may be. Judges unclean-election-reported: whoever leads after
-an unclean election, allowed or of the last known leader, says so, and from which offset on others' records are
-lost. Pure; owned by `replication`.
+Where a topic allows one (`unclean.leader.election.enable`), the new leader's log is the truth from the moment at
+which the quorum commits the election. Records that it lacks are lost, and so are those that the former leader,
+unaware of the election, still commits. No others may be. Judges unclean-election-reported: a leader elected
+uncleanly, as allowed or as the last known leader, reports it, with the offset from which on other logs' records are
+lost. Pure; `replication` owns it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kraft.chaos.verdict import Verdicts
 
 
 class UncleanElections:
-    """Those of all partitions."""
+    """The unclean elections of all partitions."""
 
     def __init__(self, verdicts: Verdicts, metadata: CommittedMetadata) -> None:
         self._verdicts = verdicts
         self._metadata = metadata
         self._led: dict[tuple[str, int], tuple[PartitionModel, int]] = {}
-        """By partition name and epoch, of those who really led: where their logs ended then."""
+        """The log ends of real unclean leaders at their election, by partition name and epoch."""
 
     def is_allowed(self, model: PartitionModel, leader_epoch: int) -> bool:
-        """Whether the leader of this epoch was elected uncleanly, as its topic asks for."""
+        """Whether the leader of this epoch was elected uncleanly, with its topic's leave."""
         metadata = self._metadata
         return metadata.is_unclean(model.key, leader_epoch) and metadata.allows_unclean(model.key)
 
@@ -42,11 +42,11 @@ class UncleanElections:
         )
 
     def has_overruled(self, model: PartitionModel) -> bool:
-        """Whether that was ever so of some leader: its followers believe it a little longer."""
+        """Whether any leader was ever overruled: its followers believe it a little longer."""
         return self.is_overruled(model, 0)
 
     def doom(self, model: PartitionModel, node: int, batches: Sequence[Batch]) -> None:
-        """A leader that was overruled commits: nobody will keep it."""
+        """Takes batches that an overruled leader commits, and that will be lost."""
         lost = [batch for batch in batches if not model.committed.contains(batch)]
         if lost:
             model.committed.excused.update(dict.fromkeys(lost))
@@ -56,15 +56,15 @@ class UncleanElections:
             )
 
     def leads(self, model: PartitionModel, leader_epoch: int, log_end: int) -> None:
-        """Who was elected in this epoch leads from now on, with a log that ends there."""
+        """Takes the elected leader of this epoch, which begins to lead with a log that ends at `log_end`."""
         if self._metadata.is_unclean(model.key, leader_epoch):
             self._led[self._metadata.name(model.key), leader_epoch] = (model, log_end)
 
     def judge(self, reported: Mapping[tuple[str, int], int], passed_over: Collection[str]) -> None:
-        """`reported`: by partition name and epoch, from which offset on records of others were said to be lost.
+        """`reported`: by partition name and epoch, the offset from which on other logs' records were reported lost.
 
-        Whose process ended before its high watermark moved may not have come to say so. Partitions of topics
-        that are gone are passed over: others may have had their name.
+        A leader whose process ended before its high watermark moved may not have reported. Partitions of topics that
+        are gone are passed over: other topics may have had their name.
         """
         for (name, epoch), (model, end) in self._led.items():
             told = reported.get((name, epoch))

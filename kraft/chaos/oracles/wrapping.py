@@ -1,8 +1,8 @@
-"""Wrapping methods of product classes from outside, for the length of a run.
+"""The wrapping of methods of product classes from outside, for the length of a run.
 
-The product has no hooks and no switches for judges: a probe takes a method's place on its class, calls it,
-and tells a model what happened. Everything is put back when the run ends. What a process does between its
-own end and its next await is of no consequence, since its disk and its network are fenced: `Whose` says so.
+The product has no hooks and no switches for judges. A probe takes a method's place on its class, calls the method,
+and tells a model about the call. Everything is put back when the run ends. The acts of a process between its own
+end and its next await have no effect, since its disk and its network are fenced: `Whose` says so.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Method = Callable[..., Any]
 
 
 class Whose:
-    """Which node's code runs at this moment."""
+    """The node whose code runs at this moment."""
 
     __slots__ = ("_known", "_node_id_of", "_scheduler")
 
     def __init__(self, scheduler: Scheduler, node_id_of: Callable[[str], int | None]) -> None:
-        """`node_id_of` knows a node by the name of one of its lanes."""
+        """`node_id_of` maps the name of a lane to its node."""
         self._scheduler = scheduler
         self._node_id_of = node_id_of
         self._known: dict[str, int | None] = {}
@@ -36,7 +36,7 @@ class Whose:
         return self.owner() if known is None else known
 
     def owner(self) -> int | None:
-        """The node, also of a process that ended during this very call."""
+        """The node, even of a process that ended during this very call."""
         lane = self._scheduler.current
         if lane is None:
             return None
@@ -56,7 +56,7 @@ class Whose:
 
 @contextmanager
 def wrapped(wrappers: dict[tuple[type, str], Callable[[Method], Method]]) -> Iterator[None]:
-    """Puts wrappers in the place of methods, by (class, name); each is given the method it replaces."""
+    """Puts wrappers in the place of methods, by (class, name); each gets the method that it replaces."""
     before: list[tuple[type, str, Any]] = []
     try:
         for (cls, name), wrapper in wrappers.items():
