@@ -4,8 +4,8 @@
     request = decode_request(header.api_key, header.api_version, frame, position)
     parts, size_bytes = encode_response_frame(response, header.api_version, correlation_id=...)
 
-`api.SUPPORTED` is the table of what is served. Message classes are in `produce`, `fetch` and
-`schemas`; they, and the codecs, are loaded when an API is first used.
+`api.SUPPORTED` is the table of served APIs. Message classes are in `produce`, `fetch` and `schemas`; they, and the
+codecs, are loaded when an API is first used.
 """
 
 from kraft.protocol.api import SUPPORTED, ApiKey, api_name, is_supported

@@ -1,4 +1,4 @@
-"""Makes the codec of a declared message for one version. `kraft.protocol.messages` keeps the result."""
+"""The compiler of a declared message: its codec in one version. `kraft.protocol.messages` keeps the result."""
 
 from __future__ import annotations
 

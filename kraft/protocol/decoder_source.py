@@ -1,9 +1,8 @@
-"""Writes the decoder of one message in one version as Python source, all nested structs inlined.
+"""The generator of decoders: Python source for one message in one version, all nested structs inlined.
 
-Neighbouring values of fixed size, and the length that follows them, are read with one `Struct`.
-The source relies on `data` being bytes: a wrong index raises IndexError and a short read
-`struct.error`; lengths of strings and counts of elements are compared with the bytes that remain,
-lengths of strings with what Kafka allows as well.
+Neighbouring values of fixed size, and the length that follows them, are read with one `Struct`. The source relies on
+`data` being bytes: a wrong index raises IndexError and a short read `struct.error`. It compares lengths of strings and
+counts of elements with the remaining bytes, and lengths of strings with Kafka's limit as well.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class _DecoderSource(Source):
         return self.compile("decode", f"decoder of {title}")
 
     def _take(self, code: str, size_bytes: int, target: str) -> None:
-        """Adds a value of fixed size to the run that one `Struct` will read."""
+        """Adds a value of fixed size to the run of values that one `Struct` reads."""
         self._run.append((code, size_bytes, target))
 
     def _flush(self) -> None:
@@ -141,7 +140,7 @@ class _DecoderSource(Source):
                 with self.block(f"if {flag} >= 0:"):
                     self.line(f"{target} = {self._message(of)}")
             case Structure(of):
-                # The run before it is read first: the expression's variables must all be there.
+                # The run before it is read first, so that the expression's variables exist.
                 self.line(f"{target} = {self._message(of)}")
 
     def _length(self, code: str, size_bytes: int, nullable: bool, where: str) -> str:

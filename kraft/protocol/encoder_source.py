@@ -1,7 +1,7 @@
-"""Writes the encoder of one message in one version as Python source, all nested structs inlined.
+"""The generator of encoders: Python source for one message in one version, all nested structs inlined.
 
-Neighbouring values of fixed size are packed with one `Struct`; an empty section of tagged fields is
-a pad byte of it. Parts are appended to one list and joined once.
+Neighbouring values of fixed size are packed with one `Struct`; an empty section of tagged fields is a pad byte of it.
+Parts are appended to one list and joined once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _EncoderSource(Source):
         return self.compile("encode", f"encoder of {title}")
 
     def _put(self, code: str, expression: str) -> None:
-        """Adds a value of fixed size to the run that one `Struct` will write; code "x" takes none."""
+        """Adds a value of fixed size to the run that one `Struct` writes; code "x" takes none."""
         self._run.append((code, expression))
 
     def _flush(self) -> None:
@@ -89,7 +89,7 @@ class _EncoderSource(Source):
                 self._put("x", "")
 
     def _refuse_absent(self, of: type[Message], name: str, field: Field, variable: str) -> None:
-        """A value that this version cannot carry must not be lost in silence."""
+        """Writes the refusal of a value that this version cannot carry, so that none is lost in silence."""
         with self.block(f"if {self._differs(field, f'{variable}.{name}')}:"):
             text = f"{of.__name__}.{name} cannot be sent in version {self.version}"
             self.line(f"raise ProtocolError('{text}')")
@@ -148,7 +148,7 @@ class _EncoderSource(Source):
             self._flush()
 
     def _sized(self, code: str, nullable: bool, value: str, expression: str) -> None:
-        """A length and so many bytes."""
+        """Writes a length and its bytes."""
         data, length = self.name("b"), self.name("n")
         null = 0 if self.flexible else -1
         plus = " + 1" if self.flexible else ""
@@ -167,7 +167,7 @@ class _EncoderSource(Source):
         self.line(f"{self._writer}({data})")
 
     def _length(self, code: str, length: str) -> None:
-        """The length as it stands on the wire: already one more than the true one if compact."""
+        """Writes a length as on the wire: already one more than the true one if compact."""
         if self.flexible:
             self._flush()
             longer = "string_uvarint" if code == "h" else "uvarint"  # "h": a string's

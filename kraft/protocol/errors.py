@@ -1,8 +1,8 @@
 """Kafka's error codes by name, and the exceptions of the wire format itself.
 
-Handlers put `ErrorCode` members into answers; rooms below the node know an error only by its name
-and the node maps it with `ErrorCode[name]`. Numbers, names and the retriable flag are part of the
-protocol and never change; the sentences are what people see in logs and in error messages.
+Handlers put `ErrorCode` members into answers. Rooms below the node know an error only by its name, and the node
+maps it with `ErrorCode[name]`. Numbers, names and the retriable flag are part of the protocol and never change; the
+sentences are for people, in logs and in error messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class UnsupportedVersion(ProtocolError):
 
 
 class ErrorCode(IntEnum):
-    """An error as clients see it. Each line: code, whether a client may try again, what it says."""
+    """An error as clients see it. Each line: code, whether a client may try again, its sentence."""
 
     retriable: bool
     message: str

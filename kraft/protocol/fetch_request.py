@@ -52,7 +52,7 @@ _UUID = Struct(f"{UUID_BYTES}s")
 _REPLICA_STATE = Struct(">iq")
 _ONLY_REPLICA_STATE = Struct(">3siqB")
 _ONLY_REPLICA_STATE_START = b"\1\1\x0d"
-"""One tagged field, its tag and its size: what a follower's request ends with."""
+"""One tagged field, its tag and its size: the end of a follower's request."""
 
 # max_wait_ms, min_bytes, max_bytes, isolation_level, and from version 7 session_id, session_epoch.
 _HEAD_V4 = Struct(">iiib")
@@ -69,7 +69,7 @@ _PARTITION_V12_AND_NO_TAGS = Struct(">iiqiqix")
 
 @message
 class FetchPartition(Message):
-    """Where to read in one partition, and what the reader knows of its epochs (-1: nothing)."""
+    """The offset to read from in one partition, and the epochs that the reader knows (-1: none)."""
 
     partition: int = 0
     current_leader_epoch: int = -1
@@ -185,7 +185,7 @@ def write_topic_key(out: bytearray, name: str, topic_id: bytes, version: int) ->
 
 
 def _partition_fields(version: int) -> Struct:
-    """Of versions that are not flexible."""
+    """The fixed fields of a partition in versions that are not flexible."""
     if version >= 9:
         return _PARTITION_V9
     return _PARTITION_V5 if version >= 5 else _PARTITION_V4
@@ -230,7 +230,7 @@ def _legacy_partitions(data: memoryview, position: int, version: int) -> tuple[l
 def _read_forgotten(
     data: memoryview, position: int, version: int, flexible: bool, elements: int
 ) -> tuple[list[ForgottenTopic], int]:
-    """`elements`: how many the request has so far."""
+    """Reads the forgotten topics; `elements` counts the request's elements so far."""
     count, position = read_array_length(data, position, 3 if flexible else 6, flexible, MAX_REQUEST_ELEMENTS)
     forgotten = []
     elements += count

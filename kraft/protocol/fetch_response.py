@@ -1,7 +1,7 @@
-"""The Fetch response. Record sets may be ranges of files, and are never copied either way.
+"""The Fetch response, whose record sets may be ranges of files and are never copied either way.
 
-Encoding returns parts: small ones in memory, and between them each partition's records as they
-were given, so that the network lane can send files from the page cache. Decoding gives views.
+Encoding returns parts: small ones in memory, and between them each partition's records as given, so that the network
+lane can send files from the page cache. Decoding gives views.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _HEAD_V7 = Struct(">ihi")
 _PARTITION_V4 = Struct(">ihqq")
 _PARTITION_V5 = Struct(">ihqqq")
 _PARTITION_V12 = Struct(">ihqqqBi")
-"""With the null of the aborted transactions and the preferred read replica behind it."""
+"""The fixed fields, with null aborted transactions and the preferred read replica behind them."""
 _ABORTED = Struct(">qq")
 _ABORTED_WITH_TAGS = Struct(">qqx")
 _EPOCH_END = Struct(">iq")
@@ -68,7 +68,7 @@ _SNAPSHOT = Struct(">qi")
 
 @message
 class EpochEndOffset(Message):
-    """Where the fetcher's log departs from the leader's: the largest epoch up to it, and its end."""
+    """The point where the fetcher's log departs from the leader's: the largest epoch up to it, and its end."""
 
     epoch: int = -1
     end_offset: int = -1
@@ -76,7 +76,7 @@ class EpochEndOffset(Message):
 
 @message
 class SnapshotId(Message):
-    """The snapshot to fetch instead, of a log whose start has passed the offset asked for."""
+    """The snapshot to fetch instead, from a log whose start has passed the requested offset."""
 
     end_offset: int = -1
     epoch: int = -1
@@ -84,7 +84,7 @@ class SnapshotId(Message):
 
 @message
 class AbortedTransaction(Message):
-    """Records of this producer from this offset to the next abort marker are not to be seen."""
+    """Readers skip this producer's records from this offset to the next abort marker."""
 
     producer_id: int = 0
     first_offset: int = 0
@@ -181,7 +181,7 @@ def encode_fetch_response(version: int, response: FetchResponse) -> Encoded:
 
 
 def _write_fields(out: bytearray, data: PartitionData, version: int, flexible: bool) -> None:
-    """All before the records."""
+    """Appends the fields before the records."""
     aborted = data.aborted_transactions
     if flexible and aborted is None:
         out += _PARTITION_V12.pack(
@@ -296,7 +296,7 @@ def decode_fetch_response(version: int, buffer: Buffer, position: int) -> tuple[
 
 
 def _read_partition(data: memoryview, position: int) -> tuple[PartitionData, int]:
-    """In a flexible version."""
+    """Reads one partition of a flexible version."""
     fields = _PARTITION_V12.unpack_from(data, position)
     index, error_code, high_watermark, last_stable_offset, log_start_offset, aborted_length, preferred = (
         fields

@@ -1,8 +1,8 @@
-"""What stands before every message: the frame's length, the request header, the response header.
+"""The start of every message: the frame's length, the request header, the response header.
 
-Flexible versions of an API have flexible headers (KIP-482), with two exceptions that let a client
-and a broker talk before they know each other's versions: the client id is always an old-style
-string, and the response header of ApiVersions is always version 0 (KIP-511).
+Flexible versions of an API have flexible headers (KIP-482), with two exceptions that let a client and a broker talk
+before they know each other's versions: the client id is always an old-style string, and the response header of
+ApiVersions is always version 0 (KIP-511).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FRAME_LENGTH_BYTES = 4
 """A frame is this many bytes of big-endian length, not counting themselves, and the message."""
 
 _SERVED: dict[int, tuple[ApiKey, int]] = {int(key): (key, api.flexible_from) for key, api in APIS.items()}
-"""What every header needs to know of an API: its key, and its first flexible version."""
+"""The facts about an API that headers need: its key, and its first flexible version."""
 _NEVER = 32768
 _TAGGED_RESPONSES_FROM: dict[int, int] = {
     key: _NEVER if key == ApiKey.API_VERSIONS else api.flexible_from for key, api in APIS.items()
@@ -43,7 +43,7 @@ _FRAMED_CORRELATION_ID_AND_TAGS = Struct(">iix")
 
 
 class RequestHeader(NamedTuple):
-    """Which request follows, and what its answer is to be marked with."""
+    """The request that follows, and the correlation id of its answer."""
 
     api_key: ApiKey
     api_version: int
@@ -52,10 +52,10 @@ class RequestHeader(NamedTuple):
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header at the start of a frame (its length already taken off), and where the body starts.
+    """The header at the start of a frame (without its length), and the position of the body.
 
-    Any version of a served API passes: an ApiVersions request above our range must be answered, so
-    its header is read as a flexible one. Whether the body can be read is for `decode_request` to say.
+    Any version of a served API passes: an ApiVersions request above our range must be answered, so its header is
+    read as a flexible one. `decode_request` decides whether the body can be read.
 
     Raises UnsupportedVersion for an API that is not served (with the correlation id), ProtocolError
     for a malformed header.
@@ -98,7 +98,7 @@ def request_header_parts(
 
 @lru_cache(maxsize=256)
 def _around_correlation_id(api_key: ApiKey, api_version: int, client_id: str | None) -> tuple[bytes, bytes]:
-    """What stays the same in all of a client's requests of one API and version."""
+    """The parts of the header that stay the same in a client's requests of one API and version."""
     behind = bytearray()
     write_nullable_string(behind, client_id, False)
     if api_version >= APIS[api_key].flexible_from:

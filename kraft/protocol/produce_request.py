@@ -1,8 +1,7 @@
 """The Produce request, decoded without copying a record.
 
-`PartitionProduceData.records` is a view of the frame; whoever keeps it keeps the frame. Versions
-0 to 2 are decoded so that they can be refused partition by partition; they carry record formats
-older than batch v2.
+`PartitionProduceData.records` is a view of the frame and keeps the frame alive. Versions 0 to 2, which carry record
+formats older than batch v2, are decoded so that they can be refused partition by partition.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def decode_produce_request(version: int, buffer: Buffer, position: int) -> tuple
 
 
 def _compact_partitions(data: memoryview, position: int) -> tuple[list[PartitionProduceData], int]:
-    """The partitions of a topic and the topic's tagged fields; the loop that every batch goes through."""
+    """Reads a topic's partitions and its tagged fields; the loop that every batch passes."""
     count, position = read_array_length(data, position, MIN_PARTITION_BYTES, True, MAX_REQUEST_ELEMENTS)
     end = len(data)
     unpack = _INDEX_AND_TWO_BYTES.unpack_from

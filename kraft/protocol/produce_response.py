@@ -1,4 +1,4 @@
-"""The Produce response: for each partition an error or the offset of the first record.
+"""The Produce response: for each partition an error, or the offset of the first record.
 
 From version 8 a refused batch can name the records at fault (KIP-467); from version 10 the answer
 of a former leader can name the new one (KIP-951).
@@ -53,7 +53,7 @@ _INT32 = Struct(">i")
 
 @message
 class BatchIndexAndErrorMessage(Message):
-    """What is wrong with one record of a refused batch."""
+    """The fault of one record of a refused batch."""
 
     batch_index: int = 0
     batch_index_error_message: str | None = None

@@ -1,4 +1,4 @@
-"""How a message is declared: a class whose body is the table of its fields.
+"""The declaration of messages: a class whose body is the table of its fields.
 
     @message
     class CreatePartitionsTopic(Message):
@@ -100,7 +100,7 @@ class Fresh:
 
 
 class Field(NamedTuple):
-    """One field of a message: its type, the versions that have it, and how it appears there.
+    """One field of a message: its type, its versions, and its form there.
 
     `tag` is None, or the number under which the field appears among the tagged fields in all its
     versions. A field that a version lacks is dropped there if it is `ignorable`; otherwise a value
@@ -182,7 +182,7 @@ def _constructor(defaults: dict[str, object]) -> Callable[..., None]:
 
 
 EMPTY_LIST: Any = Fresh(list)
-"""The default of an array."""
+"""The default of an array field."""
 
 
 def _field(
@@ -237,8 +237,8 @@ def string(
 
 
 def sentence(versions: str, *, ignorable: bool = False) -> Any:
-    """Text for people, None by default. What it quotes may be too long for a string that is not compact: it is sent
-    cut to `MESSAGE_CHARACTERS`."""
+    """Text for people, None by default. It is cut to `MESSAGE_CHARACTERS` when it is sent: its quotations may be too
+    long for a string that is not compact."""
     return _field(SENTENCE, versions, versions, None, None, ignorable)
 
 

@@ -1,4 +1,4 @@
-"""What the encoder and the decoder generator share: lines of Python, names, constants, size bounds."""
+"""The common part of the encoder and decoder generators: lines of Python, names, constants, size bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kraft.protocol.schema import Array, Binary, Field, FieldType, Fixed, Fresh,
 
 
 class Source:
-    """A function's source while it is written, and the objects its names stand for."""
+    """A function's source while it is written, and the objects behind its names."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version = version
@@ -69,7 +69,7 @@ class Source:
         return field.nullable.includes(self.version)
 
     def min_bytes(self, kind: FieldType, *, nullable: bool = False) -> int:
-        """The fewest bytes that a value can have: what each element of an array is charged."""
+        """The fewest bytes of a value, which each element of an array is charged."""
         match kind:
             case Fixed():
                 return kind.size_bytes

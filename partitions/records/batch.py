@@ -1,9 +1,9 @@
-"""A record batch v2 (KIP-98) where it lies in a buffer: iterate, check, stamp, open.
+"""Record batches v2 (KIP-98) in place in a buffer: iterate, check, stamp, open.
 
-Guarantees: no byte behind a header is touched before its lengths were checked against the buffer,
-and the only exception for bad bytes is CorruptBatchError, whatever they are. Iterating, checking
-and stamping cost per batch, copy nothing and never look at single records: that is the hot path of
-produce, replication and recovery. `decode_records` opens a batch, for those who need records.
+Guarantees: no byte behind a header is touched before its lengths were checked against the buffer. Any bad bytes
+raise CorruptBatchError and nothing else. Iterating, checking and stamping cost per batch, copy nothing and never
+look at single records: this is the hot path of produce, replication and recovery. `decode_records` opens a batch,
+for callers that need records.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ _LAST_CODEC = max(Codec)
 def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Every batch of the buffer: its position and header. CRCs are not checked.
 
-    Raises CorruptBatchError, after the whole batches before it, at the first one that is impossible
-    or torn off by the buffer's end; its `position` is where the sound part ends.
+    Raises CorruptBatchError, after the whole batches before it, at the first batch that is impossible or torn off
+    by the buffer's end; its `position` is the end of the sound part.
     """
     position = 0
     size = len(buffer)
@@ -104,7 +104,8 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def verify_stamped(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """As `verify_crc`, of a batch that a leader has stamped: no CRC covers the epoch, and none is below -1."""
+    """As `verify_crc`, for a batch that a leader has stamped: it also refuses an epoch below -1, which no CRC
+    covers."""
     verify_crc(buffer, position, header)
     if header.partition_leader_epoch < NO_LEADER_EPOCH:
         raise CorruptBatchError(

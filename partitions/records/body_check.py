@@ -1,8 +1,8 @@
-"""A batch's body looked through without making anything of it: is it sound, and which records stand out?
+"""A walk through a batch's body that builds nothing: is it sound, and which records stand out?
 
-Guarantees: decides what `record.decode_body` decides about soundness, in a fraction of its time and
-with no memory but the caller's list, however many records there are. A leader calls it before it stores
-batches of topics whose records it has to look at.
+Guarantees: it decides about soundness as `record.decode_body` does, in a fraction of its time and with no memory
+but the caller's list, however many records there are. A leader calls it before it stores batches of topics whose
+records it has to look at.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NULL = 1
 
 
 class Wanted(NamedTuple):
-    """What every record must have: a timestamp in these bounds (ms, inclusive) or none, and perhaps a key."""
+    """The demands on every record: a timestamp in these bounds (ms, inclusive) or none, and perhaps a key."""
 
     earliest: int
     latest: int
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """A sound record that is not as wanted."""
+    """A sound record that misses a demand."""
 
     number: int
     """From 0 on."""
@@ -42,16 +42,16 @@ class Misfit(NamedTuple):
 
 
 class LookedThrough(NamedTuple):
-    """What a sound body has shown."""
+    """The result for a sound body."""
 
     misfits: list[Misfit]
-    """The first records that are not as wanted."""
+    """The first records that miss a demand."""
     max_timestamp: int
     """The largest of all its records (ms), -1 if there is none."""
 
 
 def look_through(body: bytes, header: BatchHeader, wanted: Wanted, *, at_most: int) -> LookedThrough:
-    """Checks a decompressed body to its end; `at_most` so many misfits are named.
+    """Checks a decompressed body to its end; names at most `at_most` misfits.
 
     Raises MalformedRecordError if the bytes are not exactly the promised number of records.
     """
@@ -71,7 +71,7 @@ def look_through(body: bytes, header: BatchHeader, wanted: Wanted, *, at_most: i
 
 
 class _Walk:
-    """One way through a body; `number` is the record that it is at."""
+    """One walk through a body; `number` is the present record."""
 
     __slots__ = ("number",)
 

@@ -1,8 +1,8 @@
-"""Record batches v2 (KIP-98) from records: what the broker itself and its tests write.
+"""The building of record batches v2 (KIP-98), for the broker itself and its tests.
 
-Guarantees: the batch has a valid CRC, consecutive offsets from `base_offset`, and reads back as
-the same records in every Kafka client. Called by the Raft journal (one opaque record per entry),
-by coordinators and markers, by the cleaner, and by whoever produces without a client library.
+Guarantees: a batch has a valid CRC and consecutive offsets from `base_offset`, and reads back as the same records
+in every Kafka client. Called by the Raft journal (one opaque record per entry), by coordinators and markers, by the
+cleaner, and by callers that produce without a client library.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ def build_opaque_batch(
 ) -> bytes:
     """A batch of one record without key, whose value is `value`: an entry of the Raft journal.
 
-    A control batch gets the key that says so (`ControlType.OPAQUE`), so that Kafka's readers know
-    it for a control record which is none of theirs.
+    A control batch gets the key `ControlType.OPAQUE`: Kafka's readers see a control record of an unknown type.
     """
     key = encode_control_key(ControlType.OPAQUE) if is_control else None
     return build_batch(

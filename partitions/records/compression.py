@@ -1,9 +1,9 @@
 """The codecs of record batches, with a limit that a bomb meets before it costs memory.
 
-Guarantees: `decompress` never holds much more than `max_bytes` of output however the input lies
-about itself: sizes declared in the input only ever lower what is allocated, and DecompressionError
-is the only exception for bad bytes. `compress` writes what every Kafka client reads: snappy in the
-framing of Java's xerial library, lz4 frames of independent blocks (KIP-57), zstd (KIP-110).
+Guarantees: `decompress` never holds much more than `max_bytes` of output, however the input lies: sizes declared in
+the input only ever lower the allocation. DecompressionError is the only exception for bad bytes. `compress` writes
+formats that every Kafka client reads: snappy in the framing of Java's xerial library, lz4 frames of independent
+blocks (KIP-57), zstd (KIP-110).
 
 Called by `batch.py` and `builder.py`. Pure: no state is kept between calls, so any thread may call.
 """
@@ -26,8 +26,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-"""Magic, version, lowest compatible version; the two versions are written in either byte order by
-different clients and say nothing, so readers skip them."""
+"""Magic, version, lowest compatible version. Clients write the two versions in either byte order and they mean
+nothing, so readers skip them."""
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">i")
 MAX_UNFOLDED_BYTES: Final = 256 * 1024 * 1024
@@ -73,12 +73,12 @@ _MAX_RATIO: Final[Mapping[int, int]] = {
 
 
 def unfolds_at_most(codec: int, size_bytes: int) -> int:
-    """How many bytes may come out of so many in a known codec, where a broker is ever to open them."""
+    """The most bytes that may come out of `size_bytes` in a known codec, if a broker is to open them."""
     return min(_MAX_RATIO[codec] * size_bytes, MAX_UNFOLDED_BYTES) if codec else size_bytes
 
 
 class DecompressionError(ValueError):
-    """The bytes are not what the codec writes."""
+    """The bytes are no output of the codec."""
 
 
 class OutputLimitError(DecompressionError):
@@ -187,7 +187,7 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _snappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
-    """One raw block; its declared size is what the library will allocate, so it must be credible."""
+    """One raw block; the library allocates its declared size, so it must be credible."""
     try:
         declared = cramjam.snappy.decompress_raw_len(block)
         if declared > room:

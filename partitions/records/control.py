@@ -1,8 +1,7 @@
-"""Control records (KIP-98, KIP-595): what the key of a record in a control batch says.
+"""Control records (KIP-98, KIP-595): the type in the key of a record in a control batch.
 
-Guarantees: a key of a type that is not known here is told apart from a broken one, since readers
-skip the former and report the latter. Called by whoever reads control batches: the log's producer
-state, read_committed readers, the Raft journal.
+Guarantees: a key of an unknown type is told from a broken one, since readers skip the former and report the latter.
+Called by every reader of control batches: the log's producer state, read_committed readers, the Raft journal.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class ControlType(IntEnum):
 
 
 def decode_control_type(key: bytes | None) -> ControlType:
-    """The type that a control record's key names; UNKNOWN if it is none of ours.
+    """The type in a control record's key; UNKNOWN if it is none of ours.
 
     Later versions of the key may append fields. Raises ValueError if the key cannot be one.
     """

@@ -1,14 +1,13 @@
 """The 61 bytes that open a record batch of format v2 (KIP-98), parsed in one go.
 
-Guarantees: a header that was parsed has magic 2 and lengths, counts and offsets that a batch can
-have; nothing is said about the bytes behind it (`batch.py` checks those against the buffer and the
-CRC). Everybody who handles batches without opening them works on this: the log, its recovery, the
-produce and fetch paths, followers, the Raft journal.
+Guarantees: a parsed header has magic 2 and lengths, counts and offsets that a batch can have. It says nothing about
+the bytes behind it (`batch.py` checks those against the buffer and the CRC). Every part that handles batches
+without opening them works on it: the log, its recovery, the produce and fetch paths, followers, the Raft journal.
 
-Layout (big endian, byte offsets): baseOffset 0, batchLength 8, partitionLeaderEpoch 12, magic 16,
-crc 17, attributes 21, lastOffsetDelta 23, baseTimestamp 27, maxTimestamp 35, producerId 43,
-producerEpoch 51, baseSequence 53, recordCount 57, records 61. The CRC-32C covers byte 21 to the
-end, so what lies before it can be patched without a new checksum.
+Layout (big endian, byte offsets): baseOffset 0, batchLength 8, partitionLeaderEpoch 12, magic 16, crc 17,
+attributes 21, lastOffsetDelta 23, baseTimestamp 27, maxTimestamp 35, producerId 43, producerEpoch 51, baseSequence
+53, recordCount 57, records 61. The CRC-32C covers byte 21 to the end, so the bytes before it can be patched without
+a new checksum.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
-"""baseOffset and batchLength: what `batch_length` does not count."""
+"""baseOffset and batchLength, which `batch_length` does not count."""
 _MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 MAGIC_POSITION = 16
 CRC_POSITION = 17
@@ -57,7 +56,7 @@ _MAX_TIMESTAMP_POSITION = 35
 
 
 def max_timestamp_of(buffer: Buffer) -> int:
-    """The largest timestamp (ms) that the header at the buffer's start names, of which there are 61 bytes."""
+    """The largest timestamp (ms) in the header at the buffer's start, which has all its 61 bytes."""
     timestamp: int = _MAX_TIMESTAMP.unpack_from(buffer, _MAX_TIMESTAMP_POSITION)[0]
     return timestamp
 
@@ -66,7 +65,7 @@ class CorruptBatchError(ValueError):
     """The bytes are not a whole, sound record batch.
 
     `position` is the place in the buffer (the batch's first byte unless a closer one is known);
-    `code` is the name of Kafka's error for whoever sent the bytes.
+    `code` is the name of Kafka's error for the sender of the bytes.
     """
 
     code = "CORRUPT_MESSAGE"
@@ -95,7 +94,7 @@ class DecompressedTooLargeError(CorruptBatchError):
 
 
 class BatchHeader(NamedTuple):
-    """The fields of the header as they stand in the bytes; offsets count records, times are ms."""
+    """The fields of the header as stored; offsets count records, times are ms."""
 
     base_offset: int
     batch_length: int
@@ -148,7 +147,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop the tombstones and markers in here (KIP-534), if it said so."""
+        """The time from which the cleaner may drop the tombstones and markers in here (KIP-534), if it has set one."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
@@ -180,8 +179,8 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def parse_header_fields(buffer: Buffer, position: int) -> HeaderFields:
-    """As `parse_header`, for whoever needs most fields of every batch: taken apart into local variables they
-    cost a tenth of what they do by name."""
+    """As `parse_header`, for callers that need most fields of every batch: unpacked into local variables they cost a
+    tenth of a look-up by name."""
     if len(buffer) - position < HEADER_BYTES:
         raise _short_header(buffer, position)
     fields: HeaderFields = HEADER.unpack_from(buffer, position)

@@ -1,9 +1,9 @@
-"""Transaction markers (KIP-98): the control batch that says how a producer's transaction ended.
+"""Transaction markers (KIP-98): the control batches that end a producer's transactions.
 
-Guarantees: a marker that was read names a known end and a coordinator epoch; a control batch that a
-cleaning has emptied, or one of another kind, is no marker. A marker's batch holds one record, carries the
-producer's id and epoch, and counts as transactional. Called by the log for every control batch of a
-producer, by whoever checks stored files, and by transaction coordinators.
+Guarantees: a marker that was read names a known end and a coordinator epoch. A control batch that a cleaning has
+emptied, or one of another kind, is no marker. A marker's batch holds one record, carries the producer's id and
+epoch, and counts as transactional. Called by the log for every control batch of a producer, by checks of stored
+files, and by transaction coordinators.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
 
 class EndTransactionMarker(NamedTuple):
-    """What a marker says besides the producer's id and epoch, which stand in its batch's header."""
+    """A marker's content, without the producer's id and epoch, which its batch's header holds."""
 
     kind: ControlType
     """ABORT or COMMIT."""
@@ -63,7 +63,7 @@ def build_marker(
 
 
 def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> EndTransactionMarker | None:
-    """What the control batch at `position` says; None if it is empty or no transaction's marker.
+    """The marker in the control batch at `position`; None if it is empty or no transaction's marker.
 
     Raises CorruptBatchError.
     """
@@ -75,7 +75,7 @@ def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> EndTransa
 
 
 def marker_in(records: Sequence[Record], position: int = 0) -> EndTransactionMarker | None:
-    """As `read_marker`, of a control batch at `position` that was opened already."""
+    """As `read_marker`, for a control batch at `position` that is open already."""
     if not records:
         return None
     record = records[0]

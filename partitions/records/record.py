@@ -1,8 +1,8 @@
-"""Single records inside a batch v2: KIP-98's varint encoding, read and written.
+"""Single records inside a batch v2, in KIP-98's varint encoding, read and written.
 
-Guarantees: decoding takes time and memory in proportion to the bytes that are really there, never
-to a length they claim, and either yields exactly the promised number of records, filling the bytes
-to the end, or raises MalformedRecordError. Called by `batch.decode_records` and `builder.py`.
+Guarantees: decoding takes time and memory in proportion to the real bytes, never to a claimed length. It yields
+exactly the promised number of records, filling the bytes to the end, or raises MalformedRecordError. Called by
+`batch.decode_records` and `builder.py`.
 
 A record: length, then attributes (one byte, unused), timestamp delta, offset delta, key length and
 key, value length and value, number of headers, and per header the key's length and UTF-8 bytes and
@@ -24,8 +24,8 @@ _MIN_HEADER_BYTES = 2
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 _MAX_VARINT_BITS = 70
 _THREE_BYTES = 1 << 14
-"""A varint's first byte, if above 127, plus (second - 1) << 7 is the number when the second is the
-last, and at least this when it is not: varints of up to two bytes are read in place by that."""
+"""The bound by which varints of up to two bytes are read in place: a first byte above 127 plus (second - 1) << 7 is
+the number if the second byte is the last, and at least this bound if it is not."""
 _NULL = 1
 """The zigzag form of -1."""
 _ENCODED_NULL = b"\x01"
@@ -39,7 +39,7 @@ class MalformedRecordError(ValueError):
 
 
 class RecordFieldError(Exception):
-    """What a record does wrong; `decode_body` knows which record it is."""
+    """The fault of a record; `decode_body` adds which record it is."""
 
 
 class Record(NamedTuple):
@@ -55,8 +55,8 @@ class Record(NamedTuple):
 def decode_body(body: bytes, header: BatchHeader) -> list[Record]:
     """All records of a batch, from its decompressed bytes. Raises MalformedRecordError.
 
-    Lengths inside a record need no check of their own: positions only move forward and a slice ends
-    with the bytes, so a record that ends where its length says has told the truth throughout.
+    Lengths inside a record need no check of their own: positions only move forward and a slice ends with the bytes,
+    so in a record that ends at its own length all of them were right.
     """
     if header.record_count * MIN_RECORD_BYTES > len(body):
         raise MalformedRecordError(f"{header.record_count} records cannot lie in {len(body)} bytes")
@@ -150,7 +150,7 @@ def decode_headers(body: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None]
 def skip_headers(body: bytes, at: int) -> int:
     """The position behind the headers that begin with their number at `at`; refuses what `decode_headers` refuses.
 
-    Makes nothing of them: two bytes can be a header, which decoded takes more than thirty times as many.
+    Builds nothing: a header of two bytes, decoded, takes more than thirty times as many.
     """
     count, at = _varint(body, at)
     size = len(body)
@@ -187,8 +187,8 @@ def skip_headers(body: bytes, at: int) -> int:
 def record_times(body: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Offset and timestamp (ms) of each record in turn, from the batch's decompressed bytes.
 
-    Looks at nothing else of a record and makes nothing of it, so that a lookup may stop at the one that it wants.
-    Raises MalformedRecordError when it comes to bytes that cannot be the next record.
+    Looks at nothing else and builds nothing, so that a lookup may stop at the record that it wants. Raises
+    MalformedRecordError at bytes that cannot be the next record.
     """
     base_offset, last_delta, base_time = header.base_offset, header.last_offset_delta, header.base_timestamp
     append_time = header.max_timestamp if header.uses_log_append_time else None

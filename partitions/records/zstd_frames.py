@@ -1,9 +1,8 @@
-"""How large zstd data can unfold, told from its block headers alone (RFC 8878, section 3.1.1).
+"""Bounds on the unfolded size of zstd data, from its block headers alone (RFC 8878, section 3.1.1).
 
-Guarantees: a decoder that follows the RFC never yields more than `at_most` bytes, and yields at
-least `at_least` or fails. No declared content size is trusted to raise either: `at_most` adds up
-what each block can hold, at 128 KiB or the window's size. Called by `compression.py`, whose zstd
-library cannot stop in the middle of a frame.
+Guarantees: a decoder that follows the RFC never yields more than `at_most` bytes, and yields at least `at_least` or
+fails. No declared content size can raise either: `at_most` adds up the limits of the blocks, 128 KiB or the window's
+size each. `compression.py` calls it, since its zstd library cannot stop in the middle of a frame.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def _frame_header(data: bytes | bytearray | memoryview, position: int) -> _Frame
 
 
 def _walk_blocks(data: bytes | bytearray | memoryview, frame: _FrameHeader) -> tuple[int, int, int]:
-    """Where the frame ends, the bytes that its raw and run-length blocks hold, and the upper bound."""
+    """The frame's end, the bytes in its raw and run-length blocks, and the upper bound."""
     position = frame.blocks_position
     exact = compressed_blocks = 0
     last = 0

@@ -1,7 +1,7 @@
-"""The clients of a run: producers, consumers, topics that come and go, and the reading at the end.
+"""The clients of a run: producers, consumers, topics that come and go, and the final reading.
 
-Every operation goes into the history. `Workloads` is the way in; a kind of workload is a class below
-`kraft.chaos.workload.base.Workload`, each of which runs on a host of its own.
+Every operation enters the history. `Workloads` is the way in. A kind of workload is a subclass of
+`kraft.chaos.workload.base.Workload`; each runs on a host of its own.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Workloads:
     ) -> None:
         """`on_acknowledged` hears of every batch acknowledged with acks=-1, before anything else happens.
 
-        `explains` tells whether injected faults explain the loss of a record: then a producer takes it
-        that the log which lost it refuses the next sequence. `on_list_offsets` hears of every ListOffsets
-        before it is sent, and returns who judges the answer.
+        `explains` tells whether injected faults explain the loss of a record: then a producer accepts that the log
+        which lost it refuses the next sequence. `on_list_offsets` hears of every ListOffsets before it is sent, and
+        returns the judge of the answer.
         """
         topics = {topic.name: topic for topic in scenario.topics}
         history.compacted.update(topic.name for topic in scenario.topics if topic.is_compacted)
@@ -98,9 +98,8 @@ class Workloads:
             workload.start()
 
     def unserved_since(self, since_s: float) -> list[str]:
-        """Every producer with acks=-1, and partition, of which nothing begun after `since_s` is acknowledged.
-
-        And every consumer of a partition where something is, that has read nothing there since.
+        """Every producer with acks=-1, by partition, without an acknowledged send begun after `since_s`; and every
+        consumer that has read nothing since in a partition with such a send.
         """
         written = {
             name
@@ -122,13 +121,13 @@ class Workloads:
         return unsent + unread
 
     def stop(self) -> None:
-        """No client begins a new operation."""
+        """Has every client begin no new operation."""
         for workload in self._workloads:
             workload.stop()
 
     @property
     def drained(self) -> bool:
-        """Whether every client has an answer, or has given up, for all that it began."""
+        """Whether every operation of every client has been answered or given up."""
         return all(workload.drained for workload in self._workloads)
 
     def read_everything(self) -> None:
@@ -142,5 +141,5 @@ class Workloads:
 
     @property
     def acknowledged(self) -> Mapping[str, int]:
-        """By workload ("kind#stream"): operations that succeeded; of polls those that found something."""
+        """Successful operations by workload ("kind#stream"); polls count if they found something."""
         return {workload.name: workload.acknowledged for workload in self._workloads}

@@ -1,6 +1,6 @@
-"""Topics and configs of brokers as simulated clients change them, asked for until it is certain that it is so.
+"""Simulated clients' changes of topics and broker configs, requested until they have certainly taken effect.
 
-A broker repeats what it forwards to the controller, and so does the client. So a topic that "exists
+A broker repeats requests that it forwards to the controller, and the client repeats its own. So a topic that "exists
 already" may be this one, and one that is "unknown" may have been deleted by the attempt before.
 """
 
@@ -40,7 +40,7 @@ SERVER_TIMEOUT_MS = int(REQUEST_TIMEOUT_S * 1000)
 THERE = frozenset((ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS))
 GONE = frozenset((ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 MAY_PASS = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.BROKER_NOT_AVAILABLE))
-"""There may be fewer live brokers than replicas are wanted, for a while."""
+"""For a while there may be fewer live brokers than the wanted replicas."""
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -104,7 +104,7 @@ class Admin:
         version: int,
         answers: type[Answer],
     ) -> None:
-        """Asks again and again, for one of the answers that end the open operation."""
+        """Asks again and again, until an answer ends the open operation."""
         while True:
             broker, answer = await self._client.call_any(request, version, answers)
             code = ErrorCode.of(error_of(answer))
@@ -118,7 +118,7 @@ class Admin:
         self._workload.complete(operation, OperationStatus.OK)
 
     def abandon(self, why: str) -> None:
-        """The client is gone: what it asked for may happen, or not."""
+        """Ends the open operation of a client that is gone as unknown."""
         if self.open is not None:
             operation, self.open = self.open, None
             self._workload.complete(operation, OperationStatus.INFO, error=why)

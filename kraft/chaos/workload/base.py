@@ -1,8 +1,8 @@
-"""What all workloads share: one client process on a host of its own, that may crash and come back.
+"""The base of all workloads: a client process on a host of its own, which may crash and come back.
 
-A life of a workload is a process incarnation: it has connections, a name in the history and, if it
-produces, identities of its own. Crashes of clients are drawn from the workload's own random stream, so
-that taking a workload or a fault away leaves the others' draws as they were.
+A life of a workload is a process incarnation: it has connections, a name in the history and, if it produces,
+identities of its own. The workload's own random stream draws its crashes, so that taking away a workload or a fault
+leaves the others' draws as they were.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LIFE_S = (6.0, 30.0)
 """How long a client process lives before it crashes, in virtual seconds."""
 DEATH_S = (0.02, 0.5)
 LOOKS_MAX, LOOK_EVERY_S = 400, 0.001
-"""Half of the crashes wait, so long at most, until something is under way."""
+"""Half of the crashes wait, at most this long, until an operation is under way."""
 PAUSE_MAX_S = 2.0
 CRASHING_SHARE = 0.7
-"""Of the workloads, those whose process crashes at all."""
+"""The part of workloads whose process crashes at all."""
 
 OnAcknowledged = Callable[[TopicKey, int, Sequence[Value]], None]
 """Takes a partition, the base offset and the values of a batch that was acknowledged with acks=-1."""
@@ -36,9 +36,9 @@ Explains = Callable[[TopicKey, int, Value], bool]
 """Whether injected faults fully explain the loss of that record."""
 
 JudgeListed = Callable[[int, int, int], None]
-"""Takes offset, leader epoch and timestamp that ListOffsets answered."""
+"""Takes offset, leader epoch and timestamp of a ListOffsets answer."""
 OnListOffsets = Callable[[TopicKey, int, int], JudgeListed]
-"""Takes a partition, the timestamp that is about to be asked for, and the broker that is asked."""
+"""Takes a partition, the timestamp and the broker of a ListOffsets question about to be sent."""
 
 
 def unjudged(key: TopicKey, timestamp: int, broker: int) -> JudgeListed:
@@ -48,7 +48,7 @@ def unjudged(key: TopicKey, timestamp: int, broker: int) -> JudgeListed:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a run gives all its workloads."""
+    """The run's objects that all its workloads share."""
 
     cluster: SimulatedCluster
     topics: Mapping[str, TopicSpec]
@@ -59,14 +59,14 @@ class Surroundings:
     explains: Explains
     on_list_offsets: OnListOffsets = unjudged
     run_time_configs: Mapping[str, str] = field(default_factory=dict)
-    """What is set on all brokers once they run."""
+    """Configs set on all brokers once they run."""
 
     @property
     def now_s(self) -> float:
         return self.cluster.simulation.now
 
     def surprise(self, who: str, broker: int, text: str) -> None:
-        """A broker answered what a correct client must never be told."""
+        """Reports a broker's answer that a correct client must never get."""
         process = self.cluster.hosts[broker].process
         if process is None or not self.cluster.is_excused(process.incarnation.name):
             self.verdicts.violated("unexpected-answer", f"{who}, by node {broker}: {text}")
@@ -77,7 +77,7 @@ class Workload(ABC):
 
     may_crash = True
     keeps_writing = False
-    """Whether it sends to all its partitions again and again."""
+    """Whether it sends to all its partitions repeatedly."""
 
     def __init__(self, around: Surroundings, spec: WorkloadSpec) -> None:
         self.around = around
@@ -87,10 +87,10 @@ class Workload(ABC):
         self.topics = [spec.topic] if spec.topic else list(around.topics)
         self.stopping = False
         self.drained = False
-        """Nothing that it began is left open, and nothing more will be begun."""
+        """Whether none of its operations is open, and none will begin."""
         self.acknowledged = 0
         self.newest_write_s: dict[PartitionName, float] = {}
-        """By partition: when the newest acks=-1 send that was acknowledged was begun."""
+        """By partition: when the newest acknowledged acks=-1 send began."""
         self.newest_read_s: dict[PartitionName, float] = {}
         """By partition: when records were read last."""
         self.begun = 0
@@ -105,7 +105,7 @@ class Workload(ABC):
         self._begin_life()
 
     def stop(self) -> None:
-        """No new operation; what is open is brought to its end."""
+        """Begins no new operation; brings open ones to their ends."""
         self.stopping = True
 
     def _begin_life(self) -> None:
@@ -122,7 +122,8 @@ class Workload(ABC):
         self.drained = True
 
     def _crash(self, looks_left: int) -> None:
-        """kill -9 of the client, at once or when it has something under way, whose outcome is unknown then."""
+        """Kills the client (as kill -9), at once or when it has an operation under way, whose outcome is then
+        unknown."""
         assert self._host is not None, "start gives it a host"
         if self.stopping or not self._host.alive:
             return
@@ -141,7 +142,7 @@ class Workload(ABC):
             self._begin_life()
 
     def unserved_since(self, since_s: float) -> list[PartitionName]:
-        """Where it writes with acks=-1, and nothing that it began after `since_s` has been acknowledged."""
+        """The partitions that it writes with acks=-1, without an acknowledged send begun after `since_s`."""
         if not self.keeps_writing or self.spec.acks != -1 or self.is_over:
             return []
         return [
@@ -151,27 +152,27 @@ class Workload(ABC):
         ]
 
     def unread_since(self, since_s: float) -> list[PartitionName]:
-        """What it follows, and has read nothing of since then."""
+        """The partitions that it follows and has read nothing of since."""
         return []
 
     # -- for the kinds of workloads
 
     @abstractmethod
     async def run(self, process: Process, client: Client) -> None:
-        """The program of one life; it returns when it is stopping and nothing is open."""
+        """The program of one life; it returns when it is stopping and no operation is open."""
 
     @abstractmethod
     def abandon(self, why: str) -> None:
-        """The life is over: completes what it left open as unknown."""
+        """Completes the open operations of an ended life as unknown."""
 
     @property
     def must_come_back(self) -> bool:
-        """Whether a life that crashed left something that only another life can bring to its end."""
+        """Whether a crashed life left work that only another life can finish."""
         return False
 
     @property
     def has_open_operations(self) -> bool:
-        """Whether something that it asked for has no answer yet."""
+        """Whether one of its requests has no answer yet."""
         return False
 
     @property
@@ -186,11 +187,11 @@ class Workload(ABC):
         return self.stopping or (most is not None and self.begun >= most)
 
     def is_beyond_repair(self, name: PartitionName) -> bool:
-        """Whether every copy of a partition that counts is damaged: only an operator ends that."""
+        """Whether every copy of a partition that counts is damaged: only an operator can help then."""
         return self.around.cluster.is_beyond_repair(*name)
 
     def pause_s(self, operations: int) -> float:
-        """How long to wait after so many operations, to keep the workload's rate."""
+        """The wait after so many operations that keeps the workload's rate."""
         return min(PAUSE_MAX_S, operations / self.spec.per_second * self.rng.uniform(0.2, 1.8))
 
     def partitions(self) -> list[tuple[str, int]]:
@@ -198,7 +199,7 @@ class Workload(ABC):
         return [(topic, n) for topic in self.topics for n in range(self.around.topics[topic].partitions)]
 
     def draw_values(self, topic: str, partition: int, first: int) -> tuple[Value, ...]:
-        """What this life sends there next, numbered from `first` on; keyed if the topic is compacted."""
+        """This life's next values for a partition, numbered from `first` on; keyed if the topic is compacted."""
         draw = draw_keyed_values if self.around.topics[topic].is_compacted else draw_values
         return draw(self.rng, f"{topic}-{partition}/{self.process_name}", first)
 
@@ -226,7 +227,7 @@ class Workload(ABC):
     def complete(
         self, operation: Operation, status: OperationStatus, *, base_offset: int = -1, error: str = ""
     ) -> None:
-        """Ends an operation; an acknowledged send with acks=-1 is told to the white box."""
+        """Ends an operation; the white box hears of an acknowledged send with acks=-1."""
         self.around.history.complete(
             operation, status, self.around.now_s, base_offset=base_offset, error=error
         )
@@ -250,7 +251,7 @@ class Workload(ABC):
         sought: bool = False,
         final: bool = False,
     ) -> None:
-        """Enters a poll that is over: when it began is told afterwards, since most find nothing to tell."""
+        """Enters a poll that is over, with its beginning: most polls find nothing and are not entered."""
         self.begun += 1
         now_s, operations = self.around.now_s, self.around.history.operations
         operations.append(

@@ -1,8 +1,7 @@
 """Record batches as simulated clients write and read them.
 
-The same batch is read by every consumer of a run, and once more in the final phase. It is checked and
-decoded in full the first time; bytes that are equal to those, from the CRC on, hold the same records at the
-same base offset.
+Every consumer of a run reads the same batch, and the final phase reads it once more. It is checked and decoded in full
+the first time; equal bytes, from the CRC on, hold the same records at the same base offset.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ REMEMBERED_MAX = 20_000
 PADDING_BYTES = (0, 0, 0, 10, 50, 100, 400, 2_000)
 RECORDS_MAX = 5
 KEYS, KEY_SKEW = 60, 4
-"""Of each partition of a compacted topic: most records are of the first few, and of the last ones hardly any,
-so that a tombstone may stay the last one of its key for a while."""
+"""Keys of each partition of a compacted topic. The first few get most records and the last hardly any, so that a
+tombstone may stay the last record of its key for a while."""
 TOMBSTONE_ODDS = 0.15
 
 Decoded = list[tuple[int, Value]]
@@ -67,10 +66,10 @@ class Decoder:
 
     def __init__(self) -> None:
         self._remembered: dict[int, tuple[bytes, int, Decoded]] = {}
-        """By the CRC that it names: a batch's bytes from there on, its base offset, and what it holds."""
+        """By the CRC in its header: a batch's bytes from there on, its base offset, and its records."""
 
     def read(self, records: memoryview, position: int) -> tuple[list[tuple[int, Value]], int]:
-        """Offset and value of all records from offset `position` on, in order, and where to read on.
+        """Offset and value of all records from offset `position` on, in order, and the offset to read on from.
 
         Raises CorruptBatchError.
         """

@@ -1,8 +1,7 @@
-"""Topic churn: topics come and go, some of them under names that were there before.
+"""Topic churn: topics come and go, some of them under earlier names.
 
-Each is created, written to with acks=-1, read, and deleted. A name is used again only if nothing that
-was sent to it may still be under way: Produce names topics, not topic ids, so that a late send would
-reach the next topic of the name.
+Each topic is created, written to with acks=-1, read, and deleted. A name is used again only if no send to it may
+still be under way: Produce names topics, not topic ids, so that a late send would reach the next topic of the name.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class TopicChurn(Workload):
         self._free: str | None = None
         """A name that may be used again."""
         self._left: str | None = None
-        """A topic that is there, or may be."""
+        """A topic that exists, or may exist."""
         self._sequence = 0
         self._is_doubtful = False
-        """Something sent to the topic at hand may still be under way."""
+        """Whether a send to the present topic may still be under way."""
 
     async def run(self, process: Process, client: Client) -> None:
         self._admin = admin = Admin(self, client)
@@ -60,7 +59,7 @@ class TopicChurn(Workload):
 
     @property
     def must_come_back(self) -> bool:
-        """A topic that nobody deletes would be one that nobody reads to its end."""
+        """True while a topic exists: undeleted, it would never be read to its end."""
         return self._left is not None
 
     def abandon(self, why: str) -> None:
@@ -98,7 +97,7 @@ class TopicChurn(Workload):
         return TopicSpec(name, rng.randint(*PARTITIONS), factor)
 
     async def _send(self, process: Process, client: Client, name: PartitionName) -> None:
-        """One batch with acks=-1; given up as unknown when that takes too long."""
+        """Sends one batch with acks=-1; it ends as unknown if that takes too long."""
         values = draw_values(self.rng, f"{name[0]}-{name[1]}/{self.process_name}", self._sequence)
         self._sequence += len(values)
         records = encode_values(values, process.now_ms())

@@ -1,8 +1,8 @@
-"""A Kafka client for simulated hosts: connections to brokers, and who leads what.
+"""A Kafka client for simulated hosts: connections to brokers, and the leaders of partitions.
 
-It keeps the rules of a correct client: metadata of an older leader epoch is ignored (KIP-320), whatever
-is asked may be asked again only if that is safe, pauses between attempts. It judges nothing itself:
-callers hand answers that a correct client must never see to `Surprises`.
+It keeps the rules of a correct client: metadata of an older leader epoch is ignored (KIP-320), a request is
+repeated only if that is safe, and pauses separate attempts. It judges nothing itself: callers report answers that a
+correct client must never see to `Surprises`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ CONNECT_TIMEOUT_S = 1.0
 REQUEST_TIMEOUT_S = 2.0
 BACKOFF_S = (0.02, 0.1)
 METADATA_MAX_AGE_S = 2.0
-"""Metadata is refreshed at least that often, so that a leader which still answers is left when it must be."""
+"""Metadata is refreshed at least this often, so that the client leaves a deposed leader that still answers."""
 
 Answer = TypeVar("Answer", bound=Message)
 PartitionName = tuple[str, int]
 
 
 class CallFailedError(ConnectionError):
-    """There was no answer: whether the request had an effect is not known, unless it `was_not_sent`."""
+    """There was no answer: the effect of the request is unknown, unless it `was_not_sent`."""
 
     def __init__(self, reason: str, *, was_not_sent: bool) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class CallFailedError(ConnectionError):
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, in which epoch."""
+    """The leader of a partition, and its epoch."""
 
     broker: int
     epoch: int
@@ -54,7 +54,7 @@ class Client:
         topics: Iterable[str] = (),
         on_surprise: Callable[[int, str], None] | None = None,
     ) -> None:
-        """`topics` are those that metadata is asked for; `on_surprise(broker, text)` hears of bad answers."""
+        """Metadata is asked for `topics`; `on_surprise(broker, text)` hears of bad answers."""
         self.rng = rng
         self.loop = asyncio.get_running_loop()
         self.topics = dict.fromkeys(topics)
@@ -77,26 +77,26 @@ class Client:
         await asyncio.sleep(self.rng.uniform(*BACKOFF_S))
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that is kept until it is done."""
+        """Begins a task, which is kept until it is done."""
         task: asyncio.Task[None] = self.loop.create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
 
     def surprise(self, broker: int, text: str) -> None:
-        """A broker answered what a correct client must never be told."""
+        """Reports a broker's answer that a correct client must never get."""
         if self._on_surprise is not None:
             self._on_surprise(broker, text)
 
     # -- connections
 
     def connection(self, broker: int) -> Connection | None:
-        """An open connection to a broker; None, and one is being made, if there is none."""
+        """An open connection to a broker; without one, None, and one is begun."""
         found = self._connections.get(broker)
         if found is not None:
             if not found.closed:
                 return found
-            # With acks=0 that is how a broker says that something is wrong.
+            # With acks=0 a broker reports an error by closing the connection.
             del self._connections[broker]
             self.want_metadata()
         self._connect(broker)
@@ -132,7 +132,7 @@ class Client:
         answers: type[Answer],
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Answer:
-        """One request to one broker. Raises CallFailedError."""
+        """Sends one request to one broker. Raises CallFailedError."""
         connection = self.connection(broker)
         if connection is None:
             try:
@@ -159,7 +159,7 @@ class Client:
         return self.rng.choice(list(self._addresses))
 
     async def call_any(self, message: Message, version: int, answers: type[Answer]) -> tuple[int, Answer]:
-        """The same to brokers drawn at random until one answers; which one, and its answer."""
+        """Asks brokers drawn at random until one answers; returns that broker and its answer."""
         while True:
             broker = self.any_broker()
             try:
@@ -170,21 +170,21 @@ class Client:
     # -- metadata
 
     def leader(self, name: PartitionName) -> Leader | None:
-        """The partition's leader as far as known; if it is not, metadata is asked for."""
+        """The partition's leader, if known; if not, asks for metadata."""
         found = self._leaders.get(name)
         if found is None or self.loop.time() - self._refreshed_s > METADATA_MAX_AGE_S:
             self.want_metadata()
         return found
 
     def forget_leader(self, name: PartitionName, broker: int) -> None:
-        """That broker does not lead the partition any more, or does not answer."""
+        """Forgets a leader that no longer leads, or does not answer."""
         found = self._leaders.get(name)
         if found is not None and found.broker == broker:
             del self._leaders[name]
         self.want_metadata()
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone: one of the same name starts anew."""
+        """Forgets a deleted topic: one of the same name starts anew."""
         self.topics.pop(topic, None)
         topic_id = self.topic_ids.pop(topic, None)
         if topic_id is not None:
@@ -205,7 +205,7 @@ class Client:
             self._refresh = None
 
     async def refresh(self) -> None:
-        """Asks some broker who leads the partitions of `topics`."""
+        """Asks some broker for the leaders of `topics`."""
         topics = [MetadataRequestTopic(name=topic) for topic in self.topics]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         broker, answer = await self.call_any(request, METADATA_VERSION, MetadataResponse)
@@ -213,7 +213,7 @@ class Client:
             self.surprise(broker, "Metadata names no broker, and clients forget those that it does not name")
         self._refreshed_s = self.loop.time()
         for topic in answer.topics:
-            # A broker that is behind may still tell of the topic that had the name before.
+            # A broker that is behind may still answer with the former topic of the name.
             if topic.error_code or topic.name not in self.topics or topic.topic_id in self._gone:
                 continue
             if self.topic_ids.setdefault(topic.name, topic.topic_id) != topic.topic_id:
@@ -241,7 +241,7 @@ class Client:
             await self.back_off()
 
     async def new_producer_id(self) -> int:
-        """A producer id that nobody had before."""
+        """A new producer id."""
         while True:
             broker, answer = await self.call_any(
                 InitProducerIdRequest(), INIT_PRODUCER_ID_VERSION, InitProducerIdResponse

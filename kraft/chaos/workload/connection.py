@@ -1,8 +1,8 @@
-"""One connection of a simulated client to one broker: pipelined requests, answers in order, by callback.
+"""A connection of a simulated client to a broker: pipelined requests, answers in order, by callback.
 
-Made for many requests at little cost: a request costs no task and no timer of its own. Guarantees: each
-callback is called once, with the answer's body or with None when the connection is gone; an answer that
-is late ends the connection, as in Kafka's clients, since answers come in order.
+It is made for many requests at little cost: a request costs no task and no timer of its own. Guarantees: each
+callback is called once, with the answer's body, or with None when the connection is gone. A late answer ends the
+connection, as in Kafka's clients, since answers come in order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CORRELATION_ID_POSITION = 4
 _pack_int32, _int32 = Struct(">i").pack, Struct(">i").unpack_from
 
 OnAnswer = Callable[[memoryview | None], None]
-"""Takes an answer's body, or None if there will be none."""
+"""Takes an answer's body, or None if none will come."""
 
 
 class _InFlight(NamedTuple):
@@ -40,13 +40,13 @@ class _InFlight(NamedTuple):
 
 @cache
 def _header_parts(api_key: ApiKey, version: int) -> tuple[bytes, bytes]:
-    """What stands before and behind the correlation id in a request's header."""
+    """The parts of a request's header before and behind the correlation id."""
     header = encode_request_header(RequestHeader(api_key, version, 0, CLIENT_ID))
     return header[:_CORRELATION_ID_POSITION], header[_CORRELATION_ID_POSITION + _CORRELATION_ID_BYTES :]
 
 
 class Connection(asyncio.Protocol):
-    """A connection from the moment it stands; finished for good once `closed`."""
+    """An established connection; finished for good once `closed`."""
 
     def __init__(self, broker: int, on_surprise: Callable[[int, str], None] | None = None) -> None:
         """`on_surprise(broker, text)` hears of frames that no broker may send."""

@@ -1,7 +1,7 @@
-"""The consumer with assigned partitions: it tails them by long polls, one Fetch for each broker it reads from.
+"""The consumer with assigned partitions: it tails them by long polls, one Fetch for each broker that it reads from.
 
-Sometimes it begins anew, at the start or where it stored its positions: as a new process, so that what
-it reads is a sequence of its own.
+Sometimes it begins anew, at the start or at its stored positions, as a new process, so that its reads form a
+sequence of their own.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Consumer(Workload):
         ]
 
     def abandon(self, why: str) -> None:
-        """A poll that is not over leaves no trace in the history."""
+        """Does nothing: an unfinished poll leaves no trace in the history."""
 
     async def _follow(self, broker: int, client: Client, reader: Reader, positions: list[Position]) -> None:
-        """Fetches what this broker leads, as long as it does, and what its leader says to read here."""
+        """Fetches the partitions that this broker leads, and those that their leaders send here."""
         while not self.is_over:
             idle = [
                 position for position in positions if not position.busy and reader.target(position) == broker

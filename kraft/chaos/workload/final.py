@@ -19,7 +19,7 @@ UNTHROTTLER = WorkloadSpec("admin", stream=1)
 
 
 class _BeyondRepairError(Exception):
-    """Nobody leads the partition, and nobody can."""
+    """The partition has no leader, and no replica can lead it."""
 
 
 class TopicCreation(Workload):
@@ -42,7 +42,7 @@ class TopicCreation(Workload):
 
 
 class Unthrottling(Workload):
-    """Takes the run-time configs away again, as an operator does when what they were for is over."""
+    """Takes the run-time configs away again, as an operator does when they have served their purpose."""
 
     may_crash = False
 
@@ -57,7 +57,7 @@ class Unthrottling(Workload):
 
 
 class FinalReader(Workload):
-    """Reads all topics of a scenario, once, and enters where their logs start by then."""
+    """Reads all topics of a scenario once, and enters their log starts of then."""
 
     may_crash = False
 
@@ -73,7 +73,7 @@ class FinalReader(Workload):
         """It does not crash."""
 
     async def _read(self, client: Client, reader: Reader, name: tuple[str, int]) -> None:
-        """One partition. What is deleted while it reads is skipped, and then counts as deleted."""
+        """Reads one partition. Records deleted meanwhile are skipped, and then count as deleted."""
         position = Position(name, client.topic_ids[name[0]])
         try:
             start = await self._ask(client, reader, position, EARLIEST_TIMESTAMP)
@@ -84,7 +84,7 @@ class FinalReader(Workload):
                 if leader is None or await reader.fetch(leader.broker, [position], 0) < 0:
                     await self._wait(client, position)
                 elif position.is_at_end and position.offset < end:
-                    # An unclean election may have taken what was there; others judge whether that was right.
+                    # An unclean election may have taken the records; other judges decide whether it was right.
                     end = min(end, await self._ask(client, reader, position, LATEST_TIMESTAMP))
             start = await self._ask(client, reader, position, EARLIEST_TIMESTAMP)
             self.around.history.log_starts[position.topic_id, name[1]] = start
@@ -95,7 +95,7 @@ class FinalReader(Workload):
             self.around.history.unavailable.add((position.topic_id, name[1]))
 
     async def _wait(self, client: Client, position: Position) -> None:
-        """Until it is tried again. Raises _BeyondRepairError if that is of no use."""
+        """Waits before another attempt. Raises _BeyondRepairError if that is useless."""
         if self.is_beyond_repair(position.name):
             raise _BeyondRepairError
         await client.back_off()

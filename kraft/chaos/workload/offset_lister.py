@@ -1,9 +1,9 @@
-"""The client that asks where logs begin and end, and which offset a time has (ListOffsets), during storms.
+"""The client that asks for log ends and for the offsets of times (ListOffsets), during storms.
 
-It asks a new leader at once and repeatedly, since that one may not know yet how far the one before had
-committed: then it must say OFFSET_NOT_AVAILABLE, and never a LATEST below what somebody was told before
-(KIP-207). Each answer goes to the judge with what was so when it was asked for. Now and then it asks where the
-leader's epoch ends (OffsetForLeaderEpoch), as a consumer does that wants to know whether what it read is still there.
+It asks a new leader at once and repeatedly. That leader may not know yet how far the former one had committed; then
+it must answer OFFSET_NOT_AVAILABLE, and never a LATEST below an earlier answer (KIP-207). Each answer goes to the
+judge with the state at its question. Now and then it asks where the leader's epoch ends (OffsetForLeaderEpoch),
+like a consumer that checks whether the records that it has read are still there.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from kraft.protocol.schemas.offsets import (
 )
 
 NOT_AVAILABLE_YET = "LATEST not available yet"
-"""The counter of answers that a new leader put off."""
+"""The counter of questions that a new leader put off."""
 ASKS_NEW_LEADER = 4
 LOOKS_BACK_MAX_MS = 20_000
 EPOCH_END_VERSION = 4
 EPOCH_END_SHARE = 0.3
-"""Of the questions to a leader that is not new, those about its epoch."""
+"""The part of questions to an older leader that ask about its epoch."""
 
 
 class OffsetLister(Workload):
@@ -51,7 +51,7 @@ class OffsetLister(Workload):
         super().__init__(around, spec)
         around.verdicts.declare((NOT_AVAILABLE_YET,))
         self._asked_of: dict[PartitionName, tuple[Leader, int]] = {}
-        """The leader of each partition that was asked last, and how often LATEST was."""
+        """The leader of each partition that was asked last, and how often it was asked for LATEST."""
 
     async def run(self, process: Process, client: Client) -> None:
         await client.wait_for_topics()
@@ -68,7 +68,7 @@ class OffsetLister(Workload):
             await (client.back_off() if is_new else asyncio.sleep(self.pause_s(1)))
 
     def abandon(self, why: str) -> None:
-        """A question that is not answered leaves no trace in the history."""
+        """Does nothing: an unanswered question leaves no trace in the history."""
 
     @property
     def has_open_operations(self) -> bool:
@@ -111,7 +111,7 @@ class OffsetLister(Workload):
             self._enter(key, topic, began_s, timestamp, found)
 
     async def _ask_epoch_end(self, client: Client, name: PartitionName, leader: Leader) -> None:
-        """Of the leader's own epoch; it may be another's by now, and then there must be no answer (KIP-320)."""
+        """Asks for the end of the leader's own epoch; if another leads by now, it must not answer (KIP-320)."""
         topic, partition = name
         wanted = OffsetForLeaderPartition(
             partition=partition, current_leader_epoch=leader.epoch, leader_epoch=leader.epoch
@@ -142,7 +142,7 @@ class OffsetLister(Workload):
         version: int,
         response: type[Message],
     ) -> Any:
-        """What it says of the one partition that was asked about; None if it says nothing, for now."""
+        """The answer about the one partition of the question; None if there is none for now."""
         try:
             answer: Any = await client.call(leader.broker, request, version, response)
         except CallFailedError:
@@ -156,7 +156,7 @@ class OffsetLister(Workload):
         return None
 
     def _failed(self, client: Client, name: PartitionName, leader: Leader, code: ErrorCode) -> None:
-        """An error, which must be one that can pass."""
+        """Judges an error, which must be a transient one."""
         if code is ErrorCode.OFFSET_NOT_AVAILABLE:
             self.around.verdicts.happened(NOT_AVAILABLE_YET, f"{name} at node {leader.broker}")
             known, asked = self._asked_of[name]
@@ -174,7 +174,7 @@ class OffsetLister(Workload):
         timestamp: int,
         found: ListOffsetsPartitionResponse,
     ) -> None:
-        """Into the history: `position` is the timestamp that was asked for."""
+        """Enters an answer into the history; `position` is the requested timestamp."""
         self.begun += 1
         history = self.around.history
         operation = history.invoke(
@@ -190,7 +190,8 @@ class OffsetLister(Workload):
 
 
 def _is_end_of(found: EpochEndOffset, epoch: int) -> bool:
-    """Whether it may be the answer about that epoch: it, or an older one if that wrote nothing (KIP-279)."""
+    """Whether this may answer for the epoch: it is that epoch's end, or an older one's if it wrote nothing
+    (KIP-279)."""
     if found.leader_epoch == -1:
         return found.end_offset == -1
     return found.leader_epoch <= epoch and found.end_offset >= 0

@@ -1,9 +1,10 @@
-"""The operator of a cluster in use: moves partitions to other brokers, and leaderships back to the preferred.
+"""The operator of a cluster in use, who moves partitions to other brokers and leaderships back to the preferred
+leaders.
 
-Partitions are reassigned (KIP-455), now and then cancelled half-way, to as many replicas as they have, in a
-new order, so that the preferred leader is another one; elections of preferred leaders follow (KIP-460). Both
-are requests that may be repeated. What comes of them, oracles and liveness judge: whoever may not be elected
-is not, what moves loses nothing, and at the end every reassignment is over.
+Partitions are reassigned (KIP-455), now and then cancelled half-way, to as many replicas as they have, in a new
+order, so that the preferred leader changes. Elections of preferred leaders follow (KIP-460). Both requests may be
+repeated. Oracles and liveness judge the results: no replica is elected that may not be, a move loses nothing, and
+at the end every reassignment is over.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ EXPECTED = {
         (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
     ),
 }
-"""Answers that a correct operator may get, besides those that pass."""
+"""Answers that a correct operator may get, besides transient ones."""
 
 
 class Operator(Workload):
-    """One request after another, each for one partition; what fails is not repeated."""
+    """Sends one request after another, each for one partition; a failed one is not repeated."""
 
     may_crash = False
 

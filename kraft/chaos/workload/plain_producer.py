@@ -1,8 +1,8 @@
 """The producer without an identity: acks 0, 1 or -1, one batch in flight for each partition.
 
-A send ends as a Kafka client would report it. It failed only if no attempt can have been appended; after
-an attempt whose outcome nobody knows, half of the sends are tried again (and may double what they send),
-the other half end as unknown. With acks=0 there is no answer: what was written to the connection counts.
+A send ends as a Kafka client would report it. It failed only if no attempt can have been appended. After an attempt
+with an unknown outcome, half of the sends are tried again (and may double their records), the other half end as
+unknown. With acks=0 there is no answer: a send counts once it is written to the connection.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ NOT_APPENDED_WITH_ACKS_1 = NOT_APPENDED_WHOEVER_ASKS | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
 }
-"""With acks=-1 these may be the answer to a leader's deposition while the send waited for its followers."""
+"""With acks=-1, the possible answers if the leader was deposed while the send waited for its followers."""
 
 
 @dataclass(slots=True, eq=False)
 class Send:
-    """One batch on its way."""
+    """One batch under way."""
 
     operation: Operation
     records: bytes
@@ -116,7 +116,7 @@ class PlainProducer(Workload):
         )
 
     def _send(self) -> None:
-        """Sends what is due, one request for each leader; gives up what is too late."""
+        """Sends the due batches, one request for each leader; gives up late ones."""
         now_s = self._client.loop.time()
         by_leader: dict[int, list[PartitionState]] = {}
         for state in self._states:
@@ -165,7 +165,7 @@ class PlainProducer(Workload):
                 self._failed(state, send, broker, code)
 
     def _failed(self, state: PartitionState, send: Send, broker: int, code: ErrorCode) -> None:
-        """One attempt failed: tried again, or over."""
+        """Handles a failed attempt: the send is tried again, or over."""
         if not code.retriable or code in NEVER:
             self._client.surprise(broker, f"a send to {state.name} was refused with {code.name}")
         definite = NOT_APPENDED_WITH_ACKS_1 if self.spec.acks == 1 else NOT_APPENDED_WHOEVER_ASKS

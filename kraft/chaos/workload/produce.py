@@ -1,6 +1,6 @@
-"""Produce as simulated producers send it, and how they take its answers: one batch for each partition.
+"""Produce requests of simulated producers, and the reading of their answers: one batch for each partition.
 
-Shared by the idempotent and the plain producer, which differ in what they make of an error.
+The idempotent and the plain producer share it; they differ in their reactions to an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kraft.protocol.produce import PartitionProduceData, ProduceRequest, Produce
 PRODUCE_VERSION = 12
 ACKS_TIMEOUT_MS = 1_500
 NEVER = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
-"""Errors that say of a sound batch that it is not, whether or not they may be tried again."""
+"""Errors that call a sound batch unsound, retriable or not."""
 
 Answers = dict[PartitionName, tuple[ErrorCode, int]]
 """Error and base offset by partition."""
@@ -33,10 +33,10 @@ def produce_request(batches: dict[PartitionName, bytes], acks: int) -> ProduceRe
 def produce_answers(
     client: Client, broker: int, body: memoryview | None, sent: Iterable[PartitionName]
 ) -> Answers:
-    """What a broker answered for each partition that was sent to.
+    """A broker's answer for each partition of the request.
 
-    NETWORK_EXCEPTION where nothing came, so that nobody knows; an answer that cannot be read, or that is
-    silent on a partition, is a surprise.
+    NETWORK_EXCEPTION where no answer came, so that the outcome is unknown. An answer that cannot be read, or that
+    leaves out a partition, is a surprise.
     """
     answers: Answers = {}
     if body is not None:

@@ -1,9 +1,9 @@
 """The idempotent producer: acks=-1, several batches in flight, retries in order under one sequence.
 
-It never gives up: a batch is sent again until it is acknowledged, always behind the batches before it
-(KIP-98). A partition's first batch of a producer id goes alone, since a log that does not know the
-producer takes any sequence. If the oldest batch in line is refused for good although nothing explains
-it, that is an answer that a correct client must never see.
+It never gives up: a batch is sent again until it is acknowledged, always behind the batches before it (KIP-98). The
+first batch of a producer id in a partition goes alone, since a log that does not know the producer takes any
+sequence. If the oldest batch in line is refused for good and no fault explains it, that is an answer that a correct
+client must never see.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kraft.protocol.errors import ErrorCode
 WINDOW_BATCHES = 4
 """Open for one partition; brokers remember five."""
 BATCHES_AT_ONCE = (1, 3, 6, 12)
-"""Begun at one instant: what goes to one leader shares requests, and what they cause."""
+"""Batches begun at one instant: those to one leader share a request and its effects."""
 DRAIN_TICK_S = 0.05
 
 
@@ -39,7 +39,7 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class PartitionState:
-    """What the producer has open in one partition."""
+    """The producer's open batches in one partition."""
 
     name: PartitionName
     key: TopicKey
@@ -49,7 +49,7 @@ class PartitionState:
     unsent: deque[Batch] = field(default_factory=deque)
     in_flight: int = 0
     failed: bool = False
-    """The oldest batch failed: all of the window is sent again, when nothing of it is in flight any more."""
+    """Whether the oldest batch failed: the whole window is sent again, once none of it is in flight."""
     resume_s: float = 0.0
     last_acknowledged: Operation | None = None
 
@@ -60,7 +60,7 @@ class PartitionState:
 
 
 class IdempotentProducer(Workload):
-    """One producer id after another: a life, or what follows a loss that is explained, begins a new one."""
+    """One producer id after another: each life begins a new one, and so does an explained loss."""
 
     keeps_writing = True
     _process: Process
@@ -74,7 +74,7 @@ class IdempotentProducer(Workload):
 
     @property
     def process_name(self) -> str:
-        """An identity is a process of its own: what follows a loss need not lie behind what came before."""
+        """An identity is a process of its own: records after a loss need not lie behind those before."""
         return f"{super().process_name}.{self._identities}"
 
     async def run(self, process: Process, client: Client) -> None:
@@ -105,13 +105,13 @@ class IdempotentProducer(Workload):
         state.unsent.clear()
 
     def _give_up_what_nobody_takes(self) -> None:
-        """As delivery.timeout.ms does: whether any of it was appended, nobody will say."""
+        """Gives up old batches, as delivery.timeout.ms does; their outcome stays unknown."""
         for state in self._states:
             if state.window and not state.in_flight and self.is_beyond_repair(state.name):
                 self._abandon_partition(state, "the partition is beyond repair")
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleeps; whoever lost its identity meanwhile gets a new one."""
+        """Sleeps; a producer that lost its identity meanwhile gets a new one."""
         await asyncio.sleep(seconds)
         if self._producer_id < 0:
             await self._new_identity()
@@ -125,7 +125,7 @@ class IdempotentProducer(Workload):
     # -- sending
 
     def _begin_batches(self) -> int:
-        """New batches in partitions drawn at random, a few or many; how many."""
+        """Begins new batches in partitions drawn at random, a few or many; returns how many."""
         begun = 0
         for _ in range(self.rng.choice(BATCHES_AT_ONCE)):
             state = self.rng.choice(self._states)
@@ -196,7 +196,7 @@ class IdempotentProducer(Workload):
             if state.window[0] is not batch:
                 self._send_again(
                     state
-                )  # the one before it went to the leader before, which is slower to answer
+                )  # the batch before it went to the former leader, which is slower to answer
                 continue
             if code is ErrorCode.NONE:
                 self._acknowledge(state, batch, offset)
@@ -209,13 +209,13 @@ class IdempotentProducer(Workload):
         self.complete(batch.operation, OperationStatus.OK, base_offset=offset)
 
     def _send_again(self, state: PartitionState) -> None:
-        """All of the window, when nothing of it is in flight any more."""
+        """Sends the whole window again, once none of it is in flight."""
         state.failed = True
         state.unsent.clear()
         state.resume_s = self._client.loop.time() + self.rng.uniform(*BACKOFF_S)
 
     def _fail(self, state: PartitionState, batch: Batch, broker: int, code: ErrorCode) -> None:
-        """The oldest batch in line failed; its error must be one that can pass."""
+        """Handles the failure of the oldest batch in line; its error must be a transient one."""
         self._send_again(state)
         self._client.forget_leader(state.name, broker)
         if code.retriable and code not in NEVER:
@@ -228,7 +228,7 @@ class IdempotentProducer(Workload):
         self._producer_id = -1
 
     def _is_explained(self, state: PartitionState, code: ErrorCode) -> bool:
-        """A log that lost the last acknowledged batch, as it may, does not take the next one."""
+        """Whether faults explain the refusal: a log that rightly lost the last acknowledged batch refuses the next."""
         last = state.last_acknowledged
         if code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or last is None or last.key is None:
             return False

@@ -1,9 +1,9 @@
-"""The reader's half of a fetch session with one broker (KIP-227), as clients keep it.
+"""The client's half of a fetch session with one broker (KIP-227).
 
-An incremental request names what is new or changed since the last one and what is gone; its answer leaves out
-what has no news. When the broker does not know the session any more, or an answer may be lost, the next request
-names everything and asks for a new session. Written apart from the product's own followers, so that brokers are
-judged by another reading of the protocol. Used by `reader`, which keeps one for every broker.
+An incremental request names partitions that are new, changed or gone since the last one; its answer leaves out
+those without news. If the broker does not know the session any more, or an answer may be lost, the next request
+names everything and asks for a new session. It is written apart from the product's own followers, so that brokers
+are judged by another reading of the protocol. `reader` keeps one for every broker.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ SESSION_ERRORS = frozenset(
 
 
 class ReadSession:
-    """One session after the other. One request at a time."""
+    """One session after another, with one request at a time."""
 
     __slots__ = ("_epoch", "_id", "_known", "_wanted")
 
     def __init__(self) -> None:
         self._id, self._epoch = NO_SESSION, NEW_SESSION
         self._known: dict[Key, tuple[int, int]] = {}
-        """What the broker knows: offset and leader epoch."""
+        """The partitions that the broker knows: offset and leader epoch."""
         self._wanted: dict[Key, tuple[int, int]] = {}
-        """What it knows once it has taken the request that is under way."""
+        """The partitions that it knows once it has taken the request under way."""
 
     @property
     def is_full(self) -> bool:
-        """Whether the request that is under way, or comes next, names everything."""
+        """Whether the request under way, or else the next one, names everything."""
         return self._epoch == NEW_SESSION
 
     def name(self, request: FetchRequest, wanted: Mapping[Key, FetchPartition]) -> None:
-        """Puts into a request what it has to say to have all of `wanted` fetched."""
+        """Puts into a request everything that it needs to fetch all of `wanted`."""
         self._wanted = {key: (one.fetch_offset, one.current_leader_epoch) for key, one in wanted.items()}
         request.session_id, request.session_epoch = self._id, self._epoch
         known = {} if self.is_full else self._known
@@ -60,7 +60,7 @@ class ReadSession:
             topic.partitions.sort()
 
     def answered(self, answer: FetchResponse) -> bool:
-        """Takes the answer; False if the broker refuses the session, and has to be asked anew."""
+        """Takes the answer; False if the broker refuses the session and has to be asked anew."""
         code = ErrorCode.of(answer.error_code)
         if code in SESSION_ERRORS and not self.is_full:
             self.lost()
@@ -75,12 +75,12 @@ class ReadSession:
         return True
 
     def lost(self) -> None:
-        """Nobody knows whether the broker took the request: the next one begins anew, and ends this session."""
+        """Notes that the broker may not have taken the request: the next one begins anew, and ends this session."""
         self._epoch = NEW_SESSION
 
 
 def by_topic(wanted: Iterable[tuple[bytes, FetchPartition]]) -> list[FetchTopic]:
-    """Partitions as a request has them: under their topics, in the order in which they came."""
+    """Partitions under their topics, as in a request, in the given order."""
     topics: dict[bytes, FetchTopic] = {}
     for topic_id, partition in wanted:
         topics.setdefault(topic_id, FetchTopic(topic_id=topic_id, partitions=[])).partitions.append(partition)

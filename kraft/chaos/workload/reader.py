@@ -1,7 +1,7 @@
-"""How simulated consumers fetch: all partitions of one broker by one Fetch, positions kept here.
+"""The fetching of simulated consumers: all partitions of one broker by one Fetch, with their positions kept here.
 
-Whoever names a rack goes where leaders send it (KIP-392), and comes back to the leader when that fails. Used by
-the tailing consumers, by topic churn and by the final phase.
+A consumer that names a rack goes where leaders send it (KIP-392), and comes back to the leader when that fails. The
+tailing consumers, topic churn and the final phase use it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FETCH_VERSION, LIST_OFFSETS_VERSION = 16, 9
 FETCH_MAX_BYTES = 256 * 1024
 PARTITION_MAX_BYTES = 64 * 1024
 LOST_AFTER_S = 4.0
-"""A position that is out of range for so long will not come into range again."""
+"""A position that is out of range for this long will not come into range again."""
 NEARER_FOR_S = 5.0
-"""How long a replica is read from before the leader is asked again."""
+"""How long the client reads from a replica before it asks the leader again."""
 NOBODY = -1
 SENT_NEARER = "consumer sent to a replica of its rack"
 BEHIND_THE_END = "consumer behind the end"
@@ -40,19 +40,19 @@ OUT_OF_RANGE_NEARER = "offset out of range at a follower"
 
 @dataclass(slots=True, eq=False)
 class Position:
-    """Where a consumer reads in one partition."""
+    """A consumer's position in one partition."""
 
     name: PartitionName
     topic_id: bytes
     offset: int = 0
     high_watermark: int = -1
     sought: bool = True
-    """The next poll begins where it does on purpose."""
+    """Whether the next poll begins with a deliberate seek."""
     busy: bool = False
     """A Fetch for it is under way."""
     out_of_range_since_s: float | None = None
     nearer: int = NOBODY
-    """The follower that the leader has named, read from until `nearer_until_s`."""
+    """The follower that the leader has named; the client reads from it until `nearer_until_s`."""
     nearer_until_s: float = 0.0
 
     @property
@@ -62,20 +62,20 @@ class Position:
 
 
 class Reader:
-    """Fetches for one workload, and enters what it read into the history."""
+    """Fetches for one workload, and enters its reads into the history."""
 
     def __init__(self, workload: Workload, client: Client, *, final: bool = False) -> None:
         self._workload = workload
         self._client = client
         self._final = final
         self.sends_epochs = client.rng.random() < 0.5
-        """Whether requests tell the leader epoch that this consumer knows (KIP-320)."""
+        """Whether requests name this consumer's leader epoch (KIP-320)."""
         self._rack = workload.spec.rack
         self._sessions: dict[int, ReadSession] | None = {} if workload.spec.fetch_sessions else None
-        """By broker, if it keeps any."""
+        """Sessions by broker, if it keeps any."""
 
     def target(self, position: Position) -> int | None:
-        """Which broker to fetch from: the partition's leader, or who that has named; None if nobody is known."""
+        """The broker to fetch from: the partition's leader, or the follower that it has named; None if unknown."""
         leader = self._client.leader(position.name)
         if position.nearer != NOBODY:
             if self._workload.around.now_s < position.nearer_until_s:
@@ -84,7 +84,7 @@ class Reader:
         return None if leader is None else leader.broker
 
     async def fetch(self, broker: int, positions: Sequence[Position], max_wait_ms: int) -> int:
-        """One Fetch of idle partitions from a broker; how many of them moved, -1 if it failed."""
+        """Sends one Fetch of idle partitions to a broker; returns how many of them moved, -1 if it failed."""
         for position in positions:
             position.busy = True
         try:
@@ -146,9 +146,9 @@ class Reader:
         *,
         is_incremental: bool,
     ) -> tuple[int, list[tuple[Position, ErrorCode]]]:
-        """Moves on; how many partitions did, and which were answered with an error.
+        """Moves positions on; returns how many moved, and those answered with an error.
 
-        An incremental answer leaves out the partitions of which there is nothing new to say.
+        An incremental answer leaves out partitions without news.
         """
         asked = {(position.topic_id, position.name[1]): position for position in positions}
         moved, failed = 0, list[tuple[Position, ErrorCode]]()
@@ -171,13 +171,13 @@ class Reader:
         return moved, failed
 
     def _advance(self, broker: int, position: Position, data: PartitionData, began_s: float) -> int:
-        """Moves on behind what was read. 1 if it moved."""
+        """Moves a position behind the records read; returns 1 if it moved."""
         position.high_watermark = data.high_watermark
         position.out_of_range_since_s = None
         if data.preferred_read_replica != NOBODY:
             self._go_nearer(broker, position, data.preferred_read_replica)
         if not data.records:
-            if self._final and position.is_at_end:  # that a log is empty is worth telling, too
+            if self._final and position.is_at_end:  # an empty log is evidence, too
                 self._record(position, began_s, position.offset, ())
             return 0
         assert isinstance(data.records, memoryview)
@@ -218,11 +218,11 @@ class Reader:
         position.sought = False
 
     async def _fail(self, broker: int, position: Position, code: ErrorCode) -> None:
-        """A partition was answered with an error, which must be one that can pass."""
+        """Handles a partition's error, which must be a transient one."""
         is_nearer = position.nearer == broker
         self._forget(position, broker)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and is_nearer:
-            # A follower may have less, or more, than its leader, who is to say what became of the offset.
+            # A follower may have fewer or more records than its leader, which decides about the offset.
             self._workload.around.verdicts.coverage[OUT_OF_RANGE_NEARER] += 1
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._find_range(broker, position)
@@ -232,14 +232,14 @@ class Reader:
             )
 
     def _forget(self, position: Position, broker: int) -> None:
-        """That broker does not serve the partition, or does not answer."""
+        """Leaves a broker that does not serve the partition, or does not answer."""
         if position.nearer == broker:
             position.nearer = NOBODY
         else:
             self._client.forget_leader(position.name, broker)
 
     def _go_nearer(self, broker: int, position: Position, replica: int) -> None:
-        """The leader names a replica in this consumer's rack."""
+        """Goes to the replica that the leader names, in this consumer's rack."""
         spec = self._workload.around.cluster.specs.get(replica)
         if spec is None or not self._rack or spec.rack != self._rack or replica == broker:
             self._client.surprise(
@@ -253,9 +253,9 @@ class Reader:
     async def _find_range(self, broker: int, position: Position) -> None:
         """Goes to the log's start if that has passed the position.
 
-        A new leader may not know yet how far the one before had committed, so that its end looks too
-        low for a while. If that lasts, what this consumer has read is gone: it goes on at the end, and
-        it is for the judges to say whether that was allowed.
+        A new leader may not know yet how far the former one had committed, so its end looks too low for a while. If
+        that lasts, the records that this consumer has read are gone: it goes on at the end, and the judges decide
+        whether that was allowed.
         """
         now_s = self._workload.around.now_s
         if position.out_of_range_since_s is None:
@@ -271,11 +271,11 @@ class Reader:
 
     @staticmethod
     def seek(position: Position, offset: int) -> None:
-        """Moves there on purpose."""
+        """Moves a position by a deliberate seek."""
         position.offset, position.sought, position.out_of_range_since_s = offset, True, None
 
     async def offset_of(self, broker: int, position: Position, timestamp: int) -> int | None:
-        """The log's start or end (one of ListOffsets' timestamps), by that broker; None if it does not say."""
+        """The log's start or end (one of ListOffsets' timestamps), by that broker; None without an answer."""
         topic, partition = position.name
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
@@ -294,5 +294,5 @@ class Reader:
         return None
 
     def leader(self, position: Position) -> Leader | None:
-        """Who leads the partition, as far as known."""
+        """The partition's leader, if known."""
         return self._client.leader(position.name)

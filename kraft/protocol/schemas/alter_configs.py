@@ -1,5 +1,6 @@
-"""AlterConfigs (33): replaces the whole configuration of resources. Kept for clients that lack
-IncrementalAlterConfigs (KIP-339). That one answers with the same struct; its others have the same names, and
+"""AlterConfigs (33): replaces the whole configuration of resources, for clients without IncrementalAlterConfigs.
+
+IncrementalAlterConfigs (KIP-339) answers with the same struct. Its other structs have the same names as these, and so
 are in a module of their own.
 """
 

@@ -1,4 +1,4 @@
-"""ApiVersions (18): how a client learns which versions it may use; the first request of most.
+"""ApiVersions (18): the versions that a client may use; the first request of most clients.
 
 A request in a version above ours is answered with UNSUPPORTED_VERSION in the body of version 0,
 and with our ranges, so that the client can go on with one that both know (KIP-511). Finalized
@@ -64,7 +64,7 @@ class ApiVersionsResponse(Message):
 
 
 def supported_api_versions() -> list[ApiVersion]:
-    """What this broker serves, in the order of the keys."""
+    """The served APIs and versions, in the order of the keys."""
     return [ApiVersion(int(key), versions[0], versions[-1]) for key, versions in sorted(SUPPORTED.items())]
 
 

@@ -1,8 +1,7 @@
-"""DescribeCluster (60), UnregisterBroker (64) and DescribeTopicPartitions (75): the cluster as admin
-clients see it.
+"""The cluster for admin clients: DescribeCluster (60), UnregisterBroker (64), DescribeTopicPartitions (75).
 
-DescribeTopicPartitions (KIP-966) answers a page of partitions at a time: `next_cursor` names where
-the next page starts.
+DescribeTopicPartitions (KIP-966) answers a page of partitions at a time: `next_cursor` names the start of the next
+page.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from kraft.protocol.schemas.metadata import UNKNOWN_OPERATIONS
 
 
 class EndpointType(IntEnum):
-    """Which nodes DescribeCluster is asked to list (KIP-919)."""
+    """The nodes that DescribeCluster lists (KIP-919)."""
 
     BROKER = 1
     CONTROLLER = 2

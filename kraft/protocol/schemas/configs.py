@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): the configuration of topics and brokers, where each value comes from, its type."""
+"""DescribeConfigs (32): the configuration of topics and brokers, with the source and type of each value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kraft.protocol.schema import (
 
 
 class ConfigResourceType(IntEnum):
-    """What a set of configuration values belongs to."""
+    """The owner of a set of configuration values."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -32,7 +32,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a configuration value comes from."""
+    """The source of a configuration value."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1

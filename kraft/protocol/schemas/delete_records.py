@@ -8,7 +8,7 @@ from kraft.protocol.api import ApiKey
 from kraft.protocol.schema import Message, array, int16, int32, int64, message, string
 
 HIGH_WATERMARK = -1
-"""The offset that stands for the partition's high watermark."""
+"""The offset that means the partition's high watermark."""
 UNKNOWN_LOW_WATERMARK = -1
 
 

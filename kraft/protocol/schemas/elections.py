@@ -1,5 +1,6 @@
-"""ElectLeaders (43): has the controller elect the preferred leader, or, at the price of lost records,
-any live replica (KIP-183, KIP-460).
+"""ElectLeaders (43): the election of preferred leaders, or, at the price of lost records, of any live replica.
+
+The controller elects (KIP-183, KIP-460).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ TIMEOUT_DEFAULT_MS = 60_000
 
 
 class ElectionType(IntEnum):
-    """Who may be elected. Version 0 knows PREFERRED only."""
+    """The replicas that may be elected. Version 0 knows PREFERRED only."""
 
     PREFERRED = 0
     UNCLEAN = 1

@@ -12,7 +12,7 @@ from kraft.protocol.api import ApiKey
 from kraft.protocol.schema import INT32, Message, array, boolean, int16, int32, message, string, uuid
 
 UNKNOWN_OPERATIONS = -(2**31)
-"""In the fields of authorized operations: they were not asked for, or are not known."""
+"""Authorized operations that were not asked for, or are unknown."""
 
 
 @message

@@ -1,4 +1,8 @@
-"""ListOffsets (2) and OffsetForLeaderEpoch (23): what a partition's leader knows about its offsets."""
+"""ListOffsets (2) and OffsetForLeaderEpoch (23): the offsets of a partition, as its leader knows them.
+
+ListOffsets with `DEBUGGING_REPLICA_ID` is answered by any replica, with its own log end: tools so see each replica's
+progress without a protocol of our own.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ TIMEOUT_DEFAULT_MS = 60_000
 
 @message
 class ReassignablePartition(Message):
-    """`replicas` None cancels the reassignment that is under way."""
+    """`replicas` None cancels the reassignment under way."""
 
     partition_index: int = int32("0+")
     replicas: list[int] | None = array(INT32, "0+", nullable="0+", default=None)
@@ -65,7 +65,7 @@ class ListPartitionReassignmentsTopics(Message):
 
 @message
 class ListPartitionReassignmentsRequest(Message):
-    """`topics` None asks for all that are under way."""
+    """`topics` None asks for all reassignments under way."""
 
     API_KEY: ClassVar[ApiKey] = ApiKey.LIST_PARTITION_REASSIGNMENTS
 

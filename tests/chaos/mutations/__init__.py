@@ -1,1 +1,1 @@
-"""Mutation testing of the judges: rules of the product, broken one at a time, and who must notice."""
+"""Mutation testing of the judges: rules of the product, broken one at a time, each with the judge that must notice."""

@@ -1,9 +1,9 @@
-"""Breaks one rule of the product at a time, and checks that the judge of that rule notices.
+"""The runner of the mutations: it breaks one rule of the product at a time, and checks that its judge notices.
 
-`python -m tests.chaos.mutations [NAME…] [--seeds N] [--jobs K] [--json]`, or `scripts/mutate`. First the
-stages are played without a mutation: they must be clean. The table names, for each mutation, the oracle
-that must see it and the number of seeds that took; exit status 0 if every mutation was killed or is
-argued to be equivalent, 1 if not, 2 for wrong arguments.
+`python -m tests.chaos.mutations [NAME…] [--seeds N] [--jobs K] [--json]`, or `scripts/mutate`. First the stages are
+played without a mutation: they must be clean. The table names, for each mutation, the oracle that must see it and
+the number of seeds that this took. Exit status: 0 if every mutation was killed or is argued to be equivalent, 1 if
+not, 2 for wrong arguments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mutations of AlterPartition: which proposals a controller takes, and what a leader makes of a refusal."""
+"""Mutations of AlterPartition: the proposals that a controller accepts, and a leader's reaction to a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Mutations of compaction: what may go, when, and up to where (KIP-58, KIP-354, KIP-534)."""
+"""Mutations of compaction: the records that may go, their time, and the offset up to which (KIP-58, KIP-354,
+KIP-534)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Mutations of what brokers do for clients: where Produce goes, what Fetch returns, what ListOffsets says."""
+"""Mutations of brokers' service to clients: the place of a Produce, the content of a Fetch, the answer of
+ListOffsets."""
 
 from __future__ import annotations
 

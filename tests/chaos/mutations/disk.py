@@ -1,4 +1,4 @@
-"""Mutations of what defends against disks: rot that is found and repaired, full and failing directories."""
+"""Mutations of the defences against disks: rot that is found and repaired, full and failing directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Mutations of fetch sessions (KIP-227) and of throttled replication (KIP-73): who is left out is not told."""
+"""Mutations of fetch sessions (KIP-227) and of throttled replication (KIP-73): a reader that is left out gets no
+news."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Seed after seed until the oracle that a mutation names has spoken. Every seed in a process of its own.
+"""The hunt: seed after seed, each in a process of its own, until the oracle that a mutation names has spoken.
 
-A run that crashes, and a violation that only other oracles report, is told and does not count.
+A run that crashes, and a violation that only other oracles report, is shown and does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mutations of replica.lag.time.max.ms: who is dropped from an ISR, and who is not (KIP-16, KIP-227, KIP-497)."""
+"""Mutations of replica.lag.time.max.ms: the followers that a leader drops from the ISR (KIP-16, KIP-227, KIP-497)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of the log: epochs, indexes, recovery, checkpoints, and what deletion leaves behind."""
+"""Mutations of the log: epochs, indexes, recovery, checkpoints, and the remains of deletion."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Mutations that take one mend away: each makes the product again what a simulated seed once caught it being.
+"""Mutations that undo one mend each: the product fails again as a simulated seed once caught it failing.
 
 A mend has its line in CHANGELOG.md, and a case in tests/chaos/corpus/ where one is small enough. A case fails at the
-instant at which it failed; these fail in any run that comes to the same pass.
+instant at which it once failed; these fail in any run that comes to the same situation.
 """
 
 from __future__ import annotations

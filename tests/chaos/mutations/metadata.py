@@ -1,4 +1,4 @@
-"""Mutations of the controller's decisions and of the metadata that everybody applies."""
+"""Mutations of the controller's decisions, and of the metadata that every node applies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of idempotent producers: duplicates, sequences, and what is remembered of them."""
+"""Mutations of idempotent producers: duplicates, sequences, and the memory of both."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Mutations of what a topic's configs, a log's start and a dead leader's partitions promise, each at the place where
-the product looks it up: a judge that asked the product as well would believe every one of them."""
+"""Mutations of the promises of a topic's configs, a log's start and a dead leader's partitions.
+
+Each is broken where the product looks it up: a judge that asked the product as well would believe every one of them.
+"""
 
 from __future__ import annotations
 

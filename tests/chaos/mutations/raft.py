@@ -1,6 +1,6 @@
-"""Mutations of what voters say to each other, and of what the leading one makes of it.
+"""Mutations of the voters' messages, and of the leader's reactions to them.
 
-Most play where `kraft chaos quorum` plays; see `raft_journal` for what voters keep on disk.
+Most play where `kraft chaos quorum` plays; `raft_journal` has those of voters' disks.
 """
 
 from __future__ import annotations

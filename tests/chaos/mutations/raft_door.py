@@ -1,8 +1,9 @@
-"""Mutations of who may call the controller listener: signatures, numbers taken once, challenges that grow old.
+"""Mutations of the controller listener's authentication: signatures, numbers taken once, challenges that grow old.
 
-They play a door of their own: voters and brokers that know the secret, and strangers that see every packet, and
-may keep it, send it again, or send it altered. The oracle `strangers-turned-away` knows who said what: what is
-admitted was said, just so, by somebody who knows the secret, once, to a challenge that was fresh then.
+They play a door of their own: voters and brokers that know the secret, and strangers that see every packet, and may
+keep it, send it again, or alter it. The oracle `strangers-turned-away` knows the sender of every message: an
+admitted message was sent, in exactly these bytes, once, by a holder of the secret, to a challenge that was fresh
+then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Mutations of what a voter lets in: messages that are not listed, logs with holes, pickles, too much at once.
+"""Mutations of a voter's guards against messages that are not listed, logs with holes, pickles, and too much at once.
 
-They play where `kraft chaos quorum` plays, with peers that say what they must not, and with a library that
-loses an entry in the middle of a message.
+They play where `kraft chaos quorum` plays, with peers that send forbidden messages, and with a library that loses an
+entry in the middle of a message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mutations of what keeps voters' sessions, controllers' epochs and large snapshots apart.
+"""Mutations of the rules that keep voters' sessions, controllers' epochs and large snapshots apart.
 
 They play where `kraft chaos quorum` plays: real drivers and controllers, snapshots that take many steps.
 """

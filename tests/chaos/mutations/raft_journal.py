@@ -1,4 +1,4 @@
-"""Mutations of what a voter keeps: its vote, its journal, its snapshots, and who it is.
+"""Mutations of a voter's durable state: its vote, its journal, its snapshots, its identity.
 
 They play where `kraft chaos quorum` plays: real drivers and controllers on disks that lose power.
 """

@@ -1,6 +1,6 @@
-"""Stages of the quorum alone that ask for more than one clean run: two that are equal, or a halt.
+"""Stages of the quorum alone that ask for more than one clean run: two equal runs, or a halt.
 
-Used by `raft_world` and `raft_guards`.
+`raft_world` and `raft_guards` use them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Mutations of what a voter takes from its surroundings: time, chance, order, its folder, its disk's word.
+"""Mutations of a voter's surroundings: time, chance, order, its folder, its disk's promises.
 
-They play where `kraft chaos quorum` plays: real drivers and controllers, some seeds twice, some voters first on
-a folder that is not theirs.
+They play where `kraft chaos quorum` plays: real drivers and controllers, some seeds twice, some voters first on a
+folder of another voter.
 """
 
 from __future__ import annotations

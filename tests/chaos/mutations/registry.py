@@ -1,10 +1,10 @@
-"""What a mutation is: one rule of the product broken from outside, and the oracle that must notice.
+"""A mutation: one rule of the product broken from outside, and the oracle that must notice.
 
-A mutation names its oracle beforehand; a run in which only others complain, or which crashes, does not
-count. It is applied for the length of a `with`, in the forked process of one run, by replacing
-attributes of the product's classes and modules: the product itself carries no switches. A patch refuses
-a target that is not there, so that a mutation cannot rot into one that breaks nothing (DeMillo, Lipton
-and Sayward, "Hints on test data selection", 1978; here the programs under test are the judges).
+A mutation names its oracle beforehand; a run in which only others complain, or which crashes, does not count. It is
+applied for the length of a `with`, in the forked process of one run, by replacing attributes of the product's
+classes and modules: the product itself carries no switches. A patch refuses a target that does not exist, so that a
+mutation cannot rot into one that breaks nothing (DeMillo, Lipton and Sayward, "Hints on test data selection", 1978;
+here the programs under test are the judges).
 """
 
 from __future__ import annotations

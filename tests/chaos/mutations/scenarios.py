@@ -1,4 +1,4 @@
-"""The narrower scenarios of the mutations: few kinds of faults, those that make the broken rule matter."""
+"""The narrower scenarios of the mutations, with the few kinds of faults that make the broken rule matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The narrower scenarios of what readers are told: fetch sessions, racks, throttles, replicas made anew."""
+"""The narrower scenarios of the mutations about readers: fetch sessions, racks, throttles, replicas made anew."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ MADE_ANEW = ClusterStage(
 )
 """Consumers begin anew all the time, and find damage at followers that have restarted and are in sync. Replicas are
 made anew, empty, in partitions that stand still by then, and need many fetches to copy all again. What their leader
-knew of them could be corrected before it matters: it forgets it while a replica is offline, unless it hears of its end
-and its return at once; and the first fetch tells it anew, unless that is slower than the report. Neither saves it here.
-And it considers who may join with every state that it hears of, as it may at any time.
+knew of them could be corrected before it matters: it forgets it while a replica is offline, unless it hears of its
+end and its return at once; and the first fetch tells it anew, unless that is slower than the report. Neither saves
+it here. And it considers who may join with every state that it hears of, as it may at any time.
 """
 NEW_EPOCHS = ClusterStage(
     "leaders that lead on in a new epoch",

@@ -1,9 +1,9 @@
-"""Where mutations play: quorums of real drivers, and whole simulated clusters under a storm of faults.
+"""The stages on which mutations play: quorums of real drivers, and whole simulated clusters under a storm of faults.
 
-A stage is clean without a mutation; the runner checks that first. The narrower it is, the fewer seeds a
-mutation needs: few nodes, short virtual time, faults that reach the broken rule, topics whose settings
-make it matter. What a scenario cannot say as a property of the server, it says as `settings`: patches of
-the product that belong to the stage, and are there with and without the mutation.
+A stage is clean without a mutation; the runner checks that first. The narrower it is, the fewer seeds a mutation
+needs: few nodes, short virtual time, faults that reach the broken rule, topics whose settings make it matter.
+Settings that no property of the server can express are `settings`: patches of the product that belong to the stage,
+with and without the mutation.
 """
 
 from __future__ import annotations

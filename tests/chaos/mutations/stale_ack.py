@@ -1,11 +1,11 @@
-"""A directed stage: an acknowledgement that arrives two terms late, in a connection that never broke.
+"""A directed stage: an acknowledgement that arrives two terms late, on a connection that never broke.
 
-A leader and one follower are cut off from the rest of five voters; what the follower acknowledges is on
-its way for seconds. Meanwhile the rest elect another leader, which makes the old one give up those
-entries; then the old one is elected again and writes others there, which only one more voter gets. If it
-takes the late acknowledgement for one of these, it commits with two copies of five, and the other three
-decide otherwise. Random faults do not get there in thousands of runs, since whoever regains its office
-that fast has mostly kept its entries; only times and the voters' luck are left to the seed.
+A leader and one follower of five voters are cut off from the rest, and the follower's acknowledgement travels for
+seconds. Meanwhile the rest elect another leader, which makes the old one give up the acknowledged entries. Then the
+old one is elected again and writes others in their place, which only one more voter gets. If it takes the late
+acknowledgement for one of these, it commits with two copies of five, and the other three decide otherwise. Random
+faults do not get there in thousands of runs, since a leader that regains office that fast has mostly kept its
+entries; only times and the voters' luck are left to the seed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mutations of truncation: what a leader says about where a follower's log parts from its own."""
+"""Mutations of truncation: a leader's answer about the point where a follower's log departs from its own."""
 
 from __future__ import annotations
 
