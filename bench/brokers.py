@@ -1,7 +1,7 @@
-"""What the load runs against: the null broker, or a cluster of real node processes in a scratch folder.
+"""The brokers under load: the null broker, or a cluster of real node processes in a scratch folder.
 
-Both say where to connect, which processes do the work, and lend a topic for one run. Real topics are
-deleted after the run, so that the disk holds one run's bytes at most.
+Both tell their address and their working processes, and lend a topic for one run. Real topics are deleted after the
+run, so that the disk holds one run's bytes at most.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DELETED_AT_ONCE = {"file.delete.delay.ms": "0"}
 
 
 class Brokers(Protocol):
-    """What a row needs of either."""
+    """The part of both that a row needs."""
 
     bootstrap: str
 
@@ -50,7 +50,7 @@ class NullBroker:
 
 @contextmanager
 def null_broker(partitions: int, *, records: int = 0, keep: bool = False) -> Iterator[NullBroker]:
-    """A null broker; `records` are there to be fetched, `keep` makes what is produced fetchable."""
+    """A null broker; `records` can be fetched from it, `keep` makes produced records fetchable."""
     port = free_port_range(1)
     options = ["--records", records, *(["--keep"] if keep else [])]
     with Child("bench.null_broker", [port, TOPIC, partitions, *options]) as child:
@@ -64,7 +64,7 @@ class Cluster:
     def __init__(self, local: LocalCluster, start_s: float) -> None:
         self.local = local
         self.start_s = start_s
-        """How long `kraft cluster start` took."""
+        """Seconds that `kraft cluster start` took."""
         spec = local.spec()
         self.bootstrap = spec.bootstrap_servers()
         self.node_ids = [node.id for node in spec.nodes]

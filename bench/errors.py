@@ -1,4 +1,4 @@
-"""What can go wrong in a run of the benchmark, as a sentence."""
+"""The error that ends a run of the benchmark, as a sentence."""
 
 from __future__ import annotations
 

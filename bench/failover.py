@@ -1,9 +1,8 @@
-"""How long writes wait when the leader is killed, and when it is stopped in order.
+"""The time that writes wait when the leader is killed, and when it is stopped in order.
 
-An idempotent producer with acks=all sends a record every few milliseconds to a partition with three
-replicas; the node that leads it is killed or stopped, and started again. Of a kill counts the time from
-SIGKILL to the first acknowledgement of a record sent after it, of a stop the slowest write. Timers are
-those that `kraft cluster` sets.
+An idempotent producer with acks=all sends a record every few milliseconds to a partition with three replicas; the
+node that leads it is killed or stopped, and started again. A kill counts from SIGKILL to the first acknowledgement
+of a record sent after it, a stop counts the slowest write. Timers are those that `kraft cluster` sets.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ TOPIC = "failover"
 
 
 class Kill(NamedTuple):
-    """`killed_s` by the wall clock, as in the nodes' logs; `gap_s` is what writes had to wait."""
+    """`killed_s` by the wall clock, as in the nodes' logs; `gap_s` is the writes' wait."""
 
     killed_s: float
     gap_s: float
 
 
 class _Writer:
-    """Sends records one after the other and notes when which was sent and acknowledged."""
+    """Sends records one after the other and notes when each was sent and acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         from confluent_kafka import Producer
@@ -86,7 +85,7 @@ class _Writer:
 
 
 def failover_s(brokers: Cluster) -> dict[str, float]:
-    """Seconds without an acknowledged write, by what the killed leader was besides. Raises BenchError."""
+    """Seconds without an acknowledged write, by the other roles of the killed leader. Raises BenchError."""
     controller = brokers.controller()
     victims = {
         "broker": next(node_id for node_id in brokers.node_ids if node_id != controller),
@@ -135,7 +134,7 @@ def stop_leader(brokers: Cluster, victim: int) -> float:
 
 @contextmanager
 def _led_by(brokers: Cluster, victim: int) -> Iterator[tuple[_Writer, int]]:
-    """A writer that gets through to a new topic which the node leads; and the node's pid."""
+    """A writer that gets through to a new topic led by the node, and the node's pid."""
     with brokers.topic(1, len(brokers.node_ids), name=TOPIC, leaders=[victim]):
         writer = _Writer(brokers.bootstrap)
         writer.warm_up()

@@ -1,9 +1,9 @@
-"""librdkafka's C interface, as far as the load needs it: batches in, batches out, no Python per record.
+"""The part of librdkafka's C interface that the load needs: batches in, batches out, no Python per record.
 
-The library is the one inside the confluent_kafka wheel, unmodified; only its Python layer is left
-out, which costs about as much CPU per record as everything else together and would make the client
-the limit. An array of messages is filled once and handed over again and again; consumed messages go
-to a function of the library itself. Used by `bench.workers`.
+The library is the one inside the confluent_kafka wheel, unmodified. Only its Python layer is left out: it costs
+about as much CPU per record as everything else together, and would make the client the limit. An array of messages
+is filled once and handed over again and again; consumed messages go to a function of the library itself.
+`bench.workers` uses it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _ERROR_BYTES = 512
 METADATA_TIMEOUT_MS = 5_000
 POLL_MS = 1
 TURN_S = 0.001
-"""How often the paced producer hands over what is due."""
+"""How often the paced producer hands over the due records."""
 REPORTS_AT_ONCE = 1_024
 """Delivery reports taken over at a time."""
 
 
 class LibraryError(RuntimeError):
-    """librdkafka refused or failed; the text says what it said."""
+    """librdkafka refused or failed; the text is its own."""
 
 
 class _Message(ctypes.Structure):
@@ -281,7 +281,7 @@ class PacedProducer(_Client):
                 raise LibraryError(f"{len(self.latencies_us)} of {records} records were acknowledged in time")
 
     def _take_reports(self) -> None:
-        """Waits a millisecond for reports, and takes all there are."""
+        """Waits a millisecond for reports, and takes all of them."""
         lib, wait_ms = self._lib, POLL_MS
         while event := lib.queue_poll(self._queue, wait_ms):
             wait_ms = 0

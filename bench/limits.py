@@ -1,4 +1,4 @@
-"""What a run must reach: name, value, limit. `python -m bench --check` fails if one is missed."""
+"""The limits of a run: name, value, bound. `python -m bench --check` fails if one is missed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Limit:
 
 
 def limits_of(rows: Mapping[str, RowResult], cluster: Mapping[str, float]) -> list[Limit]:
-    """The limits on what was measured; what was not run (`--only`) has none."""
+    """The limits on the measured rows; rows that were not run (`--only`) have none."""
     limits: list[Limit] = []
     if (produce := rows.get("produce-1x")) is not None:
         limits += [

@@ -1,10 +1,10 @@
-"""What the numbers were measured on, and what processes cost, both from the operating system.
+"""The machine under the numbers, and the costs of processes, both from the operating system.
 
-`cpu_seconds` and `resident_bytes` read /proc; `facts` describes the machine. `bare_file` finds what the
-kernel charges for storing bytes in a new file: the part of a produce that the null broker leaves out
-and no real one can. It varies: on a virtual machine whose host takes free memory back, the first
-touch of a page of the page cache is a fault in the host, charged to the writer, and makes storing
-ten times as expensive as in memory that the guest still holds.
+`cpu_seconds` and `resident_bytes` read /proc; `facts` describes the machine. `bare_file` measures the kernel's
+price for storing bytes in a new file: the part of a produce that the null broker leaves out and no real one can. It
+varies: on a virtual machine whose host takes free memory back, the first touch of a page of the page cache is a
+fault in the host, charged to the writer, and makes storing ten times as expensive as in memory that the guest still
+holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIBRARIES = ("kraft", "uvloop", "confluent-kafka", "aiohttp", "pysyncobj", "crc3
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PIECE_BYTES = 1024 * 1024
 GIVEN_BACK_BYTES = 320 * 1024 * 1024
-"""More than the workers of a run and its topic leave behind."""
+"""Above the memory that the workers of a run and its topic leave behind."""
 QUIET_SHARE = 0.15
 """CPU seconds per second below which brokers count as having nothing left to do."""
 QUIET_S = 0.3
@@ -63,10 +63,10 @@ def settle(pids: Iterable[int]) -> None:
 
 @contextmanager
 def bare_file(size_bytes: int, directory: Path) -> Iterator[float]:
-    """Writes a new file a megabyte at a time and keeps it for the duration; yields the CPU seconds it
-    took. That is what storing as many bytes costs the barest of writers here and now.
+    """Writes a new file a megabyte at a time and keeps it for the duration; yields the CPU seconds it took: the
+    price of storing as many bytes for the barest of writers, here and now.
 
-    What processes have just given back is written full first, unmeasured: it is cheaper than what the
+    Memory that processes have just given back is filled first, unmeasured: it is cheaper than the memory that the
     broker will get later.
     """
     data = bytes(_PIECE_BYTES)
@@ -85,7 +85,7 @@ def bare_file(size_bytes: int, directory: Path) -> Iterator[float]:
 
 
 def facts() -> dict[str, Any]:
-    """Cores, CPU, kernel, versions, and how busy the machine was before the run.
+    """Cores, CPU, kernel, versions, and the machine's load before the run.
 
     Of the interpreter its build too: the same version built with profile-guided optimization runs this
     project's code an eighth faster than one built without.

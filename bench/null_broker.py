@@ -1,11 +1,11 @@
-"""A broker that does nothing: the bare asyncio protocol that the real one is measured against.
+"""The null broker: a bare asyncio protocol without work, against which the real one is measured.
 
     python -m bench.null_broker PORT TOPIC PARTITIONS [--records N] [--keep]
 
-It parses just enough of each request to answer it; nothing is checked and nothing reaches a disk.
-Produce: every batch is acknowledged and dropped, or with `--keep` remembered so that it can be
-fetched (for latencies). Fetch: with `--records` every partition is served from one run of batches in
-memory, as large as a client makes them. Prints `ready`; ends when its standard input does.
+It parses just enough of each request to answer it; nothing is checked and nothing reaches a disk. Produce: every
+batch is acknowledged and dropped, or with `--keep` kept so that it can be fetched (for latencies). Fetch: with
+`--records` every partition is served from one run of batches in memory, as large as a client makes them. It prints
+`ready`, and ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from partitions.records.batch import parse_header
 from partitions.records.builder import build_batch
 
 BATCH_RECORDS = 9_000
-"""About what a client's batch of a megabyte holds."""
+"""About the records of a client's batch of a megabyte."""
 TOPIC_ID = bytes(15) + b"\1"
 
 
 class MemoryLog:
-    """Batches of `BATCH_RECORDS` records at offsets 0, 9000, …, or whatever was kept."""
+    """Batches of `BATCH_RECORDS` records at offsets 0, 9000, …, or the kept ones."""
 
     def __init__(self, records: int) -> None:
         batches = -(-records // BATCH_RECORDS)
@@ -82,7 +82,7 @@ class MemoryLog:
 
 
 class Null:
-    """What the null broker knows: its port, one topic, and the records it serves."""
+    """The null broker's state: its port, one topic, and the records that it serves."""
 
     def __init__(self, port: int, topic: str, partitions: int, records: int, *, keep: bool) -> None:
         self.port, self.topic, self.partitions = port, topic, partitions

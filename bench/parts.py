@@ -1,7 +1,7 @@
-"""A benchmark made of parts that can be run one by one: options, order, scratch folder, limits, documents.
+"""A benchmark of parts that can be run one by one: options, order, scratch folder, limits, documents.
 
-A part takes a folder of its own to work in and the options, and gives figures (JSON values) and the limits
-on them. A part's processes and files are gone when it ends, also after an interruption.
+A part takes a folder of its own to work in and the options, and gives figures (JSON values) and the limits on them.
+Its processes and files are gone when it ends, even after an interruption.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def parser_of(program: str, description: str, parts: Mapping[str, Part]) -> argp
 
 
 def run_parts(parts: Mapping[str, Part], given: argparse.Namespace) -> int:
-    """Runs what was asked for, prints it, and returns the exit code.
+    """Runs the chosen parts, prints their results, and returns the exit code.
 
-    A part that cannot go on is reported, takes none of the others with it, and makes the exit code 1.
+    A part that cannot go on is reported and makes the exit code 1; the others run all the same.
     """
     machine = facts()
     figures: dict[str, Any] = {}

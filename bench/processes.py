@@ -1,8 +1,8 @@
-"""Child processes of the benchmark: workers and null brokers, started and ended by pid.
+"""The child processes of the benchmark: workers and null brokers, started and ended by pid.
 
-Guarantees: every wait has a timeout, a child that fails is reported with its own last words, and
-`Child` used as a context manager leaves no process behind. Children end by themselves when the
-harness is killed, because their standard input ends then.
+Guarantees: every wait has a timeout. A child that fails is reported with its own last words. `Child` as a context
+manager leaves no process behind. Children end by themselves when the harness is killed, because their standard
+input ends then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The rows of the table: what is run, against which brokers, and how often.
+"""The rows of the table: each row's load, its brokers, and its repetitions.
 
-A row runs against the null broker and against a real cluster in turn; what is reported is the median
-of its runs. Records are of 100 bytes; rates count values only, as in 2014. CPU of the brokers counts
-from the start of the load until they have nothing left to do, so that replication counts too.
+A row runs against the null broker and against a real cluster in turn; the median of its runs is reported. Records
+have 100 bytes; rates count values only, as in 2014. CPU of the brokers counts from the start of the load until they
+are idle, so that replication counts, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def nodes(self) -> int:
-        """One node where there is one replica: the null broker is one process too."""
+        """One node for one replica: the null broker is one process, too."""
         return self.replicas
 
     @property
@@ -93,22 +93,22 @@ class RowResult:
     null: Sample
     real: Sample
     file_cpu_s_per_gb: float | None
-    """What a bare writer of files spent on as many bytes, just before; of rows that store one copy."""
+    """CPU of a bare writer of as many bytes, just before; for rows that store one copy."""
     runs: tuple[tuple[Sample, Sample], ...]
 
     @property
     def ratio(self) -> float:
-        """Of the rates, real to null."""
+        """The ratio of the rates, real to null."""
         return self.real.records_per_s / self.null.records_per_s
 
     @property
     def cpu_ratio(self) -> float:
-        """Of the brokers' CPU, real to null."""
+        """The ratio of the brokers' CPU, real to null."""
         return self.real.broker_cpu_s_per_gb / max(self.null.broker_cpu_s_per_gb, TICK_S_PER_GB)
 
     @property
     def storing_cpu_ratio(self) -> float | None:
-        """Of the brokers' CPU, real to the null broker and the bare writer together."""
+        """The ratio of the brokers' CPU, real to the null broker and the bare writer together."""
         if self.file_cpu_s_per_gb is None:
             return None
         bare = self.null.broker_cpu_s_per_gb + self.file_cpu_s_per_gb

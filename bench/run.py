@@ -1,7 +1,7 @@
-"""One run of the benchmark: clusters up, rows, clusters down. Owns the scratch folder and its order.
+"""One run of the benchmark: clusters up, rows, clusters down. It owns the scratch folder and the order.
 
-The replicated rows and the measurements of the cluster itself come first, on three nodes; then the
-rows without replication, on one. Only one cluster runs at a time.
+The replicated rows and the measurements of the cluster itself come first, on three nodes; then the rows without
+replication, on one. Only one cluster runs at a time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ REST_S = 3.0
 
 @dataclass
 class Measured:
-    """What a run has come to; `cluster` holds failover_s, resting_mb, start_s and their details."""
+    """The results of a run; `cluster` holds failover_s, resting_mb, start_s and their details."""
 
     rows: dict[str, RowResult] = field(default_factory=dict)
     cluster: dict[str, Any] = field(default_factory=dict)
 
 
 def run(records: int, keys: Collection[str], scratch: Path, on_step: Callable[[str], None]) -> Measured:
-    """Runs what `keys` names. `on_step` is told what comes next. Raises BenchError."""
+    """Runs the rows and measurements in `keys`. `on_step` gets the name of each next step. Raises BenchError."""
     measured = Measured()
     wanted = [row for row in ROWS if row.key in keys]
     replicated = [row for row in wanted if row.nodes > 1]

@@ -1,9 +1,9 @@
-"""`python -m bench.simulation`: how fast the simulated world runs, all tracing and judging included.
+"""`python -m bench.simulation`: the speed of the simulated world, all tracing and judging included.
 
-Two things are measured, each run in a process of its own, by the CPU time it took: one loaded cluster
-without faults, whose figure is virtual seconds per CPU second, and the default swarm, whose figure is
-seeds per core-hour. Unlike seconds of a clock, CPU seconds do not count what else the machine does; the
-best of several runs is taken, since caches and a busy sibling core slow them down all the same.
+Two kinds of runs are measured by their CPU time, each run in a process of its own. One loaded cluster without
+faults gives virtual seconds per CPU second; the default swarm gives seeds per core-hour. CPU seconds, unlike
+seconds of a clock, do not count other work on the machine. Caches and a busy sibling core slow them down all the
+same, so the best of several runs counts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Figures:
-    """What one kind of run came to."""
+    """The results of one kind of run."""
 
     runs: int
     virtual_s: float
@@ -93,7 +93,7 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def missed(load: Figures, swarm: Figures | None) -> list[str]:
-    """The limits that are not kept, as sentences."""
+    """The limits that were missed, as sentences."""
     found = []
     if load.virtual_s_per_cpu_s < LIMIT_VIRTUAL_S_PER_CPU_S:
         found.append(f"fewer than {LIMIT_VIRTUAL_S_PER_CPU_S:g} virtual seconds per CPU second under load")

@@ -1,4 +1,4 @@
-"""How a run is shown: two tables for people, one document for machines."""
+"""The output of a run: two tables for people, one document for machines."""
 
 from __future__ import annotations
 

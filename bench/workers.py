@@ -5,9 +5,9 @@
     python -m bench.workers latency BOOTSTRAP TOPIC RECORDS
     python -m bench.workers paced BOOTSTRAP TOPIC PARTITIONS RECORDS_PER_S RECORDS
 
-A worker prints `ready` when it has the topic's metadata and starts when it reads a line, so that
-several start together and start-up is not measured. One that cannot reach its broker, or sees a
-record fail, ends with a sentence and exit code 1. Settings are such that the client is not the limit.
+A worker prints `ready` when it has the topic's metadata and starts when it reads a line, so that several start
+together and start-up is not measured. A worker that cannot reach its broker, or sees a record fail, ends with a
+sentence and exit code 1. Its settings keep the client from being the limit.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bench.librdkafka import BatchConsumer, BatchProducer, LibraryError, PacedPr
 
 RECORD_BYTES = 100
 TIMEOUT_S = 90.0
-"""For the work of one worker."""
+"""Timeout of one worker's work."""
 METADATA_TIMEOUT_S = 5.0
 POSITION_WAIT_S = 1.0
-"""For a consumer to find the end of its partition before the first record is sent."""
+"""Time for a consumer to find the end of its partition before the first record is sent."""
 BATCH_RECORDS = 5_000
 PRODUCER_SETTINGS = {
     "linger.ms": "50",  # batches fill long before; only the last ones wait

@@ -1,4 +1,4 @@
-"""Runs the measures, prints a table or JSON, and checks the limits."""
+"""The command `python -m bench.micro`: it runs the measures, prints a table or JSON, and checks the limits."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Sends pieces of a file to whoever connects, by `os.sendfile` in a plain loop: as fast as it can be done.
+"""A server that sends pieces of a file to each client, by `os.sendfile` in a plain loop: the fastest possible.
 
     python -m bench.micro.bare_server FILE PIECE_BYTES PIECES
 
-Prints the port. Each connection gets the pieces, each behind its length, and is closed when the other
-side closes it.
+It prints the port. Each connection gets the pieces, each behind its length, and is closed when the other side
+closes it.
 """
 
 from __future__ import annotations

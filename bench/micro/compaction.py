@@ -1,8 +1,8 @@
-"""Cleaning a compacted log: how long the broker's event loop cannot run anything meanwhile, and how fast it goes.
+"""The cleaning of a compacted log: how long the broker's event loop stands still meanwhile, and how fast it goes.
 
-The loop is uvloop as in `kraft server`, the cleaner and its executor are the broker's. A timer of a millisecond says
-how late the loop is. What else runs on the machine makes it late as well, so the same timer is first asked beside an
-executor that rests, and beside one whose jobs compute in plain Python and fsync, which holds the interpreter's lock as
+The loop is uvloop as in `kraft server`, the cleaner and its executor are the broker's. A timer of a millisecond
+tells how late the loop is. Other work on the machine makes it late as well. So the same timer is first read beside
+an idle executor, and beside one whose jobs compute in plain Python and fsync: they hold the interpreter's lock as
 any computing does, and no longer.
 """
 
@@ -22,18 +22,18 @@ CONTROL_S = 5.0
 
 
 class Shape(NamedTuple):
-    """A log of which each key was written about twice, so that rather more than half goes."""
+    """A log with about two records of each key, so that rather more than half goes."""
 
     codec: Codec
     value_bytes: int
     text_bytes: int
-    """Of the values, this much is drawn before it begins anew: what a codec makes of them."""
+    """Bytes of values that are drawn before they repeat, which decides how well a codec does."""
     batch_records: int
     keys: int
     log_bytes: int
     segment_bytes: int
     cleaned_segment_bytes: int
-    """`segment.bytes` when it is cleaned; where that is more than before, old segments become one."""
+    """`segment.bytes` at the cleaning; if it is more than before, old segments are merged."""
 
 
 _MIB = 1024 * 1024

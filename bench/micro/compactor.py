@@ -1,4 +1,4 @@
-"""Fills a compacted log and cleans it as a broker does; prints a report on how late the event loop was.
+"""A process that fills a compacted log, cleans it as a broker does, and reports how late its event loop was.
 
 python -m bench.micro.compactor SHAPE DIRECTORY LOG_BYTES CONTROL_S
 """
@@ -37,7 +37,7 @@ _COMPUTED = 300_000
 
 
 class Ticker:
-    """A timer of the running loop that takes note of how late it is."""
+    """A timer of the running loop that notes its lateness."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -53,7 +53,7 @@ class Ticker:
         self._arm()
 
     def stop(self) -> Lateness:
-        """What came of it."""
+        """Ends the timer; returns its lateness."""
         self._timer.cancel()
         late_s = sorted(self._late_s)
         if not late_s:

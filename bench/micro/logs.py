@@ -1,4 +1,4 @@
-"""Logs for the measures: where they are, and batches to fill them with."""
+"""The logs of the measures, and batches to fill them with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITION = TopicPartition("bench", 0)
 
 
 def halt(reason: str) -> None:
-    """What a log calls when its disk failed."""
+    """The halt port of a log whose disk failed."""
     raise BenchError(f"the log halted: {reason}")
 
 
@@ -45,15 +45,15 @@ def open_log(
 
 
 def batch_of_bytes(size_bytes: int, *, timestamp: int | None = None) -> bytes:
-    """One batch of one record that nothing can compress, of about this size."""
+    """One batch of one incompressible record, of about this size."""
     at_ms = now_ms() if timestamp is None else timestamp
     overhead = len(build_batch([(at_ms, None, b"", ())]))
     return build_batch([(at_ms, None, os.urandom(max(1, size_bytes - overhead)), ())])
 
 
 def cpu_s(action: Callable[[], object]) -> float:
-    """The CPU time that it takes, the kernel's included: nothing that is measured so waits for anything, and
-    what else runs on the machine matters less than to the wall clock."""
+    """The action's CPU time, the kernel's included: no action measured so waits for anything, and other work on the
+    machine matters less than to the wall clock."""
     began_s = time.process_time()
     action()
     return time.process_time() - began_s

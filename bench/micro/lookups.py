@@ -1,7 +1,7 @@
-"""Finding an offset and a time in a log of many segments.
+"""Lookups of an offset and of a time in a log of many segments.
 
-Timestamps rise and fall from batch to batch, so that no segment's largest one says anything about the
-next one's. Every batch has an index entry, as if segments were much larger.
+Timestamps rise and fall from batch to batch, so that no segment's largest one says anything about the next one's.
+Every batch has an index entry, as if segments were much larger.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Lookups(NamedTuple):
 
     segments: int
     first_time_lookup_ms: float
-    """After a start, when no segment was asked for its largest timestamp yet."""
+    """After a start, before any segment was asked for its largest timestamp."""
     offset_us: float
-    """From an offset to its segment and the position in it that the index knows."""
+    """From an offset to its segment and the index's position in it."""
     time_us: float
-    """From a time to the first segment that reaches it and the position in it that the index knows."""
+    """From a time to the first segment that reaches it and the index's position in it."""
     read_us: float
-    """From an offset to the range of the file that a fetch of it is answered with, in segments that were found
-    at start: most reads of an offset at random compare some CRCs first."""
+    """From an offset to the range of the file that answers a fetch, in segments that were found at start: most
+    reads at a random offset compare some CRCs first."""
     list_offset_us: float
     """From a time to the record: what ListOffsets costs, batch headers and one batch's records included."""
     largest_index_us: float

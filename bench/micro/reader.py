@@ -1,9 +1,9 @@
-"""Takes length-prefixed answers from a socket as fast as they come, and drops them.
+"""A client that takes length-prefixed answers from a socket as fast as they come, and drops them.
 
     python -m bench.micro.reader PORT FRAMES REQUESTS
 
-REQUESTS is a file of requests, each with its length before it, of which a few are on their way at a time;
-or `-` where the other side sends without being asked. Prints `ready`, waits for a line, prints a report.
+REQUESTS is a file of requests, each behind its length, sent a few at a time; or `-` where the other side sends without
+being asked. It prints `ready`, waits for a line, prints a report.
 """
 
 from __future__ import annotations

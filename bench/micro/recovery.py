@@ -1,4 +1,4 @@
-"""Opening a log after a crash: every byte read and every CRC compared, from the page cache."""
+"""The opening of a log after a crash: every byte read and every CRC compared, from the page cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partitions.log.config import LogConfig
 LOG_BYTES = 512 * 1024 * 1024
 SEGMENT_BYTES = 128 * 1024 * 1024
 BATCH_BYTES = (1_000_000, 64_000, 16_000)
-"""The first two are what producers make that have much to send."""
+"""The first two are sizes of busy producers."""
 ROUNDS = 3
 _APPEND_BYTES = 1_000_000
 

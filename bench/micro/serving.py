@@ -1,7 +1,7 @@
-"""Serving fetches of 1 MB from the page cache: a broker's process against a bare `os.sendfile` loop.
+"""Fetches of 1 MB served from the page cache: a broker's process against a bare `os.sendfile` loop.
 
-The same reader takes the same bytes from both over one connection. From the broker it asks for one batch
-of 1 MB at a time, and has a few requests on their way; the bare loop sends without being asked.
+The same reader takes the same bytes from both over one connection. From the broker it asks for one batch of 1 MB at a
+time, with a few requests under way; the bare loop sends without being asked.
 """
 
 from __future__ import annotations

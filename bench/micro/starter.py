@@ -1,4 +1,4 @@
-"""One start on a data directory, in a process of its own; prints a report, closes the logs, prints `closed`.
+"""One start on a data directory, in a process of its own: it prints a report, closes the logs, prints `closed`.
 
 python -m bench.micro.starter DIRECTORY
 """
@@ -45,7 +45,7 @@ async def main(directory: str) -> None:
     report = manager.start(cluster_id=CLUSTER_ID, node_id=NODE_ID)
     spent_s, spent_cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
     schedule: LagSchedule[Partition] = LagSchedule()
-    # Nobody is told of anything: nothing happens to these replicas.
+    # No listeners: nothing happens to these replicas.
     context = ReplicaContext(NODE_ID, MetadataCache(), cast(Any, None), schedule, 30_000)
     replicas = {
         key: Partition(key, TOPIC_ID, cast(Any, log), context, high_watermark=0)

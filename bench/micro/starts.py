@@ -1,4 +1,4 @@
-"""A clean start with many partitions: how long it takes, and what an idle partition costs in memory."""
+"""A clean start with many partitions: its time, and the memory of an idle partition."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def starts(directory: Path, *, partitions: int = PARTITIONS) -> Starts:
     data = directory / "data"
     try:
         _fill(data, partitions)
-        _start(data)  # the first one recovers what was never closed by a node
+        _start(data)  # the first one recovers logs that no node ever closed
         reports = [_start(data) for _ in range(ROUNDS)]
     finally:
         shutil.rmtree(data, ignore_errors=True)

@@ -1,9 +1,9 @@
-"""Whether a producer of 100-byte records is slower when the broker already holds much data.
+"""A producer of 100-byte records against a broker that already holds much data: is it slower?
 
-"Throughput versus stored data" of the benchmark of 2014: one producer fills a topic of one broker; then that
-broker and another one with little data take slices in turns, so that what the file system is busy with at that
-moment slows both. Memory that deleted files have just given back is cheaper than other memory, so each has it
-every other time. Everything is deleted afterwards.
+"Throughput versus stored data" of the benchmark of 2014: one producer fills a topic of one broker. Then that broker
+and another one with little data take slices in turns, so that the file system's other work at that moment slows
+both. Memory that deleted files have just given back is cheaper than other memory, so each broker has it every other
+time. Everything is deleted afterwards.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ PAIRS = 16
 SLICE_GB = BATCH_RECORDS * PARTITIONS * 60 * STORED_RECORD_BYTES / 1e9
 """About 0.19, 1.8 million records."""
 SPARE_GB = 5.0
-"""To be left free on the disk."""
+"""Space to be left free on the disk."""
 
 
 class Stored(NamedTuple):
-    """Means of the slices that the broker with little and the broker with much on disk took."""
+    """Means of the slices of the broker with little and of the broker with much on disk."""
 
     little_gb: float
     much_gb: float
     little_records_per_s: float
     much_records_per_s: float
     little_cpu_s_per_gb: float
-    """Of the broker's process, for a GB of values: what else runs on the machine matters less to it."""
+    """CPU of the broker's process for a GB of values: other work on the machine matters less to it."""
     much_cpu_s_per_gb: float
 
     @property
@@ -46,7 +46,7 @@ class Stored(NamedTuple):
 
 
 class _Slice(NamedTuple):
-    """What one run of the producer gave."""
+    """The result of one run of the producer."""
 
     records_per_s: float
     cpu_s_per_gb: float

@@ -1,1 +1,1 @@
-"""`python -m bench.quorum`: what the controller quorum does in a second, and how soon it is back."""
+"""`python -m bench.quorum`: the controller quorum's work in a second, and its time back after a failure."""

@@ -1,4 +1,4 @@
-"""What is measured, one coroutine each; every one starts a quorum of its own in a new folder."""
+"""The measures of the quorum, one coroutine each; every one starts a quorum of its own in a new folder."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ BATCH_PARTITIONS = 1_000
 """Partitions of one topic: one proposal of some 60 KB."""
 IN_FLIGHT = 8
 ATTEMPT_S = 0.1
-"""While the quorum is being replaced, one attempt waits no longer for a voter that is gone."""
+"""How long one attempt waits for a voter that is gone, while the quorum is being replaced."""
 SNAPSHOT_EVERY_BYTES = 200_000
-"""So that several snapshots are written while the partitions are created."""
+"""So small that several snapshots are written while the partitions are created."""
 
 
 class Latencies(NamedTuple):
-    """Of sequential commits of one small proposal each, in milliseconds."""
+    """Latencies of sequential commits of one small proposal each, in milliseconds."""
 
     p50_ms: float
     p99_ms: float
 
 
 class Scale(NamedTuple):
-    """What many partitions come to; times in seconds."""
+    """The costs of many partitions; times in seconds."""
 
     partitions: int
     create_s: float
@@ -52,7 +52,7 @@ class Scale(NamedTuple):
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The smallest value that at least this share of the values do not exceed."""
+    """The smallest value that at least this share of the values does not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
@@ -107,7 +107,7 @@ async def records_per_s(directory: Path, records: int) -> float:
 
 
 async def failovers_s(directory: Path, kills: int, *, fast: bool) -> list[float]:
-    """SIGKILL of the active controller to the first change that another one has committed, each time."""
+    """Each time from SIGKILL of the active controller to the first change that another one has committed."""
     settings = {key: value for key, value in FAST_TIMERS.items() if key.startswith("controller.")}
     gaps: list[float] = []
     with voters(directory, settings if fast else {}) as quorum:
@@ -190,7 +190,7 @@ def _moved(before: MetadataImage, after: MetadataImage) -> int:
 
 
 def _bytes_per_partition(image: bytes, partitions: int) -> float:
-    """What a decoded image takes in memory, the interpreter's own count."""
+    """The memory of a decoded image, by the interpreter's own count."""
     tracemalloc.start()
     try:
         decoded = MetadataImage.decode(image)

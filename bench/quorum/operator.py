@@ -1,6 +1,6 @@
-"""A test client of the quorum: it plays the brokers, creates topics, and asks who leads.
+"""A test client of the quorum: it plays the brokers, creates topics, and asks for the leader.
 
-Brokers are played by their registrations and heartbeats alone. All calls are signed and go through
+It plays brokers by their registrations and heartbeats alone. All calls are signed and go through
 `quorum.rpc.client`, as a broker's do.
 """
 
@@ -34,7 +34,7 @@ from quorum.rpc.messages import (
 
 CALL_TIMEOUT_S = 30.0
 HEARTBEAT_S = 0.5
-"""A quarter of the brokers' default: what a heartbeat has to wait for is seen more often."""
+"""A quarter of the brokers' default, so that a heartbeat's waits are seen more often."""
 NO_ERROR = "NONE"
 
 
@@ -49,7 +49,7 @@ class Operator:
         self._hearts: dict[int, asyncio.Task[None]] = {}
         self.slowest_heartbeat_s = 0.0
         self.fenced: list[int] = []
-        """Played brokers that were told that they are fenced, though they had not asked for it."""
+        """Played brokers that were fenced without having asked for it."""
 
     async def close(self) -> None:
         for heart in self._hearts.values():
@@ -91,7 +91,7 @@ class Operator:
             self._hearts[broker_id] = asyncio.create_task(self._beat(broker_id))
 
     async def fence(self, broker_id: int) -> None:
-        """Stops a broker's heart and has it fenced; returns when that, and all that follows, is committed."""
+        """Stops a broker's heart and has it fenced; returns when the fencing and its consequences are committed."""
         self._hearts.pop(broker_id).cancel()
         if not (await self._heartbeat(broker_id, want_fence=True)).is_fenced:
             raise BenchError(f"broker {broker_id} asked to be fenced, and was not")
@@ -127,7 +127,7 @@ class Operator:
             raise BenchError(f"topic {name}: {answer.resources[0].message}")
 
     async def image_bytes(self) -> bytes:
-        """The committed image, encoded, as a broker that knows nothing gets it."""
+        """The committed image, encoded, as an empty broker gets it."""
         answer = await self.call(FetchMetadataRequest(node_id=1, epoch=-1, offset=-1, max_wait_ms=0))
         if answer.snapshot is None:
             raise BenchError("the controller still has all records in memory, and sent no image")
@@ -139,7 +139,7 @@ class Operator:
 
 @asynccontextmanager
 async def operator(quorum: Voters) -> AsyncIterator[Operator]:
-    """A client of a running quorum; its brokers' hearts stop when it is left."""
+    """A client of a running quorum; its brokers' hearts stop on leaving."""
     client = Operator(quorum)
     try:
         yield client

@@ -1,4 +1,4 @@
-"""`python -m bench.quorum.unsynced FILE`: a node whose fsyncs do nothing, to show what they cost.
+"""`python -m bench.quorum.unsynced FILE`: a node whose fsyncs do nothing, which shows the cost of fsync.
 
 For the benchmark alone: such a node loses acknowledged metadata when the power fails.
 """

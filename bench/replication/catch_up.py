@@ -1,7 +1,7 @@
-"""How fast a follower that was away copies what it missed, until it is in sync again.
+"""The speed at which a follower that was away copies the missed records, until it is in sync again.
 
-A node of three is stopped, a producer writes to the other two, the node is started. The clock runs from the
-first bytes that it appends to the moment when every partition's ISR has it again.
+One node of three is stopped, a producer writes to the other two, the node is started. The clock runs from the first
+bytes that it appends to the moment when every partition's ISR has it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.workers import BATCH_RECORDS
 from kraft.cli.local_cluster import deadline
 
 CHUNK_RECORDS = BATCH_RECORDS * PARTITIONS * 100
-"""Three million at a time: a worker has to be done in time on a slow machine too."""
+"""Three million at a time: a worker has to be done in time on a slow machine, too."""
 FIRST_BYTES_TIMEOUT_S = 30.0
 COPY_TIMEOUT_S = 120.0
 
@@ -31,7 +31,7 @@ class CatchUp(NamedTuple):
 
     gb: float
     copy_s: float
-    """Until as many bytes were there as at the leaders."""
+    """Until the follower had as many bytes as the leaders."""
     in_sync_s: float
     mb_per_s: float
     follower_cpu_s_per_gb: float

@@ -1,8 +1,8 @@
-"""How long a partition cannot be written to when its leader is killed, and when it is stopped in order.
+"""The time without writes to a partition when its leader is killed, and when it is stopped in order.
 
-A gap's shares: detection, until the dead broker's session ends at the active controller (if that was killed
-too, another one is elected first and gives every broker a whole session); election, until the new leader
-says that it leads; client, until the first record sent after the kill is acknowledged.
+A gap has three shares. Detection lasts until the dead broker's session ends at the active controller (if that was
+killed, too, another one is elected first and gives every broker a whole session). Election lasts until the new
+leader reports that it leads. Client lasts until the first record sent after the kill is acknowledged.
 """
 
 from __future__ import annotations

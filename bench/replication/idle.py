@@ -1,4 +1,4 @@
-"""What partitions cost that nobody writes to: CPU of each node's process, broker and controller together."""
+"""The cost of idle partitions: CPU of each node's process, broker and controller together."""
 
 from __future__ import annotations
 

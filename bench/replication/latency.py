@@ -1,4 +1,4 @@
-"""How long an acknowledged write takes at a tenth of the rate that the cluster can take, 3x, acks=-1."""
+"""The latency of acknowledged writes at a tenth of the cluster's maximal rate, 3x, acks=-1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Latency(NamedTuple):
     """From the call that sends a record to its acknowledgement, linger included, as librdkafka measures it."""
 
     maximum_records_per_s: float
-    """Of the same producer when it sends as fast as it can, just before."""
+    """The rate of the same producer just before, at full speed."""
     records_per_s: float
     """Of the paced load."""
     records: int

@@ -1,4 +1,4 @@
-"""Many partitions: made, waited for, and written to, each of them, by one client."""
+"""Many partitions: one client creates them, waits for them, and writes to each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def await_in_sync(brokers: Cluster, topics: Topics, timeout_s: float) -> None:
     for _ in deadline(timeout_s):
         try:
             known = admin.list_topics(timeout=METADATA_TIMEOUT_S).topics
-        except KafkaException:  # no broker answers now; how many lack stays as it was
+        except KafkaException:  # no broker answers now; the number of missing ones stays
             continue
         lacking = sum(
             _lacking(known[name], count) if name in known else count for name, count in topics.items()

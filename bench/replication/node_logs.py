@@ -1,4 +1,4 @@
-"""When nodes wrote what into their logs: the moments between a fault and its cure that no client sees.
+"""The times of lines in nodes' logs: the moments between a fault and its cure that no client sees.
 
 Times are wall-clock seconds of this machine, to be compared with `time.time()`.
 """

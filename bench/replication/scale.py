@@ -1,9 +1,9 @@
 """Ten thousand partitions on three brokers, from end to end: created, a broker killed, all restarted.
 
-What counts is what a client sees: a record with acks=all acknowledged by each single partition, and every
-replica in its ISR. A killed broker's time counts from the end of its session, which the active controller
-writes to its log: what comes before is the session timeout, which is configured. It is Kafka's here, and not the
-short one of a development cluster: four busy processes on two cores may each be silent for a second.
+The measure is the client's view: each single partition acknowledges a record with acks=all, and every replica is in
+its ISR. A killed broker's time counts from the end of its session, which the active controller writes to its log:
+the time before is the configured session timeout. It is Kafka's here, not the short one of a development cluster:
+four busy processes on two cores may each be silent for a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.replication.throughput import NODES
 from kraft.cli.errors import UserError
 
 TIMEOUT_S = 120.0
-"""Of each single wait; the error says what had not come about by then."""
+"""Timeout of each single wait; the error says what was missing."""
 TIMERS = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000"}
 CLEAN_MARK = ".kafka_cleanshutdown"
 
@@ -37,13 +37,13 @@ class Scale(NamedTuple):
     create_s: float
     """Until every partition had acknowledged a record from its whole ISR."""
     rewrite_s: float
-    """A record to each partition while nothing is wrong: what the client alone takes."""
+    """A record to each partition in normal operation: the client's own time."""
     session_s: float
     """From SIGKILL to the end of the broker's session."""
     writable_s: float
     """From there until every partition had acknowledged a record that was sent after the kill."""
     led_s: float
-    """From there until the last new leader had said that it leads."""
+    """From there until the last new leader had reported that it leads."""
     rejoin_s: float
     """From the killed node's start until it was in every ISR."""
     stop_s: float
@@ -109,7 +109,7 @@ def _rejoin(brokers: Cluster, topics: Topics) -> float:
 
 
 def _started(start: Callable[[], None]) -> None:
-    """Raises BenchError with what a node says that is not ready in time."""
+    """Raises BenchError with the reasons of a node that is not ready in time."""
     try:
         start()
     except UserError as error:

@@ -1,12 +1,12 @@
-"""One producer, replicated and not, on the same three brokers: rates, and the brokers' CPU per GB.
+"""The throughput of one producer, replicated and not, on the same three brokers: rates, and the brokers' CPU per GB.
 
-The rows take turns, so that all see the same machine; medians are compared. CPU counts from the start of
-the load until the brokers have nothing left to do: what followers copy later counts too.
+The rows take turns, so that all see the same machine; medians are compared. CPU counts from the start of the load
+until the brokers are idle, so that later copying by followers counts, too.
 
-All rows store equally many bytes: without replication three times as many records are sent. On a virtual
-machine whose host takes free memory back, a first touch is a fault there, charged to the broker, ten times
-as dear as the write itself. Only the memory that was given back a moment ago is spared it: enough for what
-few records store once, not three times, so that rows of equally many records would mostly compare that.
+All rows store equally many bytes: without replication three times as many records are sent. On a virtual machine
+whose host takes free memory back, the first touch of a page is a fault there, charged to the broker, ten times as
+dear as the write itself. Memory given back a moment ago is spared this, but there is only enough of it to store few
+records once, not three times. Rows of equally many records would mostly compare that.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Mutations of fetch sessions (KIP-227) and of throttled replication (KIP-73): a reader that is left out gets no
-news."""
+"""Mutations of fetch sessions (KIP-227) and of throttled replication (KIP-73): partitions wrongly left out of
+answers."""
 
 from __future__ import annotations
 
