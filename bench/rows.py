@@ -86,7 +86,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class RowResult:
-    """A row's medians, and every run (null, real) for those who want to see how they spread."""
+    """A row's medians, and every run (null, real), which show the spread."""
 
     row: Row
     records: int

@@ -1,8 +1,9 @@
 """The typed errors of the controller quorum, for every room below `quorum`.
 
 Three families tell where the fault lies: `MalformedError` (bytes or messages that cannot be decoded),
-`RecordDoesNotFitError` (a well-formed metadata record that contradicts the image it is applied to) and `ControllerError`
-(a request that the controller refuses, with Kafka's error name as `code` and a sentence for its sender).
+`RecordDoesNotFitError` (a well-formed metadata record that contradicts the image it is applied to) and
+`ControllerError` (a request that the controller refuses, with Kafka's error name as `code` and a sentence for its
+sender).
 """
 
 from __future__ import annotations

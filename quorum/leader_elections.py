@@ -34,7 +34,7 @@ class ElectionKind(Enum):
     PREFERRED = "preferred"
     """The first replica, from a leader that stays in the ISR."""
     ELIGIBLE = "elr"
-    """An eligible leader replica, with nobody left in the ISR (KIP-966)."""
+    """An eligible leader replica, since the ISR was empty (KIP-966)."""
     LAST_KNOWN_LEADER = "last_known_leader"
     """Unclean: ISR and ELR were empty, and the last leader came back."""
     UNCLEAN = "unclean"

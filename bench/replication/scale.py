@@ -21,7 +21,7 @@ from bench.replication.throughput import NODES
 from kraft.cli.errors import UserError
 
 TIMEOUT_S = 120.0
-"""Timeout of each single wait; the error says what was missing."""
+"""Timeout of each single wait; the error names the missing result."""
 TIMERS = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000"}
 CLEAN_MARK = ".kafka_cleanshutdown"
 

@@ -1,6 +1,6 @@
 """The builder of every change of a partition: from the targets for one partition to its record.
 
-Every part of the controller that changes partitions builds its records here, so that every member of ISR ∪ ELR has
+Every part of the controller that changes partitions builds its records here, so that every member of ISR and ELR has
 every committed record: the high watermark stands still while the ISR is below min.insync.replicas or any replica
 outside it is eligible.
 
@@ -247,7 +247,7 @@ class PartitionChangeBuilder:
         if leader != NO_LEADER or not self.elr_enabled:
             return ()
         if before.isr and not self.target_isr:
-            return (self._last_member(),)  # the last leader, or the member kept in the ISR where there is no ELR
+            return (self._last_member(),)  # the last leader, or without the ELR the member kept in the ISR
         return before.last_known_elr
 
 

@@ -109,7 +109,7 @@ class ControllerState:
         self._pending: deque[_Pending] = deque()
         self._waiting = 0
 
-    # What is so ----------------------------------------------------------------------------------
+    # Facts ---------------------------------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:

@@ -51,5 +51,5 @@ class Applying:
         return self._machine.apply(command[len(PROPOSAL) :], index, term)
 
     def forget(self) -> None:
-        """A snapshot's state takes the place of what was being applied."""
+        """Drops the steps under way, since a snapshot's state takes their place."""
         self._steps = self._applied = None

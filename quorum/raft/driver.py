@@ -151,7 +151,7 @@ class RaftDriver:
     # -- the lane's side
 
     def step(self, events: Sequence[RaftEvent]) -> list[RaftEffect]:
-        """Takes in all events, ticks once, makes durable what has to be, returns what may leave.
+        """Takes in all events, ticks once, syncs, and returns the effects that may leave.
 
         After a halt: always the empty list.
         """
@@ -312,7 +312,7 @@ class RaftDriver:
         self._image_replaced = True
 
     def _note_applied(self) -> None:
-        """Hands out what was applied since the last call, with the outcomes that it decides."""
+        """Hands out the entries applied since the last call, and the outcomes that they decide."""
         entries, self._applied = tuple(self._applied), []
         if not entries and not self._image_replaced:
             return

@@ -49,7 +49,7 @@ class FolderChangedError(Exception):
 
 
 class NoMetadataError(Exception):
-    """The folder holds no metadata log; the message says what was looked for."""
+    """The folder holds no metadata log; the message names the files looked for."""
 
 
 class StoredEntry(NamedTuple):

@@ -87,7 +87,7 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
             self._begin_at(prev, last)
         self._commit_index = max(self._commit_index, last[1])
 
-    # -- what the library calls
+    # -- calls of the library
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         """One entry from the leader, or this leader's own. Idempotent."""
@@ -103,7 +103,7 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
         self._append((command, idx, term))
 
     def clear(self) -> None:
-        """Never called: `join` replaces what the library would do with it."""
+        """Never called: `join` takes its place."""
         raise AssertionError("the journal is never cleared")
 
     def deleteEntriesFrom(self, entry_from: int) -> None:
@@ -172,7 +172,7 @@ class DurableJournal(Journal):  # type: ignore[misc]  # the library has no types
 
     @property
     def end_is_unmarked(self) -> bool:
-        """Whether the end marker lags behind what was synced."""
+        """Whether entries behind the end marker are synced."""
         return self._marked_end < self._synced_end
 
     def remember_end_if_idle(self, now_s: float) -> None:

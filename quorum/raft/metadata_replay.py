@@ -29,7 +29,7 @@ class ReplayedEntry:
     sequence: int | None
     """The proposal's number within its controller's epoch; None for a barrier, and when unreadable."""
     records: tuple[Record, ...]
-    """What was proposed, even if it was refused."""
+    """The proposed records, even if they were refused."""
     is_barrier: bool = False
     rejection: str | None = None
     """Why it changed nothing; None if it took effect, or if that is unknown."""

@@ -115,7 +115,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
     # -- one tick
 
     def tick(self) -> None:
-        """Elections, commits, applies, heartbeats; sends what this step's events added to the log."""
+        """Elects, commits, applies, sends heartbeats and the entries that this step's events added to the log."""
         self.follow_log()
         deadline = self._election_deadline()
         self._SyncObj__raftElectionDeadline = deadline if deadline == _AT_ONCE else _NEVER
@@ -295,7 +295,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         self._SyncObj__raftElectionDeadline = min(self._SyncObj__raftElectionDeadline, soon)
 
     def begin_snapshot(self) -> None:
-        """Begins a snapshot of what is applied."""
+        """Begins a snapshot of the applied state."""
         self.forceLogCompaction()
         self._SyncObj__tryLogCompaction()
 

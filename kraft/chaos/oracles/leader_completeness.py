@@ -33,7 +33,7 @@ class LeaderCompleteness:
         committed, log = model.committed, model.replicas.get(node)
         wanted = committed.before_epoch(leader_epoch)
         allowed = self._unclean.is_allowed(model, leader_epoch)
-        # A leader that does not know of a flipped bit leads until somebody reads it.
+        # A leader that does not know of a flipped bit leads until a reader meets it.
         missing = wanted if log is None else [b for b in log.missing(wanted) if not log.is_rotten(b)]
         if allowed and log is not None:
             missing = list(dict.fromkeys((*committed.never_in(log.start, wanted), *missing)))

@@ -120,7 +120,7 @@ class ReplicaEvents:
             log.cut(end)  # below `offset`, if compaction left a hole there
             log.end = end
         else:
-            log.uncertain, log.absent = True, absent  # batches found in its files later still have their holes
+            log.uncertain, log.absent = True, absent  # batches found in its files later keep their holes
         if removed:
             text = f"node {node} {self._replication.name(key)} to {offset}, {len(removed)} batches"
             self._verdicts.happened(events.TRUNCATION, text)
