@@ -1,10 +1,12 @@
 """The port to the disk: the synchronous file operations that a log needs, and nothing more.
 
-`kraft.runtime.disk` implements it over the real file system, `kraft.chaos.world.disk` over a simulated
-one. All paths are absolute strings with `/` separators. Every operation raises `OSError` (with a
-real `errno`) on failure; an implementation never retries. What has been appended is visible to
-readers at once, and durable only after `File.sync`; a created, renamed or removed name is durable
-only after `Disk.sync_dir` on its folder.
+`kraft.runtime.disk` implements it over the real file system, `kraft.chaos.world.disk` over a simulated one. All paths
+are absolute strings with `/` separators. Every operation raises `OSError` (with a real `errno`) on failure; an
+implementation never retries. Appended bytes are visible to readers at once, and durable only after `File.sync`. A
+created, renamed or removed name is durable only after `Disk.sync_dir` on its folder.
+
+Data files are never mapped, since a mapping whose file is cut kills the process. Reads return ranges of files
+(`FileSlice`), and the network sends them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class FileSlice(Protocol):
-    """A range of a file that was written before the slice was taken: what a read hands to the socket.
+    """A range of a file that was written before the slice was taken. A read returns it, the network sends it.
 
     The network lane sends it with sendfile when the slice has a real descriptor (`fileno() >= 0`),
     and with `read` otherwise. The file stays readable while a slice of it is held, even when its
@@ -25,7 +27,7 @@ class FileSlice(Protocol):
 
     @property
     def path(self) -> str:
-        """Where the file was when it was opened."""
+        """The file's path when it was opened."""
 
     @property
     def position(self) -> int:
@@ -63,11 +65,12 @@ class File(Protocol):
         """Overwrites or extends at `position` (indexes only; log data is append-only)."""
 
     def truncate(self, size: int) -> None:
-        """Sets the length, and gives back what is reserved beyond it."""
+        """Sets the length, and gives back the room reserved beyond it."""
 
     def reserve(self, size: int) -> None:
-        """Takes room on the disk for the file to grow to `size` bytes; its length stays, and so does what readers
-        see. Raises OSError (ENOSPC) with nothing taken; does nothing on a file system that cannot."""
+        """Takes room on the disk for the file to grow to `size` bytes. Its length stays, so that readers, recovery and
+        tools never meet zeros. Raises OSError (ENOSPC) with nothing taken; does nothing on a file system that
+        cannot."""
 
     def sync(self) -> None:
         """Makes all data written before the call durable (fdatasync). An error is never retried."""
@@ -90,11 +93,11 @@ class Disk(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def map(self, path: str) -> Buffer:
-        """The file's bytes as they are now, not to be changed, without reading what is not looked at.
+        """The file's present bytes, not to be changed. Only the pages that the caller looks at are read.
 
-        For indexes, which never become shorter while they are mapped: while the buffer is held, the file
-        may be appended to, renamed or removed, but not cut; a look at a byte that was cut away ends the
-        process. Data files are not mapped.
+        For indexes, which never become shorter while they are mapped: while the buffer is held, the file may be
+        appended to, renamed or removed, but not cut; a look at a byte that was cut away ends the process. Data files
+        are not mapped.
         """
 
     def exists(self, path: str) -> bool: ...
@@ -103,10 +106,10 @@ class Disk(Protocol):
         """Length of the file in bytes; it is not opened."""
 
     def modified_ms(self, path: str) -> int:
-        """When the file's content was last changed, in wall-clock ms since the Unix epoch."""
+        """The time of the last change of the file's content, in wall-clock ms since the Unix epoch."""
 
     def set_modified_ms(self, path: str, time_ms: int) -> None:
-        """Has `modified_ms` say this until the file is changed again."""
+        """Sets the time that `modified_ms` returns until the file is changed again."""
 
     def list_dir(self, path: str) -> list[str]:
         """The names in a folder, sorted."""
@@ -134,8 +137,8 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
 
 
 def begin_replacement(disk: Disk, path: str, data: bytes) -> File:
-    """The half of `write_atomically` that needs room and a descriptor, and may be begun anew whatever became of
-    it: nothing has been fsynced, and the file at `path` is as it was. Returns the temporary file."""
+    """The half of `write_atomically` that needs room and a descriptor. It may be begun anew after any failure: nothing
+    has been fsynced, and the file at `path` is as it was. Returns the temporary file."""
     temporary = path + ".tmp"
     if disk.exists(temporary):
         disk.remove(temporary)
@@ -149,7 +152,7 @@ def begin_replacement(disk: Disk, path: str, data: bytes) -> File:
 
 
 def finish_replacement(disk: Disk, path: str, file: File) -> None:
-    """The other half: makes the temporary file durable, and has it take the place of the one at `path`."""
+    """The other half: makes the temporary file durable, and puts it in the place of the file at `path`."""
     try:
         file.sync()
     finally:
