@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from partitions.partition_types import NO_LEADER
+from partitions.partition import NO_LEADER
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage, PartitionImage
 

@@ -26,8 +26,7 @@ from partitions.errors import PartitionError
 from partitions.isr import AlterPartitionProposal, IsrChange
 from partitions.log.errors import AppendPostponed, LogError, LogStorageError
 from partitions.log_manager import LogManager
-from partitions.partition import AckStatus, Partition
-from partitions.partition_types import NO_EPOCH
+from partitions.partition import NO_EPOCH, AckStatus, Partition
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 

@@ -11,9 +11,7 @@ from kraft.broker.replica_events import ReplicaEvents
 from partitions.errors import NotLeaderOrFollower, UnknownLeaderEpoch
 from partitions.isr import _NOT_APPLIED, _OUT_OF_DATE, IsrState, Outcome, Resolution
 from partitions.leadership import Leadership
-from partitions.local_replica import LocalReplica
-from partitions.partition import Partition
-from partitions.partition_types import AckStatus, Transition
+from partitions.partition import AckStatus, Partition, Transition
 from partitions.reads import read
 from tests.chaos.mutations import scenarios, scenarios_of_readers
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
@@ -269,8 +267,8 @@ MUTATIONS = (
         ("epoch-fenced",),
         scenarios_of_readers.MADE_ANEW,
         (
-            Patch(LocalReplica, "check_epoch", _in_any_epoch),
-            Patch(LocalReplica, "_assigned_follower", replaced_by(_follower_of_any_epoch)),
+            Patch(Partition, "check_epoch", _in_any_epoch),
+            Patch(Partition, "_assigned_follower", replaced_by(_follower_of_any_epoch)),
         ),
     ),
     Mutation(
@@ -278,7 +276,7 @@ MUTATIONS = (
         "a consumer is given what is not committed",
         ("consistent-read", "inconsistent-offsets"),
         scenarios.ELECTIONS,
-        (Patch(LocalReplica, "read_for_consumer", replaced_by(_read_to_the_end)),),
+        (Patch(Partition, "read_for_consumer", replaced_by(_read_to_the_end)),),
         faces=READ,
     ),
     Mutation(
@@ -286,7 +284,7 @@ MUTATIONS = (
         "acks=all is answered when the leader has the records",
         LOST,
         scenarios.ELECTIONS,
-        (Patch(LocalReplica, "ack_status", _done_when_appended),),
+        (Patch(Partition, "ack_status", _done_when_appended),),
         faces=ACKNOWLEDGED,
     ),
     Mutation(

@@ -11,8 +11,7 @@ from fetcher.replication import LogTruncation
 from kraft.broker.replica_manager import REPLICAS_PER_STEP, UnknownTopicOrPartition
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
 from partitions.log.errors import LogStorageError, UnexpectedAppendOffset
-from partitions.partition import Partition
-from partitions.partition_types import FollowerFetch
+from partitions.partition import FollowerFetch, Partition
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.records import (
