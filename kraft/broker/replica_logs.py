@@ -1,48 +1,89 @@
-"""The logs below a broker's replicas: opened, made, given up, and their configs and leader epochs.
+"""The logs below a broker's replicas: opened, made, opened again, deleted, given a leader's new epoch.
 
-Guarantees: nothing here waits for the disk; what is not there is made by `LogJobs`, and until then there is no
-replica, which clients and followers are told as NOT_LEADER_OR_FOLLOWER and ask again. What comes of a job is
-judged by the metadata of that moment: a log that nobody wants any more is deleted, and a replica is made for
-the state that it has by then. A log that cannot be used takes its replica offline and no other.
-`ReplicaManager` is built on this.
+The replica manager owns one; it asks for logs and is told when a log is there. Guarantees: nothing here holds up
+the event loop, however many partitions one step of metadata creates or moves. While a log is being made, opened,
+held back or deleted it `is_pending`, and its replica is left alone: until a log is made there is no replica, and
+clients and followers get NOT_LEADER_OR_FOLLOWER. What comes of a job is judged by the metadata of the moment when
+it ends, not of the moment when it was asked for: a log that nobody wants any more is deleted, and a replica gets
+the state that it has by then. A log that cannot be used takes its replica offline and no other. A few jobs that
+make logs or write epochs are under way at a time, bounded in size; one that opens; of deletions one a step of
+metadata. A job that ends by a defect halts the node.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
 
 import structlog
 
-from fetcher.fetcher_manager import FetcherManager
-from kraft.broker.alter_partition_manager import AlterPartitionManager
-from kraft.broker.assignments import assigned, can_be_made_anew, owns_log, partition_ids
-from kraft.broker.log_jobs import LogJobs
 from kraft.broker.metadata_cache import MetadataCache
-from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.offline_replicas import OfflineReplicas, kind_of
 from kraft.broker.pending_replicas import PendingReplicas
-from kraft.broker.replica_events import ReplicaEvents
-from kraft.broker.topic_log_configs import TopicLogConfigs, changed_topics
-from partitions.lag_schedule import LagSchedule
+from kraft.broker.vital_task import end_task, start_vital_task
+from kraft.dynamic_configs import dynamic_log_defaults
 from partitions.log.config import LogConfig
-from partitions.log.creation import NewLog
-from partitions.log.errors import LogError
+from partitions.log.creation import CREATE_BATCH, NewLog
+from partitions.log.epoch_checkpointing import JOBS_AT_ONCE, ROUND_LOGS
+from partitions.log.errors import LogError, LogStorageError
+from partitions.log.log import PartitionLog
 from partitions.log_manager import LogManager
-from partitions.partition import Partition, ReplicaContext
+from partitions.partition import NO_LEADER, Partition
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.delta import PartitionKey
 from quorum.metadata.image import MetadataImage, PartitionImage
+from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from quorum.rpc.replica_messages import DAMAGED
 
 log = structlog.get_logger(__name__)
 
+ROOM_CHECK_S: Final = 1.0
+"""How often what met a full disk is tried again."""
 
-class ReplicaLogs(ReplicaEvents, ABC):
-    """Replicas over their logs; the `LogJobsOwner` of a broker."""
+
+def assigned(
+    image: MetadataImage, broker_id: int, key: TopicPartition
+) -> tuple[bytes, PartitionImage] | None:
+    """Topic id and state of the partition, if the metadata gives the broker a replica of it."""
+    topic = image.topic(key.topic)
+    state = None if topic is None else image.partition(topic.topic_id, key.partition)
+    if topic is None or state is None or broker_id not in state.replicas:
+        return None
+    return topic.topic_id, state
+
+
+class TopicLogConfigs:
+    """What configuration a topic's logs go by on one broker.
+
+    A topic's own value goes first, then what was set for this broker while it runs, then for all brokers, then
+    the broker's file.
+    """
+
+    def __init__(self, broker_id: int, file_defaults: LogConfig) -> None:
+        """`file_defaults` are those of the broker's configuration file."""
+        self._broker_id = broker_id
+        self._file_defaults = file_defaults
+        self._defaults = file_defaults
+
+    def of_topic(self, image: MetadataImage, topic: str) -> LogConfig:
+        """The configuration of each log of this topic."""
+        return self._defaults.with_overrides(image.config(TOPIC_RESOURCE, topic))
+
+    def update_defaults(self, changes: MetadataChanges, image: MetadataImage) -> bool:
+        """Takes over changed configs of this broker; whether the defaults are others now."""
+        if not any(resource_type == BROKER_RESOURCE for resource_type, _ in changes.changed_configs):
+            return False
+        before = self._defaults
+        self._defaults = dynamic_log_defaults(self._file_defaults, image, self._broker_id)
+        return self._defaults != before
+
+
+class ReplicaLogs:
+    """The logs of one broker's replicas. All methods run on its event loop."""
 
     def __init__(
         self,
@@ -50,125 +91,146 @@ class ReplicaLogs(ReplicaEvents, ABC):
         logs: LogManager,
         default_config: LogConfig,
         metadata: MetadataCache,
-        alter_partitions: AlterPartitionManager,
-        metrics: BrokerMetrics,
-        loop: asyncio.AbstractEventLoop,
+        partitions: Mapping[TopicPartition, Partition],
+        pending: PendingReplicas,
+        reported: OfflineReplicas,
         halt: Halt,
-        offline: OfflineReplicas,
-        *,
-        replica_lag_time_max_ms: int,
-        flush_scheduler_interval_ms: int,
+        bring_in_line: Callable[[Iterable[TopicPartition]], None],
     ) -> None:
-        super().__init__(
-            broker_id, logs, metadata, alter_partitions, metrics, loop, halt,
-            flush_scheduler_interval_ms=flush_scheduler_interval_ms,
-        )  # fmt: skip
-        self._loop = loop
+        """`partitions` are the replicas over these logs, which the replica manager adds and takes away.
+
+        `bring_in_line` applies the metadata of the moment to the replicas of these partitions.
+        """
+        self._broker_id = broker_id
+        self._logs = logs
         self._configs = TopicLogConfigs(broker_id, default_config)
-        schedule: LagSchedule[Partition] = LagSchedule()
-        self._context = ReplicaContext(broker_id, metadata, self, schedule, replica_lag_time_max_ms)
-        self._fetchers: FetcherManager | None = None
-        self._jobs = LogJobs(logs, self, halt)
-        self.pending = PendingReplicas(loop, self._is_pending)
-        self._reported = offline
-        self._unapplied: dict[TopicPartition, None] = {}
-        """Replicas whose newest state in the metadata is still to be applied (`ReplicaManager`)."""
+        self._metadata = metadata
+        self._partitions = partitions
+        self._pending = pending
+        self._reported = reported
+        self._halt = halt
+        self._bring_in_line = bring_in_line
+        self._unusable: dict[TopicPartition, LogError] = {}
+        self._wanted: dict[TopicPartition, None] = {}
+        self._making: dict[TopicPartition, None] = {}
+        self._to_reopen: dict[TopicPartition, None] = {}
+        self._reopening: TopicPartition | None = None
+        self._held: dict[TopicPartition, None] = {}
+        """Logs that were opened again and lack records."""
+        self._deleting: dict[TopicPartition, None] = {}
+        self._epochs_due: dict[TopicPartition, None] = {}
         self._unnoted: dict[TopicPartition, None] = {}
         """Leaders that could not note their epoch, and try it again and again."""
-        logs.set_failure_listener(self._on_logs_failing)
+        self._without_room: dict[TopicPartition, None] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._deletions: dict[asyncio.Task[None], None] = {}
+        self._closing = False
 
-    @abstractmethod
-    def _apply_all(self, image: MetadataImage, keys: Iterable[tuple[bytes, int]]) -> None:
-        """Brings these partitions in line with the image."""
+    # -- what the replica manager asks for
 
-    def monotonic_ms(self) -> int:
-        """The time that replicas reckon lag in."""
-        return int(self._loop.time() * 1000)
+    @property
+    def unusable(self) -> Mapping[TopicPartition, LogError]:
+        """Replicas that are assigned here and whose logs cannot be used, with the reason."""
+        return self._unusable
 
-    def _open(self, key: TopicPartition, topic_id: bytes) -> Partition | None:
-        """The replica over its log; None if the log has to be made first, or cannot be used."""
+    def is_pending(self, key: TopicPartition) -> bool:
+        """Whether the log is being made, opened, held back or deleted; then it is brought in line with the metadata."""
+        return (
+            key in self._wanted
+            or key in self._making
+            or key in self._deleting
+            or key in self._to_reopen
+            or key == self._reopening
+            or key in self._held
+        )
+
+    def open(self, key: TopicPartition, topic_id: bytes) -> PartitionLog | None:
+        """A replica's log; None if the log has to be made first, or cannot be used."""
         config = self._configs.of_topic(self._metadata.image, key.topic)
         try:
             replica_log = self._logs.claim(key, topic_id, config)
         except LogError as error:
-            self._cannot_use(key, topic_id, error)
+            self.cannot_use(key, topic_id, error)
             return None
         if replica_log is None:
-            self._jobs.make(key)
-            self.pending.expect(key)
+            self._wanted[key] = None
+            self._run("make-logs", self._make_all)
+            self._pending.expect(key)
             return None
-        self._offline.pop(key, None)
+        self._unusable.pop(key, None)
         self._reported.clear((topic_id, key.partition))
-        partition = Partition(
-            key,
-            topic_id,
-            replica_log,
-            self._context,
-            high_watermark=self._logs.high_watermark(key),
-        )
-        self._partitions[key] = partition
-        return partition
+        return replica_log
 
-    def _cannot_use(self, key: TopicPartition, topic_id: bytes, error: LogError) -> None:
+    def cannot_use(self, key: TopicPartition, topic_id: bytes, error: LogError) -> None:
         """A replica without a log, which leaves the other partitions alone. A full disk is tried again, and so
         is a log that could not be made: nothing on a disk is wrong, and the metadata may not change again."""
-        known = self._offline.get(key)
+        known = self._unusable.get(key)
         is_unmade = key not in self._logs.logs and key not in self._logs.failed
         is_known = known is not None and (
             known.needs_room if error.needs_room else is_unmade and type(known) is type(error)
         )
         if not is_known and known is not error:  # said once while it is tried again and again
             log.error("a replica is offline", partition=str(key), reason=str(error))
-        self._offline[key] = error
+        self._unusable[key] = error
         if error.needs_room or is_unmade:
-            self._jobs.wait_for_room(key)
-        # Also without room: another broker can lead meanwhile. `_open` takes the mark away.
+            self._wait_for_room(key)
+        # Also without room: another broker can lead meanwhile. `open` takes the mark away.
         self._reported.mark((topic_id, key.partition), kind_of(error))
 
-    def _on_logs_failing(self, failed: Mapping[TopicPartition, LogError]) -> None:
-        """Not at once: whoever met the failure is in the middle of something with one of these replicas."""
-        self._loop.call_soon(self._on_logs_failed, failed)
+    def forget_unusable(self, key: TopicPartition, topic_id: bytes) -> bool:
+        """The replica is not assigned here any more. Whether it was without a usable log, which may be deleted."""
+        self._reported.forget((topic_id, key.partition))
+        return self._unusable.pop(key, None) is not None
 
-    def _on_logs_failed(self, failed: Mapping[TopicPartition, LogError]) -> None:
-        """Takes replicas offline whose logs failed while they were in use."""
-        for key, error in failed.items():
-            # Whoever met it is done: what they held, such as ranges of open files, must not be kept with it.
-            error.__traceback__ = error.__context__ = error.__cause__ = None
-            partition = self._partitions.get(key)
-            if partition is None or key not in self._logs.failed:
+    def delete(self, keys: Sequence[TopicPartition]) -> None:
+        """Has logs deleted. One that is pending is judged when what it waits for is over."""
+        keys = [key for key in keys if not self.is_pending(key)]
+        if not keys:
+            return
+        self._deleting.update(dict.fromkeys(keys))
+        task = start_vital_task(self._delete(keys), "delete-logs", self._halt)
+        self._deletions[task] = None
+        task.add_done_callback(self._deletions.pop)
+
+    def delete_repairable(self, changes: MetadataChanges, image: MetadataImage) -> None:
+        """Gives damaged replicas up that can be (`_is_repairable`).
+
+        Reports those again that the metadata does not show offline.
+        """
+        if not self._reported.kinds:
+            return
+        keys = []
+        for topic_id, number in changes.changed_partitions:
+            replica = (topic_id, number)
+            state = image.topics[topic_id].partitions[number]
+            key = TopicPartition(image.topics[topic_id].name, number)
+            if replica not in self._reported.kinds or self.is_pending(key):
                 continue
-            del self._partitions[key]
-            self._stop_fetching(key)
-            partition.take_offline(storage_failed=True)
-            self._cannot_use(key, partition.topic_id, error)
+            if self._broker_id not in state.offline_replicas:
+                self._reported.report_again(replica)
+            elif self._is_repairable(replica, state):
+                log.warning("a damaged replica is made anew", partition=str(key), leader=state.leader)
+                keys.append(key)
+        self.delete(keys)
 
-    def _is_repairable(self, replica: PartitionKey, state: PartitionImage) -> bool:
-        """Whether a damaged replica can be given up, to be copied from another broker: the controller knows
-        that it is offline, and nobody counts on it."""
-        return (
-            self._reported.kinds.get(replica) == DAMAGED
-            and self._broker_id in state.offline_replicas
-            and can_be_made_anew(state, self._broker_id)
-        )
+    def strays(self) -> list[TopicPartition]:
+        """Of the logs on the disks, those of topics that were deleted, made anew, or moved elsewhere while this
+        broker was away."""
+        found = [key for key, stored in self._logs.logs.items() if not self._owns_log(key, stored.topic_id)]
+        found += [
+            key for key in self._logs.failed if not self._owns_log(key, self._logs.failed_topic_id(key))
+        ]
+        for key in found:
+            log.info("a log is not assigned here any more", partition=str(key))
+        return found
 
-    def _stored_logs(self) -> Iterator[tuple[TopicPartition, bytes | None]]:
-        """All that is on the disks, with the topic id where it can be told."""
-        for key, replica_log in self._logs.logs.items():
-            yield key, replica_log.topic_id
-        for key in self._logs.failed:
-            yield key, self._logs.failed_topic_id(key)
-
-    def _stop_fetching(self, key: TopicPartition) -> None:
-        if self._fetchers is not None:
-            self._fetchers.remove_partitions([key])
-
-    def _reconfigure(self, changes: MetadataChanges, image: MetadataImage) -> list[Partition]:
+    def reconfigure(self, changes: MetadataChanges, image: MetadataImage) -> list[Partition]:
         """Gives logs their new configs: those of changed topics, or all if this broker's defaults changed.
 
         Returns their replicas: what they are to make of it comes when all have the new metadata.
         """
         reconfigured = []
-        names: Iterable[str] = changed_topics(changes)
+        names: Iterable[str] = [name for kind, name in changes.changed_configs if kind == TOPIC_RESOURCE]
         if self._configs.update_defaults(changes, image):
             names = dict.fromkeys(key.topic for key in self._partitions)
         for name in names:
@@ -184,75 +246,163 @@ class ReplicaLogs(ReplicaEvents, ABC):
                     reconfigured.append(partition)
         return reconfigured
 
-    def _is_pending(self, key: TopicPartition, appends: bool) -> bool:
-        """Whether this broker leads and its replica is being made ready, to be asked or to be appended to."""
-        partition = self._partitions.get(key)
-        if partition is not None and (partition.is_leader or key not in self._unapplied):
-            return appends and partition.awaits_epoch_start
-        if key not in self._unapplied and (key in self._offline or not self._jobs.is_pending(key)):
-            return False
-        found = assigned(self._metadata.image, self._broker_id, key)
-        return found is not None and found[1].leader == self._broker_id
+    def write_epochs(self, key: TopicPartition) -> None:
+        """Has the epochs of a leader's log made durable, as it knows them when its turn comes.
 
-    # -- LogJobsOwner
+        The leader is told (`Partition.on_epoch_start_durable`).
+        """
+        self._epochs_due[key] = None
+        self._run("write-epochs", self._write_all_epochs)
 
-    def wanted_log(self, key: TopicPartition) -> NewLog | None:
-        image = self._metadata.image
-        found = assigned(image, self._broker_id, key)
-        if found is None:
-            self.pending.settle([key])
-            return None
-        topic_id, state = found
-        leader_epoch = state.leader_epoch if state.leader == self._broker_id else None
-        return NewLog(key, topic_id, self._configs.of_topic(image, key.topic), leader_epoch)
+    async def settled(self) -> None:
+        """Waits until there is nothing to do, but for what waits for room."""
+        while busy := self._under_way():
+            await asyncio.wait(busy)
 
-    def on_logs_made(self, made: Sequence[NewLog], failed: Mapping[TopicPartition, LogError]) -> None:
-        image = self._metadata.image
+    async def close(self) -> None:
+        """Begins nothing more, and waits for what is under way. What is left is done by the next start."""
+        self._closing = True
+        await end_task(self._tasks.get("wait-for-room"))
+        await asyncio.gather(*self._under_way(), return_exceptions=True)
+
+    def _under_way(self) -> list[asyncio.Task[None]]:
+        tasks = [task for name, task in self._tasks.items() if name != "wait-for-room" and not task.done()]
+        return [*tasks, *self._deletions]
+
+    def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Sees to it that the task runs: it ends by itself when nothing is left to do."""
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            self._tasks[name] = start_vital_task(work(), name, self._halt)
+
+    # -- what the metadata says now
+
+    def _assigned(self, key: TopicPartition) -> tuple[bytes, PartitionImage] | None:
+        return assigned(self._metadata.image, self._broker_id, key)
+
+    def _owns_log(self, key: TopicPartition, topic_id: bytes | None) -> bool:
+        """Whether a log with this topic id is that of this broker's replica; one without an id may be."""
+        found = self._assigned(key)
+        return found is not None and topic_id in (None, found[0])
+
+    def _owns_stored(self, key: TopicPartition) -> bool:
+        """Whether the log on the disk, which may be unusable, is that of a replica that is wanted now."""
+        stored = self._logs.get(key)
+        return self._owns_log(key, self._logs.failed_topic_id(key) if stored is None else stored.topic_id)
+
+    def _is_repairable(self, replica: PartitionKey, state: PartitionImage) -> bool:
+        """Whether a damaged replica can be given up, to be copied from another broker that leads: the controller
+        knows that this one is offline, and counts it among neither ISR nor eligible leaders."""
+        return (
+            self._reported.kinds.get(replica) == DAMAGED
+            and self._broker_id in state.offline_replicas
+            and state.leader not in (NO_LEADER, self._broker_id)
+            and self._broker_id not in (*state.isr, *state.elr)
+        )
+
+    # -- made
+
+    async def _make_all(self) -> None:
+        while self._wanted and not self._closing:
+            batches = [batch for _ in range(JOBS_AT_ONCE) if (batch := self._take_wanted())]
+            if len(batches) > 1:
+                await asyncio.gather(*map(self._make, batches))
+            elif batches:
+                await self._make(batches[0])
+
+    def _take_wanted(self) -> list[NewLog]:
+        """A batch of those that are to be made still."""
+        batch: list[NewLog] = []
+        while self._wanted and len(batch) < CREATE_BATCH:
+            key = next(iter(self._wanted))
+            del self._wanted[key]
+            found = self._assigned(key)
+            if found is None:
+                self._pending.settle([key])
+                continue
+            topic_id, state = found
+            leader_epoch = state.leader_epoch if state.leader == self._broker_id else None
+            config = self._configs.of_topic(self._metadata.image, key.topic)
+            batch.append(NewLog(key, topic_id, config, leader_epoch))
+            self._making[key] = None
+        return batch
+
+    async def _make(self, batch: Sequence[NewLog]) -> None:
+        failed = await self._logs.creator.create(batch)
+        for new in batch:
+            del self._making[new.partition]
+        if not self._closing:
+            self._on_made(batch, failed)
+
+    def _on_made(self, made: Sequence[NewLog], failed: Mapping[TopicPartition, LogError]) -> None:
         ready, given_up = [], []
         for new in made:
             key, error = new.partition, failed.get(new.partition)
-            is_wanted = owns_log(image, self._broker_id, key, new.topic_id)
+            is_wanted = self._owns_log(key, new.topic_id)
             if error is not None and is_wanted:
-                self._cannot_use(key, new.topic_id, error)
+                self.cannot_use(key, new.topic_id, error)
             elif error is None and not is_wanted:
                 given_up.append(key)
             else:
                 ready.append(key)  # or another topic has the name now, and nothing is in its way
-        self._jobs.delete(given_up)
-        self._apply_all(image, partition_ids(image, self._broker_id, ready))
-        self.pending.settle(new.partition for new in made)
+        self.delete(given_up)
+        self._bring_in_line(ready)
+        self._pending.settle(new.partition for new in made)
 
-    def owns_stored(self, key: TopicPartition) -> bool:
-        stored = self._logs.get(key)
-        topic_id = self._logs.failed_topic_id(key) if stored is None else stored.topic_id
-        return owns_log(self._metadata.image, self._broker_id, key, topic_id)
+    # -- opened again
 
-    def on_log_reopened(self, key: TopicPartition, error: LogError | None) -> None:
-        image = self._metadata.image
-        found = assigned(image, self._broker_id, key)
-        if found is None or not self.owns_stored(key):
-            self._jobs.delete([key])
+    def _reopen(self, keys: Sequence[TopicPartition]) -> None:
+        """Has logs opened again that wait for room, one after the other; leaves alone what is pending."""
+        self._to_reopen.update(dict.fromkeys(key for key in keys if not self.is_pending(key)))
+        if self._to_reopen:
+            self._run("reopen-logs", self._reopen_all)
+
+    async def _reopen_all(self) -> None:
+        while self._to_reopen and not self._closing:
+            key = next(iter(self._to_reopen))
+            del self._to_reopen[key]
+            if not self._owns_stored(key):
+                self.delete([key])  # nobody could, while it was pending
+                continue
+            error = self._logs.failed.get(key)
+            if self._logs.reopener.may_reopen(key):  # its directory may have failed while others were opened
+                self._reopening = key
+                error = await self._logs.reopener.reopen(key)
+                self._reopening = None
+            if not self._closing:
+                self._on_reopened(key, error)
+
+    def _on_reopened(self, key: TopicPartition, error: LogError | None) -> None:
+        """The log can be used again, or the error says why it cannot."""
+        found = self._assigned(key)
+        if found is None or not self._owns_stored(key):
+            self.delete([key])
         elif error is None and key in self._logs.reopener.shortened:
             log.warning(
                 "a log lacks records that it had: it waits until nobody counts on them", partition=str(key)
             )
             self._reported.mark((found[0], key.partition), DAMAGED)
-            self._jobs.hold(key)
+            self._hold(key)
         elif error is None:
-            self._apply_all(image, partition_ids(image, self._broker_id, [key]))
+            self._bring_in_line([key])
         else:
             topic_id, state = found
-            self._cannot_use(key, topic_id, error)
+            self.cannot_use(key, topic_id, error)
             if self._is_repairable((topic_id, key.partition), state):
-                self._jobs.delete([key])  # the metadata may not change again
+                self.delete([key])  # the metadata may not change again
+
+    def _hold(self, key: TopicPartition) -> None:
+        """Leaves a log alone that was opened again and lacks records; looks at it again after a while."""
+        self._held[key] = None
+        self._wait_for_room(key)
 
     def _consider_held(self, key: TopicPartition) -> None:
         """Goes on with a log that lacks records, once the replica leads nothing and is no eligible leader: until the
         controller has said so, this broker may be the leader that would have to answer with them. The last one that
         is eligible waits for an operator's unclean election, or for a start, which leaves the ELR: it is not elected
         as if it had everything."""
-        found = assigned(self._metadata.image, self._broker_id, key)
-        if found is not None and self.owns_stored(key) and key in self._logs.logs:
+        found = self._assigned(key)
+        if found is not None and self._owns_stored(key) and key in self._logs.logs:
             replica, state = (found[0], key.partition), found[1]
             is_told = self._reported.is_told(replica)
             is_shown = self._broker_id in state.offline_replicas
@@ -260,23 +410,47 @@ class ReplicaLogs(ReplicaEvents, ABC):
                 self._reported.mark(replica, DAMAGED)  # it may have been moved away and back meanwhile
                 if is_told and not is_shown:
                     self._reported.report_again(replica)
-                self._jobs.hold(key)
+                self._hold(key)
                 return
             self._logs.reopener.forget_shortened(key)
-        self._jobs.release(key)
-        self.on_log_reopened(key, self._logs.failed.get(key))
+        del self._held[key]
+        self._on_reopened(key, self._logs.failed.get(key))
 
-    def on_logs_deleted(self, keys: Sequence[TopicPartition]) -> None:
+    # -- deleted
+
+    async def _delete(self, keys: Sequence[TopicPartition]) -> None:
+        try:
+            await self._logs.delete(keys)
+        except LogStorageError as error:
+            log.error("deleting logs failed", partitions=[str(key) for key in keys], reason=str(error))
+        for key in keys:
+            self._deleting.pop(key, None)
+        if not self._closing:
+            self._on_deleted(keys)
+
+    def _on_deleted(self, keys: Sequence[TopicPartition]) -> None:
+        """The names of these are free again."""
         for key in keys:
             self._unnoted.pop(key, None)
             self._logs.reopener.forget_shortened(key)
-        image = self._metadata.image
-        self._apply_all(image, partition_ids(image, self._broker_id, keys))
-        self.pending.settle(keys)
+        self._bring_in_line(keys)
+        self._pending.settle(keys)
 
-    def on_epochs_written(
+    # -- given a leader's epoch
+
+    async def _write_all_epochs(self) -> None:
+        while self._epochs_due and not self._closing:
+            batch = list(islice(self._epochs_due, ROUND_LOGS))
+            for key in batch:
+                del self._epochs_due[key]
+            failed = await self._logs.epoch_writer.write(batch)
+            if not self._closing:
+                self._on_epochs_written(batch, failed)
+
+    def _on_epochs_written(
         self, keys: Sequence[TopicPartition], failed: Mapping[TopicPartition, LogError]
     ) -> None:
+        """What the logs knew of epochs when they were asked is durable, but for those that failed."""
         for key in keys:
             partition, replica_log = self._partitions.get(key), self._logs.get(key)
             if partition is None or replica_log is None or not partition.awaits_epoch_start:
@@ -290,19 +464,31 @@ class ReplicaLogs(ReplicaEvents, ABC):
                 self._unnoted[key] = None
             if error is not None:
                 if error.is_transient:
-                    self._jobs.wait_for_room(key)
+                    self._wait_for_room(key)
             elif replica_log.epochs_are_durable:
                 partition.on_epoch_start_durable(partition.leader_epoch)
             else:
-                self._jobs.write_epochs(key)  # the log has another epoch by now, or wanted to write it itself
-        self.pending.settle(keys)
+                self.write_epochs(key)  # the log has another epoch by now, or wanted to write it itself
+        self._pending.settle(keys)
 
-    def on_room(self, keys: Sequence[TopicPartition]) -> None:
+    # -- tried again when there may be room
+
+    def _wait_for_room(self, key: TopicPartition) -> None:
+        self._without_room[key] = None
+        self._run("wait-for-room", self._look_for_room)
+
+    async def _look_for_room(self) -> None:
+        while self._without_room:
+            await asyncio.sleep(ROOM_CHECK_S)
+            waiting, self._without_room = self._without_room, {}
+            self._on_room(list(waiting))
+
+    def _on_room(self, keys: Sequence[TopicPartition]) -> None:
+        """These may find room on the disk now."""
         closed = [key for key in keys if self._logs.reopener.may_reopen(key)]
-        self._jobs.reopen(closed)
-        held = [key for key in keys if self._jobs.is_held(key)]
+        self._reopen(closed)
+        held = [key for key in keys if key in self._held]
         for key in held:
             self._consider_held(key)
-        image = self._metadata.image
         others = set(keys).difference(closed, held)
-        self._apply_all(image, partition_ids(image, self._broker_id, (key for key in keys if key in others)))
+        self._bring_in_line(key for key in keys if key in others)

@@ -305,7 +305,7 @@ class BrokerServer:
             self._endpoint,
             fetcher_settings(self._config),
             jitter=self._environment.rng.random,
-            listener=self.replicas,
+            listener=self.replicas.events,
             throttle=self.throttles,
         )
 
@@ -374,12 +374,12 @@ class BrokerServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _checkpoint_high_watermarks(self) -> None:
-        changed = self.replicas.take_changed_high_watermarks()
+        changed = self.replicas.events.take_changed_high_watermarks()
         try:
             if changed:
                 await self.logs.checkpoint_high_watermarks(changed)
         except LogStorageError:
-            self.replicas.note_changed_high_watermarks(changed)  # the next round writes them
+            self.replicas.events.note_changed_high_watermarks(changed)  # the next round writes them
             raise
 
     async def _checkpoint_recovery_points(self) -> None:

@@ -172,7 +172,7 @@ class BrokerWorld:
             self._leader,
             FetcherSettings(),
             jitter=lambda: 0.5,
-            listener=self.replicas,
+            listener=self.replicas.events,
             throttle=self.throttles,
         )
         self.services = BrokerServices(

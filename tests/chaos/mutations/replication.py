@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fetcher.fetcher import Fetcher
-from kraft.broker.local_replicas import LocalReplicas
-from kraft.broker.replica_events import ReplicaEvents
+from kraft.broker.partition_events import PartitionEvents
 from partitions.errors import NotLeaderOrFollower, UnknownLeaderEpoch
 from partitions.isr import _NOT_APPLIED, _OUT_OF_DATE, IsrState, Outcome, Resolution
 from partitions.leadership import Leadership
@@ -45,8 +44,8 @@ def _back_and_forth(partition: Any, leading: Any, now_ms: int) -> None:
 
 
 def _ends_of_logs(original: Callable[[Any], dict[Any, int]]) -> Callable[[Any], dict[Any, int]]:
-    def take_changed(manager: Any) -> dict[Any, int]:
-        return {key: manager._partitions[key].log_end_offset for key in original(manager)}
+    def take_changed(events: Any) -> dict[Any, int]:
+        return {key: events._partitions[key].log_end_offset for key in original(events)}
 
     return take_changed
 
@@ -160,15 +159,15 @@ def _done_when_appended(original: Callable[..., Any]) -> Callable[..., Any]:
     return ack_status
 
 
-def _still_waiting_as_follower(manager: Any, partition: Any) -> None:
-    manager.fetch_purgatory.on_progress(partition.topic_partition)
+def _still_waiting_as_follower(events: Any, partition: Any) -> None:
+    events.fetch_purgatory.on_progress(partition.topic_partition)
 
 
-def _settle_whoever_leads(manager: Any, partition: Any, high_watermark: int) -> None:
+def _settle_whoever_leads(events: Any, partition: Any, high_watermark: int) -> None:
     key = partition.topic_partition
-    manager._moved[key] = None
-    manager.produce_purgatory.on_high_watermark(key, high_watermark, None)
-    manager.fetch_purgatory.on_progress(key)
+    events._moved[key] = None
+    events.produce_purgatory.on_high_watermark(key, high_watermark, None)
+    events.fetch_purgatory.on_progress(key)
 
 
 ACKNOWLEDGED = "an acknowledged record that is gone is seen inside (no-committed-record-lost) and by readers"
@@ -226,7 +225,7 @@ MUTATIONS = (
         "the high watermark's checkpoint holds the log's end instead",
         ("high-watermark-bounded",),
         scenarios.RESTARTS,
-        (Patch(LocalReplicas, "take_changed_high_watermarks", _ends_of_logs),),
+        (Patch(PartitionEvents, "take_changed_high_watermarks", _ends_of_logs),),
     ),
     Mutation(
         "expand-without-epoch-start",
@@ -293,8 +292,8 @@ MUTATIONS = (
         LOST,
         scenarios.ZOMBIES,
         (
-            Patch(ReplicaEvents, "on_state_change", replaced_by(_still_waiting_as_follower)),
-            Patch(ReplicaEvents, "on_high_watermark", replaced_by(_settle_whoever_leads)),
+            Patch(PartitionEvents, "on_state_change", replaced_by(_still_waiting_as_follower)),
+            Patch(PartitionEvents, "on_high_watermark", replaced_by(_settle_whoever_leads)),
         ),
         faces=ACKNOWLEDGED,
     ),
