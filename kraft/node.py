@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from kraft.broker.lifecycle import BrokerState, RegistrationRefused
+from kraft.broker.membership.lifecycle import BrokerState, RegistrationRefused
 from kraft.broker.server import BrokerServer, Identity
 from kraft.broker.tls import controller_client_context, controller_server_context
 from kraft.cluster_document import cluster_document

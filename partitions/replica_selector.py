@@ -5,7 +5,7 @@ it asks for; one that names no rack, or whose rack has no such replica, or has t
 leader. A follower outside the ISR is never named: its lag may grow for ever, and the consumer's with it. What
 the consumer reads there is bounded by the follower's own high watermark (`Partition.read_for_consumer`).
 The names are Kafka's classes, since that is what `replica.selector.class` is set to. Called by
-`kraft.broker.read_replicas` for fetches of consumers. Offsets are log offsets, times monotonic ms.
+`kraft.broker.replicas.read_replicas` for fetches of consumers. Offsets are log offsets, times monotonic ms.
 """
 
 from __future__ import annotations

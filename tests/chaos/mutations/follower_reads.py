@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kraft.broker import read_replicas
+from kraft.broker.replicas import read_replicas
 from partitions.partition import Partition
 from partitions.reads import read
 from partitions.replica_selector import RACK_AWARE_SELECTOR

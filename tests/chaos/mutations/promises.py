@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kraft.broker.replica_logs import TopicLogConfigs
+from kraft.broker.replicas.replica_logs import TopicLogConfigs
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP
 from partitions.log.shortening import ShortenableLog

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fetcher.fetcher import Fetcher
-from kraft.broker.partition_events import PartitionEvents
+from kraft.broker.replicas.partition_events import PartitionEvents
 from partitions.errors import NotLeaderOrFollower, UnknownLeaderEpoch
 from partitions.isr import _NOT_APPLIED, _OUT_OF_DATE, IsrState, Outcome, Resolution
 from partitions.leadership import Leadership

@@ -17,16 +17,16 @@ import structlog
 
 from fetcher.fetch_state import FollowedPartition
 from fetcher.fetcher_manager import FetcherManager
-from kraft.broker.alter_partition_manager import AlterPartitionManager
-from kraft.broker.append_refusals import AppendRefusals
-from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
-from kraft.broker.offline_replicas import OfflineReplicas
-from kraft.broker.partition_events import PartitionEvents
-from kraft.broker.partition_health import FollowerLag, follower_lags, lagging_partitions
 from kraft.broker.pending_replicas import PendingReplicas
 from kraft.broker.record_check_lanes import RecordCheckLanes
-from kraft.broker.replica_logs import ReplicaLogs, assigned
+from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
+from kraft.broker.replicas.append_refusals import AppendRefusals
+from kraft.broker.replicas.offline_replicas import OfflineReplicas
+from kraft.broker.replicas.partition_events import PartitionEvents
+from kraft.broker.replicas.partition_health import FollowerLag, follower_lags, lagging_partitions
+from kraft.broker.replicas.replica_logs import ReplicaLogs, assigned
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.errors import NotLeaderOrFollower, PartitionError, ReplicaOffline
 from partitions.lag_schedule import LagSchedule

@@ -8,9 +8,9 @@ import errno
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.broker import replica_logs
 from kraft.broker.handlers import forwarding
 from kraft.broker.handlers.forwarding import catch_up
+from kraft.broker.replicas import replica_logs
 from partitions.errors import NotLeaderOrFollower
 from partitions.log.creation import CREATE_BATCH
 from partitions.log.epoch_checkpointing import JOBS_AT_ONCE

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.broker.offline_replicas import OfflineReplicas, kind_of
+from kraft.broker.replicas.offline_replicas import OfflineReplicas, kind_of
 from kraft.chaos.world.disk import SimulatedDisk
 from partitions.errors import ReplicaOffline
 from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError

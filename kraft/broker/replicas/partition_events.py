@@ -14,12 +14,12 @@ import structlog
 
 from fetcher.leader_endpoint import PartitionKey
 from fetcher.replication import LogTruncation
-from kraft.broker.alter_partition_manager import AlterPartitionManager
-from kraft.broker.append_refusals import AppendRefusals
-from kraft.broker.log_flusher import LogFlusher
-from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.purgatory import DeleteRecordsPurgatory, FetchPurgatory, ProducePurgatory
+from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
+from kraft.broker.replicas.append_refusals import AppendRefusals
+from kraft.broker.replicas.log_flusher import LogFlusher
 from partitions.isr import AlterPartitionProposal, IsrChange
 from partitions.log.errors import LogError, LogStorageError
 from partitions.log_manager import LogManager

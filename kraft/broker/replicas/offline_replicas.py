@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import structlog
 
-from kraft.broker.controller_client import ControllerClient
+from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.log.errors import LogCorruptError, LogError
 from partitions.ports import Halt

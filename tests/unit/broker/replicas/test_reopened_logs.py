@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from kraft.broker import replica_logs
+from kraft.broker.replicas import replica_logs
 from kraft.chaos.world.storage import Storage
 from partitions.errors import ReplicaOffline
 from partitions.log.errors import DirectoryFailed, InterruptedByFullDisk, NoSpaceLeft

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.broker import append_refusals, replica_logs
+from kraft.broker.replicas import append_refusals, replica_logs
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from partitions.log.errors import LogError

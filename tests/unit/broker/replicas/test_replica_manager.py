@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fetcher.replication import LogTruncation
-from kraft.broker.replica_manager import REPLICAS_PER_STEP, UnknownTopicOrPartition
+from kraft.broker.replicas.replica_manager import REPLICAS_PER_STEP, UnknownTopicOrPartition
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
 from partitions.log.errors import LogStorageError, UnexpectedAppendOffset
 from partitions.partition import FollowerFetch, Partition

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.log_flusher import LogFlusher
+from kraft.broker.replicas.log_flusher import LogFlusher
 from partitions.log.config_values import LONG_MAX
 from partitions.log.errors import LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
