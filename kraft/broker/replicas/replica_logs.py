@@ -34,8 +34,7 @@ from partitions.partition import NO_LEADER, Partition
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.changes import MetadataChanges
-from quorum.metadata.delta import PartitionKey
-from quorum.metadata.image import MetadataImage, PartitionImage
+from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from quorum.rpc.replica_messages import DAMAGED
 
@@ -290,7 +289,7 @@ class ReplicaLogs:
         stored = self._logs.get(key)
         return self._owns_log(key, self._logs.failed_topic_id(key) if stored is None else stored.topic_id)
 
-    def _is_repairable(self, replica: PartitionKey, state: PartitionImage) -> bool:
+    def _is_repairable(self, replica: PartitionId, state: PartitionImage) -> bool:
         """Whether a damaged replica can be given up, to be copied from another broker that leads: the controller
         knows that this one is offline, and counts it among neither ISR nor eligible leaders."""
         return (

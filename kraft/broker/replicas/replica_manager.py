@@ -38,8 +38,7 @@ from partitions.partition import Partition, ReplicaContext, Transition
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.changes import MetadataChanges
-from quorum.metadata.delta import PartitionKey
-from quorum.metadata.image import MetadataImage, PartitionImage, TopicImage
+from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage, TopicImage
 from quorum.steps import ROWS_PER_STEP, Steps
 
 log = structlog.get_logger(__name__)
@@ -245,7 +244,7 @@ class ReplicaManager:
         if not self._knows_strays:
             self._knows_strays = True
             removed += self._replica_logs.strays()
-        mine: list[PartitionKey] = []
+        mine: list[PartitionId] = []
         for topic_id, number in changes.changed_partitions:
             topic = image.topics[topic_id]
             if self._broker_id in topic.partitions[number].replicas:
@@ -267,7 +266,7 @@ class ReplicaManager:
 
     def _at_once(
         self,
-        mine: list[PartitionKey],
+        mine: list[PartitionId],
         reconfigured: Sequence[Partition],
         changes: MetadataChanges,
         image: MetadataImage,
@@ -289,7 +288,7 @@ class ReplicaManager:
     def _bring_in_line(
         self,
         image: MetadataImage,
-        later: Sequence[PartitionKey],
+        later: Sequence[PartitionId],
         reconfigured: Iterable[Partition],
         brokers_changed: bool,
     ) -> Steps[None]:
@@ -312,7 +311,7 @@ class ReplicaManager:
             self._halt(f"the newest metadata of {key} could not be applied: {error!r}")
             raise
 
-    def _apply_unapplied(self, image: MetadataImage, replicas: Iterable[PartitionKey]) -> None:
+    def _apply_unapplied(self, image: MetadataImage, replicas: Iterable[PartitionId]) -> None:
         """Applies the image to those of these replicas that it was not applied to yet."""
         due = {}
         for topic_id, number in replicas:
@@ -323,7 +322,7 @@ class ReplicaManager:
         self._apply_all(image, due.values())
         self.pending.settle(due)
 
-    def _apply_all(self, image: MetadataImage, keys: Iterable[PartitionKey]) -> None:
+    def _apply_all(self, image: MetadataImage, keys: Iterable[PartitionId]) -> None:
         """Creates, promotes and demotes replicas, and has followers copied."""
         followed: list[FollowedPartition] = []
         for topic_id, number in keys:
@@ -337,7 +336,7 @@ class ReplicaManager:
         image = self._metadata.image
         self._apply_all(image, self._assigned_ids(image, keys))
 
-    def _assigned_ids(self, image: MetadataImage, keys: Iterable[TopicPartition]) -> list[PartitionKey]:
+    def _assigned_ids(self, image: MetadataImage, keys: Iterable[TopicPartition]) -> list[PartitionId]:
         """(topic id, partition) of those that this broker has a replica of."""
         found = ((assigned(image, self._broker_id, key), key.partition) for key in keys)
         return [(entry[0], number) for entry, number in found if entry is not None]
