@@ -1,10 +1,11 @@
 """Tells the controller which replicas of this broker cannot be served, and which can again.
 
-Guarantees: every replica that is marked here is reported until the controller has answered for the broker's
-present registration; what changes while a report is under way goes into the next one, so that the last word
-is what is so; after a registration everything that is still offline is reported anew, and `is_settled` says
-when a broker may ask to be unfenced: nobody elects it for what it cannot serve. One request is in flight at
-a time, bounded in size. Owned by the broker server; the replica manager marks replicas.
+Guarantees: a marked replica is reported until the controller has answered for the broker's present registration.
+A change while a report is under way goes into the next one: the last word is true. Replicas are reported one by
+one, so that damage to one log takes nothing else offline. A registration clears all marks at the controller, so that
+none outlives its incarnation; the broker reports anew, and `is_settled` says when it may ask to be unfenced: nobody
+elects it for what it cannot serve. One request is in flight at a time, bounded in size. Owned by the broker server;
+the replica manager and its `ReplicaLogs` mark replicas.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class OfflineReplicas:
             self._due = {**{key: None for key in asked if key in self._kinds}, **self._due}
         for result in response.partitions:
             if result.error != NO_ERROR:
-                # The partition is gone or moved away, of which the metadata will tell.
+                # The partition is gone or moved away; the metadata will tell.
                 log.info(
                     "the controller does not know a replica", partition=result.partition, error=result.error
                 )

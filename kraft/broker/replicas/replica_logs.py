@@ -4,7 +4,7 @@ The replica manager owns one; it asks for logs and is told when a log is there. 
 the event loop, however many partitions one step of metadata creates or moves. While a log is being made, opened,
 held back or deleted it `is_pending`, and its replica is left alone: until a log is made there is no replica, and
 clients and followers get NOT_LEADER_OR_FOLLOWER. What comes of a job is judged by the metadata of the moment when
-it ends, not of the moment when it was asked for: a log that nobody wants any more is deleted, and a replica gets
+it ends, not of the moment when it was asked for: a log without a replica by then is deleted, and a replica gets
 the state that it has by then. A log that cannot be used takes its replica offline and no other. A few jobs that
 make logs or write epochs are under way at a time, bounded in size; one that opens; of deletions one a step of
 metadata. A job that ends by a defect halts the node.

@@ -3,8 +3,11 @@
 A publisher of the metadata loader: for each changed partition it creates, promotes, demotes or removes the local
 replica, and starts or stops copying it. It owns what the replicas stand on and speak to: `ReplicaLogs` opens, makes
 and deletes the logs below them, `PartitionEvents` hears what replicas and fetchers tell and wakes the requests that
-wait for it, `PendingReplicas` has requests wait for a replica that is being made ready. An error that leaves a
-replica half changed halts the node.
+wait for it, `PendingReplicas` has requests wait for a replica that is being made ready.
+
+Replicas are brought in line with new metadata some hundreds at a time, so that thousands of partitions hold nobody
+up. A leader that gets a Produce in between has its turn first: nothing is appended by an ISR that Metadata answers
+show otherwise. An error that leaves a replica half changed halts the node.
 """
 
 from __future__ import annotations
@@ -307,7 +310,7 @@ class ReplicaManager:
         try:
             self._apply_unapplied(image, self._assigned_ids(image, [key]))
         except Exception as error:
-            # It would go to whoever asks, and not to the loader, which halts the node.
+            # It would go to the request, and not to the loader, which halts the node.
             self._halt(f"the newest metadata of {key} could not be applied: {error!r}")
             raise
 
