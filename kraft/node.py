@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from kraft.broker.lifecycle import BrokerState, RegistrationRefused
+from kraft.broker.membership.lifecycle import BrokerState, RegistrationRefused
 from kraft.broker.server import BrokerServer, Identity
 from kraft.broker.tls import controller_client_context, controller_server_context
 from kraft.cluster_document import cluster_document
@@ -190,7 +190,7 @@ class Node:
         """
         if self.broker is None:
             return []
-        lost, refusing = self.broker.logs.failed_directories, self.broker.replicas.refusing_directories
+        lost, refusing = self.broker.logs.failed_directories, self.broker.replicas.refusals.directories
         return [
             *(f"the data directory {path} is lost: {reason}" for path, reason in sorted(lost.items())),
             *(f"the data directory {path} takes no appends: {why}" for path, why in sorted(refusing.items())),

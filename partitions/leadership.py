@@ -10,7 +10,7 @@ the epoch; one that lagged too long only when it has copied something since. `Pa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from partitions.isr import (
     UNKNOWN_BROKER_EPOCH,
@@ -21,8 +21,29 @@ from partitions.isr import (
 )
 from partitions.replica import Replica
 
-if TYPE_CHECKING:
-    from partitions.partition_types import MetadataState
+
+class LeaderAndIsr(Protocol):
+    """What the metadata says about a partition; the image's partition fits."""
+
+    @property
+    def leader(self) -> int:
+        """Broker id, -1 when there is no leader."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def partition_epoch(self) -> int: ...
+    @property
+    def replicas(self) -> tuple[int, ...]: ...
+    @property
+    def isr(self) -> tuple[int, ...]: ...
+    @property
+    def elr(self) -> tuple[int, ...]:
+        """Eligible leader replicas: those outside the ISR that have everything committed (KIP-966)."""
+
+    @property
+    def offline_replicas(self) -> tuple[int, ...]:
+        """Those whose brokers cannot serve their logs."""
 
 
 class BrokerEligibility(Protocol):
@@ -55,7 +76,7 @@ class Leadership:
         self,
         *,
         local_id: int,
-        state: MetadataState,
+        state: LeaderAndIsr,
         start_offset: int,
         is_epoch_durable: bool = True,
         eligibility: BrokerEligibility,
@@ -80,7 +101,7 @@ class Leadership:
         )
         self.update_assignment(state, now_ms)
 
-    def adopt(self, state: MetadataState, now_ms: int) -> None:
+    def adopt(self, state: LeaderAndIsr, now_ms: int) -> None:
         """Takes over a newer ISR of this epoch from the metadata, and the assignment."""
         before = self.isr.committed
         for broker_id in before:
@@ -106,7 +127,7 @@ class Leadership:
             if follower is not None and broker_id not in before:
                 follower.join_isr(now_ms)
 
-    def update_assignment(self, state: MetadataState, now_ms: int) -> None:
+    def update_assignment(self, state: LeaderAndIsr, now_ms: int) -> None:
         """Takes over the assigned replicas; followers that stay keep what is known of them.
 
         Nobody waits for those that are offline: their brokers live, but cannot serve their logs. What is

@@ -1,66 +1,261 @@
 """One replica of one partition on this broker: leader or follower, and what it may do as such.
 
-Guarantees (KIP-101, KIP-320, KIP-497, KIP-903): requests of another leader epoch change nothing; a new
-leader takes no append before it is durable where its epoch starts; the high watermark never goes back in a
-leader epoch and never passes a member of the maximal ISR; a log is truncated only in the epoch that asked
-for it. Callers: the replica manager (metadata changes, produce and fetch requests, ISR timers), the
-AlterPartition manager, and the fetcher, to which this is the `FollowerLog`.
+Guarantees (KIP-101, KIP-320, KIP-392, KIP-497, KIP-903): a request of another leader epoch changes nothing and
+is not answered; a new leader takes no append before it is durable where its epoch starts; the high watermark
+never goes back in a leader epoch and never passes a member of the maximal ISR; consumers see what is below it,
+at a follower that follower's own; a log is truncated only in the epoch that asked for it. A leader owns one
+`Leadership` for each of its epochs. Callers: the replica manager (metadata changes, produce and fetch requests,
+ISR timers), the AlterPartition manager, and the fetcher, to which this is the `FollowerLog`.
 
-Pure: no IO but through the `ReplicaLog`; monotonic time comes in as `now_ms`. What others have to act upon
-goes out through the one `PartitionListener`, after the state has changed.
+Pure: no IO but through the `ReplicaLog`; monotonic time comes in as `now_ms`. The one `PartitionListener` is told
+of each change after it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final, NamedTuple, Protocol
+
+from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Buffer
-from partitions.errors import NotLeaderOrFollower, PolicyViolation
+from partitions.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    PolicyViolation,
+    ReplicaOffline,
+    UnknownLeaderEpoch,
+)
 from partitions.isr import AlterPartitionProposal, AlterPartitionResult, Outcome
-from partitions.leadership import Leadership
-from partitions.local_replica import LocalReplica
+from partitions.lag_schedule import LagSchedule
+from partitions.leadership import BrokerEligibility, LeaderAndIsr, Leadership
 from partitions.log.errors import HoleTooWide, OffsetOutOfRange, UnexpectedAppendOffset
 from partitions.log.validation import CheckedBatches
-from partitions.partition_types import (
-    NO_EPOCH,
-    NO_LEADER,
-    AckStatus,
-    FollowerFetch,
-    LeaderState,
-    MetadataState,
-    PartitionListener,
-    ReplicaContext,
-    Transition,
-)
-from partitions.reads import FetchRead
-from partitions.replica import Replica
+from partitions.lookup_budget import LookupBudget
+from partitions.reads import FetchRead, ListedOffset, list_offset, read
+from partitions.replica import FetchClock, Replica
 from partitions.replica_log import AppendInfo, AppendOrigin, ReplicaLog
+from partitions.topic_partition import TopicPartition
 
-__all__ = [
-    "AckStatus",
-    "FollowerFetch",
-    "LeaderState",
-    "MetadataState",
-    "Partition",
-    "PartitionListener",
-    "ReplicaContext",
-    "ReplicaLog",
-    "Transition",
-]
+ACKS_ALL: Final = -1
+NO_LEADER: Final = -1
+NO_EPOCH: Final = -1
 
 
-class Partition(LocalReplica):
+class Transition(Enum):
+    """What a metadata change did to the replica."""
+
+    IGNORED = "ignored"
+    """Older than, or the same as, what the replica knows."""
+    UPDATED = "updated"
+    """The same leader epoch with a newer ISR or assignment; fetchers go on."""
+    BECAME_LEADER = "became leader"
+    BECAME_FOLLOWER = "became follower"
+    """In a new leader epoch: a fetcher has to start anew, from `leader_id` unless that is -1."""
+
+
+class AckStatus(StrEnum):
+    """Where a delayed acks=-1 append stands. Any member but the first two is Kafka's error name."""
+
+    PENDING = "PENDING"
+    OK = "OK"
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+    NOT_LEADER_OR_FOLLOWER = "NOT_LEADER_OR_FOLLOWER"
+    KAFKA_STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
+
+
+class FollowerFetch(NamedTuple):
+    """One partition of a follower's Fetch request, with the request's ReplicaState."""
+
+    replica_id: int
+    broker_epoch: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int = NO_EPOCH
+    """-1 from a follower whose log is empty."""
+    log_start_offset: int = 0
+    session: FetchClock | None = None
+    """The fetch session that repeats this fetch from now on without naming the partition (KIP-227).
+
+    One without leaves it to the session before, if there is one, which goes on by itself.
+    """
+
+
+class PartitionListener(Protocol):
+    """Told what changed; called synchronously, after the change, by the call that made it."""
+
+    def on_append(self, partition: Partition, log_end_offset: int) -> None:
+        """Records were appended: followers' delayed fetches may go on."""
+
+    def on_high_watermark(self, partition: Partition, high_watermark: int) -> None:
+        """It rose: delayed produces and consumers' delayed fetches may go on."""
+
+    def on_low_watermark(self, partition: Partition) -> None:
+        """It may have risen: a log of the partition starts later, or one less counts."""
+
+    def on_state_change(self, partition: Partition) -> None:
+        """Role, leader epoch, ISR or assignment changed, or the replica came to its end."""
+
+    def on_alter_partition(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
+        """The proposal has to be sent; its result goes to `Partition.on_alter_partition_result`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaContext:
+    """What all replicas of a broker share."""
+
+    broker_id: int
+    eligibility: BrokerEligibility
+    listener: PartitionListener
+    lag_schedule: LagSchedule[Partition]
+    replica_lag_time_max_ms: int = 30_000
+
+
+class Partition:
     """One replica. All methods are synchronous and run on the event loop."""
 
-    __slots__ = ()
+    __slots__ = ("_context", "_end", "_leading", "_leading_since_epoch", "high_watermark", "leader_epoch",
+                 "leader_id", "log", "partition_epoch", "replicas", "topic_id", "topic_partition")  # fmt: skip
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        log: ReplicaLog,
+        context: ReplicaContext,
+        *,
+        high_watermark: int = 0,
+    ) -> None:
+        """`high_watermark` is the checkpointed one; it is bounded by what the log holds."""
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.replicas: tuple[int, ...] = ()
+        self._context = context
+        self._leading: Leadership | None = None
+        self._leading_since_epoch = NO_EPOCH
+        self._end: AckStatus | None = None
+        """Why the replica is gone; None while it is there."""
+
+    def __repr__(self) -> str:
+        role = "leader" if self._leading is not None else f"follower of {self.leader_id}"
+        return f"Partition({self.topic_partition}, {role}, epoch {self.leader_epoch}.{self.partition_epoch})"
+
+    # What it is
+
+    @property
+    def is_leader(self) -> bool:
+        return self._leading is not None
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """The followers and the ISR, at the leader only."""
+        return self._leading
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The committed ISR; empty at a follower, which does not know it."""
+        return () if self._leading is None else self._leading.isr.committed
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """Every broker that may be in the ISR by now; empty at a follower."""
+        return () if self._leading is None else self._leading.isr.maximal
+
+    @property
+    def pending_proposal(self) -> AlterPartitionProposal | None:
+        """The AlterPartition in flight. The sender asks here whether one still stands before it repeats it."""
+        return None if self._leading is None else self._leading.isr.in_flight
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        leading = self._leading
+        return leading is not None and leading.is_under_min_isr(self.log.config.min_insync_replicas)
+
+    @property
+    def is_under_replicated(self) -> bool:
+        leading = self._leading
+        return leading is not None and len(leading.isr.committed) < len(leading.replicas)
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def low_watermark(self) -> int:
+        """Below which offset no live replica has a record, as the leader knows it; else this log's start."""
+        start = self.log.log_start_offset
+        return start if self._leading is None else self._leading.low_watermark(start)
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where read_committed consumers may read: all transactions below are decided."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    @property
+    def epochs(self) -> EpochCache:
+        return self.log.epochs
+
+    # Epoch checks
+
+    def check_epoch(self, current_leader_epoch: int | None) -> Leadership:
+        """This broker's leadership, for a request that was sent with `current_leader_epoch` (KIP-320).
+
+        None or -1 is a client that does not know the epoch. Raises FencedLeaderEpoch, UnknownLeaderEpoch,
+        NotLeaderOrFollower, ReplicaOffline.
+        """
+        self._check_usable(current_leader_epoch)
+        if self._leading is None:
+            raise NotLeaderOrFollower(
+                f"broker {self._context.broker_id} does not lead {self.topic_partition} in epoch {self.leader_epoch}"
+            )
+        return self._leading
+
+    def _check_readable(self, current_leader_epoch: int | None, *, at_follower: bool) -> None:
+        """As `check_epoch`; if `at_follower`, it need not lead, but be a replica still."""
+        if not at_follower:
+            self.check_epoch(current_leader_epoch)
+            return
+        self._check_usable(current_leader_epoch)
+        if self._end is not None:
+            raise NotLeaderOrFollower(
+                f"broker {self._context.broker_id} has no replica of {self.topic_partition}"
+            )
+
+    def _check_usable(self, current_leader_epoch: int | None) -> None:
+        if self._end is AckStatus.KAFKA_STORAGE_ERROR:
+            raise ReplicaOffline(f"the log of {self.topic_partition} is on a failed disk of this broker")
+        if current_leader_epoch is not None and current_leader_epoch != NO_EPOCH:
+            self._check_same_epoch(current_leader_epoch)
+
+    def _check_same_epoch(self, leader_epoch: int) -> None:
+        if leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(
+                f"{self.topic_partition} is in leader epoch {self.leader_epoch}, the request in {leader_epoch}"
+            )
+        if leader_epoch > self.leader_epoch:
+            raise UnknownLeaderEpoch(
+                f"{self.topic_partition} is in leader epoch {self.leader_epoch} here, the request in {leader_epoch}"
+            )
 
     # Transitions
 
-    def apply_state(self, state: MetadataState, now_ms: int) -> Transition:
+    def apply_state(self, state: LeaderAndIsr, now_ms: int) -> Transition:
         """Takes over the partition's state from the metadata, as leader or as follower."""
         if state.leader == self._context.broker_id:
             return self.make_leader(state, now_ms)
         return self.make_follower(state, now_ms)
 
-    def make_leader(self, state: MetadataState, now_ms: int) -> Transition:
+    def make_leader(self, state: LeaderAndIsr, now_ms: int) -> Transition:
         """Leads from `state.leader_epoch` on, or takes over a newer ISR of the epoch that it leads.
 
         Of a new epoch the log knows the start when this returns (KIP-101). While that is not durable
@@ -103,7 +298,7 @@ class Partition(LocalReplica):
         if self._leading is not None and self._leading.epoch == leader_epoch:
             self._leading.is_epoch_durable = True
 
-    def make_follower(self, state: MetadataState, now_ms: int) -> Transition:
+    def make_follower(self, state: LeaderAndIsr, now_ms: int) -> Transition:
         """Follows `state.leader` (-1: nobody for now) from `state.leader_epoch` on."""
         assert state.leader != self._context.broker_id, "the metadata names this broker as leader"
         if not self._is_news(state):
@@ -121,14 +316,14 @@ class Partition(LocalReplica):
         self._leave_leadership()
         self._context.listener.on_state_change(self)
 
-    def _is_news(self, state: MetadataState) -> bool:
+    def _is_news(self, state: LeaderAndIsr) -> bool:
         return (
             self._end is None
             and state.leader_epoch >= self.leader_epoch
             and state.partition_epoch > self.partition_epoch
         )
 
-    def _take_assignment(self, state: MetadataState, now_ms: int) -> Transition:
+    def _take_assignment(self, state: LeaderAndIsr, now_ms: int) -> Transition:
         """Of a state that is no news, at most the assignment is: AlterPartition's answer does not tell it."""
         is_same = (state.leader_epoch, state.partition_epoch) == (self.leader_epoch, self.partition_epoch)
         if self._end is not None or not is_same or state.replicas == self.replicas:
@@ -139,7 +334,7 @@ class Partition(LocalReplica):
             self._settle(self._leading, now_ms)
         return Transition.UPDATED
 
-    def _take_over(self, state: MetadataState) -> None:
+    def _take_over(self, state: LeaderAndIsr) -> None:
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
@@ -157,7 +352,7 @@ class Partition(LocalReplica):
         self._watch_lag(leading, now_ms)
         self._context.listener.on_state_change(self)
 
-    # Produce
+    # Appends by clients
 
     def append_records(
         self,
@@ -181,6 +376,44 @@ class Partition(LocalReplica):
             self._context.listener.on_append(self, self.log.log_end_offset)
         return info
 
+    def check_append(self, acks: int, leader_epoch_expected: int | None = None) -> Leadership:
+        """Whether an append by a client would be refused now, whatever it holds. Raises PartitionError if so."""
+        leading = self.check_epoch(leader_epoch_expected)
+        if not leading.is_epoch_durable:
+            raise NotLeaderOrFollower(
+                f"broker {self._context.broker_id} is still writing where epoch {leading.epoch} of"
+                f" {self.topic_partition} starts"
+            )
+        min_isr = self.log.config.min_insync_replicas
+        if acks == ACKS_ALL and leading.is_under_min_isr(min_isr):
+            raise NotEnoughReplicas(self._too_small(leading, min_isr))
+        return leading
+
+    def _too_small(self, leading: Leadership, min_isr: int) -> str:
+        isr = leading.isr
+        if len(isr.committed) < leading.effective_min_isr(min_isr):
+            problem = f"smaller than min.insync.replicas={min_isr}"
+        else:
+            problem = f"too small for the controller: {list(isr.elr)} may be elected in its place"
+        return f"the ISR {list(isr.committed)} of {self.topic_partition} is {problem}"
+
+    def ack_status(self, required_offset: int, leader_epoch: int | None = None) -> AckStatus:
+        """Whether everything below `required_offset` is committed on enough replicas.
+
+        `leader_epoch` is the one of the append: if this broker stopped leading since, others may have
+        written at those offsets, and nothing can be said about the append any more.
+        """
+        leading = self._leading
+        if leading is None:
+            return self._end or AckStatus.NOT_LEADER_OR_FOLLOWER
+        if leader_epoch is not None and leader_epoch < self._leading_since_epoch:
+            return AckStatus.NOT_LEADER_OR_FOLLOWER
+        if self.high_watermark < required_offset:
+            return AckStatus.PENDING
+        if len(leading.isr.maximal) < leading.effective_min_isr(self.log.config.min_insync_replicas):
+            return AckStatus.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return AckStatus.OK
+
     def delete_records(self, offset: int | None) -> int:
         """Gives up, as leader, the records below `offset`, or below the high watermark if it is None.
 
@@ -196,6 +429,111 @@ class Partition(LocalReplica):
         if self.log.raise_log_start_offset(wanted):
             self._context.listener.on_low_watermark(self)
         return wanted
+
+    # Answers to readers; they change nothing, but for epochs of the log that prove rotten
+
+    def read_for_follower(
+        self, fetch: FollowerFetch, *, max_bytes: int, min_one_batch: bool = True
+    ) -> FetchRead:
+        """Answers a follower's fetch again, after a wait: reads up to the log's end, learns nothing.
+
+        Raises FencedLeaderEpoch (also for a fetch without an epoch), UnknownLeaderEpoch,
+        NotLeaderOrFollower, ReplicaOffline, OffsetOutOfRange.
+        """
+        self._assigned_follower(fetch.replica_id, fetch.broker_epoch, fetch.current_leader_epoch)
+        log, high_watermark = self.log, self.high_watermark
+        return read(
+            log,
+            fetch_offset=fetch.fetch_offset,
+            last_fetched_epoch=None if fetch.last_fetched_epoch == NO_EPOCH else fetch.last_fetched_epoch,
+            up_to_offset=log.log_end_offset,
+            high_watermark=high_watermark,
+            last_stable_offset=log.last_stable_offset(high_watermark),
+            max_bytes=max_bytes,
+            min_one_batch=min_one_batch,
+        )
+
+    def read_for_consumer(
+        self,
+        fetch_offset: int,
+        *,
+        max_bytes: int,
+        current_leader_epoch: int | None = None,
+        last_fetched_epoch: int | None = None,
+        min_one_batch: bool = True,
+        read_committed: bool = False,
+        at_follower: bool = False,
+    ) -> FetchRead:
+        """Answers a consumer's fetch: reads up to the high watermark, or to the last stable offset.
+
+        `at_follower`: a follower answers too, as far as it knows the high watermark (KIP-392). Raises
+        FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, ReplicaOffline, OffsetOutOfRange.
+        """
+        self._check_readable(current_leader_epoch, at_follower=at_follower)
+        last_stable_offset = self.last_stable_offset
+        return read(
+            self.log,
+            fetch_offset=fetch_offset,
+            last_fetched_epoch=None if last_fetched_epoch == NO_EPOCH else last_fetched_epoch,
+            up_to_offset=last_stable_offset if read_committed else self.high_watermark,
+            high_watermark=self.high_watermark,
+            last_stable_offset=last_stable_offset,
+            max_bytes=max_bytes,
+            min_one_batch=min_one_batch,
+            read_committed=read_committed,
+        )
+
+    def send_to_replica(self, broker_id: int, *, current_leader_epoch: int | None) -> FetchRead:
+        """Answers a consumer's fetch with the replica that it shall read from. Raises as `check_epoch`."""
+        self.check_epoch(current_leader_epoch)
+        return FetchRead(
+            None,
+            None,
+            self.high_watermark,
+            self.last_stable_offset,
+            self.log.log_start_offset,
+            self.log.log_end_offset,
+            preferred_read_replica=broker_id,
+        )
+
+    def list_offset(
+        self,
+        timestamp: int,
+        *,
+        for_client: bool,
+        current_leader_epoch: int | None = None,
+        read_committed: bool = False,
+        budget: LookupBudget | None = None,
+    ) -> ListedOffset | None:
+        """Answers ListOffsets: a client sees what is committed, a follower all; None if no record fits.
+
+        `read_committed`: a client that sees only what lies below the last stable offset. `budget`: what opening
+        batches may cost (None: what it may for one lookup); beyond it a batch is answered by its header.
+        Raises FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, ReplicaOffline, OffsetNotAvailable.
+        """
+        leading = self.check_epoch(current_leader_epoch)
+        up_to_offset = self.log.log_end_offset
+        if for_client:
+            up_to_offset = self.last_stable_offset if read_committed else self.high_watermark
+        return list_offset(
+            self.log,
+            timestamp,
+            up_to_offset=up_to_offset,
+            leader_epoch=self.leader_epoch,
+            lagging=for_client and self.high_watermark < leading.start_offset,
+            budget=budget,
+        )
+
+    def end_offset_for_epoch(
+        self, leader_epoch: int, *, current_leader_epoch: int | None = None
+    ) -> tuple[int, int]:
+        """Answers OffsetForLeaderEpoch: the largest epoch <= `leader_epoch` and its end; (-1, -1) if undefined."""
+        self.check_epoch(current_leader_epoch)
+        return self.log.end_offset_for_epoch(leader_epoch)
+
+    def confirm_epoch_end(self, epoch: int) -> None:
+        """Has the log look whether its batches confirm where the epoch ends. Raises LogError."""
+        self.log.end_offset_for_epoch(epoch)
 
     # Fetches by followers, and the ISR, at the leader
 
@@ -227,6 +565,33 @@ class Partition(LocalReplica):
             return answer
         # The follower may as well hear of the records that its own fetch has committed.
         return answer._replace(high_watermark=self.high_watermark, last_stable_offset=self.last_stable_offset)
+
+    def _recheck_if_repeated(self, fetch: FollowerFetch) -> Replica | None:
+        """The follower; if it asks again for what it was sent and could not use, the log checks that first."""
+        follower = None if self._leading is None else self._leading.follower(fetch.replica_id)
+        in_session = fetch.session is not None
+        if follower is not None and follower.was_handed(fetch.fetch_offset, in_session=in_session):
+            self.log.distrust()
+        return follower
+
+    def _assigned_follower(
+        self, replica_id: int, broker_epoch: int, current_leader_epoch: int
+    ) -> tuple[Leadership, Replica]:
+        """The follower that a fetch comes from, if it may fetch (KIP-320, KIP-903)."""
+        leading = self._leading
+        if leading is None or self._end is not None or current_leader_epoch != self.leader_epoch:
+            if self._end is None:
+                self._check_same_epoch(current_leader_epoch)
+            leading = self.check_epoch(current_leader_epoch)
+        follower = leading.follower(replica_id)
+        if follower is None:
+            # The metadata that assigns it may not have arrived here: the follower shall ask again.
+            raise UnknownLeaderEpoch(f"broker {replica_id} is not a replica of {self.topic_partition} here")
+        if not leading.is_registered(replica_id, broker_epoch):
+            raise NotLeaderOrFollower(
+                f"broker epoch {broker_epoch} of replica {replica_id} is not its registration known here"
+            )
+        return leading, follower
 
     def update_follower(
         self,

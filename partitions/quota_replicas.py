@@ -2,7 +2,7 @@
 
 Guarantees: what `parse_throttled_replicas` accepts is `*` (all replicas), nothing (none), or
 `partition:broker` pairs, as in Kafka; anything else is a ValueError that says what would do. Used by the table
-of topic configs to check values and by `kraft.broker.replication_throttles` to look replicas up. Pure.
+of topic configs to check values and by `kraft.broker.replicas.replication_throttles` to look replicas up. Pure.
 """
 
 from __future__ import annotations

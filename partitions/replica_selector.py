@@ -3,9 +3,9 @@
 Guarantees: a consumer is sent only to a follower that is in the ISR and whose log contains the offset that
 it asks for; one that names no rack, or whose rack has no such replica, or has the leader, reads from the
 leader. A follower outside the ISR is never named: its lag may grow for ever, and the consumer's with it. What
-the consumer reads there is bounded by the follower's own high watermark (`LocalReplica.read_for_consumer`).
+the consumer reads there is bounded by the follower's own high watermark (`Partition.read_for_consumer`).
 The names are Kafka's classes, since that is what `replica.selector.class` is set to. Called by
-`kraft.broker.read_replicas` for fetches of consumers. Offsets are log offsets, times monotonic ms.
+`kraft.broker.replicas.read_replicas` for fetches of consumers. Offsets are log offsets, times monotonic ms.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from enum import Enum
 
 import structlog
 
-from quorum.metadata.delta import PartitionKey, changed_partition
-from quorum.metadata.image import MetadataImage, PartitionImage
+from quorum.metadata.delta import changed_partition
+from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage
 from quorum.metadata.records import (
     NO_LEADER,
     RECOVERING,
@@ -57,7 +57,7 @@ class LeaderElections:
 
     def committed(self, before: MetadataImage, records: Iterable[Record]) -> None:
         """Records of one step of the log, in their order; `before` is the image before all of them."""
-        since: dict[PartitionKey, tuple[PartitionImage, PartitionChange]] = {}
+        since: dict[PartitionId, tuple[PartitionImage, PartitionChange]] = {}
         records = tuple(records)
         registered = {record.broker_id for record in records if isinstance(record, RegisterBroker)}
         for record in records:

@@ -17,7 +17,7 @@ from typing import Any, cast
 from bench.machine import resident_bytes
 from bench.micro.logs import halt, now_ms
 from bench.micro.starts import CLUSTER_ID, NODE_ID
-from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.runtime.disk import RealDisk
 from kraft.runtime.executor import ThreadExecutor
 from partitions.lag_schedule import LagSchedule

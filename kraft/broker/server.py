@@ -17,22 +17,22 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
-from kraft.broker.alter_partition_manager import AlterPartitionManager
-from kraft.broker.controller_client import ControllerClient
 from kraft.broker.dispatch import Dispatcher
-from kraft.broker.history_guard import HistoryGuard
-from kraft.broker.leader_endpoint import RemoteLeader
-from kraft.broker.lifecycle import BrokerLifecycle, BrokerState, Registration
-from kraft.broker.metadata_cache import MetadataCache
-from kraft.broker.metadata_loader import MetadataLoader
+from kraft.broker.membership.controller_client import ControllerClient
+from kraft.broker.membership.history_guard import HistoryGuard
+from kraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState, Registration
+from kraft.broker.membership.metadata_cache import MetadataCache
+from kraft.broker.membership.metadata_loader import MetadataLoader
+from kraft.broker.membership.producer_ids import ProducerIds
+from kraft.broker.membership.recently_fenced import RecentlyFenced
 from kraft.broker.metrics import BrokerMetrics
-from kraft.broker.offline_replicas import OfflineReplicas, offline_document
-from kraft.broker.partition_health import PartitionHealth
-from kraft.broker.producer_ids import ProducerIds
-from kraft.broker.read_replicas import ReadReplicas
-from kraft.broker.recently_fenced import RecentlyFenced
-from kraft.broker.replica_manager import ReplicaManager
-from kraft.broker.replication_throttles import ReplicationThrottles
+from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
+from kraft.broker.replicas.leader_endpoint import RemoteLeader
+from kraft.broker.replicas.offline_replicas import OfflineReplicas, offline_document
+from kraft.broker.replicas.partition_health import PartitionHealth
+from kraft.broker.replicas.read_replicas import ReadReplicas
+from kraft.broker.replicas.replica_manager import ReplicaManager
+from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.broker.services import BrokerServices
 from kraft.broker.settings import DescriptorBudget, cleaner_config, fetcher_settings, network_limits
 from kraft.broker.tls import controller_client_context, follower_context, server_context
@@ -305,7 +305,7 @@ class BrokerServer:
             self._endpoint,
             fetcher_settings(self._config),
             jitter=self._environment.rng.random,
-            listener=self.replicas,
+            listener=self.replicas.events,
             throttle=self.throttles,
         )
 
@@ -374,12 +374,12 @@ class BrokerServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _checkpoint_high_watermarks(self) -> None:
-        changed = self.replicas.take_changed_high_watermarks()
+        changed = self.replicas.events.take_changed_high_watermarks()
         try:
             if changed:
                 await self.logs.checkpoint_high_watermarks(changed)
         except LogStorageError:
-            self.replicas.note_changed_high_watermarks(changed)  # the next round writes them
+            self.replicas.events.note_changed_high_watermarks(changed)  # the next round writes them
             raise
 
     async def _checkpoint_recovery_points(self) -> None:

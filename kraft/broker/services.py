@@ -6,15 +6,15 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from kraft.broker.controller_client import ControllerClient
-from kraft.broker.lifecycle import BrokerLifecycle
-from kraft.broker.metadata_cache import MetadataCache
-from kraft.broker.metadata_loader import MetadataLoader
-from kraft.broker.producer_ids import ProducerIds
-from kraft.broker.read_replicas import ReadReplicas
-from kraft.broker.recently_fenced import RecentlyFenced
-from kraft.broker.replica_manager import ReplicaManager
-from kraft.broker.replication_throttles import ReplicationThrottles
+from kraft.broker.membership.controller_client import ControllerClient
+from kraft.broker.membership.lifecycle import BrokerLifecycle
+from kraft.broker.membership.metadata_cache import MetadataCache
+from kraft.broker.membership.metadata_loader import MetadataLoader
+from kraft.broker.membership.producer_ids import ProducerIds
+from kraft.broker.membership.recently_fenced import RecentlyFenced
+from kraft.broker.replicas.read_replicas import ReadReplicas
+from kraft.broker.replicas.replica_manager import ReplicaManager
+from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.config import ServerConfig
 
 

@@ -19,7 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from kraft.broker.metrics import BrokerMetrics
-from kraft.broker.partition_health import FollowerLag
+from kraft.broker.replicas.partition_health import FollowerLag
 from quorum.leader_elections import LeaderElections
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.tally import LedPartitions, PartitionCounts

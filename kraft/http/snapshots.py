@@ -53,7 +53,7 @@ class NodeMetricsSource:
             follower_lags=broker.replicas.follower_lags(incomplete, followers),
             throttled_rates=broker.throttles.rates(broker.replicas.monotonic_ms()),
             offline_log_directories=len(broker.logs.failed_directories),
-            refusing_log_directories=len(broker.replicas.refusing_directories),
+            refusing_log_directories=len(broker.replicas.refusals.directories),
             uncleanable_partitions=len(broker.logs.cleaner.uncleanable),
             fetch_sessions=len(sessions),
             fetch_session_partitions=sessions.partition_count,

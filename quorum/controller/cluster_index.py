@@ -8,10 +8,10 @@ the committed image when the controller becomes active.
 
 from __future__ import annotations
 
-from quorum.metadata.delta import MetadataDelta, PartitionKey
-from quorum.metadata.image import MetadataImage, PartitionImage
+from quorum.metadata.delta import MetadataDelta
+from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage
 
-_Keys = dict[PartitionKey, None]
+_Keys = dict[PartitionId, None]
 
 
 def collision_key(topic: str) -> str:
@@ -44,19 +44,19 @@ class ClusterIndex:
         """How many partitions the broker leads."""
         return len(self._led.get(broker_id, ()))
 
-    def in_sync_on(self, broker_id: int) -> list[PartitionKey]:
+    def in_sync_on(self, broker_id: int) -> list[PartitionId]:
         """The partitions with the broker in their ISR, ascending; those it leads are among them."""
         return sorted(self._in_sync.get(broker_id, ()))
 
-    def eligible_on(self, broker_id: int) -> list[PartitionKey]:
+    def eligible_on(self, broker_id: int) -> list[PartitionId]:
         """The partitions with the broker in their ELR, ascending."""
         return sorted(self._eligible.get(broker_id, ()))
 
-    def offline_on(self, broker_id: int) -> list[PartitionKey]:
+    def offline_on(self, broker_id: int) -> list[PartitionId]:
         """The partitions whose replica on the broker is offline, ascending."""
         return sorted(self._offline.get(broker_id, ()))
 
-    def leaderless_on(self, broker_id: int) -> list[PartitionKey]:
+    def leaderless_on(self, broker_id: int) -> list[PartitionId]:
         """The partitions without a leader that have a replica on the broker, ascending."""
         return sorted(self._leaderless.get(broker_id, ()))
 
@@ -64,7 +64,7 @@ class ClusterIndex:
         """Whether `leaderless_on` lists any."""
         return bool(self._leaderless.get(broker_id))
 
-    def leaderless(self) -> list[PartitionKey]:
+    def leaderless(self) -> list[PartitionId]:
         """All partitions without a leader, ascending."""
         return sorted(self._all_leaderless)
 
@@ -80,15 +80,15 @@ class ClusterIndex:
         """How many partitions that prefer the broker are led by another one."""
         return len(self._imbalanced.get(broker_id, ()))
 
-    def imbalanced_on(self, broker_id: int) -> list[PartitionKey]:
+    def imbalanced_on(self, broker_id: int) -> list[PartitionId]:
         """The partitions that prefer the broker and are led by another one, ascending."""
         return sorted(self._imbalanced.get(broker_id, ()))
 
-    def reassigning(self) -> list[PartitionKey]:
+    def reassigning(self) -> list[PartitionId]:
         """The partitions with a reassignment under way, ascending."""
         return sorted(self._reassigning)
 
-    def with_elr(self) -> list[PartitionKey]:
+    def with_elr(self) -> list[PartitionId]:
         """The partitions that have eligible leader replicas beside their ISR, or had some, ascending."""
         return sorted(self._with_elr)
 
@@ -119,7 +119,7 @@ class ClusterIndex:
         if not names:
             del self._names[collision_key(name)]
 
-    def _add(self, key: PartitionKey, partition: PartitionImage) -> None:
+    def _add(self, key: PartitionId, partition: PartitionImage) -> None:
         for broker_id in partition.isr:
             self._in_sync.setdefault(broker_id, {})[key] = None
         for broker_id in partition.elr:
@@ -141,7 +141,7 @@ class ClusterIndex:
         for broker_id in partition.replicas:
             self._leaderless.setdefault(broker_id, {})[key] = None
 
-    def _remove(self, key: PartitionKey, partition: PartitionImage) -> None:
+    def _remove(self, key: PartitionId, partition: PartitionImage) -> None:
         for broker_id in partition.isr:
             _discard(self._in_sync, broker_id, key)
         for broker_id in partition.elr:
@@ -166,7 +166,7 @@ class ClusterIndex:
             _discard(self._leaderless, broker_id, key)
 
 
-def _discard(index: dict[int, _Keys], broker_id: int, key: PartitionKey) -> None:
+def _discard(index: dict[int, _Keys], broker_id: int, key: PartitionId) -> None:
     keys = index[broker_id]
     del keys[key]
     if not keys:

@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeAlias
 
 from quorum.controller.decision import ALL_BROKERS, ClusterView, Unit
 from quorum.controller.replication_control import elect_unclean
-from quorum.metadata.delta import MetadataDelta, PartitionKey
+from quorum.metadata.delta import MetadataDelta
+from quorum.metadata.image import PartitionId
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, PartitionChange
 
 ConfigKey: TypeAlias = tuple[str, str]
@@ -40,8 +41,8 @@ class _TopicChange(NamedTuple):
 
 def consequences(view: ClusterView, changed: Mapping[ConfigKey, Unit]) -> Effects:
     """The effects of these config records, by the resource that they change; all are valid."""
-    with_elr: dict[PartitionKey, None] = {}
-    leaderless: dict[PartitionKey, None] = {}
+    with_elr: dict[PartitionId, None] = {}
+    leaderless: dict[PartitionId, None] = {}
     for kind, name in changed:
         if kind == TOPIC_RESOURCE:
             topic = view.image.topic(name)
@@ -90,7 +91,7 @@ class _Changes:
         return known
 
 
-def _given_up(view: ClusterView, change: _Changes, keys: Iterable[PartitionKey]) -> Iterator[Unit]:
+def _given_up(view: ClusterView, change: _Changes, keys: Iterable[PartitionId]) -> Iterator[Unit]:
     """Gives up the ELRs of partitions whose ISR suffices under the new min.insync.replicas."""
     for topic_id, number in keys:
         partition = view.image.topics[topic_id].partitions[number]
@@ -100,7 +101,7 @@ def _given_up(view: ClusterView, change: _Changes, keys: Iterable[PartitionKey])
             yield Unit(PartitionChange(topic_id, number, elr=(), last_known_elr=()))
 
 
-def _elected(change: _Changes, keys: Iterable[PartitionKey]) -> Iterator[Unit]:
+def _elected(change: _Changes, keys: Iterable[PartitionId]) -> Iterator[Unit]:
     """Unclean leaders for partitions without one, of topics that newly allow them."""
     for key in keys:
         partition = change.after.image.topics[key[0]].partitions[key[1]]

@@ -13,8 +13,7 @@ from quorum.controller.election import Election
 from quorum.controller.partition_change_builder import PartitionChangeBuilder
 from quorum.controller.replication_control import elect_unclean
 from quorum.errors import ControllerError
-from quorum.metadata.delta import PartitionKey
-from quorum.metadata.image import PartitionImage
+from quorum.metadata.image import PartitionId, PartitionImage
 from quorum.metadata.records import PartitionChange
 from quorum.rpc.admin_messages import (
     PREFERRED_ELECTION,
@@ -36,7 +35,7 @@ def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> Decision:
     wanted = _all_in_need(view, unclean) if request.partitions is None else request.partitions
     units: list[Unit] = []
     results = []
-    elected: set[PartitionKey] = set()
+    elected: set[PartitionId] = set()
     for name, number in wanted:
         try:
             key, partition = _find(view, name, number)
@@ -61,7 +60,7 @@ def _all_in_need(view: ClusterView, unclean: bool) -> list[tuple[str, int]]:
     return sorted((view.image.topics[topic_id].name, number) for topic_id, number in keys)
 
 
-def _find(view: ClusterView, name: str, number: int) -> tuple[PartitionKey, PartitionImage]:
+def _find(view: ClusterView, name: str, number: int) -> tuple[PartitionId, PartitionImage]:
     topic = view.image.topic(name)
     if topic is None:
         raise ControllerError("UNKNOWN_TOPIC_OR_PARTITION", f"There is no topic '{name}'.")
@@ -71,7 +70,7 @@ def _find(view: ClusterView, name: str, number: int) -> tuple[PartitionKey, Part
     return (topic.topic_id, number), partition
 
 
-def _elect(view: ClusterView, key: PartitionKey, partition: PartitionImage, unclean: bool) -> PartitionChange:
+def _elect(view: ClusterView, key: PartitionId, partition: PartitionImage, unclean: bool) -> PartitionChange:
     if unclean:
         if partition.has_leader:
             raise ControllerError("ELECTION_NOT_NEEDED", f"Broker {partition.leader} leads the partition.")
@@ -112,7 +111,7 @@ def _why_nobody_can_lead(view: ClusterView, partition: PartitionImage) -> str:
 
 
 def preferred_change(
-    view: ClusterView, key: PartitionKey, partition: PartitionImage
+    view: ClusterView, key: PartitionId, partition: PartitionImage
 ) -> PartitionChange | None:
     """Gives the leadership to the first replica; None if it is not in sync, not alive, or leads already."""
     preferred = partition.replicas[0]

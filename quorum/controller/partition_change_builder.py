@@ -25,9 +25,8 @@ from typing import NamedTuple
 from quorum.controller.decision import ClusterView
 from quorum.controller.election import Acceptable, Elected, Election, elect
 from quorum.controller.reassignment import Reassignment, is_complete
-from quorum.metadata.delta import PartitionKey
 from quorum.metadata.features import elr_enabled
-from quorum.metadata.image import PartitionImage
+from quorum.metadata.image import PartitionId, PartitionImage
 from quorum.metadata.records import NO_LEADER, RECOVERING, PartitionChange
 
 Replicas = tuple[int, ...]
@@ -74,7 +73,7 @@ class PartitionChangeBuilder:
 
     def __init__(
         self,
-        key: PartitionKey,
+        key: PartitionId,
         partition: PartitionImage,
         acceptable: Acceptable,
         settings: TopicSettings,
@@ -100,7 +99,7 @@ class PartitionChangeBuilder:
     def of(
         cls,
         view: ClusterView,
-        key: PartitionKey,
+        key: PartitionId,
         partition: PartitionImage | None = None,
         acceptable: Acceptable | None = None,
     ) -> PartitionChangeBuilder:

@@ -14,8 +14,7 @@ from quorum.controller.partition_change_builder import PartitionChangeBuilder
 from quorum.controller.reassignment import Ids, Reassignment, origin, towards, under_way
 from quorum.controller.replica_assignment import assignment_problem
 from quorum.errors import ControllerError
-from quorum.metadata.delta import PartitionKey
-from quorum.metadata.image import PartitionImage
+from quorum.metadata.image import PartitionId, PartitionImage
 from quorum.metadata.records import NO_LEADER, PartitionChange
 from quorum.rpc.admin_messages import (
     AlterPartitionReassignmentsRequest,
@@ -70,7 +69,7 @@ def list_reassignments(view: ClusterView, request: ListPartitionReassignmentsReq
     return decided(ListPartitionReassignmentsResponse(tuple(ongoing)))
 
 
-def _find(view: ClusterView, name: str, number: int) -> tuple[PartitionKey, PartitionImage]:
+def _find(view: ClusterView, name: str, number: int) -> tuple[PartitionId, PartitionImage]:
     topic = view.image.topic(name)
     if topic is None:
         raise ControllerError("UNKNOWN_TOPIC_OR_PARTITION", f"Unable to find a topic named {name}.")
@@ -82,7 +81,7 @@ def _find(view: ClusterView, name: str, number: int) -> tuple[PartitionKey, Part
 
 def _alter(
     view: ClusterView,
-    key: PartitionKey,
+    key: PartitionId,
     partition: PartitionImage,
     wanted: PartitionReassignment,
     *,
@@ -128,7 +127,7 @@ def _check_target(
 
 
 def _has_candidate(
-    view: ClusterView, key: PartitionKey, partition: PartitionImage, reassignment: Reassignment
+    view: ClusterView, key: PartitionId, partition: PartitionImage, reassignment: Reassignment
 ) -> bool:
     """Whether the partition keeps a replica that may lead it.
 

@@ -23,13 +23,13 @@ from quorum.controller.decision import ClusterView, Decision, Unit, decided
 from quorum.controller.partition_change_builder import PartitionChangeBuilder
 from quorum.controller.replication_control import changes
 from quorum.errors import ControllerError
-from quorum.metadata.delta import PartitionKey
+from quorum.metadata.image import PartitionId
 from quorum.rpc.messages import NO_ERROR, ReplicaStatesRequest, ReplicaStatesResponse
 from quorum.rpc.replica_messages import DAMAGED, DIRECTORY, MAX_REPLICA_STATES, ReplicaStateResult
 
 
 class _Reported(NamedTuple):
-    key: PartitionKey
+    key: PartitionId
     kind: str | None
     """Why it is offline; None when it is online."""
 
@@ -50,7 +50,7 @@ def report_replicas(view: ClusterView, request: ReplicaStatesRequest) -> Decisio
             "INVALID_REQUEST",
             f"The request names {len(reported)} replicas; at most {MAX_REPLICA_STATES} can be reported at once.",
         )
-    accepted: dict[PartitionKey, str | None] = {}
+    accepted: dict[PartitionId, str | None] = {}
     results = []
     for key, kind in reported:
         if kind not in _MARK or key in accepted:
@@ -67,7 +67,7 @@ def report_replicas(view: ClusterView, request: ReplicaStatesRequest) -> Decisio
     return decided(ReplicaStatesResponse(tuple(results)), *units)
 
 
-def _refusal(view: ClusterView, broker_id: int, key: PartitionKey) -> str:
+def _refusal(view: ClusterView, broker_id: int, key: PartitionId) -> str:
     """Kafka's error name for a replica that is not the broker's to report, or "NONE"."""
     partition = view.image.partition(*key)
     if partition is None:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable
 from quorum.controller.decision import ClusterView, Decision, Unit, decided
 from quorum.controller.election import Acceptable, Election
 from quorum.controller.partition_change_builder import PartitionChangeBuilder, TopicSettings
-from quorum.metadata.delta import PartitionKey, changed_partition
-from quorum.metadata.image import PartitionImage
+from quorum.metadata.delta import changed_partition
+from quorum.metadata.image import PartitionId, PartitionImage
 from quorum.metadata.records import RECOVERED, RECOVERING, PartitionChange
 from quorum.rpc.messages import (
     NO_ERROR,
@@ -87,7 +87,7 @@ def settle(view: ClusterView) -> list[Unit]:
     return changes(view, sorted({*view.index.leaderless(), *view.index.with_elr()}))
 
 
-def elect_unclean(view: ClusterView, key: PartitionKey) -> PartitionChange | None:
+def elect_unclean(view: ClusterView, key: PartitionId) -> PartitionChange | None:
     """A leader for a partition that has none: any living replica, if none with all records is alive."""
     builder = PartitionChangeBuilder.of(view, key)
     builder.election = Election.UNCLEAN
@@ -109,7 +109,7 @@ def switch_elr(view: ClusterView, *, enabled: bool) -> list[Unit]:
 
 def changes(
     view: ClusterView,
-    keys: Iterable[PartitionKey],
+    keys: Iterable[PartitionId],
     *,
     acceptable: Acceptable | None = None,
     prepare: Callable[[PartitionChangeBuilder], object] | None = None,
@@ -141,7 +141,7 @@ def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Decisi
     Raises ControllerError STALE_BROKER_EPOCH when the request comes from an older registration.
     """
     view.registered(request.broker_id, request.broker_epoch)
-    altered: dict[PartitionKey, PartitionImage] = {}
+    altered: dict[PartitionId, PartitionImage] = {}
     units: list[Unit] = []
     topics = []
     for topic in request.topics:
@@ -206,7 +206,7 @@ def _is_eligible(view: ClusterView, partition: PartitionImage, member: BrokerSta
 
 
 def _accepted(
-    builder: PartitionChangeBuilder, key: PartitionKey, partition: PartitionImage, item: AlterPartitionItem
+    builder: PartitionChangeBuilder, key: PartitionId, partition: PartitionImage, item: AlterPartitionItem
 ) -> PartitionChange:
     """The record of an accepted item, its ISR in replica order. The builder is the partition's.
 

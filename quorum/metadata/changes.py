@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 
-from quorum.metadata.image import ConfigKey, MetadataImage, PartitionImage, TopicImage
+from quorum.metadata.image import ConfigKey, MetadataImage, PartitionId, PartitionImage, TopicImage
 
-PartitionKey = tuple[bytes, int]
 _Key = TypeVar("_Key", int, str, ConfigKey)
 
 
@@ -31,7 +30,7 @@ class MetadataChanges(Protocol):
     def deleted_topics(self) -> Mapping[bytes, TopicImage]: ...
 
     @property
-    def changed_partitions(self) -> Mapping[PartitionKey, PartitionImage | None]: ...
+    def changed_partitions(self) -> Mapping[PartitionId, PartitionImage | None]: ...
 
     @property
     def changed_configs(self) -> tuple[ConfigKey, ...]: ...
@@ -59,7 +58,7 @@ class ImageDiff:
             for topic_id in sorted(base.topics)
             if topic_id not in image.topics
         }
-        self.changed_partitions: Mapping[PartitionKey, PartitionImage | None] = dict(
+        self.changed_partitions: Mapping[PartitionId, PartitionImage | None] = dict(
             self._partitions(base, image)
         )
         self.changed_configs: tuple[ConfigKey, ...] = _changed_keys(base.configs, image.configs)
@@ -68,7 +67,7 @@ class ImageDiff:
 
     def _partitions(
         self, base: MetadataImage, image: MetadataImage
-    ) -> Iterator[tuple[PartitionKey, PartitionImage | None]]:
+    ) -> Iterator[tuple[PartitionId, PartitionImage | None]]:
         for topic_id in self.changed_topics:
             for number, partition in enumerate(image.topics[topic_id].partitions):
                 before = base.partition(topic_id, number)

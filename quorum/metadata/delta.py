@@ -22,7 +22,14 @@ from quorum.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from quorum.metadata.image import BrokerImage, ConfigKey, MetadataImage, PartitionImage, TopicImage
+from quorum.metadata.image import (
+    BrokerImage,
+    ConfigKey,
+    MetadataImage,
+    PartitionId,
+    PartitionImage,
+    TopicImage,
+)
 from quorum.metadata.records import (
     TOPIC_RESOURCE,
     BrokerChange,
@@ -40,7 +47,6 @@ from quorum.metadata.records import (
     VoterIdentity,
 )
 
-PartitionKey = tuple[bytes, int]
 """Topic id and partition number."""
 
 
@@ -60,8 +66,8 @@ class MetadataDelta:
         self._finished = False
         self._changed_brokers: dict[int, None] = {}
         self._changed_topics: dict[bytes, None] = {}
-        self._changed_partitions: dict[PartitionKey, PartitionImage | None] = {}
-        self._shown_partitions: dict[PartitionKey, PartitionImage | None] | None = None
+        self._changed_partitions: dict[PartitionId, PartitionImage | None] = {}
+        self._shown_partitions: dict[PartitionId, PartitionImage | None] | None = None
         self._changed_configs: dict[ConfigKey, None] = {}
         self._changed_features: dict[str, None] = {}
         self._changed_voters: dict[int, None] = {}
@@ -95,7 +101,7 @@ class MetadataDelta:
         }
 
     @property
-    def changed_partitions(self) -> Mapping[PartitionKey, PartitionImage | None]:
+    def changed_partitions(self) -> Mapping[PartitionId, PartitionImage | None]:
         """Partitions that exist now and were created or changed, ascending, each with its base state.
 
         The state is None for a new partition. The present state is in the image that `finish` gives.

@@ -23,6 +23,7 @@ from quorum.metadata import wire
 from quorum.metadata.image_parts import (
     BrokerImage,
     ConfigKey,
+    PartitionId,
     PartitionImage,
     TopicImage,
     broker_row,
@@ -35,7 +36,15 @@ from quorum.metadata.image_parts import (
 )
 from quorum.steps import ROWS_PER_STEP, Steps, finished
 
-__all__ = ["EMPTY", "BrokerImage", "ConfigKey", "MetadataImage", "PartitionImage", "TopicImage"]
+__all__ = [
+    "EMPTY",
+    "BrokerImage",
+    "ConfigKey",
+    "MetadataImage",
+    "PartitionId",
+    "PartitionImage",
+    "TopicImage",
+]
 
 SortKey = TypeVar("SortKey", bytes, ConfigKey)
 K = TypeVar("K")

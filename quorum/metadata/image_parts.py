@@ -24,6 +24,8 @@ from quorum.metadata.records import (
     listener,
 )
 
+PartitionId = tuple[bytes, int]
+"""A topic's id and a partition's number."""
 ConfigKey = tuple[str, str]
 """Resource type ("topic", "broker") and resource name."""
 

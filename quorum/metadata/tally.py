@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from quorum.metadata.delta import PartitionKey
-from quorum.metadata.image import MetadataImage, PartitionImage
+from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage
 from quorum.metadata.records import Partition, PartitionChange, Record, RemoveTopic
 
 _NONE: Final = 0
@@ -25,11 +24,11 @@ class PartitionTally:
 
     def __init__(self, listed: int = _NONE) -> None:
         self._listed = listed
-        self._members: dict[PartitionKey, None] = {}
-        self._bits_of: dict[PartitionKey, int] = {}
+        self._members: dict[PartitionId, None] = {}
+        self._bits_of: dict[PartitionId, int] = {}
         self._counts: dict[int, int] = {}
 
-    def set(self, key: PartitionKey, bits: int) -> None:
+    def set(self, key: PartitionId, bits: int) -> None:
         """Puts the partition in these states, and in no others. O(states)."""
         before = self._bits_of.get(key, _NONE)
         if before == bits:
@@ -49,7 +48,7 @@ class PartitionTally:
         """How many partitions are in this state."""
         return self._counts.get(bit, 0)
 
-    def listed(self) -> Iterator[PartitionKey]:
+    def listed(self) -> Iterator[PartitionId]:
         """The partitions in one of the states to be listed; O(their number)."""
         return iter(self._members)
 
@@ -106,7 +105,7 @@ class PartitionCounts:
             for number in range(len(topic.partitions)):
                 self._update((topic_id, number), image)
 
-    def _update(self, key: PartitionKey, image: MetadataImage) -> None:
+    def _update(self, key: PartitionId, image: MetadataImage) -> None:
         state = image.partition(*key)
         self._tally.set(key, _NONE if state is None else self._bits(state))
 
@@ -130,7 +129,7 @@ class LedPartitions:
         self._broker_id = broker_id
         self._tally = PartitionTally(listed=self.INCOMPLETE)
 
-    def update(self, key: PartitionKey, state: PartitionImage | None, min_isr: int) -> None:
+    def update(self, key: PartitionId, state: PartitionImage | None, min_isr: int) -> None:
         """Takes a partition's new state (None: it is gone) and its topic's min.insync.replicas. O(replicas)."""
         self._tally.set(key, _NONE if state is None else self._bits(state, min_isr))
 
@@ -138,7 +137,7 @@ class LedPartitions:
         """How many led partitions are in one of the states above."""
         return self._tally.count(state)
 
-    def incomplete(self) -> Iterator[PartitionKey]:
+    def incomplete(self) -> Iterator[PartitionId]:
         """The partitions with a replica out of the ISR. O(their number)."""
         return self._tally.listed()
 

@@ -16,17 +16,17 @@ from fetcher.fetch_state import FetchState
 from fetcher.fetcher_manager import FetcherManager
 from fetcher.leader_endpoint import FetchRequest, FetchResponse, LeaderOffsets, OffsetsQuery, PartitionKey
 from fetcher.settings import FetcherSettings
-from kraft.broker.alter_partition_manager import AlterPartitionManager
 from kraft.broker.dispatch import HANDLERS
-from kraft.broker.metadata_cache import MetadataCache
-from kraft.broker.metadata_loader import MetadataLoader
+from kraft.broker.membership.metadata_cache import MetadataCache
+from kraft.broker.membership.metadata_loader import MetadataLoader
+from kraft.broker.membership.producer_ids import ProducerIds
+from kraft.broker.membership.recently_fenced import RecentlyFenced
 from kraft.broker.metrics import BrokerMetrics
-from kraft.broker.offline_replicas import OfflineReplicas
-from kraft.broker.producer_ids import ProducerIds
-from kraft.broker.read_replicas import ReadReplicas
-from kraft.broker.recently_fenced import RecentlyFenced
-from kraft.broker.replica_manager import ReplicaManager
-from kraft.broker.replication_throttles import ReplicationThrottles
+from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
+from kraft.broker.replicas.offline_replicas import OfflineReplicas
+from kraft.broker.replicas.read_replicas import ReadReplicas
+from kraft.broker.replicas.replica_manager import ReplicaManager
+from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.chaos.world.disk import SimulatedDisk
@@ -172,7 +172,7 @@ class BrokerWorld:
             self._leader,
             FetcherSettings(),
             jitter=lambda: 0.5,
-            listener=self.replicas,
+            listener=self.replicas.events,
             throttle=self.throttles,
         )
         self.services = BrokerServices(

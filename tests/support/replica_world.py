@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from fetcher.fetch_state import FollowedPartition
 from fetcher.fetch_states import FetchStates
@@ -20,7 +21,7 @@ from partitions.errors import PartitionError
 from partitions.isr import AlterPartitionFailed, AlterPartitionProposal, AlterPartitionResult, IsrCommitted
 from partitions.lag_schedule import LagSchedule
 from partitions.log.errors import LogError
-from partitions.partition import FollowerFetch, LeaderState, Partition, ReplicaContext, Transition
+from partitions.partition import FollowerFetch, Partition, ReplicaContext, Transition
 from partitions.topic_partition import TopicPartition
 from tests.support.memory_log import MemoryLog, MemoryLogConfig, MemoryRead
 
@@ -40,6 +41,18 @@ class Registration:
     @property
     def is_active(self) -> bool:
         return not self.fenced and not self.shutting_down
+
+
+class LeaderState(NamedTuple):
+    """A partition's state as the metadata has it (`LeaderAndIsr`)."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

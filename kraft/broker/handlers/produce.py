@@ -257,7 +257,7 @@ def _append_checked(
         partition = replicas.newest_partition(key)
         info = partition.append_records(records, acks=acks, now_ms=replicas.monotonic_ms())
     except (PartitionError, LogError) as error:
-        replicas.on_append_refused(key, error)
+        replicas.refusals.on_refused(key, error)
         return _refused(services, key, error)
     replicas.metrics.on_produced(info.last_offset - info.first_offset + 1, size_bytes)
     answer = PartitionProduceResponse(

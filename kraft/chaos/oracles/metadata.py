@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     rejection: str | None = None
 
 
-PartitionListener = Callable[[TopicKey, PartitionImage | None, PartitionImage], None]
+OnPartitionChange = Callable[[TopicKey, PartitionImage | None, PartitionImage], None]
 """Is called with a partition's state before and after."""
 
 
@@ -63,7 +63,7 @@ class CommittedMetadata:
         self._leaders: dict[tuple[TopicKey, int], int] = {}
         self._was_offline: set[tuple[TopicKey, int]] = set()
         self.image: MetadataImage = EMPTY
-        self.on_partition: PartitionListener = lambda key, before, after: None
+        self.on_partition: OnPartitionChange = lambda key, before, after: None
         self.on_topic_gone: Callable[[bytes], None] = lambda topic_id: None
 
     # -- questions

@@ -21,7 +21,6 @@ from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.disk import SimulatedDisk
 from partitions.leadership import Leadership
-from partitions.local_replica import LocalReplica
 from partitions.log.data_directory import DELETE_SUFFIX
 from partitions.log.durability import DurableLog
 from partitions.log.errors import LogCorruptError
@@ -234,7 +233,7 @@ class PartitionProbes:
                 (Partition, "on_alter_partition_result"): self._forward_only,
                 (Partition, "truncate_to"): self._truncated,
                 (Partition, "append_as_follower"): self._fetched,
-                (LocalReplica, "read_for_consumer"): self._read,
+                (Partition, "read_for_consumer"): self._read,
             }
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kraft.broker.replication_throttles import FOLLOWER, LEADER, _Direction
+from kraft.broker.replicas.replication_throttles import FOLLOWER, LEADER, _Direction
 from kraft.chaos.oracles import events
 from kraft.chaos.oracles.wrapping import Method, wrapped
 from kraft.chaos.verdict import Verdicts

@@ -16,9 +16,7 @@ from kraft.chaos.oracles.isr_by_lag import IsrByLag, LeaderEpoch, SessionFetch
 from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
 from kraft.chaos.verdict import Verdicts
 from partitions.leadership import Leadership
-from partitions.local_replica import LocalReplica
-from partitions.partition import Partition, Transition
-from partitions.partition_types import NO_EPOCH, FollowerFetch
+from partitions.partition import NO_EPOCH, FollowerFetch, Partition, Transition
 
 EPOCH_FENCED = "epoch-fenced"
 
@@ -40,10 +38,10 @@ class LeaderProbes:
         """The probes, for as long as the context lasts."""
         return wrapped(
             {
-                (LocalReplica, "read_for_follower"): self._read_for_follower,
-                (LocalReplica, "read_for_consumer"): self._answer,
-                (LocalReplica, "list_offset"): self._answer,
-                (LocalReplica, "end_offset_for_epoch"): self._answer,
+                (Partition, "read_for_follower"): self._read_for_follower,
+                (Partition, "read_for_consumer"): self._answer,
+                (Partition, "list_offset"): self._answer,
+                (Partition, "end_offset_for_epoch"): self._answer,
                 (Partition, "make_leader"): self._make_leader,
                 (Partition, "update_follower"): self._update_follower,
                 (Partition, "append_records"): self._append,
@@ -56,7 +54,7 @@ class LeaderProbes:
     # -- epochs
 
     def _read_for_follower(self, original: Method) -> Method:
-        def probe(replica: LocalReplica, fetch: FollowerFetch, **options: Any) -> Any:
+        def probe(replica: Partition, fetch: FollowerFetch, **options: Any) -> Any:
             answer = original(replica, fetch, **options)
             if fetch.current_leader_epoch != replica.leader_epoch:
                 self._answered(replica, f"replica {fetch.replica_id}", fetch.current_leader_epoch)
@@ -65,7 +63,7 @@ class LeaderProbes:
         return probe
 
     def _answer(self, original: Method) -> Method:
-        def probe(replica: LocalReplica, *arguments: Any, **options: Any) -> Any:
+        def probe(replica: Partition, *arguments: Any, **options: Any) -> Any:
             answer = original(replica, *arguments, **options)
             asked = options.get("current_leader_epoch")
             if asked is not None and asked != NO_EPOCH and asked != replica.leader_epoch:
@@ -74,7 +72,7 @@ class LeaderProbes:
 
         return probe
 
-    def _answered(self, replica: LocalReplica, whom: str, asked: int) -> None:
+    def _answered(self, replica: Partition, whom: str, asked: int) -> None:
         node = self._whose.node()
         if node is not None:
             self._verdicts.violated(

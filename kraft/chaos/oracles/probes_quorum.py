@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kraft.broker.lifecycle import BrokerLifecycle
-from kraft.broker.metadata_loader import MetadataLoader
+from kraft.broker.membership.lifecycle import BrokerLifecycle
+from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.chaos.oracles import events
 from kraft.chaos.oracles.durability import Durability
 from kraft.chaos.oracles.metadata import CommittedMetadata, Entry

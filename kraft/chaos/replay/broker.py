@@ -17,7 +17,7 @@ from fetcher.fetch_states import FetchStates
 from fetcher.leader_endpoint import PartitionKey
 from fetcher.replication import LogTruncation, Replication
 from fetcher.settings import FetcherSettings
-from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.chaos.replay.rules import LeaderOf, Rule
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.incarnation import Incarnation

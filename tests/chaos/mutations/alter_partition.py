@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kraft.broker import alter_partition_manager
+from kraft.broker.replicas import alter_partition_manager
 from kraft.chaos.scenario import TopicSpec
 from partitions.isr import _OUT_OF_DATE, IsrState, Outcome, Resolution
 from partitions.leadership import Leadership

@@ -10,10 +10,8 @@ from kraft.broker.handlers import metadata, produce
 from kraft.network.connection import CloseConnectionError
 from kraft.protocol.errors import ErrorCode
 from partitions.errors import NotEnoughReplicas, ReplicaOffline
-from partitions.local_replica import LocalReplica
 from partitions.log.log import PartitionLog
-from partitions.partition import Partition
-from partitions.partition_types import AckStatus
+from partitions.partition import AckStatus, Partition
 from partitions.reads import list_offset
 from partitions.records.batch import decode_records, parse_header
 from partitions.records.builder import build_batch
@@ -217,41 +215,41 @@ MUTATIONS = (
         "now and then a read begins with the batch of the offset behind the one asked for",
         ("poll-skip",),
         scenarios.RESTARTS,
-        (Patch(LocalReplica, "read_for_consumer", _from_the_next_batch),),
+        (Patch(Partition, "read_for_consumer", _from_the_next_batch),),
     ),
     Mutation(
         "fetch-returns-batches-twice",
         "now and then an answer has the same ranges of the log twice",
         ("non-monotonic-poll",),
         scenarios.RESTARTS,
-        (Patch(LocalReplica, "read_for_consumer", _everything_twice),),
+        (Patch(Partition, "read_for_consumer", _everything_twice),),
     ),
     Mutation(
         "latest-before-the-epoch-start",
         "a new leader answers LATEST before its high watermark has reached the start of its epoch (KIP-207)",
         ("latest-below-committed",),
         scenarios.LISTED_OFFSETS,
-        (Patch(LocalReplica, "list_offset", replaced_by(_end_known_at_once)),),
+        (Patch(Partition, "list_offset", replaced_by(_end_known_at_once)),),
     ),
     Mutation(
         "client-of-another-epoch-answered",
         "Fetch and ListOffsets of clients are answered in whatever epoch the leader is (KIP-320)",
         ("epoch-fenced",),
         scenarios_of_readers.NEW_EPOCHS,
-        (Patch(LocalReplica, "_check_usable", replaced_by(_of_any_epoch)),),
+        (Patch(Partition, "_check_usable", replaced_by(_of_any_epoch)),),
     ),
     Mutation(
         "epoch-end-told-in-another-epoch",
         "OffsetForLeaderEpoch is answered in whatever epoch the leader is (KIP-320)",
         ("epoch-fenced",),
         scenarios_of_readers.NEW_EPOCHS,
-        (Patch(LocalReplica, "end_offset_for_epoch", _epoch_end_in_any_epoch),),
+        (Patch(Partition, "end_offset_for_epoch", _epoch_end_in_any_epoch),),
     ),
     Mutation(
         "latest-is-the-end-of-the-log",
         "clients are told the log's end instead of the high watermark",
         ("listed-not-committed",),
         scenarios.LISTED_OFFSETS,
-        (Patch(LocalReplica, "list_offset", _end_of_the_log),),
+        (Patch(Partition, "list_offset", _end_of_the_log),),
     ),
 )

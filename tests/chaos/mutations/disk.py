@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kraft.broker.offline_replicas import OfflineReplicas
+from kraft.broker.replicas.offline_replicas import OfflineReplicas
 from partitions.log import opening
 from partitions.log.errors import LogStorageError, NoRoomToAppend
 from partitions.log.log import PartitionLog

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kraft.broker import read_replicas
-from partitions.local_replica import LocalReplica
+from kraft.broker.replicas import read_replicas
+from partitions.partition import Partition
 from partitions.reads import read
 from partitions.replica_selector import RACK_AWARE_SELECTOR
 from tests.chaos.mutations import scenarios, scenarios_of_readers
@@ -54,6 +54,6 @@ MUTATIONS = (
         "a follower gives consumers what it does not know to be committed (KIP-392)",
         ("high-watermark-bounded",),
         scenarios.ELECTIONS,
-        (Patch(LocalReplica, "read_for_consumer", _to_the_end_of_a_followers_log),),
+        (Patch(Partition, "read_for_consumer", _to_the_end_of_a_followers_log),),
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kraft.broker.history_guard import HistoryGuard, _path_in
+from kraft.broker.membership.history_guard import HistoryGuard, _path_in
 from kraft.chaos.scenario import WorkloadSpec
 from partitions.disk import write_atomically
 from partitions.log.cleaner.cleaner import CleaningRound

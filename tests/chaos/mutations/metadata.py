@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kraft.broker import replica_manager
-from kraft.broker.lifecycle import BrokerLifecycle, BrokerState
-from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
+from kraft.broker.membership.metadata_cache import MetadataCache
+from kraft.broker.replicas import replica_manager
 from partitions.isr import IsrState
 from partitions.leadership import Leadership
 from partitions.partition import Partition

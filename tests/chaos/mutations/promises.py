@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kraft.broker.topic_log_configs import TopicLogConfigs
+from kraft.broker.replicas.replica_logs import TopicLogConfigs
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP
-from partitions.local_replica import LocalReplica
 from partitions.log.shortening import ShortenableLog
+from partitions.partition import Partition
 from quorum.controller import partition_change_builder
 from quorum.controller.election import Elected
 from quorum.metadata.records import NO_LEADER
@@ -123,14 +123,14 @@ MUTATIONS = (
         "clients are told that a log starts one record behind its start",
         ("earliest-behind-log-start",),
         scenarios.LISTED_OFFSETS,
-        (Patch(LocalReplica, "list_offset", _a_record_late),),
+        (Patch(Partition, "list_offset", _a_record_late),),
     ),
     Mutation(
         "earliest-of-another-replica",
         "clients are told that a log starts where a follower's does, which retention has cut further",
         ("earliest-behind-log-start",),
         STARTS_APART,
-        (Patch(LocalReplica, "list_offset", _where_the_followers_begin),),
+        (Patch(Partition, "list_offset", _where_the_followers_begin),),
     ),
     Mutation(
         "no-election-for-a-dead-leader",

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fetcher.fetcher import Fetcher
-from kraft.broker.local_replicas import LocalReplicas
-from kraft.broker.replica_events import ReplicaEvents
+from kraft.broker.replicas.partition_events import PartitionEvents
 from partitions.errors import NotLeaderOrFollower, UnknownLeaderEpoch
 from partitions.isr import _NOT_APPLIED, _OUT_OF_DATE, IsrState, Outcome, Resolution
 from partitions.leadership import Leadership
-from partitions.local_replica import LocalReplica
-from partitions.partition import Partition
-from partitions.partition_types import AckStatus, Transition
+from partitions.partition import AckStatus, Partition, Transition
 from partitions.reads import read
 from tests.chaos.mutations import scenarios, scenarios_of_readers
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
@@ -47,8 +44,8 @@ def _back_and_forth(partition: Any, leading: Any, now_ms: int) -> None:
 
 
 def _ends_of_logs(original: Callable[[Any], dict[Any, int]]) -> Callable[[Any], dict[Any, int]]:
-    def take_changed(manager: Any) -> dict[Any, int]:
-        return {key: manager._partitions[key].log_end_offset for key in original(manager)}
+    def take_changed(events: Any) -> dict[Any, int]:
+        return {key: events._partitions[key].log_end_offset for key in original(events)}
 
     return take_changed
 
@@ -162,15 +159,15 @@ def _done_when_appended(original: Callable[..., Any]) -> Callable[..., Any]:
     return ack_status
 
 
-def _still_waiting_as_follower(manager: Any, partition: Any) -> None:
-    manager.fetch_purgatory.on_progress(partition.topic_partition)
+def _still_waiting_as_follower(events: Any, partition: Any) -> None:
+    events.fetch_purgatory.on_progress(partition.topic_partition)
 
 
-def _settle_whoever_leads(manager: Any, partition: Any, high_watermark: int) -> None:
+def _settle_whoever_leads(events: Any, partition: Any, high_watermark: int) -> None:
     key = partition.topic_partition
-    manager._moved[key] = None
-    manager.produce_purgatory.on_high_watermark(key, high_watermark, None)
-    manager.fetch_purgatory.on_progress(key)
+    events._moved[key] = None
+    events.produce_purgatory.on_high_watermark(key, high_watermark, None)
+    events.fetch_purgatory.on_progress(key)
 
 
 ACKNOWLEDGED = "an acknowledged record that is gone is seen inside (no-committed-record-lost) and by readers"
@@ -228,7 +225,7 @@ MUTATIONS = (
         "the high watermark's checkpoint holds the log's end instead",
         ("high-watermark-bounded",),
         scenarios.RESTARTS,
-        (Patch(LocalReplicas, "take_changed_high_watermarks", _ends_of_logs),),
+        (Patch(PartitionEvents, "take_changed_high_watermarks", _ends_of_logs),),
     ),
     Mutation(
         "expand-without-epoch-start",
@@ -269,8 +266,8 @@ MUTATIONS = (
         ("epoch-fenced",),
         scenarios_of_readers.MADE_ANEW,
         (
-            Patch(LocalReplica, "check_epoch", _in_any_epoch),
-            Patch(LocalReplica, "_assigned_follower", replaced_by(_follower_of_any_epoch)),
+            Patch(Partition, "check_epoch", _in_any_epoch),
+            Patch(Partition, "_assigned_follower", replaced_by(_follower_of_any_epoch)),
         ),
     ),
     Mutation(
@@ -278,7 +275,7 @@ MUTATIONS = (
         "a consumer is given what is not committed",
         ("consistent-read", "inconsistent-offsets"),
         scenarios.ELECTIONS,
-        (Patch(LocalReplica, "read_for_consumer", replaced_by(_read_to_the_end)),),
+        (Patch(Partition, "read_for_consumer", replaced_by(_read_to_the_end)),),
         faces=READ,
     ),
     Mutation(
@@ -286,7 +283,7 @@ MUTATIONS = (
         "acks=all is answered when the leader has the records",
         LOST,
         scenarios.ELECTIONS,
-        (Patch(LocalReplica, "ack_status", _done_when_appended),),
+        (Patch(Partition, "ack_status", _done_when_appended),),
         faces=ACKNOWLEDGED,
     ),
     Mutation(
@@ -295,8 +292,8 @@ MUTATIONS = (
         LOST,
         scenarios.ZOMBIES,
         (
-            Patch(ReplicaEvents, "on_state_change", replaced_by(_still_waiting_as_follower)),
-            Patch(ReplicaEvents, "on_high_watermark", replaced_by(_settle_whoever_leads)),
+            Patch(PartitionEvents, "on_state_change", replaced_by(_still_waiting_as_follower)),
+            Patch(PartitionEvents, "on_high_watermark", replaced_by(_settle_whoever_leads)),
         ),
         faces=ACKNOWLEDGED,
     ),

@@ -11,7 +11,7 @@ import pytest
 from kraft.broker import pending_replicas
 from kraft.broker.dispatch import HANDLERS
 from kraft.broker.ready_requests import answer_when_ready
-from kraft.broker.replica_manager import REPLICAS_PER_STEP
+from kraft.broker.replicas.replica_manager import REPLICAS_PER_STEP
 from kraft.broker.request import Request
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic

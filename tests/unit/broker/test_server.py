@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.lifecycle import BrokerState
+from kraft.broker.membership.lifecycle import BrokerState
 from kraft.chaos.world.environment import simulated_environment
 from kraft.chaos.world.host import Process
 from kraft.chaos.world.simulation import Simulation

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.broker.metrics import BrokerMetrics
-from kraft.broker.partition_health import FollowerLag
+from kraft.broker.replicas.partition_health import FollowerLag
 from kraft.http.app import make_app
 from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot, NodeMetrics
 from quorum.leader_elections import ElectionKind, LeaderElections

@@ -13,11 +13,13 @@ from fetcher.settings import FetcherSettings
 from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
 from partitions.log.log import PartitionLog
-from partitions.partition import FollowerFetch, LeaderState, Partition, ReplicaContext, ReplicaLog
+from partitions.partition import FollowerFetch, Partition, ReplicaContext
 from partitions.reads import EARLIEST_TIMESTAMP
 from partitions.records.builder import build_batch
+from partitions.replica_log import ReplicaLog
 from tests.support.fetch_world import Listened
 from tests.support.logs import PARTITION, batch_of, lead, memory_disk, open_log, read_records, rot_epoch_entry
+from tests.support.replica_world import LeaderState
 
 TOPIC_ID = bytes(15) + b"\x09"
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from partitions.errors import NotEnoughReplicas, NotLeaderOrFollower, ReplicaOffline
 from partitions.isr import IsrCommitted
 from partitions.lag_schedule import LagSchedule
-from partitions.partition import AckStatus, FollowerFetch, LeaderState, Partition, Transition
+from partitions.partition import AckStatus, FollowerFetch, Partition, Transition
 from partitions.replica import NEVER_MS, Replica
-from tests.support.replica_world import KEY, MAX_LAG_MS, World
+from tests.support.replica_world import KEY, MAX_LAG_MS, LeaderState, World
 
 
 def fetch(replica: Replica, offset: int, *, leader_end: int, now_ms: int) -> None:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import pytest
 
 from partitions.leadership import Leadership
-from partitions.partition import LeaderState
 from partitions.replica_selector import (
     LEADER_SELECTOR,
     RACK_AWARE_SELECTOR,
@@ -17,6 +16,7 @@ from partitions.replica_selector import (
     select_by_rack,
     select_leader,
 )
+from tests.support.replica_world import LeaderState
 
 LEADER = ReplicaView(1, "a", 100, 0)
 NEAR, AHEAD, RECENT, ELSEWHERE = (

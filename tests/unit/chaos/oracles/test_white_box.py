@@ -13,7 +13,6 @@ from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.isolation import run_isolated
 from kraft.chaos.world.simulation import Simulation
 from partitions.leadership import Leadership
-from partitions.local_replica import LocalReplica
 from partitions.log.log import PartitionLog
 from partitions.partition import AckStatus, Partition, Transition
 from quorum.raft.driver import RaftDriver
@@ -52,13 +51,13 @@ def test_a_cluster_that_survives_its_faults_violates_nothing() -> None:
 
 
 def answer_at_the_log_end() -> None:
-    original = LocalReplica.ack_status
+    original = Partition.ack_status
 
-    def ack_status(self: LocalReplica, required_offset: int, leader_epoch: int | None = None) -> AckStatus:
+    def ack_status(self: Partition, required_offset: int, leader_epoch: int | None = None) -> AckStatus:
         status = original(self, required_offset, leader_epoch)
         return AckStatus.OK if status is AckStatus.PENDING else status
 
-    LocalReplica.ack_status = ack_status  # type: ignore[method-assign]
+    Partition.ack_status = ack_status  # type: ignore[method-assign]
 
 
 def ignore_min_isr() -> None:
@@ -91,7 +90,7 @@ def test_a_broken_rule_is_seen(breaking: Callable[[], None], min_isr: int, oracl
 
 
 def test_the_product_is_as_it_was_when_the_run_is_over() -> None:
-    before = {cls: dict(vars(cls)) for cls in (PartitionLog, Partition, LocalReplica, RaftDriver)}
+    before = {cls: dict(vars(cls)) for cls in (PartitionLog, Partition, RaftDriver)}
     simulation = Simulation(1, trace=False)
     white_box = WhiteBox(SimulatedCluster(simulation, [NodeSpec(1)]), Verdicts(simulation))
     with white_box.installed():

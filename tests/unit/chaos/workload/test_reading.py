@@ -13,7 +13,7 @@ from kraft.chaos.workload.read_session import ReadSession
 from kraft.chaos.workload.reader import SENT_NEARER
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchResponse
-from partitions.local_replica import LocalReplica
+from partitions.partition import Partition
 from partitions.replica_selector import RACK_AWARE_SELECTOR
 from quorum.metadata.records import BROKER_RESOURCE
 from tests.unit.chaos.workload.stage import TOPIC, Stage, staged
@@ -105,13 +105,13 @@ def test_a_consumer_is_held_to_read_on_where_something_was_written() -> None:
 
 
 def test_records_above_the_high_watermark_that_is_told_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = LocalReplica.read_for_consumer
+    original = Partition.read_for_consumer
 
-    def told_too_little(replica: LocalReplica, *arguments: Any, **options: Any) -> Any:
+    def told_too_little(replica: Partition, *arguments: Any, **options: Any) -> Any:
         answer = original(replica, *arguments, **options)
         return answer._replace(high_watermark=max(0, answer.high_watermark - 1))
 
-    monkeypatch.setattr(LocalReplica, "read_for_consumer", told_too_little)
+    monkeypatch.setattr(Partition, "read_for_consumer", told_too_little)
     with staged(IDEMPOTENT, CONSUMER) as stage:
         stage.wait(lambda: bool(stage.verdicts.violations))
         assert stage.oracles == {"high-watermark-bounded"}

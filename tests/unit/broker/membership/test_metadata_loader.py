@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kraft.broker.metadata_loader import RECORDS_PER_STEP, MetadataLoader
+from kraft.broker.membership.metadata_loader import RECORDS_PER_STEP, MetadataLoader
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage

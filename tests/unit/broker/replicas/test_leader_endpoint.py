@@ -17,7 +17,7 @@ from fetcher.leader_endpoint import (
     OffsetsQuery,
 )
 from kraft.broker.dispatch import Dispatcher
-from kraft.broker.leader_endpoint import RemoteLeader, _error_name
+from kraft.broker.replicas.leader_endpoint import RemoteLeader, _error_name
 from kraft.broker.tls import follower_context, server_context
 from kraft.config import load_config
 from kraft.network.request import decoding
@@ -27,7 +27,7 @@ from quorum.metadata.records import Listener
 from tests.support.broker_world import LISTENER_NAME, BrokerWorld, batch, led_by, topic, topic_id
 
 T0 = TopicPartition("t", 0)
-PEM = Path(__file__).parent.parent / "network" / "localhost.pem"
+PEM = Path(__file__).parents[2] / "network" / "localhost.pem"
 TLS_CONFIG = load_config(
     "process.roles=broker\nnode.id=1\ncontroller.quorum.voters=9@localhost:9093\n"
     "controller.listener.names=CONTROLLER\nlisteners=PLAIN://:9091,SECURE://:9092\n"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from kraft.broker.controller_client import ControllerClient
+from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.ports import Halt
 from quorum.metadata.features import supported_ranges

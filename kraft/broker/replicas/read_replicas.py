@@ -8,7 +8,7 @@ handler asks for each partition that a consumer fetches from its leader; who qua
 
 from __future__ import annotations
 
-from kraft.broker.metadata_cache import MetadataCache
+from kraft.broker.membership.metadata_cache import MetadataCache
 from partitions.partition import Partition
 from partitions.replica_selector import (
     NO_PREFERRED_REPLICA,

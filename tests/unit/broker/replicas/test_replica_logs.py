@@ -8,9 +8,9 @@ import errno
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.broker import log_jobs
 from kraft.broker.handlers import forwarding
 from kraft.broker.handlers.forwarding import catch_up
+from kraft.broker.replicas import replica_logs
 from partitions.errors import NotLeaderOrFollower
 from partitions.log.creation import CREATE_BATCH
 from partitions.log.epoch_checkpointing import JOBS_AT_ONCE
@@ -242,7 +242,7 @@ async def test_the_answer_does_not_wait_for_long(world: BrokerWorld, monkeypatch
 async def test_a_log_that_could_not_be_made_is_made_later_though_the_metadata_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(log_jobs, "ROOM_CHECK_S", 0.01)
+    monkeypatch.setattr(replica_logs, "ROOM_CHECK_S", 0.01)
     failing = FailingDisk(memory_disk())
     world = BrokerWorld(failing)  # type: ignore[arg-type]
     world.controller.always(ReplicaStatesRequest, lambda _: ReplicaStatesResponse(()))

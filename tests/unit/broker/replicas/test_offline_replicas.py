@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.broker.offline_replicas import OfflineReplicas, kind_of
+from kraft.broker.replicas.offline_replicas import OfflineReplicas, kind_of
 from kraft.chaos.world.disk import SimulatedDisk
 from partitions.errors import ReplicaOffline
 from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
@@ -385,7 +385,7 @@ async def test_a_log_that_cannot_be_appended_to_any_more_is_reported() -> None:
     await world.start(*topic("t", 1, (2, 1)))
     failing.fail = lambda operation, path: errno.EIO if operation == "append" else None
     error = LogStorageError("EIO")
-    world.replicas.on_partition_failed(T0, 0, error.code, error)
+    world.replicas.events.on_partition_failed(T0, 0, error.code, error)
     await world.controller.until_called(ReplicaStatesRequest, 1)
     (report,) = world.controller.calls_of(ReplicaStatesRequest)
     assert report.offline == ((*A, DIRECTORY),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.broker.replica_manager import UnknownTopicOrPartition
+from kraft.broker.replicas.replica_manager import UnknownTopicOrPartition
 from kraft.chaos.world.disk import SimulatedDisk
 from partitions.errors import ReplicaOffline
 from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata

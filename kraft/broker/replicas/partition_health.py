@@ -18,8 +18,7 @@ from partitions.partition import Partition
 from partitions.replica import NEVER_MS, Replica
 from quorum.controller.topic_configs import TopicConfigSchema
 from quorum.metadata.changes import MetadataChanges
-from quorum.metadata.delta import PartitionKey
-from quorum.metadata.image import MetadataImage
+from quorum.metadata.image import MetadataImage, PartitionId
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from quorum.metadata.tally import LedPartitions
 from quorum.steps import ROWS_PER_STEP, Steps
@@ -112,6 +111,6 @@ def lagging_partitions(
     return dict.fromkeys((*armed, *incomplete))
 
 
-def _keys_of(image: MetadataImage, names: Iterable[str]) -> list[PartitionKey]:
+def _keys_of(image: MetadataImage, names: Iterable[str]) -> list[PartitionId]:
     topics = (topic for name in names if (topic := image.topic(name)) is not None)
     return [(topic.topic_id, number) for topic in topics for number in range(len(topic.partitions))]

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from kraft.broker.controller_client import ControllerClient
+from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.ports import Halt
 from quorum.errors import QuorumError

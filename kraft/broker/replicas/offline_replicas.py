@@ -1,10 +1,11 @@
 """Tells the controller which replicas of this broker cannot be served, and which can again.
 
-Guarantees: every replica that is marked here is reported until the controller has answered for the broker's
-present registration; what changes while a report is under way goes into the next one, so that the last word
-is what is so; after a registration everything that is still offline is reported anew, and `is_settled` says
-when a broker may ask to be unfenced: nobody elects it for what it cannot serve. One request is in flight at
-a time, bounded in size. Owned by the broker server; the replica manager marks replicas.
+Guarantees: a marked replica is reported until the controller has answered for the broker's present registration.
+A change while a report is under way goes into the next one: the last word is true. Replicas are reported one by
+one, so that damage to one log takes nothing else offline. A registration clears all marks at the controller, so that
+none outlives its incarnation; the broker reports anew, and `is_settled` says when it may ask to be unfenced: nobody
+elects it for what it cannot serve. One request is in flight at a time, bounded in size. Owned by the broker server;
+the replica manager and its `ReplicaLogs` mark replicas.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Any, Final
 
 import structlog
 
-from kraft.broker.controller_client import ControllerClient
+from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.log.errors import LogCorruptError, LogError
 from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
-from quorum.metadata.delta import PartitionKey
+from quorum.metadata.image import PartitionId
 from quorum.rpc.envelope import RpcError
 from quorum.rpc.messages import NO_ERROR, ReplicaStatesRequest, ReplicaStatesResponse
 from quorum.rpc.replica_messages import DAMAGED, DIRECTORY, MAX_REPLICA_STATES
@@ -49,9 +50,9 @@ class OfflineReplicas:
         self._controller = controller
         self._rng = rng
         self._halt = halt
-        self._kinds: dict[PartitionKey, str] = {}
-        self._due: dict[PartitionKey, None] = {}
-        self._asked: dict[PartitionKey, None] = {}
+        self._kinds: dict[PartitionId, str] = {}
+        self._due: dict[PartitionId, None] = {}
+        self._asked: dict[PartitionId, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -65,7 +66,7 @@ class OfflineReplicas:
     # -- what is so
 
     @property
-    def kinds(self) -> Mapping[PartitionKey, str]:
+    def kinds(self) -> Mapping[PartitionId, str]:
         """Why each of them is offline: DIRECTORY or DAMAGED; not to be changed by the caller."""
         return self._kinds
 
@@ -74,34 +75,34 @@ class OfflineReplicas:
         """Whether the controller has answered for everything that is offline."""
         return not any(key in self._kinds for key in (*self._due, *self._asked))
 
-    def is_told(self, key: PartitionKey) -> bool:
+    def is_told(self, key: PartitionId) -> bool:
         """Whether the controller has answered for a marked replica, by what it is marked as now."""
         return key in self._kinds and key not in self._due and key not in self._asked
 
     # -- what changes
 
-    def mark(self, key: PartitionKey, kind: str) -> None:
+    def mark(self, key: PartitionId, kind: str) -> None:
         """A replica cannot be served."""
         if self._kinds.get(key) != kind:
             self._kinds[key] = kind
             self._report(key)
 
-    def clear(self, key: PartitionKey) -> None:
+    def clear(self, key: PartitionId) -> None:
         """A replica can be served, perhaps again."""
         if self._kinds.pop(key, None) is not None:
             self._report(key)
 
-    def forget(self, key: PartitionKey) -> None:
+    def forget(self, key: PartitionId) -> None:
         """A replica is not this broker's any more; the controller knows."""
         self._kinds.pop(key, None)
         self._due.pop(key, None)
 
-    def report_again(self, key: PartitionKey) -> None:
+    def report_again(self, key: PartitionId) -> None:
         """The metadata does not say of a marked replica that it is offline."""
         if key in self._kinds and key not in self._asked:
             self._report(key)
 
-    def retract(self, key: PartitionKey) -> None:
+    def retract(self, key: PartitionId) -> None:
         """The metadata shows a replica offline that can be served: an earlier report came in late."""
         if key not in self._kinds and key not in self._asked:
             self._report(key)
@@ -111,7 +112,7 @@ class OfflineReplicas:
         self._due = dict.fromkeys(self._kinds)
         self._wake.set()
 
-    def _report(self, key: PartitionKey) -> None:
+    def _report(self, key: PartitionId) -> None:
         self._due[key] = None
         self._wake.set()
 
@@ -155,7 +156,7 @@ class OfflineReplicas:
             self._due = {**{key: None for key in asked if key in self._kinds}, **self._due}
         for result in response.partitions:
             if result.error != NO_ERROR:
-                # The partition is gone or moved away, of which the metadata will tell.
+                # The partition is gone or moved away; the metadata will tell.
                 log.info(
                     "the controller does not know a replica", partition=result.partition, error=result.error
                 )

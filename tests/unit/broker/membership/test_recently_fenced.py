@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.broker.recently_fenced import NAMED_MS, RecentlyFenced
+from kraft.broker.membership.recently_fenced import NAMED_MS, RecentlyFenced
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY
 from quorum.metadata.records import BrokerChange, Record, RegisterBroker, UnregisterBroker

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.broker.history_guard import HistoryError, HistoryGuard, position_of
+from kraft.broker.membership.history_guard import HistoryError, HistoryGuard, position_of
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.host import Process
 from kraft.node import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from kraft.broker.partition_health import FollowerLag, PartitionHealth
+from kraft.broker.replicas.partition_health import FollowerLag, PartitionHealth
 from partitions.log.config import LogConfig
 from partitions.topic_partition import TopicPartition
 from quorum.controller.topic_configs import LogTopicConfigs

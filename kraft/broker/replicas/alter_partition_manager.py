@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from kraft.broker.controller_client import ControllerClient
+from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.vital_task import end_task, start_vital_task
 from partitions.isr import (

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from kraft.broker import log_jobs
+from kraft.broker.replicas import replica_logs
 from kraft.chaos.world.storage import Storage
 from partitions.errors import ReplicaOffline
 from partitions.log.errors import DirectoryFailed, InterruptedByFullDisk, NoSpaceLeft
@@ -43,7 +43,7 @@ class Room:
 
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> Room:
-    monkeypatch.setattr(log_jobs, "ROOM_CHECK_S", 0.01)
+    monkeypatch.setattr(replica_logs, "ROOM_CHECK_S", 0.01)
     return Room()
 
 
@@ -80,7 +80,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 def opened(world: BrokerWorld) -> bool:
-    return T0 in world.logs.logs and not world.replicas._jobs.is_pending(T0)
+    return T0 in world.logs.logs and not world.replicas._replica_logs.is_pending(T0)
 
 
 async def test_a_log_that_finds_no_room_at_start_is_opened_when_there_is(
@@ -142,7 +142,7 @@ async def test_a_topic_that_is_deleted_while_its_log_is_opened_loses_it(
     await world.start(*topic("t", 1, (1, 2)))
     room.full(False)
     world.executor.holding = True
-    await eventually(lambda: world.replicas._jobs.is_pending(T0))
+    await eventually(lambda: world.replicas._replica_logs.is_pending(T0))
     await world.publish(gone(1), *(topic("t", 2, (1, 2)) if is_made_anew else ()))
     assert world.disk.exists(LOG), "the job has it"
     world.executor.release()
@@ -165,7 +165,7 @@ async def test_damage_that_the_recovery_meets_is_repaired_from_the_leader(
     data[len(data) // 2] ^= 1
     world.executor.holding = True
     room.full(False)
-    await eventually(lambda: world.replicas._jobs.is_pending(T0))
+    await eventually(lambda: world.replicas._replica_logs.is_pending(T0))
     world.executor.release()
     await world.replicas.settled()
     followed = world.followed(T0)
@@ -193,7 +193,7 @@ async def test_nothing_is_opened_again_in_a_directory_that_failed_meanwhile(room
     world.executor.holding = True
     for key in there:
         world.logs.give_up(key, InterruptedByFullDisk("the disk was full"))
-    await eventually(lambda: all(world.replicas._jobs.is_pending(key) for key in there))
+    await eventually(lambda: all(world.replicas._replica_logs.is_pending(key) for key in there))
     world.logs.fail_directory("/more", "an fsync failed")
     touched: list[str] = []
     room.storage.before_operation = lambda operation, path: touched.append(path)
@@ -214,7 +214,7 @@ async def cut_while_closed(room: Room, *replicas: int) -> BrokerWorld:
         world.replicas.partition(T0).append_records(batch(b"%d" % number), acks=1, now_ms=0)
     world.logs.give_up(T0, InterruptedByFullDisk("the disk was full"))
     room.storage.inode(LOG).data[-1] ^= 1
-    await eventually(lambda: world.replicas._jobs.is_held(T0))
+    await eventually(lambda: T0 in world.replicas._replica_logs._held)
     assert world.logs.logs[T0].log_end_offset == RECORDS - 1
     return world
 
@@ -246,13 +246,13 @@ async def test_a_log_that_lacks_records_is_not_given_back_while_it_is_the_last_t
     world = await cut_while_closed(room, 1, 2)
     await world.publish(PartitionChange(topic_id(1), 0, isr=(), leader=-1, elr=(1,), offline_replicas=(1,)))
     looks: list[TopicPartition] = []
-    hold = world.replicas._jobs.hold
+    hold = world.replicas._replica_logs._hold
 
     def watched(key: TopicPartition) -> None:
         looks.append(key)
         hold(key)
 
-    world.replicas._jobs.hold = watched  # type: ignore[method-assign]
+    world.replicas._replica_logs._hold = watched  # type: ignore[method-assign]
     await eventually(lambda: len(looks) > 2 or opened(world))
     assert not opened(world)
     assert world.offline_replicas.kinds == {REPLICA: DAMAGED}
@@ -281,11 +281,11 @@ async def test_records_are_missing_as_well_if_an_earlier_attempt_has_cut_them(ro
 
     world.disk.remove("/data/t-0/00000000000000000000.index")
     room.storage.before_operation = fill
-    await eventually(lambda: bool(was_full) and not world.replicas._jobs.is_pending(T0))
+    await eventually(lambda: bool(was_full) and not world.replicas._replica_logs.is_pending(T0))
     room.storage.before_operation = None
     assert T0 in world.logs.failed
     room.full(False)
-    await eventually(lambda: world.replicas._jobs.is_held(T0))
+    await eventually(lambda: T0 in world.replicas._replica_logs._held)
     await eventually(lambda: world.offline_replicas.kinds == {REPLICA: DAMAGED})
     await world.close()
 
@@ -315,7 +315,7 @@ async def test_a_replica_that_is_moved_away_and_back_while_its_log_is_held_is_re
 async def test_a_topic_that_is_deleted_while_its_log_is_held_loses_it(room: Room) -> None:
     world = await cut_while_closed(room, 1, 2)
     await world.publish(gone(1))
-    await eventually(lambda: T0 not in world.logs.logs and not world.replicas._jobs.is_pending(T0))
+    await eventually(lambda: T0 not in world.logs.logs and not world.replicas._replica_logs.is_pending(T0))
     await world.logs.remove_deleted()
     assert "t-0" not in world.disk.list_dir("/data")
     assert world.logs.reopener.shortened == set()

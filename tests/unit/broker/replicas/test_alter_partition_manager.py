@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kraft.broker import alter_partition_manager
+from kraft.broker.replicas import alter_partition_manager
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import PartitionChange
 from quorum.rpc.envelope import RpcError, RpcUnavailable

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.broker.lifecycle import BrokerLifecycle, BrokerState, Registration, RegistrationRefused
+from kraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState, Registration, RegistrationRefused
 from kraft.chaos.world.host import Process
 from kraft.chaos.world.simulation import Simulation
 from quorum.metadata.features import supported_ranges

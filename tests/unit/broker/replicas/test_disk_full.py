@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kraft.broker import log_jobs, replica_events
+from kraft.broker.replicas import append_refusals, replica_logs
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from partitions.log.errors import LogError
@@ -142,22 +142,22 @@ async def test_an_episode_of_refused_appends_is_told_once_and_so_is_its_end(
     world: FullWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.start(*topic("t", 1, (1,)))
-    assert world.replicas.refusing_directories == {}
+    assert world.replicas.refusals.directories == {}
     with capture_logs() as lines:
         for _ in range(2):
             world.room(0)
             for _ in range(3):
                 assert produce(world, b"b" * 100)[0] == ErrorCode.KAFKA_STORAGE_ERROR
-            assert "No space left" in world.replicas.refusing_directories["/data"]
+            assert "No space left" in world.replicas.refusals.directories["/data"]
             world.room(None)
-            monkeypatch.setattr(replica_events, "TAKEN_AGAIN_AFTER_S", float("inf"))
+            monkeypatch.setattr(append_refusals, "TAKEN_AGAIN_AFTER_S", float("inf"))
             assert produce(world, b"c")[0] == 0, "a disk that is nearly full takes small ones"
-        monkeypatch.setattr(replica_events, "TAKEN_AGAIN_AFTER_S", 0.0)
+        monkeypatch.setattr(append_refusals, "TAKEN_AGAIN_AFTER_S", 0.0)
         for _ in range(2):
             assert produce(world, b"c" * 100)[0] == 0
     told = [(line["event"], line["directory"]) for line in lines if "directory" in line]
     assert told == [("appends are refused", "/data"), ("appends are taken again", "/data")]
-    assert world.replicas.refusing_directories == {}
+    assert world.replicas.refusals.directories == {}
 
 
 async def test_a_directory_that_took_an_append_counts_as_refusing_for_a_moment_only(
@@ -165,11 +165,11 @@ async def test_a_directory_that_took_an_append_counts_as_refusing_for_a_moment_o
 ) -> None:
     """Also where nobody appends any more afterwards; and one that nobody asks any more is told for some time."""
     await world.start(*topic("t", 1, (1,)))
-    begun_s = world.replicas._clock_s()
+    begun_s = world.replicas.refusals._clock_s()
 
     def is_refusing(after_s: float) -> bool:
-        monkeypatch.setattr(world.replicas, "_clock_s", lambda: begun_s + after_s)
-        return bool(world.replicas.refusing_directories)
+        monkeypatch.setattr(world.replicas.refusals, "_clock_s", lambda: begun_s + after_s)
+        return bool(world.replicas.refusals.directories)
 
     world.room(0)
     assert not is_refusing(0.0)
@@ -192,26 +192,26 @@ async def test_a_follower_without_room_tells_of_its_directory(
         )
     with capture_logs() as lines:
         for failures in (1, 2):
-            world.replicas.on_retry(T0, 0, error.value.code, error.value, failures)
+            world.replicas.events.on_retry(T0, 0, error.value.code, error.value, failures)
     assert [line["directory"] for line in lines if line["event"] == "appends are refused"] == ["/data"]
-    assert list(world.replicas.refusing_directories) == ["/data"]
+    assert list(world.replicas.refusals.directories) == ["/data"]
     monkeypatch.setattr(LogManager, "failed_directories", {"/data": "input/output error"})
-    assert world.replicas.refusing_directories == {}, "lost is worse"
+    assert world.replicas.refusals.directories == {}, "lost is worse"
 
 
 async def test_a_leader_that_cannot_note_its_epoch_says_so_once(
     world: FullWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_jobs, "ROOM_CHECK_S", 0.01)
+    monkeypatch.setattr(replica_logs, "ROOM_CHECK_S", 0.01)
     tries = 0
-    on_epochs_written = world.replicas.on_epochs_written
+    on_epochs_written = world.replicas._replica_logs._on_epochs_written
 
     def counted(*arguments: Any) -> None:
         nonlocal tries
         tries += 1
         on_epochs_written(*arguments)
 
-    monkeypatch.setattr(world.replicas, "on_epochs_written", counted)
+    monkeypatch.setattr(world.replicas._replica_logs, "_on_epochs_written", counted)
     await world.start(*topic("t", 1, (2, 1)))
     partition = world.replicas.partition(T0)
     with capture_logs() as lines:

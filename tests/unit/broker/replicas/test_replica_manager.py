@@ -8,11 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from fetcher.replication import LogTruncation
-from kraft.broker.replica_manager import REPLICAS_PER_STEP, UnknownTopicOrPartition
+from kraft.broker.replicas.replica_manager import REPLICAS_PER_STEP, UnknownTopicOrPartition
 from partitions.errors import NotLeaderOrFollower, ReplicaOffline
 from partitions.log.errors import LogStorageError, UnexpectedAppendOffset
-from partitions.partition import Partition
-from partitions.partition_types import FollowerFetch
+from partitions.partition import FollowerFetch, Partition
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.records import (
@@ -284,11 +283,11 @@ async def test_a_leader_that_is_deposed_acknowledges_nothing_by_new_configs(
 async def test_high_watermarks_that_moved_are_written_once(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1,)), *topic("idle", 2, (1,)))
     produce(world, T0, b"a", b"b")
-    changed = world.replicas.take_changed_high_watermarks()
+    changed = world.replicas.events.take_changed_high_watermarks()
     assert changed == {T0: 2}
-    assert world.replicas.take_changed_high_watermarks() == {}
-    world.replicas.note_changed_high_watermarks(changed)  # the disk was full
-    assert world.replicas.take_changed_high_watermarks() == {T0: 2}
+    assert world.replicas.events.take_changed_high_watermarks() == {}
+    world.replicas.events.note_changed_high_watermarks(changed)  # the disk was full
+    assert world.replicas.events.take_changed_high_watermarks() == {T0: 2}
 
 
 async def test_a_high_watermark_that_was_cut_back_is_written(world: BrokerWorld) -> None:
@@ -298,10 +297,10 @@ async def test_a_high_watermark_that_was_cut_back_is_written(world: BrokerWorld)
     partition.append_as_follower(
         batch(b"a", b"b", leader_epoch=0), leader_epoch=0, leader_high_watermark=2, leader_log_start_offset=0
     )
-    assert world.replicas.take_changed_high_watermarks() == {T0: 2}
+    assert world.replicas.events.take_changed_high_watermarks() == {T0: 2}
     partition.truncate_to(0, leader_epoch=0)
-    world.replicas.on_truncated(LogTruncation(T0, 2, 0, 2, 0))
-    assert world.replicas.take_changed_high_watermarks() == {T0: 0}
+    world.replicas.events.on_truncated(LogTruncation(T0, 2, 0, 2, 0))
+    assert world.replicas.events.take_changed_high_watermarks() == {T0: 0}
 
 
 async def test_a_cut_says_how_much_is_lost_and_because_of_whom(world: BrokerWorld) -> None:
@@ -315,12 +314,12 @@ async def test_a_cut_says_how_much_is_lost_and_because_of_whom(world: BrokerWorl
     )
     with capture_logs() as uncommitted:
         partition.truncate_to(2, leader_epoch=0)
-        world.replicas.on_truncated(LogTruncation(T0, 3, 2, 2, 0))
+        world.replicas.events.on_truncated(LogTruncation(T0, 3, 2, 2, 0))
     with capture_logs() as committed:
         partition.truncate_to(0, leader_epoch=0)
-        world.replicas.on_truncated(LogTruncation(T0, 2, 0, 2, 0))
+        world.replicas.events.on_truncated(LogTruncation(T0, 2, 0, 2, 0))
     with capture_logs() as anew:
-        world.replicas.on_truncated(LogTruncation(T0, 0, 7, 0, None))
+        world.replicas.events.on_truncated(LogTruncation(T0, 0, 7, 0, None))
     told = {"partition": "t-0", "leader": 2, "leader_epoch": 0}
     assert uncommitted == [
         {"event": "truncated", "log_level": "info", **told, "first": 2, "last": 2, "offsets": 1, "hw": 2}
@@ -358,7 +357,7 @@ async def test_a_cut_for_an_unclean_election_is_an_error_whatever_the_checkpoint
     await world.publish(PartitionChange(topic_id(1), 0, isr=(2, 3), leader_recovery_state=RECOVERED))
     await world.publish(PartitionChange(topic_id(1), 0, isr=(3,), leader=3))
     with capture_logs() as logs:
-        world.replicas.on_truncated(LogTruncation(T0, 1, 0, 0, latest_epoch))
+        world.replicas.events.on_truncated(LogTruncation(T0, 1, 0, 0, latest_epoch))
     [line] = logs
     if latest_epoch in (None, 0):
         assert (line["log_level"], line["offsets"], line["lost_at_most"]) == ("error", 1, 1)
@@ -397,7 +396,7 @@ async def test_a_clean_election_is_none_of_the_unclean_one_before(world: BrokerW
 
 async def test_a_disk_that_fails_under_a_follower_takes_the_replica_offline(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (2, 1)))
-    world.replicas.on_partition_failed(T0, 0, "KAFKA_STORAGE_ERROR", LogStorageError("EIO"))
+    world.replicas.events.on_partition_failed(T0, 0, "KAFKA_STORAGE_ERROR", LogStorageError("EIO"))
     await asyncio.sleep(0)  # whoever met the failure goes on first
     with pytest.raises(ReplicaOffline):
         world.replicas.partition(T0).check_epoch(None)
@@ -424,7 +423,7 @@ async def test_a_defect_in_the_lag_watch_halts_the_node() -> None:
     def broken(*_: object) -> None:
         raise KeyError("a defect")
 
-    world.replicas.on_alter_partition = broken  # type: ignore[method-assign]
+    world.replicas.events.on_alter_partition = broken  # type: ignore[method-assign]
     partition.append_records(batch(b"x"), acks=1, now_ms=world.replicas.monotonic_ms())
     async with asyncio.timeout(5):
         await world.halted.wait()
@@ -434,7 +433,7 @@ async def test_a_defect_in_the_lag_watch_halts_the_node() -> None:
 
 async def test_a_crashed_fetcher_halts_the_node(world: BrokerWorld) -> None:
     with pytest.raises(Exception, match="the fetcher from broker 2"):
-        world.replicas.on_fetcher_crashed(2, KeyError("x"))
+        world.replicas.events.on_fetcher_crashed(2, KeyError("x"))
     world.halts.clear()
 
 
@@ -520,8 +519,8 @@ async def test_what_the_own_log_refuses_again_and_again_is_told_ever_more_rarely
     error = UnexpectedAppendOffset("the hole from offset 1 to 2 is too wide for a segment", 2)
     with capture_logs() as lines:
         for failures in range(1, 1001):
-            world.replicas.on_retry(T0, 0, error.code, error, failures)
-        world.replicas.on_retry(T0, 0, "NOT_LEADER_OR_FOLLOWER", None, 1)
+            world.replicas.events.on_retry(T0, 0, error.code, error, failures)
+        world.replicas.events.on_retry(T0, 0, "NOT_LEADER_OR_FOLLOWER", None, 1)
     told = [line for line in lines if line["log_level"] == "warning"]
     assert [line["failures"] for line in told] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
     assert {(line["partition"], line["code"], line["error"]) for line in told} == {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.log_flusher import LogFlusher
+from kraft.broker.replicas.log_flusher import LogFlusher
 from partitions.log.config_values import LONG_MAX
 from partitions.log.errors import LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
@@ -241,7 +241,7 @@ async def test_produce_does_not_wait_for_the_flush_it_begins(world: BrokerWorld)
     log = world.logs.get(T0)
     assert log is not None
     assert log.recovery_point == 0
-    flushes = list(world.replicas.log_flusher._tasks.values())
+    flushes = list(world.replicas.events.log_flusher._tasks.values())
     world.executor.release()
     await asyncio.gather(*flushes)
     assert log.recovery_point == 1
@@ -257,7 +257,7 @@ async def test_a_config_set_at_run_time_counts_for_what_is_there(
     world.replicas.partition(T0).append_records(batch(b"a"), acks=1, now_ms=0)
     log = world.logs.get(T0)
     assert log is not None
-    assert not world.replicas.log_flusher._tasks
+    assert not world.replicas.events.log_flusher._tasks
     await world.publish(Config(*resource, "1"))
-    await asyncio.gather(*world.replicas.log_flusher._tasks.values())
+    await asyncio.gather(*world.replicas.events.log_flusher._tasks.values())
     assert log.recovery_point == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from kraft.broker.controller_client import ControllerClient
+from kraft.broker.membership.controller_client import ControllerClient
 from quorum.rpc.envelope import RpcUnavailable
 from quorum.rpc.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
