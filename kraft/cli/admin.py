@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from kraft.cli.bootstrap import Address, parse_bootstrap
-from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schema import Message
@@ -32,6 +31,7 @@ from kraft.protocol.schemas.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 CLIENT_ID = "kraft-cli"
 CONNECT_TIMEOUT_S = 3.0

@@ -10,10 +10,10 @@ from rich.markup import escape
 from kraft.cli import chaos, cluster, configs, log, metadata, quorum, reassign, storage, topics
 from kraft.cli.consume import consume
 from kraft.cli.demo.run import demo
-from kraft.cli.errors import EXIT_DONE, UserError
 from kraft.cli.options import Json
 from kraft.cli.output import console, print_json, print_line
 from kraft.cli.produce import produce
+from kraft.user_error import EXIT_DONE, UserError
 
 app = typer.Typer(
     name="kraft",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.user_error import EXIT_USAGE, UserError
 
 MAX_PORT = 65535
 _PORT = re.compile(r"0*[0-9]{1,5}")

@@ -32,9 +32,9 @@ from kraft.cli.chaos_options import (
 from kraft.cli.chaos_quorum import quorum
 from kraft.cli.chaos_replay import replay
 from kraft.cli.demo.run import ends_like_ctrl_c
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import Json
 from kraft.cli.output import console, fail, print_json, print_line, print_table
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
     from kraft.chaos.campaign import Tally, Verification

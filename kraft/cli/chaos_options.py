@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.errors import EXIT_USAGE
 from kraft.cli.output import console, fail
+from kraft.user_error import EXIT_USAGE
 
 if TYPE_CHECKING:
     from kraft.chaos.case import Case

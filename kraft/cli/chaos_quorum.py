@@ -13,9 +13,9 @@ from rich.markup import escape
 
 from kraft.cli.chaos_options import Jobs, Seed, jobs_or_cores
 from kraft.cli.demo.run import ends_like_ctrl_c
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE
 from kraft.cli.options import Json
 from kraft.cli.output import console, fail, print_json, progress
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE
 
 if TYPE_CHECKING:
     from kraft.chaos.quorum.campaign import QuorumPlan, QuorumTally

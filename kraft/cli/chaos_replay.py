@@ -12,9 +12,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 from kraft.cli.options import Json
 from kraft.cli.output import fail, output_columns, print_json, print_table
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 
 if TYPE_CHECKING:
     from kraft.chaos.replay.histories import KnownHistory

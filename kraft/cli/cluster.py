@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.cli.cluster_spec import FAST_TIMERS, ClusterSpec
-from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.local_cluster import LocalCluster
 from kraft.cli.options import Json
 from kraft.cli.output import console, fail, print_json, print_line, print_table, progress
+from kraft.local_cluster.cluster import LocalCluster
+from kraft.local_cluster.spec import FAST_TIMERS, ClusterSpec
+from kraft.user_error import EXIT_USAGE, UserError
 
 app = typer.Typer(help="A cluster on this machine: one process per node, each broker and controller.")
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from kraft.cli.admin import AdminClient, raise_for, run_admin
-from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
 from kraft.cli.output import print_json, print_line
 from kraft.protocol.schemas.configs import ConfigResourceType, ConfigSource, DescribeConfigsResourceResult
@@ -18,6 +17,7 @@ from kraft.protocol.schemas.incremental_alter_configs import (
     ConfigOperation,
     IncrementalAlterConfigsRequest,
 )
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 app = typer.Typer(help="Configs of topics and brokers.")
 

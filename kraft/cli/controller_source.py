@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kraft.cli.controllers import ControllerCalls, Controllers, run_with_controllers
-from kraft.cli.errors import EXIT_UNDECIDED, UserError
 from kraft.cli.metadata_documents import record_document
 from kraft.cli.metadata_source import OffsetRange, SourceEntry, image_entry
+from kraft.user_error import EXIT_UNDECIDED, UserError
 from quorum.errors import MalformedError
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from kraft.broker.tls import controller_client_context
 from kraft.cli.admin import AdminClient, run_admin
 from kraft.cli.bootstrap import address_text, parse_bootstrap
-from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
-from kraft.cli.storage import read_config
 from kraft.config import ConfigError, ServerConfig
 from kraft.runtime.disk import RealDisk
+from kraft.storage import read_config
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from partitions.log.errors import DataDirectoryError
 from partitions.log.meta_properties import read_meta_properties
 from quorum.errors import MalformedMessageError

@@ -13,7 +13,6 @@ from typing import Annotated, Any, cast
 import typer
 
 from kraft.cli.admin import AdminClient, BrokerAwayError, run_admin
-from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import console, print_json, print_line
 from kraft.network.client import ConnectionLostError
@@ -25,6 +24,7 @@ from kraft.protocol.schemas.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 TIMEOUT_MS = 30_000
 DELETE_RECORDS_VERSION = 2

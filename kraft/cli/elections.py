@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from kraft.cli.admin import AdminClient, raise_for, run_admin
-from kraft.cli.errors import EXIT_FAILED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import console, print_json, print_line
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.elections import ElectionType, ElectLeadersRequest, TopicPartitions
+from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
 
 TIMEOUT_MS = 30_000
 ELECT_LEADERS_VERSION = 2

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import Json, reflowed
 from kraft.cli.output import console, print_json, print_line, progress
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
     from partitions.log.inspection.files import FileKind, StoredDamage

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.log_dump import Wanted, dump_file
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from partitions.log.inspection.directory_check import (
     JOURNAL_FOLDER,
     DirectoryCheck,

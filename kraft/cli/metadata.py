@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from kraft.cli.errors import EXIT_DONE, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, ControllerConfig, Json, reflowed
 from kraft.cli.output import console, print_json, print_line
+from kraft.user_error import EXIT_DONE, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
     from kraft.cli.metadata_source import MetadataSource, OffsetRange, SourceEntry

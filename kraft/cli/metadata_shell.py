@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED
 from kraft.cli.metadata_tree import Folder, Node, walk
+from kraft.user_error import EXIT_DONE, EXIT_FAILED
 
 HISTORY_LINES = 500
 INTERACTIVE_LINES = 1000

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.metadata_documents import Document, image_documents, record_document
 from kraft.runtime.read_only_disk import ReadOnlyDisk
+from kraft.user_error import EXIT_USAGE, UserError
 from quorum.metadata.image import MetadataImage
 from quorum.raft.inspection import (
     MetadataFolder,

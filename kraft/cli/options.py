@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.user_error import EXIT_USAGE, UserError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kraft.cli.errors import UserError
+from kraft.user_error import UserError
 
 console = Console(stderr=True, highlight=False)
 """Notes and progress."""

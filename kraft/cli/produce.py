@@ -11,9 +11,9 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from kraft.cli.bootstrap import bootstrap_text
-from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
 from kraft.cli.output import fail, note_client_errors, print_json
+from kraft.user_error import EXIT_USAGE, UserError
 
 FLUSH_TIMEOUT_S = 60.0
 POLL_S = 0.1

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.admin import run_admin
-from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, ControllerConfig, Json, reflowed
 from kraft.cli.output import print_json, print_line
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
     from kraft.cli.quorum_view import QuorumView

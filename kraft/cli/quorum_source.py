@@ -6,7 +6,6 @@ from typing import Any, cast
 
 from kraft.cli.admin import AdminClient, raise_for
 from kraft.cli.controllers import ControllerCalls, Controllers, run_with_controllers
-from kraft.cli.errors import EXIT_UNDECIDED
 from kraft.cli.quorum_view import QuorumReplica, QuorumView
 from kraft.protocol.schemas.quorum import (
     CLUSTER_METADATA_TOPIC,
@@ -16,6 +15,7 @@ from kraft.protocol.schemas.quorum import (
     DescribeTopic,
     ReplicaState,
 )
+from kraft.user_error import EXIT_UNDECIDED
 from quorum.rpc import admin_messages
 
 DESCRIBE_QUORUM_VERSION = 2

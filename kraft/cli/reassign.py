@@ -10,7 +10,6 @@ import typer
 from rich.table import Table
 
 from kraft.cli.admin import AdminClient, raise_for, run_admin
-from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import console, print_json, print_line, print_table
 from kraft.cli.reassign_throttle import Throttled, clear_throttles, set_throttles
@@ -34,6 +33,7 @@ from kraft.protocol.schemas.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 ALTER_VERSION = 1
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from kraft.cli.errors import EXIT_USAGE, UserError
 from kraft.cli.reassignments import PartitionKey
+from kraft.user_error import EXIT_USAGE, UserError
 
 INT32_MAX = 2**31 - 1
 """Of broker ids and partitions."""

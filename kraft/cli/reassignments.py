@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kraft.cli.admin import AdminClient, raise_for
-from kraft.cli.errors import EXIT_UNDECIDED, UserError
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.offsets import DEBUGGING_REPLICA_ID
@@ -16,6 +15,7 @@ from kraft.protocol.schemas.reassignments import (
     ListPartitionReassignmentsTopics,
     OngoingPartitionReassignment,
 )
+from kraft.user_error import EXIT_UNDECIDED, UserError
 
 TIMEOUT_MS = 30_000
 LIST_VERSION = 0

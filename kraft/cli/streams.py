@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from kraft.cli.errors import UserError
+from kraft.user_error import UserError
 
 _STDIN, _STDOUT, _STDERR = range(3)
 

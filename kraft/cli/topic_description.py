@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 
 from kraft.cli.admin import AdminClient, raise_for, run_admin
-from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from kraft.cli.ids import uuid_text
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.output import console, print_json, print_table
@@ -21,6 +20,7 @@ from kraft.protocol.schemas.configs import (
 from kraft.protocol.schemas.metadata import MetadataResponsePartition, MetadataResponseTopic
 from kraft.protocol.schemas.offsets import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
 from kraft.protocol.schemas.reassignments import ListPartitionReassignmentsRequest
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 MIN_ISR = "min.insync.replicas"
 REASSIGNMENTS_TIMEOUT_MS = 30_000

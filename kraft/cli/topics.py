@@ -9,7 +9,6 @@ import typer
 from kraft.cli.admin import AdminClient, raise_for, run_admin
 from kraft.cli.delete_records import delete_records
 from kraft.cli.elections import elect_leaders
-from kraft.cli.errors import EXIT_UNDECIDED
 from kraft.cli.ids import uuid_text
 from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
 from kraft.cli.output import print_json, print_line
@@ -24,6 +23,7 @@ from kraft.protocol.schemas.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from kraft.user_error import EXIT_UNDECIDED
 
 app = typer.Typer(help="Topics of a cluster.")
 

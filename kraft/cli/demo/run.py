@@ -22,10 +22,11 @@ from kraft.cli.demo.audit import Audit, audit
 from kraft.cli.demo.leaders import LeaderWatch
 from kraft.cli.demo.sources import FileLines, HostSamples
 from kraft.cli.demo.stream import Ledger, Stream
-from kraft.cli.errors import EXIT_FAILED, UserError
-from kraft.cli.local_cluster import LocalCluster, free_port_range
 from kraft.cli.options import Json
 from kraft.cli.output import console, print_json, progress
+from kraft.local_cluster.cluster import LocalCluster
+from kraft.runtime.free_ports import free_port_range
+from kraft.user_error import EXIT_FAILED, UserError
 
 NODES = 3
 PARTITIONS = 6

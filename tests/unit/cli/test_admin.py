@@ -10,11 +10,11 @@ import pytest
 from kraft.cli import admin, consume
 from kraft.cli.admin import AdminClient, raise_for
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, UserError
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.metadata import MetadataRequest
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, UserError
 from tests.support.fake_broker import FakeCluster
 
 

@@ -10,8 +10,8 @@ import pytest
 from kraft.cli import controller_source
 from kraft.cli.controller_source import ControllerSource
 from kraft.cli.controllers import Controllers
-from kraft.cli.errors import EXIT_UNDECIDED, UserError
 from kraft.cli.metadata_source import OffsetRange
+from kraft.user_error import EXIT_UNDECIDED, UserError
 from quorum.metadata.image import EMPTY
 from quorum.metadata.record_codec import encode_records
 from quorum.metadata.records import FeatureLevel

@@ -12,7 +12,6 @@ import pytest
 
 from kraft.cli import reassignments
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.metadata import MetadataResponse
@@ -26,6 +25,7 @@ from kraft.protocol.schemas.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
 from tests.support.fake_broker import FakeCluster
 
 Key = tuple[str, int]

@@ -1,7 +1,6 @@
-"""A node's process as the operating system sees it: whether it lives, how much it has run, where it is.
+"""A node's process as the operating system sees it: whether it lives, how much CPU it had, where it stands.
 
-Guarantees: nothing here ends a process, not even one that cannot be asked for its stacks yet. Reads /proc, so it is
-for Linux, as the local cluster is (`kraft.cli.local_cluster`, which uses this).
+Nothing here ends a process, not even one that cannot be asked for its stacks yet. It reads /proc, so it is for Linux.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A cluster of node processes on this machine, kept in one folder: what `kraft cluster` drives.
+"""A cluster of node processes on this machine, kept in one folder.
 
-The folder holds `cluster.json` (identity, ports, settings: kept over restarts) and one folder for
-each node with its `server.properties`, data, log and pid file. A process is recognised by pid and
-start time together, so that a recycled pid is never signalled. Used by `kraft.cli.cluster`, the
-demo, the benchmark and the tests with real processes.
+`cluster.json` (identity, ports, settings) outlives restarts; each node has a folder with its `server.properties`,
+data, log and pid file. A process is recognised by pid and start time together: a recycled pid is never signalled.
+`kraft cluster`, the demo, the benchmark and the tests with real processes drive it.
 """
 
 from __future__ import annotations
@@ -18,19 +17,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from kraft.cli.cluster_spec import FAST_TIMERS, STATE_FILE, ClusterSpec, NodeSpec, read_spec
-from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.node_process import evidence, how_it_ended, log_tail, process_stat
-from kraft.cli.node_state import state_of
-from kraft.cli.storage import format_node, new_uuid
-from kraft.runtime.free_ports import free_port_range as free_port_range
+from kraft.local_cluster.node_process import evidence, how_it_ended, log_tail, process_stat
+from kraft.local_cluster.spec import FAST_TIMERS, STATE_FILE, ClusterSpec, NodeSpec, read_spec
 from kraft.runtime.free_ports import free_ports, is_free
+from kraft.storage import format_node, new_uuid
+from kraft.user_error import EXIT_USAGE, UserError
+from quorum.voter_status import NO_LEADER
 
 START_TIMEOUT_S = 60.0
 """A node needs two or three seconds, most of them CPU time, of which a busy host may have little to give."""
@@ -340,6 +338,20 @@ class LocalCluster:
         if stat is not None and stat.state == "T":
             return "paused"
         return state_of(self.readiness(node_id))
+
+
+def state_of(readiness: Mapping[str, Any]) -> str:
+    """By what a running node's `/health/ready` says, which is empty if it does not answer: starting, running or fenced.
+
+    It serves on while the controllers elect one. It counts as fenced, too, when no controller has answered it for its
+    session's time, when the quorum is lost, and while it shuts down.
+    """
+    if readiness.get("ready"):
+        return "running"
+    reasons = readiness.get("reasons", [])
+    if not readiness or "starting" in reasons:
+        return "starting"
+    return "running" if reasons == [NO_LEADER] else "fenced"
 
 
 def deadline(seconds: float) -> Iterator[None]:

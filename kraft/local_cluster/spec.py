@@ -1,7 +1,4 @@
-"""What a local cluster is configured with: its `cluster.json`, and each node's `server.properties`.
-
-Used by `kraft.cli.local_cluster`, whose folder holds both.
-"""
+"""What a local cluster is configured with: `cluster.json` in its folder, and each node's `server.properties`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kraft.cli.errors import UserError
+from kraft.user_error import UserError
 
 STATE_FILE = "cluster.json"
 

@@ -1,4 +1,4 @@
-"""How a command fails: a sentence for a person and an exit code for a script."""
+"""How a command fails: a sentence for a person, an exit code for a script. Not only `kraft.cli` raises it."""
 
 from __future__ import annotations
 

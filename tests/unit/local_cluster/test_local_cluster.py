@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.cluster_spec import STATE_FILE
-from kraft.cli.errors import EXIT_FAILED, EXIT_USAGE, UserError
-from kraft.cli.local_cluster import LocalCluster, free_port_range
-from kraft.cli.node_state import state_of
 from kraft.config import load_config
-from kraft.runtime.free_ports import is_free
+from kraft.local_cluster.cluster import LocalCluster, state_of
+from kraft.local_cluster.spec import STATE_FILE
+from kraft.runtime.free_ports import free_port_range, is_free
+from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
 
 
 @pytest.fixture
@@ -142,7 +141,7 @@ def node_that(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], None]]:
     """Makes a cluster whose one node is a Python script."""
-    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 50.0)
+    monkeypatch.setattr("kraft.local_cluster.cluster.START_TIMEOUT_S", 50.0)
 
     def made(script: str) -> None:
         program = tmp_path / "node"
@@ -207,7 +206,7 @@ def test_a_node_that_hangs_shows_its_process_and_its_log(
     cluster.spawn(1)
     while not (cluster.node_dir(1) / "server.log").read_text():
         time.sleep(0.01)
-    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kraft.local_cluster.cluster.START_TIMEOUT_S", 0.5)
     with pytest.raises(UserError, match=r"^not ready after 0\.5 s: node 1: does not answer ") as raised:
         cluster.start_all()
     assert f"process {cluster.pid(1)} waits; 1 thread has had 0." in str(raised.value)
@@ -226,7 +225,7 @@ def test_a_running_node_that_ends_meanwhile_is_not_waited_for(
 def test_the_last_question_is_a_patient_one(
     cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kraft.local_cluster.cluster.START_TIMEOUT_S", 0.5)
     node_that(SLOW_NODE)
     ready: list[int] = []
     cluster.spawn(1)
@@ -248,7 +247,7 @@ def test_all_are_asked_the_last_question_at_the_same_time(
         all_asked.wait(timeout=30.0)
         return {"ready": True}
 
-    monkeypatch.setattr("kraft.cli.local_cluster.START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("kraft.local_cluster.cluster.START_TIMEOUT_S", 0.0)
     monkeypatch.setattr(cluster, "pid", lambda node_id: 1)
     monkeypatch.setattr(cluster, "readiness", readiness)
     ready: list[int] = []

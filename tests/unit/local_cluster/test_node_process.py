@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.cli.node_process import LOG_LINES, evidence, how_it_ended, log_tail, process_stat
+from kraft.local_cluster.node_process import LOG_LINES, evidence, how_it_ended, log_tail, process_stat
 
 Start = Callable[[str], subprocess.Popen[bytes]]
 
