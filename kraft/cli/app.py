@@ -7,12 +7,18 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kraft.cli import chaos, cluster, configs, log, metadata, quorum, reassign, storage, topics
+from kraft.cli import cluster, configs, storage
+from kraft.cli.chaos import commands as chaos
 from kraft.cli.consume import consume
 from kraft.cli.demo.run import demo
-from kraft.cli.options import Json
-from kraft.cli.output import console, print_json, print_line
+from kraft.cli.log import commands as log
+from kraft.cli.metadata import commands as metadata
 from kraft.cli.produce import produce
+from kraft.cli.quorum import commands as quorum
+from kraft.cli.reassign import commands as reassign
+from kraft.cli.shared.options import Json
+from kraft.cli.shared.output import console, print_json, print_line
+from kraft.cli.topics import commands as topics
 from kraft.user_error import EXIT_DONE, UserError
 
 app = typer.Typer(

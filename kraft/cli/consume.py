@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.cli.bootstrap import bootstrap_text
-from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, require_text
-from kraft.cli.output import fail, note_client_errors
+from kraft.cli.shared.bootstrap import bootstrap_text
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, require_text
+from kraft.cli.shared.output import fail, note_client_errors
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 METADATA_TIMEOUT_S = 10.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from kraft.cli.streams import open_closed_streams, tell_failed_output
+from kraft.cli.shared.streams import open_closed_streams, tell_failed_output
 
 
 def main() -> None:

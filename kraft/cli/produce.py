@@ -10,9 +10,9 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from kraft.cli.bootstrap import bootstrap_text
-from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
-from kraft.cli.output import fail, note_client_errors, print_json
+from kraft.cli.shared.bootstrap import bootstrap_text
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
+from kraft.cli.shared.output import fail, note_client_errors, print_json
 from kraft.user_error import EXIT_USAGE, UserError
 
 FLUSH_TIMEOUT_S = 60.0

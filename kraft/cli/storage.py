@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.options import Json
-from kraft.cli.output import console, print_json, print_line
-from kraft.storage import format_node, new_uuid
+from kraft.cli.shared.options import Json
+from kraft.cli.shared.output import console, print_json, print_line
 
 app = typer.Typer(help="Formats a node's data directories.")
 
@@ -17,6 +16,8 @@ app = typer.Typer(help="Formats a node's data directories.")
 @app.command("random-uuid")
 def random_uuid(as_json: Json = False) -> None:
     """Print a new random id, for a cluster."""
+    from kraft.storage import new_uuid
+
     if as_json:
         print_json({"uuid": new_uuid()})
     else:
@@ -35,6 +36,8 @@ def format_(
     as_json: Json = False,
 ) -> None:
     """Format a node's data directories for a cluster."""
+    from kraft.storage import format_node
+
     formatted = format_node(cluster_id, config, ignore_formatted=ignore_formatted)
     if as_json:
         print_json({"cluster_id": cluster_id, "formatted": formatted})

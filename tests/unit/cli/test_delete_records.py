@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.delete_records import parse_offsets
+from kraft.cli.topics.delete_records import parse_offsets
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.delete_records import (

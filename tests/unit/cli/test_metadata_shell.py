@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from kraft.cli import metadata_shell
-from kraft.cli.metadata_shell import (
+from kraft.cli.metadata.shell import (
     HISTORY_LINES,
     Leave,
     MetadataShell,
@@ -16,7 +15,7 @@ from kraft.cli.metadata_shell import (
     ShellUsageError,
     interact,
 )
-from kraft.cli.metadata_tree import Folder, metadata_tree, walk
+from kraft.cli.metadata.tree import Folder, metadata_tree, walk
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY
 from quorum.metadata.records import Config, FeatureLevel, Partition, ProducerIds, Topic, VoterIdentity
@@ -196,7 +195,7 @@ def test_on_a_terminal_output_is_bounded_and_errors_do_not_end_it(
         prompts.append(prompt)
         return next(lines)
 
-    monkeypatch.setattr(metadata_shell, "INTERACTIVE_LINES", 3)
+    monkeypatch.setattr("kraft.cli.metadata.shell.INTERACTIVE_LINES", 3)
     monkeypatch.setattr("builtins.input", typed)
     monkeypatch.setattr("sys.stdin", type("Terminal", (io.StringIO,), {"isatty": lambda self: True})())
     assert interact(shell, complaints.append) == 0

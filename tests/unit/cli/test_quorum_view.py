@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.cli.quorum_view import (
+from kraft.cli.quorum.view import (
     QuorumReplica,
     QuorumView,
     replication_lines,
