@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kraft.local_cluster.node_process import evidence, how_it_ended, log_tail, process_stat
-from kraft.local_cluster.spec import FAST_TIMERS, STATE_FILE, ClusterSpec, NodeSpec, read_spec
+from kraft.local_cluster.spec import FAST_TIMERS, STATE_FILE, ClusterSpec, NodePorts, read_spec
 from kraft.runtime.free_ports import free_ports, is_free
 from kraft.storage import format_node, new_uuid
 from kraft.user_error import EXIT_USAGE, UserError
@@ -62,7 +62,7 @@ class LocalCluster:
         """What `cluster.json` says. Raises UserError if there is no cluster here."""
         return read_spec(self.directory)
 
-    def node(self, node_id: int) -> NodeSpec:
+    def node(self, node_id: int) -> NodePorts:
         for node in (nodes := self.spec().nodes):
             if node.id == node_id:
                 return node
@@ -81,7 +81,7 @@ class LocalCluster:
         free = free_ports(2 * nodes, avoid=set(clients))
         spec = ClusterSpec(
             cluster_id=new_uuid(),
-            nodes=[NodeSpec(i + 1, clients[i], free[2 * i], free[2 * i + 1]) for i in range(nodes)],
+            nodes=[NodePorts(i + 1, clients[i], free[2 * i], free[2 * i + 1]) for i in range(nodes)],
             settings={**FAST_TIMERS, **settings},
             secret=secrets.token_urlsafe(24),
         )
@@ -102,7 +102,7 @@ class LocalCluster:
             raise
         return spec
 
-    def _configure(self, spec: ClusterSpec, node: NodeSpec) -> None:
+    def _configure(self, spec: ClusterSpec, node: NodePorts) -> None:
         """The folder of one node, with its configuration and its formatted storage."""
         folder = self.node_dir(node.id)
         (folder / "data").mkdir(parents=True, exist_ok=True)

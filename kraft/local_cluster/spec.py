@@ -22,7 +22,7 @@ of them would be half of what an idle controller costs."""
 
 
 @dataclass(frozen=True)
-class NodeSpec:
+class NodePorts:
     """The ports of one node; its id is its position, from 1."""
 
     id: int
@@ -36,14 +36,14 @@ class ClusterSpec:
     """What `cluster.json` holds."""
 
     cluster_id: str
-    nodes: list[NodeSpec]
+    nodes: list[NodePorts]
     settings: dict[str, str]
     secret: str
 
     def bootstrap_servers(self) -> str:
         return ",".join(f"127.0.0.1:{node.client_port}" for node in self.nodes)
 
-    def properties(self, node: NodeSpec, data: Path) -> str:
+    def properties(self, node: NodePorts, data: Path) -> str:
         """The node's `server.properties`."""
         lines = {
             "process.roles": "broker,controller",
@@ -75,7 +75,7 @@ def read_spec(directory: Path) -> ClusterSpec:
     try:
         raw = json.loads((directory / STATE_FILE).read_text())
         return ClusterSpec(
-            raw["cluster_id"], [NodeSpec(**node) for node in raw["nodes"]], raw["settings"], raw["secret"]
+            raw["cluster_id"], [NodePorts(**node) for node in raw["nodes"]], raw["settings"], raw["secret"]
         )
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(

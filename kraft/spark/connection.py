@@ -41,7 +41,7 @@ _FIRST_USABLE_VERSION = {
 R = TypeVar("R", bound=Message)
 
 
-class Address(NamedTuple):
+class BrokerAddress(NamedTuple):
     """Where a broker listens."""
 
     host: str
@@ -51,11 +51,11 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Connection:
+class BlockingConnection:
     """Opens on construction; raises OSError, ProtocolError, or UnsupportedBrokerError."""
 
     def __init__(
-        self, address: Address, *, client_id: str, connect_timeout_s: float, request_timeout_s: float
+        self, address: BrokerAddress, *, client_id: str, connect_timeout_s: float, request_timeout_s: float
     ) -> None:
         self.address = address
         self._client_id = client_id
@@ -70,7 +70,7 @@ class Connection:
             self._socket.close()
             raise
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> BlockingConnection:
         return self
 
     def __exit__(

@@ -15,11 +15,11 @@ from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kraft.spark.client import (
     ClusterClient,
     TopicMetadata,
-    TopicPartition,
 )
 from kraft.spark.errors import OptionError
 from kraft.spark.options import EARLIEST, LATEST, OffsetSpec, ReadOptions
 from kraft.spark.slice_reader import PartitionSlice
+from partitions.topic_partition import TopicPartition
 
 DEFAULT_MAX_RECORDS_PER_SLICE = 5_000_000
 """Larger ranges are split, so that one large partition does not keep one core busy alone."""

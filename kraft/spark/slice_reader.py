@@ -18,7 +18,6 @@ from kraft.protocol.fetch import PartitionData
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kraft.spark.client import (
     ClusterClient,
-    TopicPartition,
     TransientError,
 )
 from kraft.spark.decode import SliceAudit, SliceDecoder
@@ -30,6 +29,7 @@ from kraft.spark.errors import (
     UnknownTopicError,
 )
 from kraft.spark.retry import Attempts
+from partitions.topic_partition import TopicPartition
 
 FETCH_MAX_BYTES = 4 << 20
 """A fetch, and with it about one Arrow batch. Brokers send a larger batch whole (KIP-74)."""

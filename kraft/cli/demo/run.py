@@ -20,7 +20,7 @@ from kraft.cli.demo import report
 from kraft.cli.demo.audit import Audit, audit
 from kraft.cli.demo.leaders import LeaderWatch
 from kraft.cli.demo.sources import FileLines, HostSamples
-from kraft.cli.demo.stream import Ledger, Stream
+from kraft.cli.demo.stream import Ledger, PacedStream
 from kraft.cli.shared.interrupts import ends_like_ctrl_c, uninterrupted
 from kraft.cli.shared.options import Json
 from kraft.cli.shared.output import console, print_json, progress
@@ -112,7 +112,7 @@ def stream(cluster: LocalCluster, source: FileLines | HostSamples, ledger: Ledge
             console.print(f"killed -9 broker {broker}, which led {partitions} of {PARTITIONS} partitions")
 
     with progress("streaming", total=total) as advance:
-        producer = Stream(cluster.spec().bootstrap_servers(), TOPIC, ledger)
+        producer = PacedStream(cluster.spec().bootstrap_servers(), TOPIC, ledger)
         rate = total / STREAM_S if total else None
         producer.run(source.items(), rate, lambda sent: kill_when_due(sent, advance))
     if ledger.first_error:

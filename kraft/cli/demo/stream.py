@@ -47,7 +47,7 @@ class Ledger:
         return sum(map(len, self.acknowledged))
 
 
-class Stream:
+class PacedStream:
     """Sends items at an even pace; calls `on_progress(sent, acknowledged)` now and then."""
 
     def __init__(self, bootstrap_servers: str, topic: str, ledger: Ledger) -> None:

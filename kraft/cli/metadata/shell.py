@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
-from kraft.cli.metadata.tree import Folder, Node, walk
+from kraft.cli.metadata.tree import TreeFolder, TreeNode, walk
 from kraft.user_error import EXIT_DONE, EXIT_FAILED
 
 HISTORY_LINES = 500
@@ -54,7 +54,7 @@ class Leave(Exception):
 class MetadataShell:
     """Where one user stands in a tree."""
 
-    def __init__(self, root: Folder) -> None:
+    def __init__(self, root: TreeFolder) -> None:
         self._root = root
         self._cwd: tuple[str, ...] = ()
         self.history: deque[str] = deque(maxlen=HISTORY_LINES)
@@ -103,10 +103,10 @@ class MetadataShell:
             folder = self._node(folder_text + separator if separator else ".")
         except ShellError:
             return []
-        if not isinstance(folder, Folder):
+        if not isinstance(folder, TreeFolder):
             return []
         return [
-            folder_text + separator + name + ("/" if isinstance(child, Folder) else "")
+            folder_text + separator + name + ("/" if isinstance(child, TreeFolder) else "")
             for name, child in folder.children.items()
             if name.startswith(start)
         ]
@@ -123,7 +123,7 @@ class MetadataShell:
         if len(found) != 1:
             raise ShellError(f"{arguments[0]} names {len(found)} places")
         path, node = found[0]
-        if not isinstance(node, Folder):
+        if not isinstance(node, TreeFolder):
             raise ShellError(f"{_text(path)} is a value; cat prints it")
         self._cwd = path
         yield from ()
@@ -131,7 +131,7 @@ class MetadataShell:
     def _ls(self, arguments: list[str]) -> Iterator[str]:
         found = [match for argument in arguments or ["."] for match in self._match(argument)]
         for number, (path, node) in enumerate(found):
-            if not isinstance(node, Folder):
+            if not isinstance(node, TreeFolder):
                 yield _text(path)
                 continue
             if len(found) > 1:
@@ -144,14 +144,14 @@ class MetadataShell:
             raise ShellUsageError("cat needs a path")
         for argument in arguments:
             for path, node in self._match(argument):
-                if isinstance(node, Folder):
+                if isinstance(node, TreeFolder):
                     raise ShellError(f"{_text(path)} is a folder; ls lists it")
                 yield _shown(node.content)
 
     def _tree(self, arguments: list[str]) -> Iterator[str]:
         _take(arguments, 1, "tree [PATH]")
         for path, node in self._match(arguments[0] if arguments else "."):
-            if not isinstance(node, Folder):
+            if not isinstance(node, TreeFolder):
                 yield _text(path)
                 continue
             yield _text(path)
@@ -182,11 +182,11 @@ class MetadataShell:
 
     # -- paths
 
-    def _node(self, text: str) -> Node:
+    def _node(self, text: str) -> TreeNode:
         """The node at a path without wildcards."""
-        node: Node = self._root
+        node: TreeNode = self._root
         for name in self._resolve(text):
-            child = node.children.get(name) if isinstance(node, Folder) else None
+            child = node.children.get(name) if isinstance(node, TreeFolder) else None
             if child is None:
                 raise ShellError(f"there is no {text}")
             node = child
@@ -201,14 +201,14 @@ class MetadataShell:
                 parts.append(part)
         return tuple(parts)
 
-    def _match(self, text: str) -> list[tuple[tuple[str, ...], Node]]:
+    def _match(self, text: str) -> list[tuple[tuple[str, ...], TreeNode]]:
         """Path and node of everything that a path with wildcards names; at least one."""
-        found: list[tuple[tuple[str, ...], Node]] = [((), self._root)]
+        found: list[tuple[tuple[str, ...], TreeNode]] = [((), self._root)]
         for name in self._resolve(text):
             found = [
                 ((*path, child_name), child)
                 for path, node in found
-                if isinstance(node, Folder)
+                if isinstance(node, TreeFolder)
                 for child_name, child in _named(node, name)
             ]
         if not found:
@@ -216,7 +216,7 @@ class MetadataShell:
         return found
 
 
-def _named(folder: Folder, name: str) -> Iterator[tuple[str, Node]]:
+def _named(folder: TreeFolder, name: str) -> Iterator[tuple[str, TreeNode]]:
     if name in folder.children:
         yield name, folder.children[name]
     elif not _WILDCARDS.isdisjoint(name):
@@ -225,9 +225,9 @@ def _named(folder: Folder, name: str) -> Iterator[tuple[str, Node]]:
                 yield child_name, child
 
 
-def _branches(folder: Folder, indent: str) -> Iterator[str]:
+def _branches(folder: TreeFolder, indent: str) -> Iterator[str]:
     for name, child in folder.children.items():
-        if isinstance(child, Folder):
+        if isinstance(child, TreeFolder):
             yield f"{indent}{name}/"
             yield from _branches(child, indent + "  ")
         else:

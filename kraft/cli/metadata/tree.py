@@ -26,7 +26,7 @@ DEFAULT_RESOURCE = "<default>"
 """Stands for the empty resource name, which would be no name of a file."""
 
 
-class Value:
+class TreeValue:
     """A leaf: something that JSON can hold."""
 
     __slots__ = ("content",)
@@ -35,33 +35,33 @@ class Value:
         self.content = content
 
 
-class Folder:
+class TreeFolder:
     """Named nodes, in the order in which they are listed. `make` is called once, when they are needed."""
 
-    def __init__(self, make: Callable[[], Mapping[str, Node]]) -> None:
+    def __init__(self, make: Callable[[], Mapping[str, TreeNode]]) -> None:
         self._make = make
 
     @cached_property
-    def children(self) -> Mapping[str, Node]:
+    def children(self) -> Mapping[str, TreeNode]:
         return self._make()
 
 
-Node: TypeAlias = Folder | Value
+TreeNode: TypeAlias = TreeFolder | TreeValue
 
 
-def metadata_tree(image: MetadataImage, source: str) -> Folder:
+def metadata_tree(image: MetadataImage, source: str) -> TreeFolder:
     """The root of an image that was read from `source`."""
     children = {
-        "brokers": Folder(lambda: {str(b): _broker(image.brokers[b]) for b in sorted(image.brokers)}),
+        "brokers": TreeFolder(lambda: {str(b): _broker(image.brokers[b]) for b in sorted(image.brokers)}),
         "topics": _folder(
             {
-                "by-id": Folder(lambda: _topics(image, by_name=False)),
-                "by-name": Folder(lambda: _topics(image, by_name=True)),
+                "by-id": TreeFolder(lambda: _topics(image, by_name=False)),
+                "by-name": TreeFolder(lambda: _topics(image, by_name=True)),
             }
         ),
         "configs": _folder(
             {
-                resource_type: Folder(partial(_configs, image, resource_type))
+                resource_type: TreeFolder(partial(_configs, image, resource_type))
                 for resource_type in _resource_types(image)
             }
         ),
@@ -73,58 +73,61 @@ def metadata_tree(image: MetadataImage, source: str) -> Folder:
     return _folder(children)
 
 
-def walk(node: Node, path: str) -> Iterator[tuple[str, Node]]:
+def walk(node: TreeNode, path: str) -> Iterator[tuple[str, TreeNode]]:
     """The node and everything below it, with their paths; parents come first."""
     yield path, node
-    if isinstance(node, Folder):
+    if isinstance(node, TreeFolder):
         for name, child in node.children.items():
             yield from walk(child, f"{path.rstrip('/')}/{name}")
 
 
-def _folder(children: Mapping[str, Node]) -> Folder:
-    return Folder(lambda: children)
+def _folder(children: Mapping[str, TreeNode]) -> TreeFolder:
+    return TreeFolder(lambda: children)
 
 
-def _values(pairs: Iterable[tuple[str, Any]]) -> Folder:
-    return _folder({name: Value(content) for name, content in pairs})
+def _values(pairs: Iterable[tuple[str, Any]]) -> TreeFolder:
+    return _folder({name: TreeValue(content) for name, content in pairs})
 
 
-def _broker(broker: BrokerImage) -> Folder:
-    return Folder(
+def _broker(broker: BrokerImage) -> TreeFolder:
+    return TreeFolder(
         lambda: {
-            "registration": Value(broker_document(broker)),
-            "epoch": Value(broker.epoch),
-            "isFenced": Value(broker.fenced),
-            "inControlledShutdown": Value(broker.in_controlled_shutdown),
+            "registration": TreeValue(broker_document(broker)),
+            "epoch": TreeValue(broker.epoch),
+            "isFenced": TreeValue(broker.fenced),
+            "inControlledShutdown": TreeValue(broker.in_controlled_shutdown),
         }
     )
 
 
-def _topics(image: MetadataImage, *, by_name: bool) -> dict[str, Node]:
+def _topics(image: MetadataImage, *, by_name: bool) -> dict[str, TreeNode]:
     topics = image.topics.values()
     named = ((topic.name if by_name else uuid_text(topic.topic_id), topic) for topic in topics)
     return {name: _topic(topic) for name, topic in sorted(named, key=lambda pair: pair[0])}
 
 
-def _topic(topic: TopicImage) -> Folder:
-    def children() -> dict[str, Node]:
-        nodes: dict[str, Node] = {"id": Value(uuid_text(topic.topic_id)), "name": Value(topic.name)}
+def _topic(topic: TopicImage) -> TreeFolder:
+    def children() -> dict[str, TreeNode]:
+        nodes: dict[str, TreeNode] = {
+            "id": TreeValue(uuid_text(topic.topic_id)),
+            "name": TreeValue(topic.name),
+        }
         for number in range(len(topic.partitions)):
             nodes[str(number)] = _partition(topic, number)
         return nodes
 
-    return Folder(children)
+    return TreeFolder(children)
 
 
-def _partition(topic: TopicImage, number: int) -> Folder:
-    return Folder(lambda: {"data": Value(partition_document(topic, number))})
+def _partition(topic: TopicImage, number: int) -> TreeFolder:
+    return TreeFolder(lambda: {"data": TreeValue(partition_document(topic, number))})
 
 
 def _resource_types(image: MetadataImage) -> list[str]:
     return sorted({TOPIC_RESOURCE, BROKER_RESOURCE, *(resource_type for resource_type, _ in image.configs)})
 
 
-def _configs(image: MetadataImage, resource_type: str) -> dict[str, Node]:
+def _configs(image: MetadataImage, resource_type: str) -> dict[str, TreeNode]:
     names = sorted(name for kind, name in image.configs if kind == resource_type)
     return {
         name or DEFAULT_RESOURCE: _values(sorted(image.configs[resource_type, name].items()))

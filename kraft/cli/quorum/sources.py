@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from kraft.cli.quorum.controllers import NAME_A_CONFIG, ControllerCalls, Controllers, run_with_controllers
-from kraft.cli.quorum.view import QuorumReplica, QuorumView
+from kraft.cli.quorum.view import QuorumNode, QuorumView
 from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
 from kraft.protocol.schemas.quorum import (
     CLUSTER_METADATA_TOPIC,
@@ -91,8 +91,8 @@ def describe_through_controllers(controllers: Controllers) -> QuorumView:
     return run_with_controllers(controllers, work, unanswered=EXIT_UNDECIDED)
 
 
-def _replica(state: ReplicaState) -> QuorumReplica:
-    return QuorumReplica(
+def _replica(state: ReplicaState) -> QuorumNode:
+    return QuorumNode(
         state.replica_id,
         state.replica_directory_id,
         state.log_end_offset,
@@ -101,8 +101,8 @@ def _replica(state: ReplicaState) -> QuorumReplica:
     )
 
 
-def _controller_replica(replica: admin_messages.QuorumReplica) -> QuorumReplica:
-    return QuorumReplica(
+def _controller_replica(replica: admin_messages.QuorumReplica) -> QuorumNode:
+    return QuorumNode(
         replica.replica_id,
         replica.directory_id,
         replica.log_end_offset,

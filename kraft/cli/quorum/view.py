@@ -40,7 +40,7 @@ _TIMES = ("last_fetch_timestamp", "last_caught_up_timestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumReplica:
+class QuorumNode:
     """A node that has the metadata log. Times are Unix times in ms, -1 where nothing is known."""
 
     node_id: int
@@ -58,12 +58,12 @@ class QuorumView:
     leader_id: int
     leader_epoch: int
     high_watermark: int
-    voters: Sequence[QuorumReplica]
-    observers: Sequence[QuorumReplica]
+    voters: Sequence[QuorumNode]
+    observers: Sequence[QuorumNode]
     endpoints: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
     @property
-    def leader(self) -> QuorumReplica | None:
+    def leader(self) -> QuorumNode | None:
         return next((voter for voter in self.voters if voter.node_id == self.leader_id), None)
 
     def status(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class QuorumView:
             return lag, UNKNOWN
         return lag, max(0, leader.last_caught_up_ms - last.last_caught_up_ms)
 
-    def _identity(self, replica: QuorumReplica) -> dict[str, Any]:
+    def _identity(self, replica: QuorumNode) -> dict[str, Any]:
         identity: dict[str, Any] = {"id": replica.node_id}
         if replica.directory_id != _NO_DIRECTORY:
             identity["directoryId"] = uuid_text(replica.directory_id)
@@ -115,7 +115,7 @@ class QuorumView:
             identity["endpoints"] = list(endpoints)
         return identity
 
-    def _row(self, replica: QuorumReplica, status: str) -> dict[str, Any]:
+    def _row(self, replica: QuorumNode, status: str) -> dict[str, Any]:
         leader = self.leader
         is_known = replica.log_end_offset != UNKNOWN
         return {

@@ -12,7 +12,6 @@ from rich.table import Table
 from kraft.cli.reassign.moves import (
     TIMEOUT_MS,
     Ongoing,
-    PartitionKey,
     await_end,
     ids,
     log_ends_of,
@@ -33,6 +32,7 @@ from kraft.protocol.schemas.reassignments import (
     ReassignableTopic,
 )
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+from partitions.topic_partition import TopicPartition
 
 ALTER_VERSION = 1
 
@@ -119,7 +119,7 @@ def cancel(
 
     async def work(admin: AdminClient) -> Concluded:
         if topic is not None and partition:
-            keys: Iterable[PartitionKey] = [(topic, number) for number in partition]
+            keys = [TopicPartition(topic, number) for number in partition]
         else:
             keys = [one.key for one in await ongoing(admin, topic)]
         return await _alter(admin, dict.fromkeys(keys)), await _clear_if_done(admin)
@@ -152,14 +152,14 @@ def verify(
     if as_json:
         print_json(
             {
-                "ongoing": [{"topic": one.key[0], "partition": one.key[1]} for one in still],
+                "ongoing": [one.key._asdict() for one in still],
                 "throttles_removed": {"brokers": cleared.brokers, "topics": cleared.topics},
                 "brokers_away": cleared.away,
             }
         )
     else:
         for one in still:
-            print_line(f"{one.key[0]}-{one.key[1]} is still being reassigned")
+            print_line(f"{one.key} is still being reassigned")
         if not still:
             print_line("nothing is being reassigned")
         if cleared:
@@ -187,7 +187,7 @@ def list_(
     table = Table("partition", "replicas", "adding", "removing", "log ends", box=None)
     for one in under_way:
         table.add_row(
-            f"{one.key[0]}-{one.key[1]}",
+            str(one.key),
             ids(one.state.replicas),
             ids(one.state.adding_replicas),
             ids(one.state.removing_replicas),
@@ -200,7 +200,10 @@ def list_(
 
 
 async def _move(
-    admin: AdminClient, targets: Mapping[PartitionKey, list[int]], throttle: int | None, wait_s: float | None
+    admin: AdminClient,
+    targets: Mapping[TopicPartition, list[int]],
+    throttle: int | None,
+    wait_s: float | None,
 ) -> Concluded:
     """Begins to move partitions, and waits for them `wait_s` at most, if that is given."""
     if throttle is not None:
@@ -222,7 +225,7 @@ async def _move(
 
 
 async def _alter(
-    admin: AdminClient, targets: Mapping[PartitionKey, list[int] | None]
+    admin: AdminClient, targets: Mapping[TopicPartition, list[int] | None]
 ) -> list[dict[str, Any]]:
     """Begins or, where the target is None, cancels; one row for each target, in their order."""
     topics: dict[str, list[ReassignablePartition]] = {}
@@ -255,8 +258,8 @@ async def _alter(
 
 
 async def _replicas_and_origins(
-    admin: AdminClient, keys: Iterable[PartitionKey]
-) -> tuple[dict[PartitionKey, list[int]], dict[PartitionKey, list[int]]]:
+    admin: AdminClient, keys: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, list[int]], dict[TopicPartition, list[int]]]:
     """Where partitions are, and where without what a move under way is adding."""
     adding = {one.key: one.state.adding_replicas for one in await ongoing(admin, None)}
     now = await replicas_of(admin, keys)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kraft.cli.shared.admin_client import AdminClient, raise_for
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.metadata import MetadataResponseTopic
 from kraft.protocol.schemas.offsets import DEBUGGING_REPLICA_ID
 from kraft.protocol.schemas.reassignments import (
     ListPartitionReassignmentsRequest,
@@ -16,6 +17,7 @@ from kraft.protocol.schemas.reassignments import (
     OngoingPartitionReassignment,
 )
 from kraft.user_error import EXIT_UNDECIDED, UserError
+from partitions.topic_partition import TopicPartition
 
 TIMEOUT_MS = 30_000
 LIST_VERSION = 0
@@ -27,21 +29,19 @@ ANSWER_WITHIN_S = 10.0
 HEARD_OF_WITHIN_S = 10.0
 """How long the broker that is asked for replicas may be behind the controller, which says what has ended."""
 
-PartitionKey = tuple[str, int]
-
 
 class Ongoing(NamedTuple):
     """A reassignment that is under way, and how far its new replicas are."""
 
-    key: PartitionKey
+    key: TopicPartition
     state: OngoingPartitionReassignment
     log_ends: Mapping[int, int]
     """By broker, of those that answer."""
 
     def document(self) -> dict[str, Any]:
         return {
-            "topic": self.key[0],
-            "partition": self.key[1],
+            "topic": self.key.topic,
+            "partition": self.key.partition,
             "replicas": self.state.replicas,
             "adding": self.state.adding_replicas,
             "removing": self.state.removing_replicas,
@@ -49,16 +49,15 @@ class Ongoing(NamedTuple):
         }
 
 
-async def replicas_of(admin: AdminClient, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[int]]:
+async def replicas_of(admin: AdminClient, keys: Iterable[TopicPartition]) -> dict[TopicPartition, list[int]]:
     """Where partitions are now. Raises UserError for one that is not there."""
-    found = {}
-    for topic in (await admin.metadata(dict.fromkeys(name for name, _ in keys))).topics:
+    topics = (await admin.metadata(dict.fromkeys(key.topic for key in keys))).topics
+    for topic in topics:
         raise_for(topic.error_code, None, f"topic {topic.name}")
-        for state in topic.partitions:
-            found[topic.name or "", state.partition_index] = state.replica_nodes
-    for name, number in keys:
-        if (name, number) not in found:
-            raise UserError(f"topic {name} has no partition {number}")
+    found = _replicas_in(topics)
+    for key in keys:
+        if key not in found:
+            raise UserError(f"topic {key.topic} has no partition {key.partition}")
     return found
 
 
@@ -71,7 +70,7 @@ async def ongoing(admin: AdminClient, topic: str | None) -> list[Ongoing]:
     answer: Any = await admin.request(request, version=LIST_VERSION)
     raise_for(answer.error_code, answer.error_message, "reassignments cannot be listed")
     found = [
-        Ongoing((one.name, state.partition_index), state, {})
+        Ongoing(TopicPartition(one.name, state.partition_index), state, {})
         for one in answer.topics
         for state in one.partitions
     ]
@@ -101,12 +100,12 @@ class NotDone(NamedTuple):
 class _Moves:
     """Moves that are waited for, and what was last seen of them."""
 
-    def __init__(self, targets: Mapping[PartitionKey, Sequence[int]]) -> None:
+    def __init__(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
         self.waiting = dict(targets)
-        self.not_done: dict[PartitionKey, NotDone] = {}
-        self._listed: dict[PartitionKey, list[int]] = {}
+        self.not_done: dict[TopicPartition, NotDone] = {}
+        self._listed: dict[TopicPartition, list[int]] = {}
         """The replicas of a move when it was last said to be under way."""
-        self._ended: dict[PartitionKey, tuple[float, list[int] | None]] = {}
+        self._ended: dict[TopicPartition, tuple[float, list[int] | None]] = {}
         """Since when it is not, and where the partition is since, if it is there. (None: the topic is gone.)"""
 
     async def look(self, admin: AdminClient) -> None:
@@ -138,11 +137,11 @@ class _Moves:
         for key in list(self.waiting):
             self._end(key, self._last_known(key, trouble))
 
-    def _end(self, key: PartitionKey, reason: NotDone) -> None:
+    def _end(self, key: TopicPartition, reason: NotDone) -> None:
         self.not_done[key] = reason
         del self.waiting[key]
 
-    def _last_known(self, key: PartitionKey, trouble: str | None) -> NotDone:
+    def _last_known(self, key: TopicPartition, trouble: str | None) -> NotDone:
         listed = self._listed.get(key)
         if key in self._ended:
             _, replicas = self._ended[key]
@@ -162,8 +161,8 @@ class _Moves:
 
 
 async def await_end(
-    admin: AdminClient, targets: Mapping[PartitionKey, Sequence[int]], timeout_s: float
-) -> dict[PartitionKey, NotDone]:
+    admin: AdminClient, targets: Mapping[TopicPartition, Sequence[int]], timeout_s: float
+) -> dict[TopicPartition, NotDone]:
     """Waits until none of these moves is under way, `timeout_s` at most. Returns those that are not where they
     were to go, also those that go on.
 
@@ -214,22 +213,30 @@ def _ended_elsewhere(replicas: Sequence[int] | None) -> NotDone:
     )
 
 
-async def _known_replicas(admin: AdminClient, keys: Sequence[PartitionKey]) -> dict[PartitionKey, list[int]]:
+async def _known_replicas(
+    admin: AdminClient, keys: Sequence[TopicPartition]
+) -> dict[TopicPartition, list[int]]:
     """Of those partitions that are there."""
     if not keys:
         return {}
-    topics = (await admin.metadata(dict.fromkeys(name for name, _ in keys))).topics
+    return _replicas_in((await admin.metadata(dict.fromkeys(key.topic for key in keys))).topics)
+
+
+def _replicas_in(topics: Iterable[MetadataResponseTopic]) -> dict[TopicPartition, list[int]]:
     return {
-        (topic.name or "", state.partition_index): state.replica_nodes
+        TopicPartition(topic.name or "", state.partition_index): state.replica_nodes
         for topic in topics
         for state in topic.partitions
     }
 
 
-async def partitions_of(admin: AdminClient, name: str, wanted: list[int] | None) -> list[PartitionKey]:
+async def partitions_of(admin: AdminClient, name: str, wanted: list[int] | None) -> list[TopicPartition]:
     topic = (await admin.metadata([name])).topics[0]
     raise_for(topic.error_code, None, f"topic {name}")
-    return [(name, number) for number in wanted or sorted(p.partition_index for p in topic.partitions)]
+    return [
+        TopicPartition(name, number)
+        for number in wanted or sorted(p.partition_index for p in topic.partitions)
+    ]
 
 
 def ids(brokers: Iterable[int]) -> str:

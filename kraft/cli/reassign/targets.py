@@ -7,8 +7,8 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from kraft.cli.reassign.moves import PartitionKey
 from kraft.user_error import EXIT_USAGE, UserError
+from partitions.topic_partition import TopicPartition
 
 INT32_MAX = 2**31 - 1
 """Of broker ids and partitions."""
@@ -23,7 +23,7 @@ def parse_brokers(text: str) -> list[int]:
         raise UserError(f"--to takes broker ids, as in 1,2,3, and not {text!r}", EXIT_USAGE) from error
 
 
-def read_targets(file: Path) -> dict[PartitionKey, list[int]]:
+def read_targets(file: Path) -> dict[TopicPartition, list[int]]:
     """The targets in a file of Kafka's format. Raises UserError for one that is anything else."""
     try:
         targets = _targets_in(json.loads(file.read_text(encoding="utf-8")))
@@ -40,22 +40,21 @@ def read_targets(file: Path) -> dict[PartitionKey, list[int]]:
     return targets
 
 
-def _targets_in(document: Any) -> dict[PartitionKey, list[int]]:
+def _targets_in(document: Any) -> dict[TopicPartition, list[int]]:
     """Raises ValueError."""
-    targets: dict[PartitionKey, list[int]] = {}
+    targets: dict[TopicPartition, list[int]] = {}
     for row in _list(_field(document, "partitions"), "partitions"):
         topic = _field(row, "topic")
         if not isinstance(topic, str):
             raise ValueError(f"{short(topic)} is no topic")
-        key = (topic, _id(_field(row, "partition")))
-        name = f"{key[0]}-{key[1]}"
+        key = TopicPartition(topic, _id(_field(row, "partition")))
         if key in targets:
-            raise ValueError(f"it names {name} twice")
+            raise ValueError(f"it names {key} twice")
         targets[key] = [_id(broker) for broker in _list(_field(row, "replicas"), "replicas")]
         if not targets[key]:
-            raise ValueError(f"it names no replicas of {name}")
+            raise ValueError(f"it names no replicas of {key}")
         if len(set(targets[key])) < len(targets[key]):
-            raise ValueError(f"it names a replica of {name} twice")
+            raise ValueError(f"it names a replica of {key} twice")
     return targets
 
 

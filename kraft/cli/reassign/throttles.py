@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from kraft.cli.reassign.moves import PartitionKey
 from kraft.cli.shared.admin_client import CONFIGS_VERSION, AdminClient, BrokerAwayError, raise_for
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.schemas.cluster import DescribeClusterRequest
@@ -29,6 +28,7 @@ from kraft.protocol.schemas.incremental_alter_configs import (
     ConfigOperation,
     IncrementalAlterConfigsRequest,
 )
+from partitions.topic_partition import TopicPartition
 
 ALTER_VERSION = 1
 DESCRIBE_CLUSTER_VERSION = 2
@@ -54,9 +54,9 @@ class Throttled(NamedTuple):
 
 async def set_throttles(
     admin: AdminClient,
-    now: Mapping[PartitionKey, Sequence[int]],
-    origins: Mapping[PartitionKey, Sequence[int]],
-    targets: Mapping[PartitionKey, Sequence[int]],
+    now: Mapping[TopicPartition, Sequence[int]],
+    origins: Mapping[TopicPartition, Sequence[int]],
+    targets: Mapping[TopicPartition, Sequence[int]],
     bytes_per_s: int,
 ) -> list[int]:
     """Limits moves to `targets` to so much for each broker. Raises UserError.
@@ -67,8 +67,9 @@ async def set_throttles(
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     brokers: set[int] = set()
-    for (topic, number), target in targets.items():
-        current, origin = now[topic, number], origins[topic, number]
+    for partition, target in targets.items():
+        topic, number = partition
+        current, origin = now[partition], origins[partition]
         brokers.update(current, target)
         leaders.setdefault(topic, []).extend(f"{number}:{broker}" for broker in current)
         followers.setdefault(topic, []).extend(

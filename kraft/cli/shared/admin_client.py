@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from kraft.cli.shared.bootstrap import Address, parse_bootstrap
+from kraft.cli.shared.bootstrap import HostPort, parse_bootstrap
 from kraft.network.client import BrokerConnection, ConnectionLostError
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schema import Message
@@ -96,7 +96,7 @@ async def _answering(host: str, port: int) -> BrokerConnection:
     return connection
 
 
-async def _first_answering(servers: list[Address]) -> tuple[BrokerConnection, list[Address]]:
+async def _first_answering(servers: list[HostPort]) -> tuple[BrokerConnection, list[HostPort]]:
     """A connection to the first that answers, and the servers in the order in which to go on after it. Raises
     ConnectionLostError if none does."""
     reasons = []
@@ -123,7 +123,7 @@ class BrokerAwayError(UserError):
 class AdminClient:
     """A connection to one broker of the cluster, and to others when they have to be asked themselves."""
 
-    def __init__(self, connection: BrokerConnection, servers: list[Address]) -> None:
+    def __init__(self, connection: BrokerConnection, servers: list[HostPort]) -> None:
         """`servers` are those to turn to if the connection is lost, in their order."""
         self._connection = connection
         self._servers = servers

@@ -11,10 +11,10 @@ MAX_PORT = 65535
 _PORT = re.compile(r"0*[0-9]{1,5}")
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
-Address = tuple[str, int]
+HostPort = tuple[str, int]
 
 
-def parse_bootstrap(text: str, option: str = "--bootstrap-server") -> list[Address]:
+def parse_bootstrap(text: str, option: str = "--bootstrap-server") -> list[HostPort]:
     """The addresses in such a text; of an IPv6 address without its brackets. Empty parts are passed over, as Kafka
     does. Raises UserError for anything else, and where there is none."""
     addresses = []

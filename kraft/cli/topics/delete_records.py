@@ -25,6 +25,7 @@ from kraft.protocol.schemas.delete_records import (
     DeleteRecordsTopic,
 )
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+from partitions.topic_partition import TopicPartition
 
 TIMEOUT_MS = 30_000
 DELETE_RECORDS_VERSION = 2
@@ -33,8 +34,7 @@ _UNDECIDED = frozenset({ErrorCode.NETWORK_EXCEPTION.name, ErrorCode.REQUEST_TIME
 """After these, records may be gone or not."""
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 
-Offsets = dict[tuple[str, int], int]
-"""By topic and partition."""
+Offsets = dict[TopicPartition, int]
 
 
 def delete_records(
@@ -90,14 +90,14 @@ def parse_offsets(text: str) -> Offsets:
     for entry in document["partitions"]:
         key, offset = _entry(entry)
         if key in offsets:
-            raise UserError(f"partition {key[0]}-{key[1]} is named more than once", EXIT_USAGE)
+            raise UserError(f"partition {key} is named more than once", EXIT_USAGE)
         offsets[key] = offset
     if not offsets:
         raise UserError("the file of offsets names no partition", EXIT_USAGE)
     return offsets
 
 
-def _entry(entry: Any) -> tuple[tuple[str, int], int]:
+def _entry(entry: Any) -> tuple[TopicPartition, int]:
     if isinstance(entry, dict):
         topic, partition, offset = entry.get("topic"), entry.get("partition"), entry.get("offset")
         if (
@@ -106,7 +106,7 @@ def _entry(entry: Any) -> tuple[tuple[str, int], int]:
             and _is_in(0, partition, _INT32_MAX)
             and _is_in(-1, offset, _INT64_MAX)
         ):
-            return (topic, cast(int, partition)), cast(int, offset)
+            return TopicPartition(topic, cast(int, partition)), cast(int, offset)
     raise UserError(
         f"{json.dumps(entry)} does not name a topic, a partition from 0 on and an offset from -1 on",
         EXIT_USAGE,
@@ -144,10 +144,10 @@ async def _delete(admin: AdminClient, offsets: Offsets) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
 
 
-async def _leaders(admin: AdminClient, topics: set[str]) -> Mapping[tuple[str, int], int]:
+async def _leaders(admin: AdminClient, topics: set[str]) -> Mapping[TopicPartition, int]:
     answer = await admin.metadata(sorted(topics))
     return {
-        (topic.name or "", partition.partition_index): partition.leader_id
+        TopicPartition(topic.name or "", partition.partition_index): partition.leader_id
         for topic in answer.topics
         for partition in topic.partitions
     }
@@ -162,14 +162,14 @@ def _request(wanted: Offsets) -> DeleteRecordsRequest:
 
 
 def _result(topic: str, result: DeleteRecordsPartitionResult) -> dict[str, Any]:
-    key = (topic, result.partition_index)
+    key = TopicPartition(topic, result.partition_index)
     if result.error_code:
         return _row(key, ErrorCode(result.error_code))
-    return {"topic": topic, "partition": result.partition_index, "low_watermark": result.low_watermark}
+    return {**key._asdict(), "low_watermark": result.low_watermark}
 
 
-def _row(key: tuple[str, int], error: ErrorCode, message: str | None = None) -> dict[str, Any]:
-    return {"topic": key[0], "partition": key[1], "error": error.name, "message": message or error.message}
+def _row(key: TopicPartition, error: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {**key._asdict(), "error": error.name, "message": message or error.message}
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

@@ -21,6 +21,7 @@ from kraft.protocol.schemas.metadata import MetadataResponsePartition, MetadataR
 from kraft.protocol.schemas.offsets import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
 from kraft.protocol.schemas.reassignments import ListPartitionReassignmentsRequest
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
+from partitions.topic_partition import TopicPartition
 
 MIN_ISR = "min.insync.replicas"
 REASSIGNMENTS_TIMEOUT_MS = 30_000
@@ -46,7 +47,7 @@ FILTERS: Mapping[str, Callable[[FilteredPartition], bool]] = {
 """As Kafka's tool has them."""
 
 Filter = Callable[[FilteredPartition], bool]
-Adding = Mapping[tuple[str, int], int]
+Adding = Mapping[TopicPartition, int]
 """How many replicas partitions still wait for, of those that are being reassigned."""
 
 
@@ -121,7 +122,9 @@ async def _described(
             partition
             for partition in topic.partitions
             if chosen is None
-            or chosen(_judged(partition, min_isr, adding.get((name, partition.partition_index), 0)))
+            or chosen(
+                _judged(partition, min_isr, adding.get(TopicPartition(name, partition.partition_index), 0))
+            )
         ),
         key=lambda partition: partition.partition_index,
     )
@@ -149,7 +152,7 @@ async def _adding(admin: AdminClient) -> Adding:
     answer: Any = await admin.request(request, version=0)
     raise_for(answer.error_code, answer.error_message, "reassignments cannot be listed")
     return {
-        (topic.name, state.partition_index): len(state.adding_replicas)
+        TopicPartition(topic.name, state.partition_index): len(state.adding_replicas)
         for topic in answer.topics
         for state in topic.partitions
     }
