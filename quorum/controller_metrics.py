@@ -1,7 +1,7 @@
 """What a controller counts as the metadata is committed; a metrics page reads it when somebody asks.
 
-Guarantees: a commit costs O(records), and only an image that comes whole (at start, or after a long absence)
-is walked. Owned by the controller server.
+A commit costs O(records). Only an image that comes whole (at start, or after a long absence) is walked. The controller
+server owns it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Typed errors of the controller quorum, for every room below `quorum`.
 
-Three families, told apart by who is at fault: `MalformedError` (bytes or messages that are not what
-they claim to be), `RecordDoesNotFitError` (a well-formed metadata record that contradicts the image
-it is applied to) and `ControllerError` (a request that the controller refuses, with Kafka's error
-name as `code` and a sentence for the person who sent it).
+Three families, told apart by who is at fault: `MalformedError` (bytes or messages that are not what they claim to be),
+`RecordDoesNotFitError` (a well-formed metadata record that contradicts the image it is applied to) and
+`ControllerError` (a request that the controller refuses, with Kafka's error name as `code` and a sentence for its
+sender).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Counts leader elections by how safe they were, and tells operators of those that were not.
 
-Guarantees: each committed change of a leader, made while this node was the active controller, counts once; an
-unclean one never passes in silence. An unclean election is one whose record says RECOVERING (KIP-704): of the
-last known leader when nobody is in ISR or ELR (KIP-966), or of any replica where that is allowed or was asked
-for. The first leader of a new partition was not elected; nor was one that stays in a new epoch. Owned by the
-controller server.
+A committed change of a leader counts once, if this node was the active controller when it was made. An unclean one
+never passes in silence: its record says RECOVERING (KIP-704). It elects the last known leader when nobody is in ISR or
+ELR (KIP-966), or any replica where that is allowed or was asked for. The first leader of a new partition was not
+elected; nor was one that stays in a new epoch. The controller server owns it.
 """
 
 from __future__ import annotations

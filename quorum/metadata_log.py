@@ -1,8 +1,8 @@
 """The newest part of the committed metadata, in memory, for brokers that follow it by long poll.
 
-Holds the committed image and the entries that led to it, bounded in bytes; who asks for something
-older gets the image as a snapshot. Whoever waits is woken by every commit. Filled by the controller
-server from the Raft lane's commits.
+It holds the committed image and the entries that led to it, bounded in bytes; a broker that asks for something older
+gets the image as a snapshot. Every commit wakes all that wait. The controller server fills it from the Raft lane's
+commits.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class MetadataLog:
 
         An `epoch` that is not the one committed at `offset` means that the asker's history is not
         ours (another quorum's data): it gets the image too. That is of the log's end, or of a little earlier if
-        it was being encoded already; what follows it is in the log. Whoever says ANY_EPOCH gets entries only,
+        it was being encoded already; what follows it is in the log. A caller that says ANY_EPOCH gets entries only,
         from where the log begins if that is later.
         """
         committed, first = self.image.offset, self._first_offset()

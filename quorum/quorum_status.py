@@ -1,7 +1,7 @@
 """What DescribeQuorum tells: the leader's view of voters and observers (KIP-595, KIP-836, KIP-853).
 
-Voters are asked for in the Raft lane, which alone may look at the log; observers are the nodes that
-follow the committed metadata by long poll. Used by the controller server, on its event loop.
+The Raft lane, which alone may look at the log, is asked for the voters; observers are the nodes that follow the
+committed metadata by long poll. The controller server uses it, on its event loop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Long computations in bounded steps, so that whoever runs them can do other work in between.
+"""Long computations in bounded steps, so that their caller can do other work in between.
 
-A computation is a generator that yields after each step and returns its result. Who runs it decides who else
-gets a turn: the Raft lane takes one step each time it is stepped (`quorum.raft`), the event loop runs what
-is ready (`quorum.turns`), a start runs it through (`finished`).
+A computation is a generator that yields after each step and returns its result. Its caller decides who else gets a
+turn: the Raft lane takes one step each time it is stepped (`quorum.raft`), the event loop runs what is ready
+(`quorum.turns`), a start runs it through (`finished`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs a computation that comes in steps (`quorum.steps`) on the event loop, which goes on with its own work.
 
-For whoever encodes or decodes a large metadata image on the loop: heartbeats and requests that are ready are
+Brokers and controllers encode and decode large metadata images with it: heartbeats and requests that are ready are
 served between two steps.
 """
 

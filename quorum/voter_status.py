@@ -1,7 +1,7 @@
 """What a controller makes of its voters' directories: what to propose, and why it is not ready.
 
-Guarantees: whatever keeps the quorum from being whole, as far as this voter can know, is a sentence in
-`unready_reasons` and in the log. Kept by `controller_server.py`, on its event loop (KIP-853).
+Everything that keeps the quorum from being whole, as far as this voter can know, is a sentence in `unready_reasons` and
+in the log. `controller_server.py` keeps it, on its event loop (KIP-853).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kraft cluster`: a local cluster of node processes, and its faults by hand."""
+"""`kraft cluster`: starts a local cluster of node processes, shows it, and strikes its nodes by hand."""
 
 from __future__ import annotations
 

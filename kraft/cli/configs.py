@@ -1,4 +1,4 @@
-"""`kraft configs`: what topics and brokers are configured with, and changes to it while they run."""
+"""`kraft configs`: shows the configs of topics and brokers, and alters them while they run."""
 
 from __future__ import annotations
 

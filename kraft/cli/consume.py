@@ -1,4 +1,4 @@
-"""`kraft consume`: a topic's records on standard output, from assigned partitions; through librdkafka."""
+"""`kraft consume`: writes a topic's records to standard output, from assigned partitions, through librdkafka."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The `kraft` command.
 
-`kraft server` is dispatched before the command-line libraries are imported: a node starts faster
-and smaller without them. Every failure that a user can cause ends as one sentence on standard
-error and the exit code of `kraft.user_error`.
+`kraft server` runs before the command-line libraries are imported: a node starts faster and smaller without them.
+A failure that a user can cause ends as one sentence on standard error, with the exit code of `kraft.user_error`.
 """
 
 from __future__ import annotations

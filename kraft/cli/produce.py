@@ -1,4 +1,4 @@
-"""`kraft produce`: the lines of files, or of standard input, as records; through librdkafka."""
+"""`kraft produce`: sends the lines of files, or of standard input, as records, through librdkafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kraft server`: one node in the foreground, until SIGTERM or SIGINT, which are a controlled shutdown."""
+"""`kraft server`: runs one node in the foreground until SIGTERM or SIGINT, a controlled shutdown."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from kraft.user_error import EXIT_USAGE, UserError
 from quorum.voter_status import NO_LEADER
 
 START_TIMEOUT_S = 60.0
-"""A node needs two or three seconds, most of them CPU time, of which a busy host may have little to give."""
+"""A node needs two or three seconds, most of them CPU time, and a busy host may have little to give."""
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
 HTTP_TIMEOUT_S = 1.0

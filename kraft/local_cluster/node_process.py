@@ -21,7 +21,7 @@ ALL_STACKS_LINES: Final = 120
 MAIN_THREAD: Final = "Current thread "
 """How its stack begins: it is the one that signals go to."""
 IMPORTING: Final = "<frozen importlib"
-"""Frames between two modules, of which one imports the other: five of them, and they tell nothing."""
+"""The five frames between a module and one that it imports; they tell nothing."""
 STACKS_WAIT_S: Final = 2.0
 """So long a process may take to print them; one that is stopped or starved does not get to it."""
 STACKS_QUIET_S: Final = 0.3
@@ -51,7 +51,7 @@ class ProcessStat:
 
     @property
     def is_gone(self) -> bool:
-        """A zombie of which no thread is left: until then its ports may still be in use."""
+        """A zombie without threads: until then its ports may still be in use."""
         return self.state == "Z" and self.threads <= 1
 
     @property

@@ -1,10 +1,9 @@
 """A small blocking Kafka client: who leads, which offsets there are, one fetch.
 
-Guarantees: requests carry the leader epoch that the client knows (KIP-320), and knowledge of a
-partition never goes back to an older epoch, so a deposed leader is not believed; stale metadata is
-fetched anew from another broker each time; every wait is bounded (`retry.py`). One connection a
-broker. Not for several threads. Called by the planner in the driver and by the slice reader in the
-executors.
+Requests carry the leader epoch that the client knows (KIP-320). Knowledge of a partition never goes back to an older
+epoch, so a deposed leader is not believed. The client fetches stale metadata anew from another broker each time. Every
+wait is bounded (`retry.py`). One connection a broker; not for several threads. The planner in the driver and the slice
+reader in the executors call it.
 """
 
 from __future__ import annotations

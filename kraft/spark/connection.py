@@ -1,9 +1,8 @@
 """One blocking connection to one broker: a request, its answer.
 
-Guarantees: an answer belongs to its request (correlation id), is bounded in size, and both sides
-agree on the version: the first exchange is ApiVersions, and `call` uses the highest version that
-both know. After any OSError or ProtocolError the connection is of no use any more; its owner closes
-it. Called by `client.py` only.
+An answer belongs to its request (correlation id) and is bounded in size. Both sides agree on the version: the first
+exchange is ApiVersions, and `call` uses the highest version that both know. After any OSError or ProtocolError the
+connection is of no use any more; its owner, `client.py`, closes it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The options of `spark.read.format("kraft")`, read and checked before anything is asked of a broker.
 
-Names and values are those of Spark's own Kafka source. Guarantees: an option that would change the
-result and is not supported is refused with a sentence; what only tunes Kafka's Java client is
-ignored, so that options can be kept when moving from format("kafka"). Spark compares the names of
-options without regard to case. Called by `source.py`.
+Names and values are those of Spark's own Kafka source. An unsupported option that would change the result is refused
+with a sentence. One that only tunes Kafka's Java client is ignored, so that options can be kept when moving from
+format("kafka"). Spark compares the names of options without regard to case. `source.py` calls it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Reads one slice of one partition from its leader, whoever that is by then.
+"""Reads one slice of one partition from its leader, also when another broker leads by then.
 
-Guarantees: yields every record of the slice exactly once, or raises: retention or truncation below
-the planned end, and a topic that was replaced, are errors and never a silent gap. Leader changes,
-restarts and lagging brokers are ridden out for the policy's budget without progress. Runs in Spark's
-executors; called by `source.py`.
+It yields every record of the slice exactly once, or raises: retention or truncation below the planned end, and a topic
+that was replaced, are errors and never a silent gap. It rides out leader changes, restarts and lagging brokers for the
+policy's budget without progress. It runs in Spark's executors; `source.py` calls it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`kraft chaos`: whole clusters under deterministic simulation, the shrinking of what fails, the faults.
+"""`kraft chaos`: plays whole clusters under deterministic simulation, shrinks a case that fails, lists the faults.
 
-Nothing of the simulation is imported before a command needs it: the other commands start faster.
+A command imports the simulation when it runs: the others start faster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What `kraft chaos` shows while it works, and the tables at the end.
+"""Progress of `kraft chaos` while it works, and the tables at the end.
 
-Progress is drawn from the loop that waits for the runs, never by a thread: processes are forked here.
+The loop that waits for the runs draws progress, never a thread: processes are forked here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the options of `kraft chaos` are, and which scenarios they ask for.
+"""The options of `kraft chaos`, and the scenarios that they ask for.
 
-Every contradiction ends the command with a sentence before anything is played.
+A contradiction ends the command with a sentence before anything is played.
 """
 
 from __future__ import annotations

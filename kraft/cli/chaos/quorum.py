@@ -1,6 +1,6 @@
-"""`kraft chaos quorum`: the controller quorum alone, many seeds a second.
+"""`kraft chaos quorum`: plays the controller quorum alone, many seeds a second.
 
-Nothing of the simulation is imported before the command runs: the other commands start faster.
+The command imports the simulation when it runs: the others start faster.
 """
 
 from __future__ import annotations

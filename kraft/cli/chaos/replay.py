@@ -1,6 +1,6 @@
-"""`kraft chaos replay`: the histories behind Kafka's replication rules, old rule and today's side by side.
+"""`kraft chaos replay`: plays the histories behind Kafka's replication rules, old rule and today's side by side.
 
-Nothing of the simulation is imported before the command runs: the other commands start faster.
+The command imports the simulation when it runs: the others start faster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The main job: a three-node cluster, a stream, a killed leader, Spark into Parquet, an audit by identity.
 
-Called by `kraft demo` (and so by `scripts/demo`). Whatever happens, Ctrl-C included, the cluster's
-processes are ended and its data removed; the Parquet stays.
+`kraft demo` runs it, and so does `scripts/demo`. However it ends, Ctrl-C included, it ends the cluster's processes and
+removes their data; the Parquet stays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The demo's producer: an unmodified librdkafka client, idempotent, acks=all, paced.
 
-Keeps for every item what became of it, by its key, so that the audit can compare identities.
+It keeps what became of each item, by its key, so that the audit can compare identities.
 """
 
 from __future__ import annotations

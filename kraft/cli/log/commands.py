@@ -153,7 +153,7 @@ def _dump(files: list[tuple[str, FileKind]], *, with_records: bool, with_data: b
                 _complain(reason)
             printer.end()
         printer.finish(first_error)
-    except BrokenPipeError:  # whoever reads the output (`| head`) has enough
+    except BrokenPipeError:  # the reader of the output (`| head`) has enough
         sys.stdout = None
     return exit_code
 

@@ -1,8 +1,8 @@
-"""`kraft log dump`: what stands in a log's files, entry by entry, until the bytes are not sound any more.
+"""`kraft log dump`: prints a log's files entry by entry, until the bytes are not sound any more.
 
-Nothing is written; memory holds a window of a file, and one batch where records are asked for. Each entry is a
-document for --json and a line in the words of Kafka's dump tool; damage is told in its place, and behind damage in a
-segment the next sound batch goes on.
+It writes nothing. Memory holds a window of a file, and one batch where records are asked for. Each entry is a document
+for --json, and a line in the words of Kafka's dump tool. Damage is told in its place; in a segment the next sound batch
+follows it.
 """
 
 from __future__ import annotations

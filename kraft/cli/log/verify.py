@@ -1,7 +1,7 @@
-"""`kraft log verify`: checks what it is pointed at, and says what it amounts to.
+"""`kraft log verify`: checks a data directory, a partition's folder or a single file, and sums up what it found.
 
-A path is a data directory, a partition's folder or a single file. The quorum's journal in a data directory
-is checked by the rules of its voter (`quorum.raft.inspection`), everything else by those of a log.
+The quorum's journal in a data directory is checked by the rules of its voter (`quorum.raft.inspection`), all else by
+those of a log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kraft metadata`: the metadata log and image of a cluster, from disk or from its controllers."""
+"""`kraft metadata`: shows the metadata log and image of a cluster, from disk or from its controllers."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _readable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _closed_output_is_fine() -> Iterator[None]:
-    """Ends quietly when whoever reads the output (`| head`) has enough."""
+    """Ends quietly when the reader of the output (`| head`) has enough."""
     try:
         yield
     except BrokenPipeError:

@@ -1,7 +1,7 @@
-"""Metadata as plain documents and as lines: records, and an image as the records it amounts to.
+"""Metadata as plain documents and as lines: records, and an image as the records that it amounts to.
 
-Pure, and independent of which fields a record has: it prints what the dataclasses hold. Ids of 16 bytes
-are written as Kafka writes them, 22 characters of base64. Used by `kraft metadata dump` and `shell`.
+Pure. It prints what the dataclasses hold, whichever fields a record has. Ids of 16 bytes are written as Kafka writes
+them, 22 characters of base64. `kraft metadata dump` and `shell` use it.
 """
 
 from __future__ import annotations

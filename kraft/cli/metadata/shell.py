@@ -1,8 +1,7 @@
 """The commands of `kraft metadata shell`: a small shell over a tree of metadata, for people and scripts.
 
-`MetadataShell.run` executes one line and yields what it prints, piece by piece; whatever the user can get
-wrong is a ShellError. `interact` is the loop around it on a terminal: a prompt, tab completion, a bounded
-history and bounded output.
+`MetadataShell.run` executes one line and yields its output piece by piece; a user's mistake is a ShellError.
+`interact` is the loop around it on a terminal: a prompt, tab completion, a bounded history, bounded output.
 """
 
 from __future__ import annotations

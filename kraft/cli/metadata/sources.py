@@ -1,7 +1,7 @@
 """Where `kraft metadata` takes metadata from: files, a voter's folder, or the active controller.
 
-A source gives what it holds as entries, in the order of their offsets, and as the image that they amount to. Entries
-come one by one: of a damaged journal a reader sees what is sound before quorum.raft.inspection's DamageError ends it.
+A source gives its entries in the order of their offsets, and the image that they amount to. Entries come one by one:
+a reader of a damaged journal sees the sound part before quorum.raft.inspection's DamageError ends it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A metadata image as a tree of folders and values, the way a file system shows them.
 
-Pure and lazy: a folder's contents are made when somebody looks into it, so that a large image costs
-nothing until then. Used by `kraft metadata shell`, whose paths these are:
+Pure and lazy: a folder makes its contents when somebody looks into it, so that a large image costs nothing until then.
+`kraft metadata shell` walks over these paths:
 
     /brokers/ID/{registration,epoch,isFenced,inControlledShutdown}
     /topics/by-name/NAME/{id,name} and /topics/by-name/NAME/PARTITION/data

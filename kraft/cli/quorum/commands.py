@@ -1,4 +1,4 @@
-"""`kraft quorum`: the controller quorum, as Kafka's own tool shows it."""
+"""`kraft quorum`: shows the controller quorum as Kafka's own tool does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Calls from the command line to the controllers themselves, signed with the quorum's secret.
 
-The secret is in a node's server.properties or, where none is set, it is the cluster's id: then a broker
-tells all that is needed. Every failure is a UserError that says what to do.
+A node's server.properties has the secret. If it sets none, the secret is the cluster's id, and a broker tells all that
+is needed. A failure is a UserError that says what to do.
 """
 
 from __future__ import annotations

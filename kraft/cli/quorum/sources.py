@@ -1,4 +1,4 @@
-"""Asks for the state of the quorum: a broker by Kafka's DescribeQuorum, or the controllers themselves."""
+"""Asks for the state of the quorum: a broker, by Kafka's DescribeQuorum, or the controllers themselves."""
 
 from __future__ import annotations
 

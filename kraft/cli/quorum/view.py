@@ -1,7 +1,7 @@
 """The controller quorum as `kraft quorum describe` shows it: who leads, who follows, how far behind.
 
-Pure: a `QuorumView` comes from Kafka's DescribeQuorum or from a controller, and the same documents and
-lines are made of it. Lags are counted in entries of the metadata log, times in ms (KIP-595, KIP-836).
+Pure: it makes the same documents and lines of a `QuorumView` from Kafka's DescribeQuorum and of one from a controller.
+Lags count entries of the metadata log, times are in ms (KIP-595, KIP-836).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where partitions are, which of them are on their way, and what became of a move: for `kraft reassign`."""
+"""Moves of partitions for `kraft reassign`: where partitions are, which are under way, and how a move ended."""
 
 from __future__ import annotations
 

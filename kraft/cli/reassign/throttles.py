@@ -1,9 +1,9 @@
-"""What `kraft reassign --throttle` sets on brokers and topics, and how it is taken away again (KIP-73).
+"""The throttles of `kraft reassign --throttle` on brokers and topics, and how they are taken away again (KIP-73).
 
-Guarantees: the rate and the throttled replicas are set before anything moves; what is taken away at the end is
-all that is set of these configs at run time, whoever set it, as with Kafka's tool. Leaders are throttled where
-a partition is now, since any of these brokers may lead it; followers where it comes newly. A broker that a move
-under way has added already is both: it may lead, and it may still have to copy.
+The rate and the throttled replicas are set before anything moves. The end takes away all run-time values of these
+configs, also those that others set, as Kafka's tool does. Leaders are throttled where a partition is now, since any of
+these brokers may lead it; followers where it comes newly. A broker that a move under way has added already is both: it
+may lead, and it may still have to copy.
 """
 
 from __future__ import annotations

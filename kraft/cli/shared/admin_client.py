@@ -1,4 +1,4 @@
-"""A small admin client over Kafka's protocol, for commands that want more than a client library tells."""
+"""A small admin client over Kafka's protocol, for commands that need more than a client library tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`HOST:PORT[,…]`, as --bootstrap-server takes it: every command reads it here, whatever client it asks with."""
+"""`HOST:PORT[,…]` of --bootstrap-server: every command reads it here, for our client and for librdkafka."""
 
 from __future__ import annotations
 

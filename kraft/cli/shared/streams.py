@@ -1,9 +1,9 @@
 """The standard streams of a command, made fit for what a shell can do to them.
 
-Guarantees: a stream that was closed (`>&-`) is /dev/null, so that no file or socket gets its number and what was
-meant for a terminal; output that cannot be written (a full disk) is one sentence and exit code 1, and a pipe whose
-reader has gone stays a BrokenPipeError, which commands know as a reader who has enough. Where standard error cannot
-be written, the exit code says what it says otherwise.
+A stream that was closed (`>&-`) becomes /dev/null, so that no file or socket gets its number and the text for a
+terminal. Output that cannot be written (a full disk) is one sentence and exit code 1. A pipe whose reader has gone
+stays a BrokenPipeError: commands know that the reader has enough. Where standard error cannot be written, the exit code
+still tells.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`kraft topics delete-records`: gives up the records of partitions below an offset (KIP-107).
 
-The file of offsets is that of Kafka's delete-records tool. Each partition's leader is asked by itself.
+It reads the file of offsets of Kafka's delete-records tool, and asks each partition's leader by itself.
 """
 
 from __future__ import annotations
