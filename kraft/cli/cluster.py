@@ -35,11 +35,11 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator or not key.strip():
-            raise UserError(f"--set takes key=value, not {setting!r}", exit_code=2)
+            raise UserError(f"--set takes key=value, not {setting!r}", exit_code=EXIT_USAGE)
         if key.strip() in OF_ONE_NODE:
             raise UserError(
                 f"{key.strip()} differs from node to node: --set takes what holds for all of them",
-                exit_code=2,
+                exit_code=EXIT_USAGE,
             )
         parsed[key.strip()] = value.strip()
     return parsed

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from kraft.cli.chaos.display import CampaignDisplay, print_tally, shrink_progress, verify_progress
+from kraft.cli.chaos.display import (
+    CampaignDisplay,
+    print_tally,
+    print_verdict,
+    shrink_progress,
+    verify_progress,
+)
 from kraft.cli.chaos.options import (
     CaseFile,
     CaseOut,
@@ -149,15 +155,7 @@ def _conclude(tally: Tally, asked: Asked, as_json: bool) -> int:
     print_tally(tally, asked, to_stderr=as_json)
     if as_json:
         print_json(document(tally, asked))
-    if tally.failed_count:
-        return EXIT_FAILED
-    if reasons := shortcomings(tally, asked):
-        console.print(
-            f"[yellow]this could not be told:[/yellow] {escape('; '.join(reasons))}", soft_wrap=True
-        )
-        return EXIT_UNDECIDED
-    console.print("[green]held: no promise was broken[/green]")
-    return EXIT_DONE
+    return print_verdict(bool(tally.failed_count), shortcomings(tally, asked))
 
 
 def _verify(selection: Selection, jobs: int, as_json: bool) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from rich.progress import (
 from rich.table import Table
 
 from kraft.cli.shared.output import console
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
 
 if TYPE_CHECKING:
     from kraft.chaos.campaign import Finished, Tally, Verification
@@ -157,6 +158,18 @@ def _figures_table(tally: Tally) -> Table:
     ):
         table.add_row(name, value)
     return table
+
+
+def print_verdict(is_violated: bool, shortcomings: Sequence[str]) -> int:
+    """The last line of a campaign that broke no promise. Returns the exit code."""
+    if is_violated:
+        return EXIT_FAILED
+    if shortcomings:
+        text = escape("; ".join(shortcomings))
+        console.print(f"[yellow]this could not be told:[/yellow] {text}", soft_wrap=True)
+        return EXIT_UNDECIDED
+    console.print("[green]held: no promise was broken[/green]")
+    return EXIT_DONE
 
 
 @contextlib.contextmanager

@@ -11,11 +11,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from kraft.cli.chaos.display import print_verdict
 from kraft.cli.chaos.options import Jobs, Seed, jobs_or_cores
 from kraft.cli.shared.interrupts import ends_like_ctrl_c
 from kraft.cli.shared.options import Json
 from kraft.cli.shared.output import console, fail, print_json, progress
-from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE
+from kraft.user_error import EXIT_USAGE
 
 if TYPE_CHECKING:
     from kraft.chaos.quorum.campaign import QuorumPlan, QuorumTally
@@ -71,19 +72,7 @@ def quorum(
         print_json(tally.document(plan, commit_of_checkout()[0]))
     else:
         _print(tally)
-    raise typer.Exit(_conclude(tally))
-
-
-def _conclude(tally: QuorumTally) -> int:
-    if tally.violated_count:
-        return EXIT_FAILED
-    if reasons := tally.shortcomings():
-        console.print(
-            f"[yellow]this could not be told:[/yellow] {escape('; '.join(reasons))}", soft_wrap=True
-        )
-        return EXIT_UNDECIDED
-    console.print("[green]held: no promise was broken[/green]")
-    return EXIT_DONE
+    raise typer.Exit(print_verdict(bool(tally.violated_count), tally.shortcomings()))
 
 
 def _tell(output: Console, outcome: QuorumOutcome, plan: QuorumPlan) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from kraft.cli.shared.options import Json, reflowed
-from kraft.cli.shared.output import console, print_json, print_line, progress
+from kraft.cli.shared.output import complain, print_json, print_line, progress
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
@@ -160,4 +159,4 @@ def _dump(files: list[tuple[str, FileKind]], *, with_records: bool, with_data: b
 
 def _complain(message: str | StoredDamage) -> None:
     sys.stdout.flush()
-    console.print(f"[red]error:[/red] {escape(str(message))}", soft_wrap=True)
+    complain(message)

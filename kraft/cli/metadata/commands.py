@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, ConfigFile, Json, reflowed
-from kraft.cli.shared.output import console, print_json, print_line
+from kraft.cli.shared.output import complain, console, print_json, print_line
 from kraft.user_error import EXIT_DONE, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def shell(
     browser = MetadataShell(metadata_tree(image, source.name))
     with _closed_output_is_fine():
         if not command:
-            raise typer.Exit(interact(browser, _complain))
+            raise typer.Exit(interact(browser, complain))
         try:
             lines = browser.run(command)
             if as_json:
@@ -185,7 +185,7 @@ def _dump(source: MetadataSource, wanted: OffsetRange, as_json: bool) -> int:
     _print_notes(source)
     if failure is None:
         return EXIT_DONE
-    _complain(str(failure))
+    complain(str(failure))
     return failure.exit_code
 
 
@@ -235,7 +235,3 @@ class _JsonPrinter:
 def _print_notes(source: MetadataSource) -> None:
     for note in source.notes:
         console.print(f"[dim]{escape(note)}[/dim]", soft_wrap=True)
-
-
-def _complain(message: str) -> None:
-    console.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)

@@ -10,10 +10,8 @@ import typer
 from rich.table import Table
 
 from kraft.cli.reassign.moves import (
-    TIMEOUT_MS,
     Ongoing,
     await_end,
-    ids,
     log_ends_of,
     ongoing,
     partitions_of,
@@ -21,9 +19,10 @@ from kraft.cli.reassign.moves import (
 )
 from kraft.cli.reassign.targets import parse_brokers, read_targets
 from kraft.cli.reassign.throttles import Throttled, clear_throttles, set_throttles
-from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
+from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, raise_for, run_admin
+from kraft.cli.shared.documents import ids_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from kraft.cli.shared.output import console, print_json, print_line, print_table
+from kraft.cli.shared.output import console, note_failed, print_json, print_line, print_table
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.reassignments import (
@@ -163,7 +162,7 @@ def verify(
         if not still:
             print_line("nothing is being reassigned")
         if cleared:
-            console.print(f"throttles taken away from brokers {ids(cleared.brokers) or '-'}", end="")
+            console.print(f"throttles taken away from brokers {ids_text(cleared.brokers) or '-'}", end="")
             console.print(f" and topics {', '.join(cleared.topics) or '-'}", markup=False, soft_wrap=True)
     _note_away(cleared)
     if still:
@@ -188,9 +187,9 @@ def list_(
     for one in under_way:
         table.add_row(
             str(one.key),
-            ids(one.state.replicas),
-            ids(one.state.adding_replicas),
-            ids(one.state.removing_replicas),
+            ids_text(one.state.replicas),
+            ids_text(one.state.adding_replicas),
+            ids_text(one.state.removing_replicas),
             " ".join(f"{broker}:{offset}" for broker, offset in one.log_ends.items()),
         )
     if under_way:
@@ -234,7 +233,7 @@ async def _alter(
     if not topics:
         return []
     request = AlterPartitionReassignmentsRequest(
-        timeout_ms=TIMEOUT_MS,
+        timeout_ms=CHANGE_TIMEOUT_MS,
         topics=[ReassignableTopic(name=name, partitions=parts) for name, parts in topics.items()],
     )
     answer: Any = await admin.request(request, version=ALTER_VERSION)
@@ -273,7 +272,7 @@ async def _replicas_and_origins(
 def _note_unlimited(away: list[int]) -> None:
     if away:
         console.print(
-            f"brokers that are not there have no limit when they come back: {ids(away)};"
+            f"brokers that are not there have no limit when they come back: {ids_text(away)};"
             " run kraft reassign start with --throttle again then",
             soft_wrap=True,
         )
@@ -293,7 +292,7 @@ async def _clear_if_done(admin: AdminClient) -> UserError | None:
 def _note_away(cleared: Throttled) -> None:
     if cleared.away:
         console.print(
-            f"brokers that are not there keep the throttles that they may have: {ids(cleared.away)};"
+            f"brokers that are not there keep the throttles that they may have: {ids_text(cleared.away)};"
             " run kraft reassign verify when they are back",
             soft_wrap=True,
         )
@@ -306,15 +305,10 @@ def _conclude(concluded: Concluded, done: str, as_json: bool) -> None:
         print_json({"partitions": rows})
     else:
         for row in rows:
-            name = f"{row['topic']}-{row['partition']}"
             if not row["error"]:
-                print_line(f"{name} {done}")
+                print_line(f"{row['topic']}-{row['partition']} {done}")
         for row in failed:
-            console.print(
-                f"{row['topic']}-{row['partition']}: {row['message']} ({row['error']})",
-                markup=False,
-                soft_wrap=True,
-            )
+            note_failed(row)
         if not rows:
             console.print("nothing is being reassigned")
     if trouble is not None:

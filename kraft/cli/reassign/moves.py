@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kraft.cli.shared.admin_client import AdminClient, raise_for
+from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, raise_for
+from kraft.cli.shared.documents import ids_text
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.metadata import MetadataResponseTopic
@@ -19,7 +20,6 @@ from kraft.protocol.schemas.reassignments import (
 from kraft.user_error import EXIT_UNDECIDED, UserError
 from partitions.topic_partition import TopicPartition
 
-TIMEOUT_MS = 30_000
 LIST_VERSION = 0
 LOOK_EVERY_S = 0.5
 LOOK_AGAIN_WITHIN_S = 5.0
@@ -66,7 +66,7 @@ async def ongoing(admin: AdminClient, topic: str | None) -> list[Ongoing]:
     if topic is not None:
         numbers = [number for _, number in await partitions_of(admin, topic, None)]
         wanted = [ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)]
-    request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=wanted)
+    request = ListPartitionReassignmentsRequest(timeout_ms=CHANGE_TIMEOUT_MS, topics=wanted)
     answer: Any = await admin.request(request, version=LIST_VERSION)
     raise_for(answer.error_code, answer.error_message, "reassignments cannot be listed")
     found = [
@@ -129,7 +129,7 @@ class _Moves:
             self._listed[key] = state.replicas
             target = [broker for broker in state.replicas if broker not in state.removing_replicas]
             if sorted(target) != sorted(wanted):
-                text = f"another reassignment took its place, to brokers {ids(target)}"
+                text = f"another reassignment took its place, to brokers {ids_text(target)}"
                 self._end(key, NotDone(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, text))
 
     def give_up(self, trouble: str | None) -> None:
@@ -153,7 +153,7 @@ class _Moves:
             text = "it is no longer under way, but the broker that was asked has not heard yet where it ended"
             return NotDone(ErrorCode.REQUEST_TIMED_OUT, text, has_ended=False)
         if listed is not None and trouble is None:
-            text = f"it is still under way, on brokers {ids(listed)}"
+            text = f"it is still under way, on brokers {ids_text(listed)}"
             return NotDone(ErrorCode.REASSIGNMENT_IN_PROGRESS, text, has_ended=False)
         known = "nothing has been heard of it" if listed is None else "it was under way when last heard of"
         text = f"{known}: {trouble or 'no answer came in time'}"
@@ -209,7 +209,7 @@ def _ended_elsewhere(replicas: Sequence[int] | None) -> NotDone:
         return NotDone(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it was deleted meanwhile")
     return NotDone(
         ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-        f"it was cancelled, or another reassignment took its place: it is on brokers {ids(replicas)}",
+        f"it was cancelled, or another reassignment took its place: it is on brokers {ids_text(replicas)}",
     )
 
 
@@ -237,8 +237,3 @@ async def partitions_of(admin: AdminClient, name: str, wanted: list[int] | None)
         TopicPartition(name, number)
         for number in wanted or sorted(p.partition_index for p in topic.partitions)
     ]
-
-
-def ids(brokers: Iterable[int]) -> str:
-    """For people."""
-    return ",".join(map(str, brokers))

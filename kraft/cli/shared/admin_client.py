@@ -35,6 +35,8 @@ from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 CLIENT_ID = "kraft-cli"
 CONNECT_TIMEOUT_S = 3.0
+CHANGE_TIMEOUT_MS = 30_000
+"""How long the cluster may take over a request, as the request says."""
 REQUEST_TIMEOUT_S = 35.0
 LOOK_TIMEOUT_S = 3.0
 """For what a broker knows by itself, and answers at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from typing import Any
 
 Document = dict[str, Any]
@@ -16,3 +17,8 @@ def uuid_text(data: bytes) -> str:
     if len(data) != UUID_BYTES:
         return data.hex()
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def ids_text(brokers: Iterable[int]) -> str:
+    """Ids of brokers, separated by commas."""
+    return ",".join(map(str, brokers))

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kraft.cli.shared.documents import Document
 from kraft.user_error import UserError
 
 console = Console(stderr=True, highlight=False)
@@ -56,6 +57,18 @@ def note_client_errors() -> Callable[[Any], None]:
             console.print(f"[dim]{escape(error.str())}[/dim]", soft_wrap=True)
 
     return note
+
+
+def complain(message: object) -> None:
+    """Tells of an error, on standard error."""
+    console.print(f"[red]error:[/red] {escape(str(message))}", soft_wrap=True)
+
+
+def note_failed(row: Document) -> None:
+    """Tells of a partition that was refused: its row's `message` and `error`."""
+    console.print(
+        f"{row['topic']}-{row['partition']}: {row['message']} ({row['error']})", markup=False, soft_wrap=True
+    )
 
 
 def fail(message: str, exit_code: int = 1) -> NoReturn:

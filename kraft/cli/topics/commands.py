@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
+from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, raise_for, run_admin
 from kraft.cli.shared.documents import uuid_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
 from kraft.cli.shared.output import print_json, print_line
@@ -27,7 +27,6 @@ from kraft.user_error import EXIT_UNDECIDED
 
 app = typer.Typer(help="Topics of a cluster.")
 
-TIMEOUT_MS = 30_000
 TopicName = Annotated[str, typer.Argument(help="The topic's name.", show_default=False)]
 
 
@@ -53,7 +52,7 @@ def create(
 
     async def work(admin: AdminClient) -> Any:
         answer: Any = await admin.request(
-            CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), version=7
+            CreateTopicsRequest(topics=[topic], timeout_ms=CHANGE_TIMEOUT_MS), version=7
         )
         result = answer.topics[0]
         raise_for(
@@ -121,7 +120,7 @@ def alter(
 
     async def work(admin: AdminClient) -> None:
         answer: Any = await admin.request(
-            CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), version=3
+            CreatePartitionsRequest(topics=[topic], timeout_ms=CHANGE_TIMEOUT_MS), version=3
         )
         raise_for(
             answer.results[0].error_code,
@@ -145,7 +144,7 @@ def delete(name: TopicName, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_
 
     async def work(admin: AdminClient) -> Any:
         answer: Any = await admin.request(
-            DeleteTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), version=6
+            DeleteTopicsRequest(topics=[topic], timeout_ms=CHANGE_TIMEOUT_MS), version=6
         )
         result = answer.responses[0]
         raise_for(

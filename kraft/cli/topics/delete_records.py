@@ -12,9 +12,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from kraft.cli.shared.admin_client import AdminClient, BrokerAwayError, run_admin
+from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, BrokerAwayError, run_admin
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from kraft.cli.shared.output import console, print_json, print_line
+from kraft.cli.shared.output import note_failed, print_json, print_line
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.delete_records import (
@@ -27,7 +27,6 @@ from kraft.protocol.schemas.delete_records import (
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
 
-TIMEOUT_MS = 30_000
 DELETE_RECORDS_VERSION = 2
 _FILE_FORMAT = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "offset": 100}]}'
 _UNDECIDED = frozenset({ErrorCode.NETWORK_EXCEPTION.name, ErrorCode.REQUEST_TIMED_OUT.name})
@@ -158,7 +157,7 @@ def _request(wanted: Offsets) -> DeleteRecordsRequest:
     for (name, number), offset in wanted.items():
         topic = topics.setdefault(name, DeleteRecordsTopic(name=name))
         topic.partitions.append(DeleteRecordsPartition(partition_index=number, offset=offset))
-    return DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=TIMEOUT_MS)
+    return DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=CHANGE_TIMEOUT_MS)
 
 
 def _result(topic: str, result: DeleteRecordsPartitionResult) -> dict[str, Any]:
@@ -174,8 +173,7 @@ def _row(key: TopicPartition, error: ErrorCode, message: str | None = None) -> d
 
 def _print(rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        name = f"{row['topic']}-{row['partition']}"
         if "error" in row:
-            console.print(f"{name}: {row['message']} ({row['error']})", markup=False, soft_wrap=True)
+            note_failed(row)
         else:
-            print_line(f"{name}  low watermark {row['low_watermark']}")
+            print_line(f"{row['topic']}-{row['partition']}  low watermark {row['low_watermark']}")

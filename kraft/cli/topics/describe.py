@@ -8,8 +8,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.table import Table
 
+from kraft.cli.reassign.moves import ongoing
 from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
-from kraft.cli.shared.documents import uuid_text
+from kraft.cli.shared.documents import ids_text, uuid_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.shared.output import console, print_json, print_table
 from kraft.protocol.schemas.configs import (
@@ -19,12 +20,10 @@ from kraft.protocol.schemas.configs import (
 )
 from kraft.protocol.schemas.metadata import MetadataResponsePartition, MetadataResponseTopic
 from kraft.protocol.schemas.offsets import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
-from kraft.protocol.schemas.reassignments import ListPartitionReassignmentsRequest
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
 
 MIN_ISR = "min.insync.replicas"
-REASSIGNMENTS_TIMEOUT_MS = 30_000
 
 
 class FilteredPartition(NamedTuple):
@@ -83,7 +82,8 @@ def describe(
 
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
         topics = (await admin.metadata(None if name is None else [name])).topics
-        adding = await _adding(admin) if under_replicated else {}
+        moves = await ongoing(admin, None) if under_replicated else []
+        adding = {one.key: len(one.state.adding_replicas) for one in moves}
         return [
             await _described(admin, topic, chosen, adding)
             for topic in sorted(topics, key=lambda topic: topic.name or "")
@@ -147,17 +147,6 @@ def _judged(partition: MetadataResponsePartition, min_isr: int, adding: int) -> 
     )
 
 
-async def _adding(admin: AdminClient) -> Adding:
-    request = ListPartitionReassignmentsRequest(timeout_ms=REASSIGNMENTS_TIMEOUT_MS, topics=None)
-    answer: Any = await admin.request(request, version=0)
-    raise_for(answer.error_code, answer.error_message, "reassignments cannot be listed")
-    return {
-        TopicPartition(topic.name, state.partition_index): len(state.adding_replicas)
-        for topic in answer.topics
-        for state in topic.partitions
-    }
-
-
 def _min_isr(configs: list[DescribeConfigsResourceResult]) -> int:
     return next((int(config.value or 1) for config in configs if config.name == MIN_ISR), 1)
 
@@ -218,15 +207,11 @@ def _table(document: dict[str, Any]) -> Table:
             str(partition["partition"]),
             f"[{colour}]{partition['leader']}[/{colour}]",
             str(partition["leader_epoch"]),
-            _ids(partition["replicas"]),
-            f"[{colour}]{_ids(partition['isr'])}[/{colour}]",
-            _ids(partition["elr"]),
-            _ids(partition["offline"]),
+            ids_text(partition["replicas"]),
+            f"[{colour}]{ids_text(partition['isr'])}[/{colour}]",
+            ids_text(partition["elr"]),
+            ids_text(partition["offline"]),
             str(partition["hw"]),
             " ".join(f"{replica}:{offset}" for replica, offset in partition["leo"].items()),
         )
     return table
-
-
-def _ids(brokers: list[int]) -> str:
-    return ",".join(map(str, brokers))

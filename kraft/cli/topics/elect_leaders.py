@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
+from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, raise_for, run_admin
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from kraft.cli.shared.output import console, print_json, print_line
+from kraft.cli.shared.output import console, note_failed, print_json, print_line
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.elections import ElectionType, ElectLeadersRequest, TopicPartitions
 from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
 
-TIMEOUT_MS = 30_000
 ELECT_LEADERS_VERSION = 2
 
 
@@ -60,7 +59,9 @@ def elect_leaders(
 
     async def work(admin: AdminClient) -> list[tuple[str, int, int, str | None]]:
         wanted = None if name is None else [await _partitions(admin, name, partition)]
-        request = ElectLeadersRequest(election_type=election, topic_partitions=wanted, timeout_ms=TIMEOUT_MS)
+        request = ElectLeadersRequest(
+            election_type=election, topic_partitions=wanted, timeout_ms=CHANGE_TIMEOUT_MS
+        )
         answer: Any = await admin.request(request, version=ELECT_LEADERS_VERSION)
         raise_for(answer.error_code, None, "leaders were not elected", change="leaders were elected")
         return [
@@ -110,11 +111,7 @@ def _print(document: dict[str, Any]) -> None:
     for row in document["elected"]:
         print_line(f"{row['topic']}-{row['partition']}")
     for row in document["failed"]:
-        console.print(
-            f"{row['topic']}-{row['partition']}: {row['message']} ({row['error']})",
-            markup=False,
-            soft_wrap=True,
-        )
+        note_failed(row)
     console.print(
         f"elected: {len(document['elected'])}, not needed: {len(document['not_needed'])},"
         f" failed: {len(document['failed'])}"
