@@ -20,7 +20,7 @@ from bench.limits import limits_of
 from bench.machine import facts
 from bench.run import DEFAULT_RECORDS, KEYS, Measured, run, steps
 from bench.table import document, print_limits, print_rows, write_json
-from kraft.cli.errors import UserError
+from kraft.user_error import UserError
 
 PLAIN_WIDTH = 120
 """Columns where the output is no terminal."""

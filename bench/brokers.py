@@ -18,7 +18,8 @@ from typing import Protocol
 from bench.errors import BenchError
 from bench.machine import settle
 from bench.processes import ROOT, Child
-from kraft.cli.local_cluster import LocalCluster, deadline, free_port_range
+from kraft.local_cluster.cluster import LocalCluster, deadline
+from kraft.runtime.free_ports import free_port_range
 
 TOPIC = "bench"
 CLUSTER_START_TIMEOUT_S = 120.0

@@ -24,7 +24,7 @@ from bench.errors import BenchError
 from bench.limits import Limit
 from bench.machine import facts
 from bench.table import print_limits
-from kraft.cli.errors import UserError
+from kraft.user_error import UserError
 
 Measured = tuple[dict[str, Any], list[Limit]]
 """Figures, and the limits on them."""

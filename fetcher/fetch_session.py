@@ -1,8 +1,8 @@
 """A follower's half of a fetch session: what the leader knows, and what its next request is (KIP-227).
 
-Guarantees: an incremental request names exactly the partitions of which the leader knows something else, and
-those that leave; after any failure the next request is a full one, which also ends the session that was. The
-leader's half is `partitions.fetch_session`. `FetchStates` owns one, for the lane of the long poll. Pure.
+An incremental request names exactly the partitions whose state the leader does not know yet, and those that leave.
+After any failure the next request is a full one, which also ends the session that was. The leader's half is
+`partitions.fetch_session`. `FetchStates` owns one, for the lane of the long poll. Pure.
 """
 
 from __future__ import annotations

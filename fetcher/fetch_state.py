@@ -1,9 +1,9 @@
 """Where a follower stands with one partition, and what an answer means for it: pure.
 
-Guarantees: an answer is used only for the subscription, leader epoch and offset that were asked for, and to cut
-the log only for the last fetched epoch too, so that answers may come late, twice or out of order.
-`fetch_states.py` keeps the states of one leader's partitions, `replication.py` takes the steps that `judge`
-finds. Times are monotonic milliseconds.
+An answer is used only for the subscription, leader epoch and offset that were asked for. To cut the log, the last
+fetched epoch has to be the same, too. So answers may come late, twice or out of order. `fetch_states.py` keeps the
+states of one leader's partitions, `replication.py` takes the steps that `judge` finds. Times are monotonic
+milliseconds.
 
     FETCHING --OFFSET_OUT_OF_RANGE--> TRUNCATING --offsets of the leader--> FETCHING
         |                                  |

@@ -1,13 +1,13 @@
 """The partitions that one fetcher copies, and its next requests: pure.
 
-Guarantees: a partition that stands still costs a request nothing; partitions take turns (whoever got records
-goes to the end of the order); a failing partition waits with growing back-off and holds nobody up; one that
-is far behind holds up none that is in sync. `fetcher.py` sends what `build_request` gives and has
-`replication.py` apply the answers. Times are monotonic milliseconds.
+A partition that stands still costs a request nothing. Partitions take turns: one that got records goes to the end of
+the order. A failing partition waits with growing back-off and holds nobody up. `fetcher.py` sends what `build_request`
+gives and has `replication.py` apply the answers. Times are monotonic milliseconds.
 
-Two lanes share the partitions. The session lane holds a long poll in a fetch session (KIP-227), and asks for
-all that are in sync. The catch-up lane asks, without a session, for those that are behind the leader's high
-watermark, and for those that came while the long poll was pending ("hungry" ones), until that takes them up.
+Two lanes share the partitions, so that catching up delays no acks=all. The session lane holds a long poll in a fetch
+session (KIP-227), and asks for all that are in sync. The catch-up lane asks, without a session, for those that are
+behind the leader's high watermark, and for those that came while the long poll was pending ("hungry" ones), until that
+takes them up.
 """
 
 from __future__ import annotations

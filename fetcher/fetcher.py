@@ -1,9 +1,9 @@
 """Copies partitions from one leader broker: one task, one long poll when nothing happens.
 
-Guarantees: a partition that is added while a long poll is pending is asked for at once, on the other
-lane; so are those whose back-off ends, and those that are behind, which hold up none that is in sync
-(`fetch_states.py` says who goes by which lane); a leader that cannot be reached is tried with growing
-back-off; whatever is under way ends with `run`. `FetcherManager` owns one per leader, or
+The catch-up lane (`fetch_states.py` says who goes by which) asks at once for a partition that is added while the long
+poll is pending, for one whose back-off ends, and for one that is behind; none of them holds up a partition in sync.
+Each lane has a connection of its own, since a connection answers in order. A leader that cannot be reached is tried
+with growing back-off. All that is under way ends with `run`. `FetcherManager` owns one per leader, or
 `num.replica.fetchers` of them, and their tasks.
 """
 

@@ -1,9 +1,9 @@
 """Which partitions this broker copies, and from whom: one fetcher per leader broker, or a few.
 
-Guarantees: a partition is copied by at most one fetcher, in the newest leader epoch that was asked for; which
-of a leader's fetchers that is depends on the partition's name alone (`num.replica.fetchers`); fetchers
-without partitions end; every task is awaited by `close`. The replica manager calls `add_partitions` and
-`remove_partitions` when metadata makes a replica a follower, or no longer one.
+At most one fetcher copies a partition, in the newest leader epoch that was asked for. The partition's name alone
+decides which of a leader's fetchers that is (`num.replica.fetchers`). Fetchers without partitions end; `close` awaits
+every task. The replica manager calls `add_partitions` and `remove_partitions` when metadata makes a replica a follower,
+or no longer one.
 """
 
 from __future__ import annotations

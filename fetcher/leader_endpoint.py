@@ -1,7 +1,7 @@
 """What a fetcher needs of one leader broker: a port, and the values that pass through it.
 
-`kraft.broker` implements it over the Fetch and ListOffsets APIs. An endpoint stands for one broker id; it
-finds the broker's address, connects, and adds this broker's ReplicaState (id and epoch, KIP-903).
+`kraft.broker` implements it over the Fetch and ListOffsets APIs. An endpoint stands for one broker id; it finds the
+broker's address, connects, and adds this broker's ReplicaState (id and epoch, KIP-903).
 """
 
 from __future__ import annotations

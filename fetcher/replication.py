@@ -1,8 +1,8 @@
 """Applies a leader's answers to the follower's logs, partition by partition; synchronous and pure.
 
-Guarantees: one partition's failure, whatever it is, stays with that partition; a log is changed only in
-the leader epoch that was asked in; the truncation rule is that of `leader_epoch.truncation` (KIP-101,
-KIP-279). Called by `fetcher.py` with each answer.
+A failure of one partition, of any kind, stays with that partition. A log is changed only in the leader epoch that was
+asked in. The truncation rule is that of `leader_epoch.truncation` (KIP-101, KIP-279). `fetcher.py` calls it with each
+answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What keeps a follower from copying too fast: a port. `kraft.broker.replicas.replication_throttles` fits it (KIP-73).
 
-Guarantees asked of it: both calls are synchronous and O(1). `FetchStates` asks before each request, and leaves
-out for a while what is held back; `Replication` says what came. Times are monotonic milliseconds.
+Both calls are synchronous and O(1). `FetchStates` asks before each request, and leaves out for a while what is held
+back; `Replication` says what came. Times are monotonic milliseconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a metadata image says of its cluster, as JSON values for `/api/cluster`.
 
-Brokers, finalized features, how many topics and partitions there are, and, named one by one up to a
-bound, the partitions that nobody can use, with who is eligible to lead them (KIP-966) and whose brokers
-cannot serve their logs. Costs O(partitions); made when somebody asks.
+It holds brokers, finalized features, the numbers of topics and partitions and, named one by one up to a bound, the
+partitions that nobody can use, with who is eligible to lead them (KIP-966) and whose brokers cannot serve their logs.
+It costs O(partitions), and is made when somebody asks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A node's configuration, from the text of its server.properties.
 
-Parsing is pure; every error is a ConfigError whose sentence names the key, the value and what to do
-(whoever read the file puts its name in front). Keys that nobody honours are not errors, so that
-Kafka's own files load: `warnings` names them, with the key that may have been meant.
+Parsing is pure. An error is a ConfigError whose sentence names the key, the value and what to do; the reader of the
+file puts its name in front. A key that nobody honours is no error, so that Kafka's own files load: `warnings` names it,
+with the key that may have been meant.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The table of server.properties: every key that a node honours, its type, default, check and text.
 
-One entry a key; `kraft.config` parses files with it, DescribeConfigs lists it. Names, units and
-defaults are Kafka's, except for the few keys of our own, which say so. Defaults for topics
-(`log.segment.bytes`, …) are in `partitions.log.config` and not repeated here.
+One entry a key; `kraft.config` parses files with it, DescribeConfigs lists it. Names, units and defaults are Kafka's,
+except for the few keys of our own, which say so. Defaults for topics (`log.segment.bytes`, …) are in
+`partitions.log.config` and not repeated here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which keys of a broker can be altered while it runs, and what they make of its configuration (KIP-226).
+"""Which keys of a broker can be altered while it runs, and the configuration that results (KIP-226).
 
-These are the keys that topics take their defaults from, and the limits of throttled replication; all others
-are read when a node starts and need a restart. A value for one broker goes before one for all brokers, and
-that before server.properties. The controller judges changes with `DynamicBrokerConfigs`, handlers and the
-replica manager look at the result.
+These are the keys that topics take their defaults from, and the limits of throttled replication; all others are read
+when a node starts and need a restart. A value for one broker goes before one for all brokers, and that before
+server.properties. The controller judges changes with `DynamicBrokerConfigs`; handlers and the replica manager look at
+the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the world gives a node: everything a node needs that is not a decision of its own.
 
-`kraft.runtime.real` assembles the real world, the simulator another one; the node's code is the
-same in both. The event loop is not listed: it is the port for timers and for connections.
+`kraft.runtime.real` assembles the real world, the simulator another one; the node's code is the same in both. The event
+loop is not listed: it is the port for timers and for connections.
 """
 
 from __future__ import annotations

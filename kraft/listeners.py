@@ -48,7 +48,7 @@ def split_host_port(text: str) -> tuple[str, int]:
     if any(character.isspace() or character in "/@,[]" for character in host):
         raise ValueError(f"{host!r} is no name of a host")
     try:
-        host.encode("idna")  # as whoever looks it up does
+        host.encode("idna")  # as a resolver does
     except UnicodeError:
         raise ValueError(
             f"{host!r} is no name of a host: what stands between its dots must have 1 to 63 characters"

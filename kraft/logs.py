@@ -1,7 +1,7 @@
 """What a node writes about itself: one line an event on standard error, time, level, text, values.
 
-Configured once by whoever runs a process; library code only calls `structlog.get_logger` or
-`logging.getLogger`, and both come out the same way.
+The process configures it once, as it begins. Library code only calls `structlog.get_logger` or `logging.getLogger`, and
+both come out the same way.
 """
 
 from __future__ import annotations

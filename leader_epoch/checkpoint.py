@@ -1,8 +1,8 @@
 """Kafka's text format of `leader-epoch-checkpoint`: version, number of entries, `epoch start` lines.
 
-Guarantees: what `encode` wrote `decode` returns, and a file that is torn, from another version or
-out of order is refused with a sentence instead of being read in part. The partition log writes the
-bytes; a log whose checkpoint is refused rebuilds it from its batches.
+`decode` returns what `encode` wrote. It refuses a file that is torn, from another version or out of order with a
+sentence, instead of reading it in part. The partition log writes the bytes; a log whose checkpoint is refused rebuilds
+it from its batches.
 """
 
 from __future__ import annotations

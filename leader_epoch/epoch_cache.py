@@ -1,9 +1,9 @@
 """Which leader epoch wrote which offsets of one replica (KIP-101, KIP-279, KIP-320).
 
-Guarantees: epochs and start offsets both grow strictly from entry to entry, whatever is assigned.
-An entry says that the epoch's first record is (or will be) at its start offset. The partition log
-owns one cache, assigns on append and on becoming leader, trims it on truncation and deletion, and
-keeps it in a checkpoint file (`checkpoint.py`). Pure: no file is touched here.
+Epochs and start offsets both grow strictly from entry to entry, for every assignment. An entry says that the epoch's
+first record is (or will be) at its start offset. The partition log owns one cache: it assigns on append and on becoming
+leader, trims on truncation and deletion, and keeps the cache in a checkpoint file (`checkpoint.py`). Pure: no file is
+touched here.
 """
 
 from __future__ import annotations

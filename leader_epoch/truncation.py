@@ -1,8 +1,8 @@
-"""The follower's truncation rule (KIP-101, KIP-279): how much of the own log to give up.
+"""The follower's truncation rule (KIP-101, KIP-279): how much of its own log it gives up.
 
-Guarantees: what is kept is a prefix of the leader's log as far as both epoch histories can tell;
-nothing that the leader has confirmed is cut. The fetcher calls it with the diverging epoch of a
-Fetch answer (v12 and later) or with the answer of an OffsetForLeaderEpoch request.
+It keeps a prefix of the leader's log, as far as both epoch histories can tell, and cuts nothing that the leader has
+confirmed. The fetcher calls it with the diverging epoch of a Fetch answer (v12 and later) or with the answer of an
+OffsetForLeaderEpoch request.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bench.errors import BenchError
 from bench.quorum.operator import Operator, operator
 from bench.quorum.voters import Voters, voters
-from kraft.cli.cluster_spec import FAST_TIMERS
+from kraft.local_cluster.spec import FAST_TIMERS
 from quorum.metadata.image import MetadataImage
 
 BROKERS = (1, 2, 3)

@@ -16,8 +16,8 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.processes import ROOT
-from kraft.cli.storage import format_node, new_uuid
 from kraft.runtime.free_ports import free_ports
+from kraft.storage import format_node, new_uuid
 
 START_TIMEOUT_S = 20.0
 POLL_S = 0.005

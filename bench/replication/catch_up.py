@@ -18,7 +18,7 @@ from bench.replication.many import await_in_sync
 from bench.replication.throughput import NODES
 from bench.rows import PARTITIONS, STORED_RECORD_BYTES, WORKERS
 from bench.workers import BATCH_RECORDS
-from kraft.cli.local_cluster import deadline
+from kraft.local_cluster.cluster import deadline
 
 CHUNK_RECORDS = BATCH_RECORDS * PARTITIONS * 100
 """Three million at a time: a worker has to be done in time on a slow machine, too."""

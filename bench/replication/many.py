@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.brokers import Cluster
 from bench.errors import BenchError
-from kraft.cli.local_cluster import deadline
+from kraft.local_cluster.cluster import deadline
 
 TOPIC_PARTITIONS = 1_000
 """Of one topic."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.brokers import Cluster
 from bench.errors import BenchError
-from kraft.cli.local_cluster import deadline
+from kraft.local_cluster.cluster import deadline
 
 SESSION_ENDED = "a broker's session has ended"
 LEADS = "leads partition="

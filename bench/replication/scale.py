@@ -18,7 +18,7 @@ from bench.errors import BenchError
 from bench.replication.many import EveryPartition, Topics, await_folders, await_in_sync, create
 from bench.replication.node_logs import LEADS, SESSION_ENDED, first_s, times_s
 from bench.replication.throughput import NODES
-from kraft.cli.errors import UserError
+from kraft.user_error import UserError
 
 TIMEOUT_S = 120.0
 """Timeout of each single wait; the error names the missing result."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from kraft.cli import chaos, cluster, configs, log, metadata, quorum, reassign, storage, topics
+from kraft.cli import cluster, configs, storage
+from kraft.cli.chaos import commands as chaos
 from kraft.cli.consume import consume
 from kraft.cli.demo.run import demo
-from kraft.cli.errors import EXIT_DONE, UserError
-from kraft.cli.options import Json
-from kraft.cli.output import console, print_json, print_line
+from kraft.cli.log import commands as log
+from kraft.cli.metadata import commands as metadata
 from kraft.cli.produce import produce
+from kraft.cli.quorum import commands as quorum
+from kraft.cli.reassign import commands as reassign
+from kraft.cli.shared.options import Json
+from kraft.cli.shared.output import complain, print_json, print_line
+from kraft.cli.topics import commands as topics
+from kraft.user_error import EXIT_DONE, UserError
 
 app = typer.Typer(
     name="kraft",
@@ -81,7 +86,7 @@ def run(arguments: list[str]) -> int:
     try:
         app(arguments)
     except UserError as error:
-        console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        complain(error)
         return error.exit_code
     except SystemExit as ended:  # how the command-line library ends, also after wrong usage (2)
         return ended.code if isinstance(ended.code, int) else EXIT_DONE

@@ -1,17 +1,19 @@
-"""`kraft cluster`: a local cluster of node processes, and its faults by hand."""
+"""`kraft cluster`: starts a local cluster of node processes, shows it, and strikes its nodes by hand."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.cluster_spec import FAST_TIMERS, ClusterSpec
-from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.local_cluster import LocalCluster
-from kraft.cli.options import Json
-from kraft.cli.output import console, fail, print_json, print_line, print_table, progress
+from kraft.cli.shared.options import Json
+from kraft.cli.shared.output import console, fail, print_json, print_line, print_table, progress
+from kraft.local_cluster.spec import FAST_TIMERS, ClusterSpec
+from kraft.user_error import EXIT_USAGE, UserError
+
+if TYPE_CHECKING:
+    from kraft.local_cluster.cluster import LocalCluster
 
 app = typer.Typer(help="A cluster on this machine: one process per node, each broker and controller.")
 
@@ -33,11 +35,11 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator or not key.strip():
-            raise UserError(f"--set takes key=value, not {setting!r}", exit_code=2)
+            raise UserError(f"--set takes key=value, not {setting!r}", exit_code=EXIT_USAGE)
         if key.strip() in OF_ONE_NODE:
             raise UserError(
                 f"{key.strip()} differs from node to node: --set takes what holds for all of them",
-                exit_code=2,
+                exit_code=EXIT_USAGE,
             )
         parsed[key.strip()] = value.strip()
     return parsed
@@ -57,7 +59,7 @@ def start(
     as_json: Json = False,
 ) -> None:
     """Start a cluster, or the stopped one in the folder; returns when every broker is unfenced."""
-    cluster = LocalCluster(directory)
+    cluster = _cluster_in(directory)
     fresh = not cluster.exists
     if fresh:
         spec = cluster.create(
@@ -98,7 +100,7 @@ def _refuse_other_shape(spec: ClusterSpec, nodes: int | None, port: int | None, 
 @app.command()
 def status(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """Show each node: its process, state and addresses."""
-    document = LocalCluster(directory).status()
+    document = _cluster_in(directory).status()
     if as_json:
         print_json(document)
         return
@@ -128,7 +130,7 @@ def _status_table(document: dict[str, Any]) -> Any:
 @app.command()
 def kill(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """SIGKILL one node."""
-    cluster = LocalCluster(directory)
+    cluster = _cluster_in(directory)
     pid = cluster.pid(cluster.node(node_id).id)
     _require(cluster.kill(node_id), node_id)
     _print_node(cluster, node_id, pid, as_json)
@@ -137,7 +139,7 @@ def kill(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -
 @app.command()
 def pause(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """SIGSTOP one node."""
-    cluster = LocalCluster(directory)
+    cluster = _cluster_in(directory)
     _require(cluster.pause(node_id), node_id)
     _print_node(cluster, node_id, cluster.pid(node_id), as_json)
 
@@ -145,7 +147,7 @@ def pause(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) 
 @app.command()
 def resume(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """SIGCONT one node."""
-    cluster = LocalCluster(directory)
+    cluster = _cluster_in(directory)
     _require(cluster.resume(node_id), node_id)
     _print_node(cluster, node_id, cluster.pid(node_id), as_json)
 
@@ -153,7 +155,7 @@ def resume(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False)
 @app.command("stop-node")
 def stop_node(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """Controlled shutdown of one node: its leaderships move first."""
-    cluster = LocalCluster(directory)
+    cluster = _cluster_in(directory)
     pid = cluster.pid(cluster.node(node_id).id)
     _require(cluster.stop_node(node_id), node_id)
     _print_node(cluster, node_id, pid, as_json)
@@ -162,7 +164,7 @@ def stop_node(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = Fal
 @app.command("start-node")
 def start_node(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """Start one node again; returns when it is unfenced."""
-    cluster = LocalCluster(directory)
+    cluster = _cluster_in(directory)
     cluster.start_node(node_id)
     _print_node(cluster, node_id, cluster.pid(node_id), as_json)
 
@@ -170,7 +172,7 @@ def start_node(node_id: NodeId, directory: Dir = DEFAULT_DIR, as_json: Json = Fa
 @app.command()
 def stop(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """Controlled shutdown of all nodes; the data stays."""
-    cluster = LocalCluster(directory)
+    cluster = _cluster_in(directory)
     stopped = cluster.stop_all()
     if as_json:
         print_json({"dir": str(cluster.directory), "stopped": stopped})
@@ -179,10 +181,16 @@ def stop(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
 @app.command()
 def destroy(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     """End the nodes and remove their data; doing it twice is fine."""
-    cluster = LocalCluster(directory)
+    cluster = _cluster_in(directory)
     destroyed = cluster.destroy()
     if as_json:
         print_json({"dir": str(cluster.directory), "destroyed": destroyed})
+
+
+def _cluster_in(directory: Path) -> LocalCluster:
+    from kraft.local_cluster.cluster import LocalCluster
+
+    return LocalCluster(directory)
 
 
 def _require(was_running: bool, node_id: int) -> None:

@@ -1,4 +1,4 @@
-"""`kraft configs`: what topics and brokers are configured with, and changes to it while they run."""
+"""`kraft configs`: shows the configs of topics and brokers, and alters them while they run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.cli.admin import AdminClient, raise_for, run_admin
-from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
-from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
-from kraft.cli.output import print_json, print_line
+from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
+from kraft.cli.shared.output import print_json, print_line
 from kraft.protocol.schemas.configs import ConfigResourceType, ConfigSource, DescribeConfigsResourceResult
 from kraft.protocol.schemas.incremental_alter_configs import (
     AlterableConfig,
@@ -18,6 +17,7 @@ from kraft.protocol.schemas.incremental_alter_configs import (
     ConfigOperation,
     IncrementalAlterConfigsRequest,
 )
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 app = typer.Typer(help="Configs of topics and brokers.")
 
@@ -38,12 +38,12 @@ class EntityType(Enum):
     BROKERS = "brokers"
 
 
-Type = Annotated[EntityType, typer.Option("--entity-type", help="Of what.", show_default=False)]
-Name = Annotated[
+Entity = Annotated[EntityType, typer.Option("--entity-type", help="Of what.", show_default=False)]
+EntityName = Annotated[
     str | None,
     typer.Option("--entity-name", help="The topic's name, or the broker's id.", show_default=False),
 ]
-Default = Annotated[
+EntityDefault = Annotated[
     bool, typer.Option("--entity-default", help="What counts for all brokers, instead of one of them.")
 ]
 
@@ -51,9 +51,9 @@ Default = Annotated[
 @app.command()
 @reflowed
 def describe(
-    entity_type: Type,
-    entity_name: Name = None,
-    entity_default: Default = False,
+    entity_type: Entity,
+    entity_name: EntityName = None,
+    entity_default: EntityDefault = False,
     every: Annotated[bool, typer.Option("--all", help="Also what was not set at run time.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -85,9 +85,9 @@ def describe(
 @app.command()
 @reflowed
 def alter(
-    entity_type: Type,
-    entity_name: Name = None,
-    entity_default: Default = False,
+    entity_type: Entity,
+    entity_name: EntityName = None,
+    entity_default: EntityDefault = False,
     add_config: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set a config; may be repeated.")
     ] = None,

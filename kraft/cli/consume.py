@@ -1,4 +1,4 @@
-"""`kraft consume`: a topic's records on standard output, from assigned partitions; through librdkafka."""
+"""`kraft consume`: writes a topic's records to standard output, from assigned partitions, through librdkafka."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.cli.bootstrap import bootstrap_text
-from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
-from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, require_text
-from kraft.cli.output import fail, note_client_errors
+from kraft.cli.shared.bootstrap import bootstrap_text
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, require_text
+from kraft.cli.shared.output import fail, note_client_errors
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.2

@@ -1,15 +1,14 @@
 """The `kraft` command.
 
-`kraft server` is dispatched before the command-line libraries are imported: a node starts faster
-and smaller without them. Every failure that a user can cause ends as one sentence on standard
-error and the exit code of `kraft.cli.errors`.
+`kraft server` runs before the command-line libraries are imported: a node starts faster and smaller without them.
+A failure that a user can cause ends as one sentence on standard error, with the exit code of `kraft.user_error`.
 """
 
 from __future__ import annotations
 
 import sys
 
-from kraft.cli.streams import open_closed_streams, tell_failed_output
+from kraft.cli.shared.streams import open_closed_streams, tell_failed_output
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`kraft produce`: the lines of files, or of standard input, as records; through librdkafka."""
+"""`kraft produce`: sends the lines of files, or of standard input, as records, through librdkafka."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from kraft.cli.bootstrap import bootstrap_text
-from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
-from kraft.cli.output import fail, note_client_errors, print_json
+from kraft.cli.shared.bootstrap import bootstrap_text
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
+from kraft.cli.shared.output import fail, note_client_errors, print_json
+from kraft.user_error import EXIT_USAGE, UserError
 
 FLUSH_TIMEOUT_S = 60.0
 POLL_S = 0.1

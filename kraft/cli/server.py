@@ -1,12 +1,11 @@
-"""`kraft server`: one node in the foreground, until SIGTERM or SIGINT, which are a controlled shutdown."""
+"""`kraft server`: runs one node in the foreground until SIGTERM or SIGINT, a controlled shutdown."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 
-from kraft.config import ConfigError, ServerConfig, load_config
+from kraft.config import ServerConfig
 from kraft.logs import configure_logs
 from kraft.node import STARTUP_ERRORS, Node
 from kraft.runtime.collector import collect_no_more, collect_seldom, keep_for_good
@@ -14,8 +13,9 @@ from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.loop import run
 from kraft.runtime.real import real_environment
 from kraft.runtime.switching import switch_often
+from kraft.storage import read_config
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, UserError
 
-EXIT_DONE, EXIT_FAILED = 0, 1
 STARTED = "Kafka Server started"
 """What tools that start a broker wait for; printed once the node serves."""
 
@@ -26,11 +26,9 @@ def run_server(path: str) -> int:
     collect_seldom()
     switch_often()
     try:
-        config = load_config(Path(path).read_text())
-    except OSError as error:
-        return _fail(f"cannot read {path}: {error.strerror}")
-    except (ConfigError, UnicodeDecodeError) as error:
-        return _fail(f"{path}: {error}")
+        config = read_config(path)
+    except UserError as error:
+        return _fail(str(error))
     return run(lambda stop: _serve(config, stop))
 
 

@@ -1,9 +1,8 @@
 """The one aiohttp application of a node: health, metrics, and what the node knows of its cluster.
 
-Read-only. `/health/live` answers as long as the event loop turns; `/health/ready` says whether the
-node serves, and if not, why; and what it has lost for good, though it serves. `/metrics` is for Prometheus;
-`/api/cluster` is one JSON object. The application knows the node only through `NodeView`. Served by
-`kraft.http.server`.
+Read-only. `/health/live` answers as long as the event loop turns. `/health/ready` says whether the node serves, if not
+why, and what it has lost for good although it serves. `/metrics` is for Prometheus; `/api/cluster` is one JSON object.
+The application knows the node only through `NodeView`; `kraft.http.server` serves it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A node's metrics for Prometheus: plain integers while the node works, families when it is scraped.
+"""A node's metrics for Prometheus: plain integers while the node works, families when somebody scrapes it.
 
-Names are those that people know from Kafka's beans behind the JMX exporter
-(`kafka_server_brokertopicmetrics_bytesin_total`, …). Each node has a registry of its own, so that
-several nodes can live in one process. The hot path only adds to `kraft.broker.metrics`, and what
-partitions are like is kept up as the metadata changes (`quorum.metadata.tally`): a scrape reads those
-numbers, and walks only over partitions with a follower that lags.
+Names are those of Kafka's beans behind the JMX exporter (`kafka_server_brokertopicmetrics_bytesin_total`, …). Each node
+has a registry of its own, so that several nodes can live in one process. The hot path only adds to
+`kraft.broker.metrics`; `quorum.metadata.tally` keeps up what partitions are like as the metadata changes. A scrape
+reads those numbers, and walks only over partitions with a follower that lags. Lag is shown by follower broker, not by
+partition: such series would outlive the lag, and `kraft topics describe` has each log's end.
 """
 
 from __future__ import annotations

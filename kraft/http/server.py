@@ -1,7 +1,7 @@
 """The HTTP listener of a node: `kraft.http.app` on one address, loopback unless configured otherwise.
 
-Whoever asks is a stranger and stays one: connections are bounded in number and in idle time, and nothing
-but the heads of GET and HEAD requests is taken from them (`quorum.rpc.connection_gate`). Started by `kraft.node`.
+Every caller is a stranger. Connections are bounded in number and in idle time, and the listener takes nothing from them
+but the heads of GET and HEAD requests (`quorum.rpc.connection_gate`). `kraft.node` starts it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a scrape of a running node's metrics sees: `MetricsSource` over the node's own parts."""
+"""What a scrape sees of a running node: `MetricsSource` over the node's own parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two clocks of the real world, as functions that are passed to whoever needs time."""
+"""The two clocks of the real world, as functions that are passed to code that needs time."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""How a node's process uses Python's cyclic garbage collector. Called by `kraft server`.
+"""How a node's process uses Python's cyclic garbage collector. `kraft server` calls it.
 
-A broker's objects live either as long as their request, and then reference counts free them, or as long
-as its partitions. The default thresholds look for cycles after every 700 new containers, which is some
-8 % of a busy broker's CPU, and walk through all partitions again and again: a pause of the event loop
-that grows with them.
+A broker's objects live as long as their request, and then reference counts free them, or as long as its partitions. The
+default thresholds look for cycles after every 700 new containers. That takes some 8 % of a busy broker's CPU, and walks
+through all partitions again and again: a pause of the event loop that grows with them.
 """
 
 from __future__ import annotations

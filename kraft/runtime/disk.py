@@ -1,10 +1,10 @@
 """The disk port (`partitions.disk`) over the real file system of a POSIX host.
 
-Guarantees: every failure is an OSError with its errno and is never retried here; writes are
-positional (no shared cursor, no O_APPEND), so a truncated-back append leaves no hole; a descriptor
-stays open while its file or any slice of it is held, so that a reader can finish sending a segment
-that was deleted or whose file was closed meanwhile. An instance holds no state: threads may share
-it, though not one open file.
+Every failure is an OSError with its errno; nothing is retried here. Writes are positional (no shared cursor, no
+O_APPEND), so a truncated-back append leaves no hole. A descriptor stays open while its file or any slice of it is held:
+a reader can finish sending a segment that was deleted or closed meanwhile. Only indexes are mapped, never data files: a
+mapping of a file that became shorter kills the process. An instance holds no state: threads may share it, though not
+one open file.
 """
 
 from __future__ import annotations

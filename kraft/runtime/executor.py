@@ -1,7 +1,7 @@
 """The executor port (`partitions.ports.Executor`) over a small pool of threads.
 
-Guarantees: at most `max_pending` jobs are with the pool, further callers wait in order; a job that
-was started runs to its end even when its caller is cancelled; `close` waits for the jobs under way.
+The pool has at most `max_pending` jobs; further callers wait in order. A job that was started runs to its end even when
+its caller is cancelled; `close` waits for the jobs under way.
 """
 
 from __future__ import annotations

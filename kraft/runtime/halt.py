@@ -1,7 +1,7 @@
 """The halt port in production: ends the process at once, because going on could break a promise.
 
-Nothing is cleaned up on the way: no `finally`, no flush of a log, no answer to a client. What was
-promised is on disk already; the next start recovers from there, as after kill -9.
+Nothing is cleaned up on the way: no `finally`, no flush of a log, no answer to a client. What was promised is on disk
+already; the next start recovers from there, as after kill -9.
 """
 
 from __future__ import annotations

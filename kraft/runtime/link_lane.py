@@ -1,7 +1,7 @@
 """The lane of a voter's links and listener (`quorum.rpc.link_lane.LinkLane`) as a thread with an event loop.
 
-Guarantees: what is posted is called in order; a coroutine whose caller is cancelled is cancelled, too; when
-`close` returns the thread has ended. Assembled by `kraft.runtime.real`.
+Posted calls run in order. A coroutine whose caller is cancelled is cancelled, too. When `close` returns, the thread has
+ended. `kraft.runtime.real` assembles it.
 """
 
 from __future__ import annotations

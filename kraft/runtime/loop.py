@@ -1,7 +1,7 @@
 """Runs a node's main coroutine: uvloop where it is installed, and signals turned into one event.
 
-SIGTERM and SIGINT set the stop event, once, and the main coroutine shuts the node down in good
-order; a second signal ends the process at once. Called by `kraft server`.
+SIGTERM and SIGINT set the stop event, once, and the main coroutine shuts the node down in good order; a second signal
+ends the process at once. `kraft server` calls it.
 """
 
 from __future__ import annotations

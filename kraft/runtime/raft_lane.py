@@ -1,5 +1,7 @@
-"""The Raft lane as a thread: it steps the driver when something was posted or the driver's next step
-is due, so that a blocking fsync stalls nothing but this lane. Assembled by `kraft.node`."""
+"""The Raft lane as a thread: it steps the driver when an event was posted or the driver's next step is due.
+
+A blocking fsync stalls nothing but this lane. `kraft.node` assembles it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Files that tools look at while a node may be using them: nothing can be written through this.
 
-Guarantees: files are opened for reading alone, so that read-only file systems and files of another user
-will do; sizes are those of the moment. What is no regular file is not waited for. Failures are OSErrors. Satisfies
+Files are opened for reading alone, so that read-only file systems and files of another user will do. Sizes are those of
+the moment. It does not wait for a file that is none (a pipe). Failures are OSErrors. It fits
 `partitions.log.inspection.files.ReadableDisk`.
 """
 

@@ -1,5 +1,6 @@
-"""Assembles the real world for one node: files, threads, clocks, sockets. Called by `kraft server`
-and by the test fixture that runs nodes inside one process (with a `halt` that ends only its node).
+"""Assembles the real world for one node: files, threads, clocks, sockets.
+
+`kraft server` calls it, and so do tests that run nodes inside one process, with a `halt` that ends only its node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a process is, for whoever asks: at SIGQUIT it prints the stack of each of its threads, as a JVM does.
+"""A process's stacks on request: at SIGQUIT it prints the stack of each of its threads, as a JVM does.
 
-Guarantees: the process goes on, and it answers although its event loop stands still or has not begun, since the
-signal is handled where it arrives, without the interpreter. Called by `kraft server` before all else.
+The process goes on. It answers although its event loop stands still or has not begun: the signal is handled where it
+arrives, without the interpreter. `kraft server` calls this before all else.
 """
 
 from __future__ import annotations

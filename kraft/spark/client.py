@@ -1,10 +1,9 @@
 """A small blocking Kafka client: who leads, which offsets there are, one fetch.
 
-Guarantees: requests carry the leader epoch that the client knows (KIP-320), and knowledge of a
-partition never goes back to an older epoch, so a deposed leader is not believed; stale metadata is
-fetched anew from another broker each time; every wait is bounded (`retry.py`). One connection a
-broker. Not for several threads. Called by the planner in the driver and by the slice reader in the
-executors.
+Requests carry the leader epoch that the client knows (KIP-320). Knowledge of a partition never goes back to an older
+epoch, so a deposed leader is not believed. The client fetches stale metadata anew from another broker each time. Every
+wait is bounded (`retry.py`). One connection a broker; not for several threads. The planner in the driver and the slice
+reader in the executors call it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from kraft.protocol.schemas.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kraft.spark.connection import Address, Connection
+from kraft.spark.connection import BlockingConnection, BrokerAddress
 from kraft.spark.errors import (
     ClusterUnavailableError,
     KraftReadError,
@@ -39,6 +38,7 @@ from kraft.spark.errors import (
     UnsupportedBrokerError,
 )
 from kraft.spark.retry import Attempts, RetryPolicy
+from partitions.topic_partition import TopicPartition
 
 NO_LEADER = -1
 FETCH_MAX_WAIT_MS = 500
@@ -47,17 +47,7 @@ FETCH_MIN_BYTES = 1
 R = TypeVar("R", bound=Message)
 
 
-class TopicPartition(NamedTuple):
-    """One partition, by its topic's name."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-class Leader(NamedTuple):
+class PartitionLeader(NamedTuple):
     """A partition's leader (NO_LEADER: none) and the epoch since which it is."""
 
     broker_id: int
@@ -70,11 +60,11 @@ class TopicMetadata(NamedTuple):
     name: str
     topic_id: bytes
     is_internal: bool
-    leaders: Mapping[int, Leader]
+    leaders: Mapping[int, PartitionLeader]
     """By partition, ascending."""
 
 
-class ListedOffset(NamedTuple):
+class LeaderOffset(NamedTuple):
     """An offset, and the epoch of the leader that named it; `timestamp` in ms where one was asked for."""
 
     offset: int
@@ -96,12 +86,12 @@ class TransientError(Exception):
 class ClusterClient:
     """Connects when it first needs to. Use it as a context manager, or call `close`."""
 
-    def __init__(self, bootstrap: Sequence[Address], *, client_id: str, policy: RetryPolicy) -> None:
+    def __init__(self, bootstrap: Sequence[BrokerAddress], *, client_id: str, policy: RetryPolicy) -> None:
         self.policy = policy
         self._bootstrap = tuple(bootstrap)
         self._client_id = client_id
-        self._brokers: dict[int, Address] = {}
-        self._connections: dict[Address, Connection] = {}
+        self._brokers: dict[int, BrokerAddress] = {}
+        self._connections: dict[BrokerAddress, BlockingConnection] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._stale: set[TopicPartition] = set()
         self._next_asked = 0
@@ -143,7 +133,7 @@ class ClusterClient:
         """One attempt to learn a topic's state. Raises TransientError, RequestFailedError."""
         return self._ask_for_topics([topic])[topic]
 
-    def leader(self, partition: TopicPartition) -> Leader:
+    def leader(self, partition: TopicPartition) -> PartitionLeader:
         """The leader, asked for anew if what is known is stale. Raises TransientError if there is none."""
         metadata = self._topics.get(partition.topic)
         if metadata is None or partition in self._stale:
@@ -165,7 +155,7 @@ class ClusterClient:
             )
         )
         self._brokers.update(
-            {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+            {broker.node_id: BrokerAddress(broker.host, broker.port) for broker in response.brokers}
         )
         found: dict[str, TopicMetadata] = {}
         for topic in response.topics:
@@ -188,7 +178,7 @@ class ClusterClient:
         known = self._topics.get(name)
         leaders = {}
         for state in sorted(topic.partitions, key=lambda state: state.partition_index):
-            leader = Leader(state.leader_id, state.leader_epoch)
+            leader = PartitionLeader(state.leader_id, state.leader_epoch)
             before = None
             if known is not None and known.topic_id == topic.topic_id:
                 before = known.leaders.get(state.partition_index)
@@ -220,7 +210,7 @@ class ClusterClient:
 
     # ---- offsets
 
-    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, LeaderOffset]:
         """The offset for a timestamp (ms; or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP of
         `kraft.protocol.schemas.offsets`) of each partition.
 
@@ -228,12 +218,12 @@ class ClusterClient:
         leader changes; raises ClusterUnavailableError when a partition stays without an answer for
         the policy's budget, RequestFailedError.
         """
-        answers: dict[TopicPartition, ListedOffset] = {}
+        answers: dict[TopicPartition, LeaderOffset] = {}
         attempts = Attempts(self.policy)
         while len(answers) < len(wanted):
             before = len(answers)
             failure: TransientError | None = None
-            groups: dict[int, dict[TopicPartition, Leader]] = {}
+            groups: dict[int, dict[TopicPartition, PartitionLeader]] = {}
             for partition in sorted(wanted.keys() - answers.keys()):
                 try:
                     leader = self.leader(partition)
@@ -252,9 +242,9 @@ class ClusterClient:
     def _list_from(
         self,
         broker_id: int,
-        group: Mapping[TopicPartition, Leader],
+        group: Mapping[TopicPartition, PartitionLeader],
         wanted: Mapping[TopicPartition, int],
-        answers: dict[TopicPartition, ListedOffset],
+        answers: dict[TopicPartition, LeaderOffset],
     ) -> TransientError | None:
         """Asks one leader for all of its partitions; returns the last failure."""
         topics: dict[str, ListOffsetsTopic] = {}
@@ -279,7 +269,7 @@ class ClusterClient:
             code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
             if answer is not None and code is ErrorCode.NONE:
                 # The broker has checked the epoch sent to it, so that is its own.
-                answers[partition] = ListedOffset(answer.offset, answer.timestamp, leader.epoch)
+                answers[partition] = LeaderOffset(answer.offset, answer.timestamp, leader.epoch)
             else:
                 failure = self._refused(partition, "list offsets", code)
         return failure
@@ -344,11 +334,11 @@ class ClusterClient:
 
     # ---- connections and failures
 
-    def _call(self, address: Address, request: Message, answer: type[R]) -> R:
+    def _call(self, address: BrokerAddress, request: Message, answer: type[R]) -> R:
         """One exchange on the kept connection, or on a new one. A failure closes the connection."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(
+            connection = self._connections[address] = BlockingConnection(
                 address,
                 client_id=self._client_id,
                 connect_timeout_s=self.policy.connect_timeout_s,

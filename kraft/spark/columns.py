@@ -1,8 +1,8 @@
 """The columns of Spark's own Kafka source, as Arrow arrays from the positions of records' fields.
 
-Guarantees: a batch's schema is exactly what Spark derives from `source.py`'s schema (names, order,
-types, nullability; plain binary, timestamps in UTC): Spark hands the buffers to the JVM as they are
-and would misread others. Called by `decode.py`.
+A batch's schema is exactly the one that Spark derives from `source.py`'s (names, order, types, nullability; plain
+binary, timestamps in UTC): Spark hands the buffers to the JVM as they are and would misread others. `decode.py` calls
+it.
 """
 
 from __future__ import annotations

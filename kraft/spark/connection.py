@@ -1,9 +1,8 @@
 """One blocking connection to one broker: a request, its answer.
 
-Guarantees: an answer belongs to its request (correlation id), is bounded in size, and both sides
-agree on the version: the first exchange is ApiVersions, and `call` uses the highest version that
-both know. After any OSError or ProtocolError the connection is of no use any more; its owner closes
-it. Called by `client.py` only.
+An answer belongs to its request (correlation id) and is bounded in size. Both sides agree on the version: the first
+exchange is ApiVersions, and `call` uses the highest version that both know. After any OSError or ProtocolError the
+connection is of no use any more; its owner, `client.py`, closes it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _FIRST_USABLE_VERSION = {
 R = TypeVar("R", bound=Message)
 
 
-class Address(NamedTuple):
+class BrokerAddress(NamedTuple):
     """Where a broker listens."""
 
     host: str
@@ -51,11 +50,11 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Connection:
+class BlockingConnection:
     """Opens on construction; raises OSError, ProtocolError, or UnsupportedBrokerError."""
 
     def __init__(
-        self, address: Address, *, client_id: str, connect_timeout_s: float, request_timeout_s: float
+        self, address: BrokerAddress, *, client_id: str, connect_timeout_s: float, request_timeout_s: float
     ) -> None:
         self.address = address
         self._client_id = client_id
@@ -70,7 +69,7 @@ class Connection:
             self._socket.close()
             raise
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> BlockingConnection:
         return self
 
     def __exit__(

@@ -1,14 +1,12 @@
 """Record batches v2 to the columns of Spark's Kafka source, a whole fetch at a time.
 
-Guarantees: each record of the slice comes out exactly once, in order, and nothing outside of it;
-what is not a record is counted (`SliceAudit`); CRCs are checked; bytes that are not sound batches,
-offsets that go back, or a batch written by a leader younger than the plan raise instead of yielding
-rows. Memory is bounded by the fetch and by MAX_DECOMPRESSED_BYTES a batch. Called by
-`slice_reader.py`.
+Each record of the slice comes out exactly once, in order, and nothing outside of it; the rest is counted
+(`SliceAudit`). CRCs are checked. Bytes that are not sound batches, offsets that go back, or a batch written by a leader
+younger than the plan raise instead of yielding rows. Memory is bounded by the fetch and by MAX_DECOMPRESSED_BYTES a
+batch. `slice_reader.py` calls it.
 
-No Python object is made per record. A Python loop only follows the chain of record
-lengths; numpy then reads each field of all records at once (`record_fields.py`), and Arrow copies
-keys and values into columns (`columns.py`).
+No Python object is made per record. A Python loop only follows the chain of record lengths; numpy then reads each field
+of all records at once (`record_fields.py`), and Arrow copies keys and values into columns (`columns.py`).
 """
 
 from __future__ import annotations

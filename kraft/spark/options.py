@@ -1,9 +1,8 @@
 """The options of `spark.read.format("kraft")`, read and checked before anything is asked of a broker.
 
-Names and values are those of Spark's own Kafka source. Guarantees: an option that would change the
-result and is not supported is refused with a sentence; what only tunes Kafka's Java client is
-ignored, so that options can be kept when moving from format("kafka"). Spark compares the names of
-options without regard to case. Called by `source.py`.
+Names and values are those of Spark's own Kafka source. An unsupported option that would change the result is refused
+with a sentence. One that only tunes Kafka's Java client is ignored, so that options can be kept when moving from
+format("kafka"). Spark compares the names of options without regard to case. `source.py` calls it.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kraft.spark.client import TopicPartition
-from kraft.spark.connection import Address
+from kraft.spark.connection import BrokerAddress
 from kraft.spark.errors import OptionError
+from partitions.topic_partition import TopicPartition
 
 DEFAULT_CLIENT_ID = "kraft-spark"
 LATEST = -1
@@ -54,7 +53,7 @@ OffsetSpec = int | Mapping[TopicPartition, int]
 class ReadOptions:
     """What to read. Exactly one of `topics`, `pattern` and `partitions` is set."""
 
-    bootstrap: tuple[Address, ...]
+    bootstrap: tuple[BrokerAddress, ...]
     topics: tuple[str, ...] | None
     pattern: re.Pattern[str] | None
     partitions: tuple[TopicPartition, ...] | None
@@ -103,14 +102,14 @@ def _check_names(options: Mapping[str, str]) -> None:
             raise OptionError(f"Option {name} can only be {only}, not {value!r}.")
 
 
-def _bootstrap(text: str) -> tuple[Address, ...]:
+def _bootstrap(text: str) -> tuple[BrokerAddress, ...]:
     addresses = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, colon, port = item.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise OptionError(f"kafka.bootstrap.servers must be HOST:PORT[,HOST:PORT…], not {text!r}.")
-        addresses.append(Address(host, int(port)))
+        addresses.append(BrokerAddress(host, int(port)))
     if not addresses:
         raise OptionError("Option kafka.bootstrap.servers is missing: give HOST:PORT[,HOST:PORT…].")
     return tuple(addresses)

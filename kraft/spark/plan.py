@@ -1,9 +1,8 @@
 """One cut through the topics, and the slices that executors read of it.
 
-Guarantees: the end of every partition is captured once, in the driver, with the leader epoch and the
-topic id it belongs to; nothing above a high watermark is planned; slices are disjoint and cover the
-asked offsets exactly. Each Spark action plans anew, so two actions on one DataFrame see two cuts
-unless `endingOffsets` fixes them. Called by `source.py`.
+The driver captures the end of every partition once, with the leader epoch and the topic id it belongs to. It plans
+nothing above a high watermark; slices are disjoint and cover the asked offsets exactly. Each Spark action plans anew,
+so two actions on one DataFrame see two cuts unless `endingOffsets` fixes them. `source.py` calls it.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kraft.spark.client import (
     ClusterClient,
     TopicMetadata,
-    TopicPartition,
 )
 from kraft.spark.errors import OptionError
 from kraft.spark.options import EARLIEST, LATEST, OffsetSpec, ReadOptions
 from kraft.spark.slice_reader import PartitionSlice
+from partitions.topic_partition import TopicPartition
 
 DEFAULT_MAX_RECORDS_PER_SLICE = 5_000_000
 """Larger ranges are split, so that one large partition does not keep one core busy alone."""

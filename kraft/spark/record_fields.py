@@ -1,9 +1,9 @@
 """The fields of many records at once: numpy arrays of offsets, times and byte positions.
 
-Guarantees: either every array tells the truth about the bytes - lengths add up, nothing reaches
-outside its record, offsets ascend and stay inside their batch - or MalformedRecordsError. Follows
-KIP-98's record layout: length, attributes, timestamp delta, offset delta, key length, key, value
-length, value, number of headers, headers; all numbers zigzag varints. Called by `decode.py`.
+Either every array tells the truth about the bytes (lengths add up, nothing reaches outside its record, offsets ascend
+and stay inside their batch), or MalformedRecordsError is raised. It follows KIP-98's record layout: length, attributes,
+timestamp delta, offset delta, key length, key, value length, value, number of headers, headers; all numbers zigzag
+varints. `decode.py` calls it.
 """
 
 from __future__ import annotations

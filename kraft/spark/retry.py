@@ -1,9 +1,8 @@
 """How long a read waits for leader changes and absent brokers before it fails, and how it waits.
 
-`local[N]` masters have no task retries and a failed driver call kills the query, so an election must
-be ridden out here. The budget counts from the last progress, so that a long read survives many
-elections, and is bounded, so that a lost partition ends the job with a reason. Used by `client.py`
-and `slice_reader.py`.
+`local[N]` masters have no task retries and a failed driver call kills the query, so an election must be ridden out
+here. The budget counts from the last progress: a long read survives many elections. It is bounded: a lost partition
+ends the job with a reason. `client.py` and `slice_reader.py` use it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A Spark session on this machine, ready for `format("kraft")`: for the demo, scripts, notebooks, tests.
 
-Guarantees: starts with whatever Java there is (`java.py`), runs Python workers with this very
-interpreter and this very copy of `kraft`, listens on loopback only, prints nothing on standard
-output, logs only errors, and shows timestamps in UTC. Tasks are tried three times: a plain `local[N]`
-never retries.
+It starts with the Java that there is (`java.py`), runs Python workers with this very interpreter and this very copy of
+`kraft`, listens on loopback only, prints nothing on standard output, logs only errors, and shows timestamps in UTC.
+Tasks are tried three times: a plain `local[N]` never retries.
 """
 
 from __future__ import annotations

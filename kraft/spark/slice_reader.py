@@ -1,9 +1,8 @@
-"""Reads one slice of one partition from its leader, whoever that is by then.
+"""Reads one slice of one partition from its leader, also when another broker leads by then.
 
-Guarantees: yields every record of the slice exactly once, or raises: retention or truncation below
-the planned end, and a topic that was replaced, are errors and never a silent gap. Leader changes,
-restarts and lagging brokers are ridden out for the policy's budget without progress. Runs in Spark's
-executors; called by `source.py`.
+It yields every record of the slice exactly once, or raises: retention or truncation below the planned end, and a topic
+that was replaced, are errors and never a silent gap. It rides out leader changes, restarts and lagging brokers for the
+policy's budget without progress. It runs in Spark's executors; `source.py` calls it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from kraft.protocol.fetch import PartitionData
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kraft.spark.client import (
     ClusterClient,
-    TopicPartition,
     TransientError,
 )
 from kraft.spark.decode import SliceAudit, SliceDecoder
@@ -30,6 +28,7 @@ from kraft.spark.errors import (
     UnknownTopicError,
 )
 from kraft.spark.retry import Attempts
+from partitions.topic_partition import TopicPartition
 
 FETCH_MAX_BYTES = 4 << 20
 """A fetch, and with it about one Arrow batch. Brokers send a larger batch whole (KIP-74)."""

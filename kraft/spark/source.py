@@ -1,10 +1,9 @@
 """Spark's entry: `spark.read.format("kraft")`, a Python data source for batch reads.
 
-Guarantees: the columns of Spark's own Kafka source; one cut of all partitions (`plan.py`), each
-offset of it read exactly once (`slice_reader.py`) or the job fails. Spark makes the source and plans
-in a Python process beside the driver, and reads in the executors' Python workers, each with its own
-copy of the reader: nothing is shared but what is pickled. The format registers itself through the
-top-level package `pyspark_kraft`.
+The columns are those of Spark's own Kafka source. There is one cut of all partitions (`plan.py`), and each offset of it
+is read exactly once (`slice_reader.py`), or the job fails. Spark makes the source and plans in a Python process beside
+the driver, and reads in the executors' Python workers, each with its own copy of the reader: nothing is shared but what
+is pickled. The format registers itself through the top-level package `pyspark_kraft`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pytest plug-in: `kraft_cluster`, a running three-node cluster inside the test's process.
 
-pytest loads it wherever kraft is installed, so it imports nothing of kraft until the fixture is used,
-and does without pytest-asyncio until then too.
+pytest loads it wherever kraft is installed. So it imports nothing of kraft, and nothing of pytest-asyncio, until a test
+uses the fixture.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 
-from kraft.cli.storage import format_node
+from kraft.storage import format_node
 from tests.support.node_processes import WAIT_S, NodeProcesses, until
 from tests.support.real_clients import Confluent, How
 from tests.support.streams import read_all

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kraft.cli.local_cluster import LocalCluster, free_port_range
-from kraft.cli.storage import new_uuid
+from kraft.local_cluster.cluster import LocalCluster
+from kraft.runtime.free_ports import free_port_range
+from kraft.storage import new_uuid
 from tests.support.node_processes import NodeProcesses
 from tests.support.real_clients import confluent_consumer
 

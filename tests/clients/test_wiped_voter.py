@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 from functools import partial
 
-from kraft.cli.storage import format_node
+from kraft.storage import format_node
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.streams import IDEMPOTENT, audit, read_all, streaming
 

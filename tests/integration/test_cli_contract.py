@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.local_cluster import free_port_range
+from kraft.runtime.free_ports import free_port_range
 from tests.support.node_processes import until
 from tests.support.real_clients import LIBRARIES
 from tests.support.threaded_cluster import ThreadedCluster

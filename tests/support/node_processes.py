@@ -1,4 +1,4 @@
-"""A cluster of real node processes for tests: `kraft.cli.local_cluster` with what tests ask of it."""
+"""A cluster of real node processes for tests: `kraft.local_cluster.cluster` with what tests ask of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
-from kraft.cli.local_cluster import LocalCluster, free_port_range
+from kraft.local_cluster.cluster import LocalCluster
+from kraft.runtime.free_ports import free_port_range
 from partitions.records.batch import BatchHeader, iter_batches
 
 NODES = 3

@@ -1,7 +1,7 @@
-"""The demo's audit: what was acknowledged against what Spark ingested, by identity.
+"""The demo's audit: compares acknowledged items with those that Spark ingested, by identity.
 
-An item's identity is its key together with a digest of its value, within its partition. Lost: an
-acknowledged identity that is not in the Parquet. Duplicated: one that is there more than once.
+An item's identity is its key with a digest of its value, within its partition. Lost: an acknowledged identity that is
+not in the Parquet. Duplicated: one that is there more than once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Watches who leads the demo topic's partitions, and how long each is without a leader after the kill."""
+"""Watches who leads the demo topic's partitions, and how long each has no leader after the kill."""
 
 from __future__ import annotations
 

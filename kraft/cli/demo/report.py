@@ -1,4 +1,4 @@
-"""What the demo shows at the end: the audit as a table, and a summary of the Parquet read back by Spark."""
+"""The end of the demo on the screen: the audit as a table, and a summary of the Parquet that Spark reads back."""
 
 from __future__ import annotations
 

@@ -1,19 +1,18 @@
 """The main job: a three-node cluster, a stream, a killed leader, Spark into Parquet, an audit by identity.
 
-Called by `kraft demo` (and so by `scripts/demo`). Whatever happens, Ctrl-C included, the cluster's
-processes are ended and its data removed; the Parquet stays.
+`kraft demo` runs it, and so does `scripts/demo`. However it ends, Ctrl-C included, it ends the cluster's processes and
+removes their data; the Parquet stays.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,11 +20,14 @@ from kraft.cli.demo import report
 from kraft.cli.demo.audit import Audit, audit
 from kraft.cli.demo.leaders import LeaderWatch
 from kraft.cli.demo.sources import FileLines, HostSamples
-from kraft.cli.demo.stream import Ledger, Stream
-from kraft.cli.errors import EXIT_FAILED, UserError
-from kraft.cli.local_cluster import LocalCluster, free_port_range
-from kraft.cli.options import Json
-from kraft.cli.output import console, print_json, progress
+from kraft.cli.demo.stream import Ledger, PacedStream
+from kraft.cli.shared.interrupts import ends_like_ctrl_c, uninterrupted
+from kraft.cli.shared.options import Json
+from kraft.cli.shared.output import console, print_json, progress
+from kraft.user_error import EXIT_FAILED, UserError
+
+if TYPE_CHECKING:
+    from kraft.local_cluster.cluster import LocalCluster
 
 NODES = 3
 PARTITIONS = 6
@@ -110,7 +112,7 @@ def stream(cluster: LocalCluster, source: FileLines | HostSamples, ledger: Ledge
             console.print(f"killed -9 broker {broker}, which led {partitions} of {PARTITIONS} partitions")
 
     with progress("streaming", total=total) as advance:
-        producer = Stream(cluster.spec().bootstrap_servers(), TOPIC, ledger)
+        producer = PacedStream(cluster.spec().bootstrap_servers(), TOPIC, ledger)
         rate = total / STREAM_S if total else None
         producer.run(source.items(), rate, lambda sent: kill_when_due(sent, advance))
     if ledger.first_error:
@@ -136,6 +138,9 @@ def create_topic(bootstrap: str) -> None:
 @contextlib.contextmanager
 def local_cluster() -> Iterator[LocalCluster]:
     """A running three-node cluster in a temporary folder, gone at the end."""
+    from kraft.local_cluster.cluster import LocalCluster
+    from kraft.runtime.free_ports import free_port_range
+
     with tempfile.TemporaryDirectory(prefix="kraft-demo-") as folder:
         cluster = LocalCluster(Path(folder) / "cluster")
         try:
@@ -146,33 +151,6 @@ def local_cluster() -> Iterator[LocalCluster]:
         finally:
             with uninterrupted():
                 cluster.destroy()
-
-
-@contextlib.contextmanager
-def ends_like_ctrl_c() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP end the run as Ctrl-C does, through every `finally`."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Holds off a second Ctrl-C while the processes are being ended."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def require_spark() -> None:

@@ -1,7 +1,7 @@
 """What the demo streams: the lines of files, or this host's own operational data from /proc.
 
-Every item has a key that is unique in the run; the audit compares by it. Lines are split at \\n
-only: a \\r, odd bytes and repeated lines stay as they are, and a last line without \\n counts.
+Each item has a key of its own in the run; the audit compares by it. Lines are split at \\n only: a \\r, odd bytes and
+repeated lines stay as they are, and a last line without \\n counts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The demo's producer: an unmodified librdkafka client, idempotent, acks=all, paced.
 
-Keeps for every item what became of it, by its key, so that the audit can compare identities.
+It keeps what became of each item, by its key, so that the audit can compare identities.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Ledger:
         return sum(map(len, self.acknowledged))
 
 
-class Stream:
+class PacedStream:
     """Sends items at an even pace; calls `on_progress(sent, acknowledged)` now and then."""
 
     def __init__(self, bootstrap_servers: str, topic: str, ledger: Ledger) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bench.processes import Child
 from bench.rows import PARTITIONS
-from kraft.cli.local_cluster import free_port_range
+from kraft.runtime.free_ports import free_port_range
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from bench.errors import BenchError
 from bench.librdkafka import BatchConsumer, BatchProducer, LibraryError
 from bench.processes import Child
 from bench.rows import WORKERS
-from kraft.cli.local_cluster import free_port_range
+from kraft.runtime.free_ports import free_port_range
 
 
 def test_a_client_that_reaches_no_broker_fails_at_once() -> None:

@@ -8,7 +8,7 @@ from bench.librdkafka import BatchConsumer, BatchProducer
 from bench.null_broker import BATCH_RECORDS, MemoryLog
 from bench.processes import Child
 from bench.rows import PARTITIONS, WORKERS
-from kraft.cli.local_cluster import free_port_range
+from kraft.runtime.free_ports import free_port_range
 from partitions.records.batch import iter_batches, parse_header
 from partitions.records.builder import build_batch
 

@@ -8,8 +8,8 @@ import pytest
 
 from kraft.cli import consume
 from kraft.cli.app import run
-from kraft.cli.bootstrap import address_text, bootstrap_text, parse_bootstrap
-from kraft.cli.errors import EXIT_UNDECIDED, EXIT_USAGE, UserError
+from kraft.cli.shared.bootstrap import address_text, bootstrap_text, parse_bootstrap
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 
 def test_addresses() -> None:

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from kraft.cli.consume import _parse_offset, compile_format
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.user_error import EXIT_USAGE, UserError
 
 
 class Message:

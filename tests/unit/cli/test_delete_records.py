@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.delete_records import parse_offsets
-from kraft.cli.errors import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+from kraft.cli.topics.delete_records import parse_offsets
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.delete_records import (
@@ -18,6 +17,7 @@ from kraft.protocol.schemas.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from tests.support.fake_broker import FakeCluster
 
 

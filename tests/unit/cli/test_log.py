@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.log_documents import printable
+from kraft.cli.log.dump import printable
 from partitions.log.damage_note import DAMAGE_NOTE
 from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
 from partitions.log.placements import FILE_NAME as PARTITION_DIRECTORIES

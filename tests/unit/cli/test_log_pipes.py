@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
-from kraft.cli.storage import new_uuid
+from kraft.storage import new_uuid
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
 
 REASON = "it is no regular file"
 

@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from kraft.cli import metadata_shell
-from kraft.cli.metadata_shell import (
+from kraft.cli.metadata.shell import (
     HISTORY_LINES,
     Leave,
     MetadataShell,
@@ -16,7 +15,7 @@ from kraft.cli.metadata_shell import (
     ShellUsageError,
     interact,
 )
-from kraft.cli.metadata_tree import Folder, metadata_tree, walk
+from kraft.cli.metadata.tree import TreeFolder, metadata_tree, walk
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY
 from quorum.metadata.records import Config, FeatureLevel, Partition, ProducerIds, Topic, VoterIdentity
@@ -25,7 +24,7 @@ from tests.support.metadata_files import BROKERS, ORDERS, TOPIC_ID, TOPIC_ID_TEX
 OTHER_ID = bytes([7]) * 16
 
 
-def tree() -> Folder:
+def tree() -> TreeFolder:
     delta = MetadataDelta(EMPTY)
     records = [
         *BROKERS,
@@ -81,7 +80,7 @@ def test_the_tree_has_every_part_of_the_image() -> None:
 
 def test_a_folder_is_made_when_somebody_looks_into_it_and_once() -> None:
     made = []
-    folder = Folder(lambda: made.append(1) or {})  # type: ignore[func-returns-value]
+    folder = TreeFolder(lambda: made.append(1) or {})  # type: ignore[func-returns-value]
     assert not made
     assert folder.children is folder.children
     assert made == [1]
@@ -196,7 +195,7 @@ def test_on_a_terminal_output_is_bounded_and_errors_do_not_end_it(
         prompts.append(prompt)
         return next(lines)
 
-    monkeypatch.setattr(metadata_shell, "INTERACTIVE_LINES", 3)
+    monkeypatch.setattr("kraft.cli.metadata.shell.INTERACTIVE_LINES", 3)
     monkeypatch.setattr("builtins.input", typed)
     monkeypatch.setattr("sys.stdin", type("Terminal", (io.StringIO,), {"isatty": lambda self: True})())
     assert interact(shell, complaints.append) == 0

@@ -12,7 +12,7 @@ import pytest
 
 from kraft.cli import produce as module
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_USAGE, UserError
+from kraft.user_error import EXIT_USAGE, UserError
 
 
 class Producer:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kraft.cli.quorum_view import (
-    QuorumReplica,
+from kraft.cli.quorum.view import (
+    QuorumNode,
     QuorumView,
     replication_lines,
     silence_lines,
@@ -14,12 +14,12 @@ DIRECTORIES = {node_id: bytes([node_id]) * 16 for node_id in range(10)}
 NO_DIRECTORY = bytes(16)
 
 
-def replica(node_id: int, end: int, caught_up_ms: int = 5_000, *, directory: bool = True) -> QuorumReplica:
+def replica(node_id: int, end: int, caught_up_ms: int = 5_000, *, directory: bool = True) -> QuorumNode:
     directory_id = DIRECTORIES[node_id] if directory else NO_DIRECTORY
-    return QuorumReplica(node_id, directory_id, end, caught_up_ms + 10, caught_up_ms)
+    return QuorumNode(node_id, directory_id, end, caught_up_ms + 10, caught_up_ms)
 
 
-def view(*voters: QuorumReplica, leader_id: int = 1, observers: tuple[QuorumReplica, ...] = ()) -> QuorumView:
+def view(*voters: QuorumNode, leader_id: int = 1, observers: tuple[QuorumNode, ...] = ()) -> QuorumView:
     return QuorumView("cluster", leader_id, 4, 100, voters, observers, {1: ["CONTROLLER://host:9093"]})
 
 
@@ -48,7 +48,7 @@ def test_the_follower_that_is_farthest_behind_counts() -> None:
 
 
 def test_what_is_not_known_is_minus_one() -> None:
-    silent = QuorumReplica(2, NO_DIRECTORY, -1, -1, -1)
+    silent = QuorumNode(2, NO_DIRECTORY, -1, -1, -1)
     status = view(replica(1, 101), silent).status()
     assert (status["max_follower_lag"], status["max_follower_lag_time_ms"]) == (102, -1)
     assert status["current_voters"][1] == {"id": 2}
@@ -74,7 +74,7 @@ def test_the_table_has_the_leader_then_followers_then_observers() -> None:
 
 
 def test_what_is_shown_of_a_voter_that_is_gone_is_of_the_time_when_it_was_heard_last() -> None:
-    gone, never = replica(2, 90, 20_000), QuorumReplica(3, NO_DIRECTORY, -1, -1, -1)
+    gone, never = replica(2, 90, 20_000), QuorumNode(3, NO_DIRECTORY, -1, -1, -1)
     rows = view(replica(1, 101, 65_010), gone, never, replica(4, 101, 65_000)).replication()
     assert [row["lag"] for row in rows] == [0, 11, -1, 0]
     assert list(silence_lines(rows)) == [
@@ -85,7 +85,7 @@ def test_what_is_shown_of_a_voter_that_is_gone_is_of_the_time_when_it_was_heard_
 
 
 def test_ages_instead_of_times() -> None:
-    rows = view(replica(1, 101), QuorumReplica(2, NO_DIRECTORY, -1, -1, 6_500)).replication()
+    rows = view(replica(1, 101), QuorumNode(2, NO_DIRECTORY, -1, -1, 6_500)).replication()
     lines = list(replication_lines(rows, ages_at_ms=6_000))
     assert "990 ms ago" in lines[1]
     assert "1000 ms ago" in lines[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_USAGE
+from kraft.user_error import EXIT_USAGE
 
 
 @pytest.mark.parametrize(

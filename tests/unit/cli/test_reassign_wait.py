@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kraft.cli import reassignments
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
+from kraft.cli.reassign import moves
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.metadata import MetadataResponse
@@ -26,6 +25,7 @@ from kraft.protocol.schemas.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
 from tests.support.fake_broker import FakeCluster
 
 Key = tuple[str, int]
@@ -120,7 +120,7 @@ def start(
     cluster: Moving, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Start:
     """`kraft reassign start --wait` of some partitions, a second at most unless it is told another time."""
-    monkeypatch.setattr(reassignments, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(moves, "LOOK_EVERY_S", 0.02)
 
     def ran(targets: dict[Key, list[int]], *options: str) -> Ran:
         rows = [
@@ -216,7 +216,7 @@ def test_a_broker_without_controller_does_not_end_the_wait(cluster: Moving, star
 def test_a_broker_that_stands_still_does_not_end_the_wait(
     cluster: Moving, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reassignments, "ANSWER_WITHIN_S", 0.1)
+    monkeypatch.setattr(moves, "ANSWER_WITHIN_S", 0.1)
     cluster.replicas["t", 0] = [2]
     goes_on = threading.Event()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_USAGE, UserError
-from kraft.cli.storage import format_node, new_uuid
 from kraft.runtime.disk import RealDisk
+from kraft.storage import format_node, new_uuid
+from kraft.user_error import EXIT_USAGE, UserError
 from partitions.log.meta_properties import read_meta_properties
 
 CLUSTER_ID = "kraftTestingClusterIdA"

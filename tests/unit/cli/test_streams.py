@@ -75,7 +75,7 @@ def test_a_name_that_is_no_text_goes_out_as_it_came(tmp_path: Path) -> None:
 
 def test_what_takes_the_place_of_a_closed_stream_is_there_for_children_too() -> None:
     program = (
-        "import os; from kraft.cli.streams import open_closed_streams; open_closed_streams();"
+        "import os; from kraft.cli.shared.streams import open_closed_streams; open_closed_streams();"
         " raise SystemExit(not all(map(os.get_inheritable, range(3))))"
     )
     ended = subprocess.run(

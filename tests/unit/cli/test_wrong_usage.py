@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.errors import EXIT_USAGE
 from kraft.protocol.schemas.metadata import MetadataRequest
+from kraft.user_error import EXIT_USAGE
 from tests.support.fake_broker import FakeCluster
 
 HUGE = "99999999999"

@@ -10,8 +10,8 @@ import pytest
 from kraft.protocol import ApiKey, ErrorCode, Message
 from kraft.protocol.schemas.metadata import MetadataRequest
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListOffsetsRequest
-from kraft.spark.client import ClusterClient, TopicPartition
-from kraft.spark.connection import Address
+from kraft.spark.client import ClusterClient
+from kraft.spark.connection import BrokerAddress
 from kraft.spark.errors import (
     ClusterUnavailableError,
     RequestFailedError,
@@ -19,6 +19,7 @@ from kraft.spark.errors import (
     UnsupportedBrokerError,
 )
 from kraft.spark.retry import RetryPolicy
+from partitions.topic_partition import TopicPartition
 from tests.support.fake_broker import FakeCluster, FakePartition, FakeTopic
 from tests.unit.spark.conftest import Connect, Waiting
 
@@ -186,7 +187,7 @@ def test_a_port_that_is_not_a_brokers_is_an_error(waiting: Waiting) -> None:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         client = ClusterClient(
-            [Address("127.0.0.1", server.getsockname()[1])],
+            [BrokerAddress("127.0.0.1", server.getsockname()[1])],
             client_id="test",
             policy=RetryPolicy(clock=lambda: waiting.now, sleep=waiting.sleep, budget_s=0.1),
         )

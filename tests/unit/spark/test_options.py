@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-from kraft.spark.client import TopicPartition
-from kraft.spark.connection import Address
+from kraft.spark.connection import BrokerAddress
 from kraft.spark.errors import OptionError
 from kraft.spark.options import EARLIEST, LATEST, ReadOptions, parse_options
+from partitions.topic_partition import TopicPartition
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
@@ -21,7 +21,7 @@ def parse(**options: str) -> ReadOptions:
 def test_defaults() -> None:
     options = parse(subscribe="orders")
     assert options == ReadOptions(
-        bootstrap=(Address("127.0.0.1", 9092),),
+        bootstrap=(BrokerAddress("127.0.0.1", 9092),),
         topics=("orders",),
         pattern=None,
         partitions=None,
@@ -45,7 +45,7 @@ def test_names_are_compared_without_regard_to_case() -> None:
             "kafka.client.id": "Me",
         }
     )
-    assert options.bootstrap == (Address("a", 1), Address("::1", 2))
+    assert options.bootstrap == (BrokerAddress("a", 1), BrokerAddress("::1", 2))
     assert options.pattern is not None
     assert options.pattern.pattern == "a.*"
     assert (options.include_headers, options.min_partitions, options.client_id) == (True, 7, "Me")

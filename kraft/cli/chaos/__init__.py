@@ -1,0 +1,1 @@
+"""`kraft chaos`: the command line of kraft.chaos."""

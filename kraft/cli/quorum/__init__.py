@@ -1,0 +1,1 @@
+"""`kraft quorum`, and calls to the controllers for other commands."""

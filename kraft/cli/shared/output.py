@@ -1,0 +1,92 @@
+"""What commands print: results on standard output, progress and notes on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kraft.cli.shared.documents import Document
+from kraft.user_error import UserError
+
+console = Console(stderr=True, highlight=False)
+"""Notes and progress."""
+
+
+PIPED_COLUMNS = 500
+
+
+def print_table(table: Any) -> None:
+    """A result for people, on standard output; as wide as it needs where that is no terminal."""
+    _tables().print(table)
+
+
+def output_columns() -> int:
+    """How wide a table may be."""
+    return _tables().width
+
+
+def _tables() -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_COLUMNS)
+
+
+def print_line(text: str) -> None:
+    """One line of a result."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def print_json(document: Any) -> None:
+    """The one JSON object of a command with --json."""
+    print_line(json.dumps(document))
+
+
+def note_client_errors() -> Callable[[Any], None]:
+    """An error callback for librdkafka: tells each kind of trouble once, however often it is retried."""
+    told: set[int] = set()
+
+    def note(error: Any) -> None:
+        if error.code() not in told:
+            told.add(error.code())
+            console.print(f"[dim]{escape(error.str())}[/dim]", soft_wrap=True)
+
+    return note
+
+
+def complain(message: object) -> None:
+    """Tells of an error, on standard error."""
+    console.print(f"[red]error:[/red] {escape(str(message))}", soft_wrap=True)
+
+
+def note_failed(row: Document) -> None:
+    """Tells of a partition that was refused: its row's `message` and `error`."""
+    console.print(
+        f"{row['topic']}-{row['partition']}: {row['message']} ({row['error']})", markup=False, soft_wrap=True
+    )
+
+
+def fail(message: str, exit_code: int = 1) -> NoReturn:
+    """Ends the command with a sentence."""
+    raise UserError(message, exit_code)
+
+
+@contextlib.contextmanager
+def progress(label: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """A progress bar on standard error; yields `advance(amount)`. Silent where there is no terminal."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=False,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda amount: bar.advance(task, amount)
