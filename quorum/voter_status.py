@@ -1,4 +1,4 @@
-"""What a controller makes of its voters' directories: what to propose, and why it is not ready.
+"""What a voter's disk and voice are worth to the quorum: why a controller is not ready, in sentences.
 
 Guarantees: whatever keeps the quorum from being whole, as far as this voter can know, is a sentence in
 `unready_reasons` and in the log. Kept by `controller_server.py`, on its event loop (KIP-853).
@@ -6,12 +6,11 @@ Guarantees: whatever keeps the quorum from being whole, as far as this voter can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import structlog
 
-from quorum.raft.events import VoterDirectories, VoterStanding
+from quorum.raft.events import VoterStanding
 
 log = structlog.get_logger(__name__)
 
@@ -23,26 +22,15 @@ class VoterStatus:
     """What the Raft lane of one voter has told of the voters."""
 
     def __init__(self) -> None:
-        self._wanted = VoterDirectories(-1, {})
         self._standing = VoterStanding()
 
-    def take(self, effect: VoterDirectories | VoterStanding) -> None:
+    def take(self, standing: VoterStanding) -> None:
         """What a step of the Raft lane came to."""
-        if isinstance(effect, VoterDirectories):
-            self._wanted = effect
-        else:
-            self._note(effect)
-
-    def _note(self, standing: VoterStanding) -> None:
         before, self._standing = self._standing, standing
         if standing.is_lost and not before.is_lost:
             log.error(_lost(standing))
         elif standing.replaced != before.replaced:
             log.warning("voters on new disks", voters=list(standing.replaced), counts=standing.counts)
-
-    def wanted(self, epoch: int) -> Mapping[int, bytes]:
-        """What the controller of this epoch should see recorded: directory ids by voter."""
-        return self._wanted.directories if self._wanted.epoch == epoch else {}
 
     def unready_reasons(self, leader_id: int | None) -> list[str]:
         """Why this controller is not a whole member of a whole quorum; empty when it is."""

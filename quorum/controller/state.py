@@ -8,8 +8,8 @@ fails, or comes out at another offset than foreseen, everything speculative is v
 renounces, all waiting requests are answered NOT_CONTROLLER (retriable), and it has to become active
 again from the committed image. The model is Kafka's QuorumController; see KIP-631.
 
-The node that owns it calls `become_active` when the Raft lane reports this node as leader with its own
-barrier applied, hands `Propose` effects to the lane in order, reports each outcome, and calls `tick`
+`ControllerDriver` calls `become_active` when the Raft lane reports this node as leader with its own
+barrier applied, hands out `Propose` effects in order, reports each outcome, and calls `tick`
 at `next_tick_ms`. Offsets are foreseeable because only the leader appends: its barrier, then proposals.
 """
 
@@ -37,10 +37,11 @@ from quorum.rpc.messages import ControllerRequest, ControllerResponse, Heartbeat
 
 
 class Propose(NamedTuple):
-    """Hand `data` to the Raft lane; report the outcome under `sequence`. Order matters."""
+    """Hand `data` to the Raft lane; report the outcome under `sequence`. Order matters. `offset` is foreseen."""
 
     data: bytes
     sequence: int
+    offset: int
 
 
 class Complete(NamedTuple):
@@ -49,6 +50,8 @@ class Complete(NamedTuple):
     request_id: int
     response: ControllerResponse | None
     error: ControllerError | None = None
+    in_doubt: bool = False
+    """What was decided is on its way, and may yet be committed."""
 
 
 class Renounced(NamedTuple):
@@ -177,7 +180,9 @@ class ControllerState:
         effects: list[Effect] = [Renounced(self._epoch, reason)]
         for pending in self._pending:
             self._unresolved.add(pending.sequence)
-            effects.extend(Complete(waiter.request_id, None, error) for waiter in pending.waiters)
+            effects.extend(
+                Complete(waiter.request_id, None, error, in_doubt=True) for waiter in pending.waiters
+            )
         self._reset(EMPTY, 0)
         return effects
 
@@ -299,7 +304,7 @@ class ControllerState:
             sequence = self._next_sequence
             self._next_sequence += 1
             self._pending.append(_Pending(sequence, offset))
-            effects.append(Propose(Proposal(self._epoch, sequence, records).encode(), sequence))
+            effects.append(Propose(Proposal(self._epoch, sequence, records).encode(), sequence, offset))
         return effects, self._image.offset
 
 
