@@ -12,7 +12,7 @@ TCP's promises hold and nothing more:
 5. A silent connection (a middlebox forgot it) delivers nothing any more, until each end gives up by
    itself. A reset one tells both ends at once, and what had arrived before can still be read.
 
-Latencies come from the run's seeded stream. The sockets at both ends are in `kraft.chaos.world.endpoint`.
+Latencies come from the run's seeded stream. The kernels at both ends are in `kraft.chaos.world.kernel`.
 Impairments and blocks of one link may overlap; it is whole again when the last has ended.
 """
 
@@ -24,12 +24,9 @@ import random
 from collections import deque
 from collections.abc import Callable
 from heapq import heappush
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kraft.chaos.world.scheduler import KernelEvent, Scheduler
-
-if TYPE_CHECKING:
-    from kraft.chaos.world.kernel import Kernel
 
 LOOPBACK_LATENCY_S = (0.000_010, 0.000_030)
 SEGMENT_MAX_BYTES = 1448
@@ -67,6 +64,20 @@ class Stream(Protocol):
     """One direction of one connection: segments of it never overtake each other."""
 
     last_arrival_s: float
+
+
+class Machine(Protocol):
+    """A host's kernel, as the network and other kernels meet it. What it returns is how many connections it was."""
+
+    def on_syn(self, client: Stream) -> None: ...
+
+    def acknowledge_to(self, far_address: str) -> None: ...
+
+    def reset_connections(self, far_address: str) -> int: ...
+
+    def silence_connections(self, far_address: str, draw_give_up_s: Callable[[], float]) -> int: ...
+
+    def give_up_silent_connections(self, far_address: str) -> None: ...
 
 
 class Segment(NamedTuple):
@@ -176,7 +187,7 @@ class Network:
     def __init__(self, scheduler: Scheduler, rng: random.Random, *, latency: Latency = LAN_LATENCY) -> None:
         self.scheduler = scheduler
         self.latency = latency
-        self.kernels: dict[str, Kernel] = {}
+        self.kernels: dict[str, Machine] = {}
         self.names: dict[str, str] = {}
         self._rng = rng
         self.random = rng.random
