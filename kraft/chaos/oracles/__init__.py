@@ -1,7 +1,7 @@
 """White-box oracles: they watch the logs, high watermarks, ISRs and metadata of all nodes of a run.
 
 A run installs one `WhiteBox`, which wraps methods of product classes from outside and feeds pure models:
-`shadow_log` and `committed` (what each replica holds, what is committed), `replication` and `replica_events`
+`shadow_log` and `committed` (what each replica holds, what is committed), `replication` and `replica_shadows`
 (the oracles of data), `compaction` (what cleaners may do to it), `metadata`, `eligible_leaders` and `raft`
 (those of the quorum), `durability` (what must be on the platter), `listed_offsets` (what clients are told of a
 log's ends), `retention` (what may be deleted), `isr_by_lag` (who counts as in sync for how long), `excuse` (what
@@ -28,7 +28,7 @@ from kraft.chaos.oracles.probes_leader import LeaderProbes
 from kraft.chaos.oracles.probes_quorum import QuorumProbes
 from kraft.chaos.oracles.probes_retention import RetentionProbes
 from kraft.chaos.oracles.raft import Quorum
-from kraft.chaos.oracles.replica_events import ReplicaEvents
+from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.retention import DataFile, RetentionJudge
 from kraft.chaos.oracles.shadow_log import BIT_ROT
@@ -67,7 +67,7 @@ class WhiteBox:
         )
         self.quorum = Quorum(verdicts, self.metadata)
         self._listed_offsets = ListedOffsets(verdicts, self.replication)
-        self._replicas = ReplicaEvents(verdicts, self.replication)
+        self._replicas = ReplicaShadows(verdicts, self.replication)
         self._log_probes = LogProbes(verdicts, whose, self._replicas, self._segments_in)
         self._partition_probes = PartitionProbes(verdicts, whose, self.replication)
         self._cleaner_probes = CleanerProbes(

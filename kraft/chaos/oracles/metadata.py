@@ -44,7 +44,7 @@ class Entry(NamedTuple):
     rejection: str | None = None
 
 
-PartitionListener = Callable[[TopicKey, PartitionImage | None, PartitionImage], None]
+OnPartition = Callable[[TopicKey, PartitionImage | None, PartitionImage], None]
 """Told a partition's state before and after."""
 
 
@@ -60,7 +60,7 @@ class CommittedMetadata:
         self._leaders: dict[tuple[TopicKey, int], int] = {}
         self._was_offline: set[tuple[TopicKey, int]] = set()
         self.image: MetadataImage = EMPTY
-        self.on_partition: PartitionListener = lambda key, before, after: None
+        self.on_partition: OnPartition = lambda key, before, after: None
         self.on_topic_gone: Callable[[bytes], None] = lambda topic_id: None
 
     # -- asked by others

@@ -22,7 +22,7 @@ from quorum.raft.events import Committed, RaftEffect
 
 CLUSTER_ID = "cluster"
 SESSION_TIMEOUT_MS = 2500
-Answer = Callable[[Any, str | None], None]
+OnAnswer = Callable[[Any, str | None], None]
 """Called with the response, or with None and the name of the error."""
 
 
@@ -44,9 +44,9 @@ class Controller:
         self._propose = propose
         self._now_ms = now_ms
         self._happened = happened
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, OnAnswer] = {}
 
-    def request(self, request: Any, answer: Answer) -> None:
+    def request(self, request: Any, answer: OnAnswer) -> None:
         """Decides a request; `answer` is called in this call or a later one, unless the node dies."""
         request_id, effects = self._driver.handle(request, self._now_ms())
         self._answers[request_id] = answer

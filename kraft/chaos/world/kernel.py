@@ -35,7 +35,7 @@ _NOWHERE.stop(0.0)
 _NOWHERE.held = deque(maxlen=0)
 
 
-class Listener(Protocol):
+class ListeningSocket(Protocol):
     """A listening socket of a process."""
 
     closed: bool
@@ -96,7 +96,7 @@ class Endpoint:
         self.direction = f"{remote[0]}:{remote[1]}>{local[0]}:{local[1]}"
         self.peer: Endpoint | None = None
         self.owner: EndpointOwner | None = None
-        self.listener: Listener | None = None
+        self.listener: ListeningSocket | None = None
         self.on_connected: Callable[[OSError | None], None] | None = None
         self.connect_timer: KernelEvent | None = None
         self.received: deque[bytes | memoryview] = deque()
@@ -328,7 +328,7 @@ class Kernel:
         self.network = network
         self.address = address
         self.up = True
-        self.listeners: dict[Address, Listener] = {}
+        self.listeners: dict[Address, ListeningSocket] = {}
         self.endpoints: dict[Endpoint, None] = {}
         self._unanswered_syns: dict[Endpoint, None] = {}
         self._unanswered_data: dict[Endpoint, None] = {}
@@ -348,7 +348,7 @@ class Kernel:
                 return port
         raise OSError(errno.EADDRNOTAVAIL, f"no ephemeral port is free on {self.address}")
 
-    def listen(self, host: str, port: int, listener: Listener) -> Address:
+    def listen(self, host: str, port: int, listener: ListeningSocket) -> Address:
         """Binds. Port 0 takes an ephemeral one. Raises OSError EADDRINUSE, EADDRNOTAVAIL."""
         if host not in (ANY_ADDRESS, LOOPBACK, self.address):
             raise OSError(errno.EADDRNOTAVAIL, f"cannot assign requested address {host}:{port}")
@@ -360,12 +360,12 @@ class Kernel:
         self.listeners[host, port] = listener
         return host, port
 
-    def unlisten(self, address: Address, listener: Listener) -> None:
+    def unlisten(self, address: Address, listener: ListeningSocket) -> None:
         """Frees the port, if it is still this listener's."""
         if self.listeners.get(address) is listener:
             del self.listeners[address]
 
-    def _listener_for(self, target: Address) -> Listener | None:
+    def _listener_for(self, target: Address) -> ListeningSocket | None:
         return self.listeners.get(target) or self.listeners.get((ANY_ADDRESS, target[1]))
 
     # -- connections

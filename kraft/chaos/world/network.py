@@ -80,7 +80,7 @@ class Machine(Protocol):
     def give_up_silent_connections(self, far_address: str) -> None: ...
 
 
-class Segment(NamedTuple):
+class Packet(NamedTuple):
     """Something on its way over an impeded link; `args` is one bytes object if it is data."""
 
     stream: Stream | None
@@ -117,7 +117,7 @@ class Link:
         self.blocked_since_s: float | None = None
         self.impeded = False
         """Not just a delay: `Network.transmit` has to look closer."""
-        self.held: deque[Segment] = deque()
+        self.held: deque[Packet] = deque()
         """What waits for the end of a block, or for its turn on a slow link. Empty unless impeded."""
         self.free_at_s = 0.0
         """When a slow link can take the next segment."""
@@ -231,9 +231,9 @@ class Network:
             gap_s = 0.0
             for start, end in itertools.pairwise([0, *cuts, len(data)]):
                 gap_s += link.cut_gap_s * self.random() if start else 0.0
-                link.held.append(Segment(stream, callback, (data[start:end],), end - start, gap_s))
+                link.held.append(Packet(stream, callback, (data[start:end],), end - start, gap_s))
         else:
-            link.held.append(Segment(stream, callback, args, len(data)))
+            link.held.append(Packet(stream, callback, args, len(data)))
         self._pump(link)
 
     def _pump(self, link: Link) -> None:
@@ -249,7 +249,7 @@ class Network:
             stream, callback, args, size_bytes, gap_s = link.held.popleft()
             if size_bytes > SEGMENT_MAX_BYTES and link.bytes_per_s < math.inf:
                 rest = args[0][SEGMENT_MAX_BYTES:]
-                link.held.appendleft(Segment(stream, callback, (rest,), len(rest), gap_s))
+                link.held.appendleft(Packet(stream, callback, (rest,), len(rest), gap_s))
                 args, size_bytes = (args[0][:SEGMENT_MAX_BYTES],), SEGMENT_MAX_BYTES
             link.free_at_s = now_s + (HEADER_BYTES + size_bytes) / link.bytes_per_s
             arrival_s = link.free_at_s + link.min_s + link.span_s * self.random() + gap_s
