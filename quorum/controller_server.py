@@ -1,9 +1,9 @@
 """A voter of the controller quorum, assembled: Raft lane, links, listener, controller, metadata log.
 
-It carries effects between the pure parts: what the Raft lane commits goes to the committed image, to
-those who follow it, and to `ControllerState`; what the controller decides goes to the Raft lane as
-proposals; calls on the controller listener are answered when the controller says so. Decides nothing
-itself. Started by `kraft.node` on nodes with the controller role. (KRaft's ControllerServer.)
+It carries effects between the pure parts. What the Raft lane commits goes to the committed image, to those
+who follow it, and to `ControllerDriver`; what the driver proposes goes to the Raft lane; a call on the
+controller listener is answered when the driver says so. It decides nothing itself. Started by `kraft.node`
+on nodes with the controller role. (KRaft's ControllerServer.)
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
 
 from partitions.disk import Disk
 from partitions.ports import Halt, NowMs
-from quorum.controller.state import Complete, ControllerState, Effect, Renounced
-from quorum.controller.state import Propose as ProposeEffect
+from quorum.controller.state import Complete, Renounced
 from quorum.controller.topic_configs import BrokerConfigSchema, TopicConfigSchema
+from quorum.controller_driver import Activated, ControllerDriver, ControllerEffect, Proposed, SessionEnded
 from quorum.controller_metrics import ControllerMetrics
 from quorum.controller_server_config import ControllerServerConfig
 from quorum.errors import ControllerError, MalformedMessageError
@@ -31,12 +31,12 @@ from quorum.raft.driver import RaftDriver
 from quorum.raft.events import (
     Committed,
     LeaderChanged,
-    ProposalOutcome,
     Propose,
     QuorumReport,
     RaftEffect,
     SendToPeer,
     TransferLeadership,
+    VoterStanding,
 )
 from quorum.raft.lane import RaftLane
 from quorum.raft.metadata_state_machine import MetadataStateMachine
@@ -55,8 +55,6 @@ REQUEST_TIMEOUT_S = 30.0
 FETCH_METADATA_MAX_WAIT_MS = 10_000
 FETCH_METADATA_MAX_BYTES = 8 * 1024 * 1024
 HANDOVER_TIMEOUT_S = 1.0
-WATCHES_PER_SESSION = 8
-"""How often the controller looks whether it stood still itself."""
 
 
 class ControllerServer:
@@ -85,7 +83,8 @@ class ControllerServer:
         self._now_ms = now_ms
         self._rng = rng
         self._halt = halt
-        self._state = ControllerState(config.controller, topic_configs, rng, broker_configs)
+        self._driver = ControllerDriver(config.controller, topic_configs, rng, broker_configs)
+        self._state = self._driver.state
         self._network = VoterNetwork(
             config.raft,
             config.secret,
@@ -100,15 +99,8 @@ class ControllerServer:
         self._quorum = QuorumStatus(config.raft.node_id, config.raft.voters, lane.post, now_ms)
         self._voters = VoterStatus()
         self.metrics = ControllerMetrics()
-        self._leadership = LeaderChanged(None, -1, False)
-        self._next_sequence: tuple[int, int] = (-1, 0)  # epoch, and the sequence its fence expects
-        self._accepted: dict[int, bool] = {}  # by offset, of the commits whose outcomes come next
-        self._proposals: dict[int, tuple[int, int]] = {}  # request id → epoch, sequence
         self._requests: dict[int, asyncio.Future[Any]] = {}
-        self._next_id = 1
         self._ticker: asyncio.TimerHandle | None = None
-        self._watch_ms = max(1, config.controller.session_timeout_ms // WATCHES_PER_SESSION)
-        self._closed = False
 
     # -- life
 
@@ -137,19 +129,18 @@ class ControllerServer:
 
     async def hand_over(self) -> None:
         """Before a planned stop: a leader lets another voter take over, if one is caught up."""
-        if not self._leadership.active or len(self._config.raft.voters) == 1:
+        if not self._driver.leadership.active or len(self._config.raft.voters) == 1:
             return
         self._lane.post(TransferLeadership())
-        if not await self._log.wait_until(lambda: not self._leadership.active, HANDOVER_TIMEOUT_S):
+        if not await self._log.wait_until(lambda: not self._driver.leadership.active, HANDOVER_TIMEOUT_S):
             log.info("no other voter took over; stopping all the same")
 
     async def close(self) -> None:
         """Stops taking part. The journal is synced and closed."""
-        self._closed = True
         async with contextlib.AsyncExitStack() as last_to_first:
             last_to_first.callback(self._lane.stop)
             last_to_first.push_async_callback(self._network.close)
-            self._run(self._state.renounce("the node is stopping"))
+            self._run(self._driver.close())
 
     # -- what is so
 
@@ -160,11 +151,11 @@ class ControllerServer:
 
     @property
     def leader_id(self) -> int | None:
-        return self._leadership.leader_id
+        return self._driver.leadership.leader_id
 
     @property
     def epoch(self) -> int:
-        return self._leadership.epoch
+        return self._driver.leadership.epoch
 
     @property
     def is_active(self) -> bool:
@@ -189,41 +180,36 @@ class ControllerServer:
         """Why this controller is not a whole member of a whole quorum; empty when it is."""
         return self._voters.unready_reasons(self.leader_id)
 
-    # -- from the Raft lane
+    # -- what there is to do
 
     def _deliver(self, effects: list[RaftEffect]) -> None:
         """Takes the effects of one step, all of them: a voter that missed one must not go on."""
         try:
-            self._take(effects)
+            self._run(self._driver.take(effects, self._monotonic_ms()))
         except Exception as error:
             log.exception("the committed metadata could not be taken in")
             self._halt(f"the controller could not take in what the quorum did: {error!r}")
 
-    def _take(self, effects: list[RaftEffect]) -> None:
+    def _run(self, effects: Iterable[ControllerEffect]) -> None:
         for effect in effects:
             if isinstance(effect, SendToPeer):
                 self._network.send(effect)
             elif isinstance(effect, Committed):
                 self._on_committed(effect)
-            elif isinstance(effect, ProposalOutcome):
-                self._on_outcome(effect)
+            elif isinstance(effect, Proposed):
+                self._lane.post(Propose(effect.request_id, effect.data))
+            elif isinstance(effect, Complete):
+                self._complete(effect)
             elif isinstance(effect, QuorumReport):
                 self._quorum.on_report(effect)
-            elif isinstance(effect, LeaderChanged):
-                self._on_leader_changed(effect)
-            else:
+            elif isinstance(effect, VoterStanding):
                 self._voters.take(effect)
-        self._accepted.clear()
-        self._activate_if_leader()
-        if self._state.is_active:
-            self._run(self._state.record_voters(self._voters.wanted(self._state.epoch)))
+            else:
+                self._on_change(effect)
 
     def _on_committed(self, committed: Committed) -> None:
         for entry in committed.entries:
-            self._accepted[entry.offset] = entry.accepted
-            if entry.accepted and entry.sequence is not None:
-                self._next_sequence = (entry.epoch, entry.sequence + 1)
-            elif entry.rejection is not None:
+            if entry.rejection is not None:
                 log.warning("a proposal was refused at apply", offset=entry.offset, reason=entry.rejection)
         self.metrics.committed(self.image, committed, is_active=self._state.is_active)
         self._log.append(
@@ -231,88 +217,44 @@ class ControllerServer:
             committed.image,
         )
 
-    def _on_outcome(self, outcome: ProposalOutcome) -> None:
-        epoch, sequence = self._proposals.pop(outcome.request_id)
-        if outcome.offset is None:
-            self._run(self._state.on_proposal_failed(epoch, sequence, str(outcome.error)))
-        else:
-            accepted = self._accepted[outcome.offset]
-            self._run(self._state.on_committed(outcome.offset, epoch, sequence, accepted=accepted))
+    def _on_change(self, effect: ControllerEffect) -> None:
+        """Another leader, another state of this controller: told in the log, and to those who wait for it."""
+        if isinstance(effect, LeaderChanged):
+            log.info("quorum leader", leader_id=effect.leader_id, epoch=effect.epoch, active=effect.active)
+            self._log.wake()
+        elif isinstance(effect, Activated):
+            log.info("active controller", epoch=effect.epoch, offset=self.image.offset)
+            self._schedule_tick()
+        elif isinstance(effect, Renounced):
+            log.info("controller renounced", epoch=effect.epoch, reason=effect.reason)
+            if self._ticker is not None:
+                self._ticker.cancel()
+            self._log.wake()
+        elif isinstance(effect, SessionEnded):
+            log.warning("a broker's session has ended", broker_id=effect.broker_id)
 
-    def _on_leader_changed(self, now: LeaderChanged) -> None:
-        log.info("quorum leader", leader_id=now.leader_id, epoch=now.epoch, active=now.active)
-        self._leadership = now
-        if not now.active or now.epoch != self._state.epoch:
-            self._run(self._state.renounce("this node does not lead the quorum any more"))
-        self._log.wake()
-
-    def _activate_if_leader(self) -> None:
-        epoch = self._leadership.epoch
-        if self._closed or not self._leadership.active or not self._state.can_become_active(epoch):
-            return
-        known_epoch, next_sequence = self._next_sequence
-        log.info("active controller", epoch=epoch, offset=self.image.offset)
-        self._run(
-            self._state.become_active(
-                epoch,
-                self.image,
-                self._monotonic_ms(),
-                next_sequence=next_sequence if known_epoch == epoch else 0,
-            )
-        )
-        self._schedule_tick()
-
-    # -- from and to the controller
-
-    def _run(self, effects: list[Effect]) -> None:
-        # Who waits while this node renounces has had something proposed, or may have: the next leader may
-        # commit it.
-        renounced = any(isinstance(effect, Renounced) for effect in effects)
-        for effect in effects:
-            if isinstance(effect, ProposeEffect):
-                request_id = self._new_id()
-                self._proposals[request_id] = (self._state.epoch, effect.sequence)
-                self._lane.post(Propose(request_id, effect.data))
-            elif isinstance(effect, Complete):
-                self._complete(effect, in_doubt=renounced)
-            else:
-                self._on_renounced(effect)
-
-    def _complete(self, effect: Complete, *, in_doubt: bool) -> None:
+    def _complete(self, effect: Complete) -> None:
         future = self._requests.pop(effect.request_id, None)
         if future is None or future.done():
             return
         if effect.error is not None:
-            error = self._as_rpc_error(effect.error)
-            error.in_doubt = in_doubt
-            future.set_exception(error)
+            future.set_exception(self._as_rpc_error(effect.error, in_doubt=effect.in_doubt))
         else:
             future.set_result(effect.response)
 
-    def _on_renounced(self, effect: Renounced) -> None:
-        log.info("controller renounced", epoch=effect.epoch, reason=effect.reason)
-        if self._ticker is not None:
-            self._ticker.cancel()
-        self._log.wake()
+    # -- time
 
     def _schedule_tick(self) -> None:
         if self._ticker is not None:
             self._ticker.cancel()
-        deadline_ms = self._state.next_tick_ms()
-        if deadline_ms is not None:
-            now_ms = self._monotonic_ms()
-            due_ms = min(max(deadline_ms, now_ms), now_ms + self._watch_ms)
+        now_ms = self._monotonic_ms()
+        due_ms = self._driver.next_tick_ms(now_ms)
+        if due_ms is not None:
             self._ticker = self._loop.call_later((due_ms - now_ms) / 1000, self._tick, due_ms)
 
     def _tick(self, due_ms: int) -> None:
         try:
-            now_ms = self._monotonic_ms()
-            if now_ms > due_ms:
-                # This loop was busy, or the process did not run: heartbeats are still to be read.
-                self._state.stood_still(now_ms - due_ms, now_ms)
-            for broker_id in self._state.expired_sessions(now_ms):
-                log.warning("a broker's session has ended", broker_id=broker_id)
-            self._run(self._state.tick(now_ms))
+            self._run(self._driver.tick(self._monotonic_ms(), due_ms))
             self._schedule_tick()
         except Exception as error:
             log.exception("the controller's tick failed")
@@ -320,10 +262,6 @@ class ControllerServer:
 
     def _monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)
-
-    def _new_id(self) -> int:
-        self._next_id += 1
-        return self._next_id
 
     # -- calls
 
@@ -337,12 +275,9 @@ class ControllerServer:
         if isinstance(request, DescribeQuorumRequest):
             self._check_active()
             return message_codec.encode(await self._quorum.describe(self.image.voters))
-        request_id = self._new_id()
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._requests[request_id] = future
         before = self._state.next_tick_ms()
+        request_id, future = self._decide(request)
         try:
-            self._decide(request_id, request)
             after = self._state.next_tick_ms()
             if before is None or after is None or after < before:
                 self._schedule_tick()
@@ -357,18 +292,21 @@ class ControllerServer:
         finally:
             self._requests.pop(request_id, None)
 
-    def _decide(self, request_id: int, request: Any) -> None:
+    def _decide(self, request: Any) -> tuple[int, asyncio.Future[Any]]:
         """A defect that a request meets is that request's, unless it left something half decided: in the
         speculative image, and not on its way. Nothing could be decided on that; another voter takes over.
         """
         before = (self._state.image, self._state.pending_proposals)
         try:
-            self._run(self._state.handle(request_id, request, self._monotonic_ms()))
+            request_id, effects = self._driver.handle(request, self._monotonic_ms())
+            future = self._requests[request_id] = self._loop.create_future()
+            self._run(effects)
         except Exception as error:
             if (self._state.image, self._state.pending_proposals) != before:
                 log.exception("a request was half decided", request=type(request).__name__)
                 self._halt(f"the controller met a defect in the middle of a decision: {error!r}")
             raise
+        return request_id, future
 
     async def _fetch_metadata(self, request: FetchMetadataRequest) -> FetchMetadataResponse:
         """Waits until there is something after the requested offset, the time is over, or another leads."""
@@ -391,6 +329,6 @@ class ControllerServer:
             text = f"node {self._config.raft.node_id} is not the active controller"
             raise self._as_rpc_error(ControllerError("NOT_CONTROLLER", text))
 
-    def _as_rpc_error(self, error: ControllerError) -> RpcError:
+    def _as_rpc_error(self, error: ControllerError, *, in_doubt: bool = False) -> RpcError:
         hint = self.leader_id if self.leader_id != self._config.raft.node_id else None
-        return RpcError(error.code, error.message, hint)
+        return RpcError(error.code, error.message, hint, in_doubt=in_doubt)

@@ -1,4 +1,4 @@
-"""The controller's judgement of its voters' directories: those to propose, and the reasons for not being ready.
+"""A voter's standing in the quorum, and the reasons for not being ready, as sentences.
 
 Guarantees: every obstacle to a whole quorum that this voter can know of is a sentence in `unready_reasons` and in the
 log. `controller_server.py` keeps it, on its event loop (KIP-853).
@@ -6,12 +6,11 @@ log. `controller_server.py` keeps it, on its event loop (KIP-853).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import structlog
 
-from quorum.raft.events import VoterDirectories, VoterStanding
+from quorum.raft.events import VoterStanding
 
 log = structlog.get_logger(__name__)
 
@@ -23,26 +22,15 @@ class VoterStatus:
     """The voters' directories and standing, as one voter's Raft lane reported them."""
 
     def __init__(self) -> None:
-        self._wanted = VoterDirectories(-1, {})
         self._standing = VoterStanding()
 
-    def take(self, effect: VoterDirectories | VoterStanding) -> None:
+    def take(self, standing: VoterStanding) -> None:
         """Takes an effect of the Raft lane."""
-        if isinstance(effect, VoterDirectories):
-            self._wanted = effect
-        else:
-            self._note(effect)
-
-    def _note(self, standing: VoterStanding) -> None:
         before, self._standing = self._standing, standing
         if standing.is_lost and not before.is_lost:
             log.error(_lost(standing))
         elif standing.replaced != before.replaced:
             log.warning("voters on new disks", voters=list(standing.replaced), counts=standing.counts)
-
-    def wanted(self, epoch: int) -> Mapping[int, bytes]:
-        """The directory ids by voter that the controller of this epoch should have recorded."""
-        return self._wanted.directories if self._wanted.epoch == epoch else {}
 
     def unready_reasons(self, leader_id: int | None) -> list[str]:
         """Why this controller is not a whole member of a whole quorum; empty when it is."""

@@ -52,7 +52,7 @@ METADATA_LAG_MAX = 8
 """Entries that a node may lack and still be whole: while topics come and go, some are always on their way."""
 
 
-class Halt(NamedTuple):
+class HaltedNode(NamedTuple):
     """A node that ended itself."""
 
     process: str
@@ -216,14 +216,14 @@ class SimulatedCluster:
         return _process_of(name) in self.excused
 
     @property
-    def halts(self) -> list[Halt]:
+    def halts(self) -> list[HaltedNode]:
         """Every node that ended itself: its incarnation, and the reason."""
         found = []
         for node_id, lives in self._lives.items():
             reasons = self.hosts[node_id].halts
             ends = [before for _, before in lives[1:]] + [len(reasons)]
             for (name, before), end in zip(lives, ends, strict=False):
-                found += [Halt(name, node_id, reason) for reason in reasons[before:end]]
+                found += [HaltedNode(name, node_id, reason) for reason in reasons[before:end]]
         return found
 
     # -- looking in

@@ -16,7 +16,7 @@ from typing import IO
 
 from kraft.chaos.checker import check_history
 from kraft.chaos.cluster import SimulatedCluster
-from kraft.chaos.faults import FaultContext
+from kraft.chaos.faults import FaultContext, strike
 from kraft.chaos.history import History, OperationStatus
 from kraft.chaos.logs import NodeLogs, judge_processes
 from kraft.chaos.oracles import WhiteBox
@@ -132,7 +132,7 @@ class _Run:
         began_s = self.simulation.now
         for spec in self.scenario.faults:
             self.simulation.run_until(began_s + spec.at_s)
-            self.faults.strike(spec)
+            strike(self.faults, spec)
         self.simulation.run_until(began_s + self.scenario.seconds)
 
     def _calm(self) -> None:

@@ -7,9 +7,9 @@ proposal before it, whose effects it may show. If a proposal fails, or is commit
 whole speculative image is void: the controller renounces, answers all waiting requests NOT_CONTROLLER (retriable), and
 has to become active again from the committed image. The model is Kafka's QuorumController; see KIP-631.
 
-The node that owns it calls `become_active` when the Raft lane reports this node as leader with its own barrier
-applied. It hands `Propose` effects to the lane in order, reports each outcome, and calls `tick` at `next_tick_ms`.
-Offsets are foreseeable because only the leader appends: its barrier, then proposals.
+`ControllerDriver` calls `become_active` when the Raft lane reports this node as leader with its own barrier applied. It
+hands out `Propose` effects in order, reports each outcome, and calls `tick` at `next_tick_ms`. Offsets are foreseeable
+because only the leader appends: its barrier, then proposals.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from quorum.rpc.messages import ControllerRequest, ControllerResponse, Heartbeat
 
 
 class Propose(NamedTuple):
-    """Hand `data` to the Raft lane, in order; report the outcome under `sequence`."""
+    """Hand `data` to the Raft lane, in order; report the outcome under `sequence`. `offset` is foreseen."""
 
     data: bytes
     sequence: int
+    offset: int
 
 
 class Complete(NamedTuple):
@@ -48,6 +49,8 @@ class Complete(NamedTuple):
     request_id: int
     response: ControllerResponse | None
     error: ControllerError | None = None
+    in_doubt: bool = False
+    """What was decided is on its way, and may yet be committed."""
 
 
 class Renounced(NamedTuple):
@@ -176,7 +179,9 @@ class ControllerState:
         effects: list[Effect] = [Renounced(self._epoch, reason)]
         for pending in self._pending:
             self._unresolved.add(pending.sequence)
-            effects.extend(Complete(waiter.request_id, None, error) for waiter in pending.waiters)
+            effects.extend(
+                Complete(waiter.request_id, None, error, in_doubt=True) for waiter in pending.waiters
+            )
         self._reset(EMPTY, 0)
         return effects
 
@@ -297,7 +302,7 @@ class ControllerState:
             sequence = self._next_sequence
             self._next_sequence += 1
             self._pending.append(_Pending(sequence, offset))
-            effects.append(Propose(Proposal(self._epoch, sequence, records).encode(), sequence))
+            effects.append(Propose(Proposal(self._epoch, sequence, records).encode(), sequence, offset))
         return effects, self._image.offset
 
 

@@ -136,7 +136,7 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
     def _election_deadline(self) -> float:
         """When the library's election timeout expires: at once if an election may begin in this tick. A timeout
         that expires without the others' consent only asks for it and starts anew."""
-        deadline = float(self._SyncObj__raftElectionDeadline)
+        deadline = self.election_deadline_s()
         if self._isLeader() or not self.peers():
             return deadline
         if not self._book.counts_me:
@@ -181,7 +181,11 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
             return 0.0
         if self._isLeader():
             return float(self._SyncObj__newAppendEntriesTime) - now_s
-        return float(self._SyncObj__raftElectionDeadline) - now_s
+        return self.election_deadline_s() - now_s
+
+    def election_deadline_s(self) -> float:
+        """When this node stands, or asks for consent to, unless it hears of a leader; on the world's clock."""
+        return float(self._SyncObj__raftElectionDeadline)
 
     def follow_log(self) -> None:
         """Reads from the log which directories count; the library keeps the match index of those alone."""
@@ -277,9 +281,13 @@ class RaftNode(SyncObj):  # type: ignore[misc]  # the library has no types
         assert self._isLeader()
         before = self.log_end()
         self._applyCommand(PROPOSAL + proposal, None)
-        self._checkCommandsToApply()
+        self.append_commands()
         assert self.log_end() == before + 1, "a leader appends at once"
         return before + 1
+
+    def append_commands(self) -> None:
+        """Appends the commands that the library was given, wherever they came from, to a leader's log."""
+        self._checkCommandsToApply()
 
     def adopt_term(self, term: int) -> None:
         """Any message of a later term makes a voter a follower of that term (Raft, section 5.1)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from kraft.chaos.checker.evidence import Batch, Partition, is_ok
+from kraft.chaos.checker.evidence import Partition, SentBatch, is_ok
 from kraft.chaos.checker.report import Describe, Findings, IsExcused, shown
 from kraft.chaos.history import Operation, Value
 
@@ -86,7 +86,7 @@ class ContentsJudge:
 
         self._add("inconsistent-offsets", describe, excused=self._is_one_held(offset, [value, rival]))
 
-    def _judge_read_elsewhere(self, batch: Batch, send: Operation, offset: int, value: Value) -> None:
+    def _judge_read_elsewhere(self, batch: SentBatch, send: Operation, offset: int, value: Value) -> None:
         """Judges an acknowledged value that was read at another offset.
 
         An idempotent producer's value has one offset. A plain producer's retry may have doubled it; then it must be at
@@ -140,7 +140,7 @@ class ContentsJudge:
                 self._judge_repeated_claims(batch)
         return doubled
 
-    def _judge_repeated_claims(self, batch: Batch) -> None:
+    def _judge_repeated_claims(self, batch: SentBatch) -> None:
         """duplicate, by answers: a repeated attempt is answered with the offset of the first."""
         bases = sorted({send.base_offset for send in batch.claims if send.base_offset >= 0})
         if len(bases) < 2:
@@ -177,7 +177,7 @@ class ContentsJudge:
             for base in bases:
                 self._judge_copy(batch, base)
 
-    def _judge_copy(self, batch: Batch, base: int) -> None:
+    def _judge_copy(self, batch: SentBatch, base: int) -> None:
         """Judges one copy of a batch that was read in part.
 
         lost-write is Jepsen's for a send without an answer: other values of it were read, and higher offsets, too.

@@ -32,7 +32,7 @@ class MalformedHistoryError(ValueError):
 
 
 @dataclass(slots=True)
-class Batch:
+class SentBatch:
     """Values of one partition that are sent together, once, or again as retries."""
 
     values: tuple[Value, ...]
@@ -70,8 +70,8 @@ class Partition:
         self.is_compacted = False
         self.lapsed: dict[int, Value] = {}
         """Tombstones that may be gone, by offset."""
-        self.batches: list[Batch] = []
-        self.writer: dict[Value, Batch] = {}
+        self.batches: list[SentBatch] = []
+        self.writer: dict[Value, SentBatch] = {}
         self.polls: list[Operation] = []
         """All polls, ok or not, in the order of the history."""
         self.seen: dict[int, Value] = {}
@@ -190,7 +190,7 @@ class Partition:
         if batch is not None and batch.values == operation.values:
             batch.attempts.append(operation)
             return
-        batch = Batch(operation.values, [operation])
+        batch = SentBatch(operation.values, [operation])
         for value in operation.values:
             if self.writer.setdefault(value, batch) is not batch:
                 raise MalformedHistoryError(f"operation {operation.index} sends {value!r} in another batch")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kraft.chaos.checker.evidence import Batch, Partition, is_ok
+from kraft.chaos.checker.evidence import Partition, SentBatch, is_ok
 from kraft.chaos.checker.report import Findings, IsExcused, shown
 from kraft.chaos.history import Operation, Value
 
@@ -49,7 +49,7 @@ class LossJudge:
         if not partition.may_be_deleted:
             self._judge_vanished()
 
-    def _judge_batch(self, batch: Batch, send: Operation) -> None:
+    def _judge_batch(self, batch: SentBatch, send: Operation) -> None:
         """lost-write: acknowledged at or below the highest offset read, and never read. unseen: the same above it, or
         at an unknown offset.
         """

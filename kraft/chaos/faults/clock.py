@@ -6,12 +6,9 @@ Nothing that matters may depend on wall clocks; they only stamp records and tell
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
+from kraft.chaos.faults.context import FaultContext
 from kraft.chaos.faults.kind import draw_duration_s, fault
-
-if TYPE_CHECKING:
-    from kraft.chaos.faults.context import FaultContext
 
 JUMPS_MAX_MS = (50, 5_000, 5_000, 60_000)
 OFFSET_MAX_MS = 300_000

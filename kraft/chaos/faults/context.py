@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.faults.damage import DamageGuard
-from kraft.chaos.faults.registry import FAULTS
-from kraft.chaos.scenario import FaultSpec, TopicSpec
+from kraft.chaos.scenario import TopicSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.host import Host
 
@@ -55,14 +54,6 @@ class FaultContext:
     def is_over(self) -> bool:
         """Whether nothing may strike any more."""
         return self._over
-
-    def strike(self, spec: FaultSpec) -> None:
-        """Inflicts one fault, if the state of the cluster lets it. Raises KeyError for an unknown name."""
-        kind = FAULTS[spec.name]
-        self.verdicts.declare([FAULT_COUNTER.format(kind.name)])
-        rng = self.simulation.stream(f"fault/{spec.stream}")
-        if not self._over and not (kind.disturbs and self.guard.holds_back(rng, self.topics)):
-            kind.strike(self, rng)
 
     def end_all(self) -> None:
         """Ends every fault now: links are whole, disks well, clocks right, dead nodes start."""

@@ -7,13 +7,10 @@ impairments may overlap: a link is whole again when the last of them has ended.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
+from kraft.chaos.faults.context import FaultContext
 from kraft.chaos.faults.kind import draw_duration_s, fault
 from kraft.chaos.world.network import Impairment, Latency
-
-if TYPE_CHECKING:
-    from kraft.chaos.faults.context import FaultContext
 
 Links = list[tuple[str, str]]
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kraft.chaos.cluster import JOURNAL, VOTER_FILES
+from kraft.chaos.faults.context import FaultContext
 from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
 from kraft.chaos.world.operations import TornOperation
 from kraft.chaos.world.paths import is_below
-
-if TYPE_CHECKING:
-    from kraft.chaos.faults.context import FaultContext
 
 OPERATIONS_MAX = 40
 ARMED_S = 3.0

@@ -1,13 +1,24 @@
-"""All faults by name."""
+"""All faults by name, and how one of them strikes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from kraft.chaos.faults import clock, disk, network, process, rot
+from kraft.chaos.faults.context import FAULT_COUNTER, FaultContext
 from kraft.chaos.faults.kind import FaultKind
+from kraft.chaos.scenario import FaultSpec
 
 FAULTS: Mapping[str, FaultKind] = {
     kind.name: kind for kind in (*process.KINDS, *network.KINDS, *disk.KINDS, *rot.KINDS, *clock.KINDS)
 }
 DEFAULT_FAULTS: tuple[str, ...] = tuple(name for name, kind in FAULTS.items() if kind.by_default)
+
+
+def strike(context: FaultContext, spec: FaultSpec) -> None:
+    """Inflicts one fault, if the state of the cluster lets it. Raises KeyError for an unknown name."""
+    kind = FAULTS[spec.name]
+    context.verdicts.declare([FAULT_COUNTER.format(kind.name)])
+    rng = context.simulation.stream(f"fault/{spec.stream}")
+    if not context.is_over and not (kind.disturbs and context.guard.holds_back(rng, context.topics)):
+        kind.strike(context, rng)

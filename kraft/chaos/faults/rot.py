@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kraft.chaos.cluster import JOURNAL
+from kraft.chaos.faults.context import FaultContext
 from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
 from kraft.chaos.world.paths import is_below
-
-if TYPE_CHECKING:
-    from kraft.chaos.faults.context import FaultContext
 
 START_AFTER_S = 0.2
 LOOK_EVERY_S = 0.02

@@ -4,7 +4,7 @@ A run installs one `WhiteBox`, which wraps methods of product classes from outsi
 product carries neither hooks nor switches for its judges, and a renamed method fails the first run. The models:
 
 - `shadow_log`, `committed`: the contents of each replica, and the committed records;
-- `replication`, `replica_events`: the oracles of data; `compaction`: the limits of cleaners;
+- `replication`, `replica_shadows`: the oracles of data; `compaction`: the limits of cleaners;
 - `metadata`, `eligible_leaders`, `raft`: the oracles of the quorum;
 - `durability`: the records and votes that must be on the platter;
 - `listed_offsets`: the log ends that clients are told; `retention`: the records that may be deleted;
@@ -34,7 +34,7 @@ from kraft.chaos.oracles.probes_leader import LeaderProbes
 from kraft.chaos.oracles.probes_quorum import QuorumProbes
 from kraft.chaos.oracles.probes_retention import RetentionProbes
 from kraft.chaos.oracles.raft import Quorum
-from kraft.chaos.oracles.replica_events import ReplicaEvents
+from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.retention import DataFile, RetentionJudge
 from kraft.chaos.oracles.shadow_log import BIT_ROT
@@ -73,7 +73,7 @@ class WhiteBox:
         )
         self.quorum = Quorum(verdicts, self.metadata)
         self._listed_offsets = ListedOffsets(verdicts, self.replication)
-        self._replicas = ReplicaEvents(verdicts, self.replication)
+        self._replicas = ReplicaShadows(verdicts, self.replication)
         self._log_probes = LogProbes(verdicts, whose, self._replicas, self._segments_in)
         self._partition_probes = PartitionProbes(verdicts, whose, self.replication)
         self._cleaner_probes = CleanerProbes(

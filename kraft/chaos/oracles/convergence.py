@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.partition_model import PartitionModel
-from kraft.chaos.oracles.replica_events import logical_batches
+from kraft.chaos.oracles.replica_shadows import logical_batches
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
 from kraft.chaos.verdict import Verdicts

@@ -14,7 +14,7 @@ from typing import Any
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
 from kraft.chaos.oracles.partition_model import LeaderView
-from kraft.chaos.oracles.replica_events import ReplicaEvents
+from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.scan import batches_of_append, first_unsound
 from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
@@ -38,7 +38,7 @@ class LogProbes:
     """Probes on every change of a partition's log."""
 
     def __init__(
-        self, verdicts: Verdicts, whose: Whose, replicas: ReplicaEvents, segments_in: SegmentsIn
+        self, verdicts: Verdicts, whose: Whose, replicas: ReplicaShadows, segments_in: SegmentsIn
     ) -> None:
         self._verdicts = verdicts
         self._whose = whose

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.compaction import Cleaning
 from kraft.chaos.oracles.probes import SegmentsIn, key_of
-from kraft.chaos.oracles.replica_events import ReplicaEvents
+from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
 from partitions.log.cleanable import CleanableLog, Section
 from partitions.log.cleaner.sources import Group
@@ -26,7 +26,7 @@ class CleanerProbes:
     def __init__(
         self,
         whose: Whose,
-        replicas: ReplicaEvents,
+        replicas: ReplicaShadows,
         segments_in: SegmentsIn,
         content_of: Callable[[int, str], bytes],
         now_ms: Callable[[int], int],

@@ -20,7 +20,7 @@ LATE_NOTICE_MAX_S = 0.6
 CLOG_MAX_S = 1.0
 
 
-class Endpoint(Protocol):
+class LinkedVoter(Protocol):
     """One voter, as the network sees it."""
 
     @property
@@ -37,7 +37,7 @@ class Links:
         scheduler: Scheduler,
         rng: Random,
         settings: Settings,
-        endpoints: dict[int, Endpoint],
+        endpoints: dict[int, LinkedVoter],
         happened: Callable[[str], None],
         introduce: Callable[[int, int, int], PeerConnected],
     ) -> None:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Protocol
 
 from kraft.chaos.quorum import counters
-from kraft.chaos.quorum.controller import CLUSTER_ID, Answer
+from kraft.chaos.quorum.controller import CLUSTER_ID, OnAnswer
 from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.metadata_judge import CONFIG, MetadataJudge, Wish
 from kraft.chaos.world.scheduler import Scheduler
@@ -38,7 +38,7 @@ RETRIABLE = frozenset({"NOT_CONTROLLER", "THROTTLING_QUOTA_EXCEEDED", "REQUEST_T
 class Voters(Protocol):
     """How a request reaches a voter."""
 
-    def ask(self, node_id: int, request: Any, answer: Answer) -> None:
+    def ask(self, node_id: int, request: Any, answer: OnAnswer) -> None:
         """Carries a request there and the answer back; either may be lost."""
 
 
@@ -53,7 +53,7 @@ class _Caller:
         self._target = rng.choice(ids)
         self._call = 0
 
-    def ask(self, request: Any, answered: Answer) -> None:
+    def ask(self, request: Any, answered: OnAnswer) -> None:
         """`answered` is called exactly once: with the answer, or with REQUEST_TIMED_OUT."""
         self._call += 1
         call = self._call

@@ -15,7 +15,7 @@ from typing import Any
 from crc32c import crc32c
 
 from kraft.chaos.quorum import counters
-from kraft.chaos.quorum.controller import Answer
+from kraft.chaos.quorum.controller import OnAnswer
 from kraft.chaos.quorum.faults import TICK_S, FaultDriver
 from kraft.chaos.quorum.judge import RaftJudge, Violation
 from kraft.chaos.quorum.links import Links
@@ -123,7 +123,7 @@ class Quorum:
 
     # -- work
 
-    def ask(self, node_id: int, request: Any, answer: Answer) -> None:
+    def ask(self, node_id: int, request: Any, answer: OnAnswer) -> None:
         """Carries a request to a voter and its answer back, each in its time."""
 
         def answered(response: Any, error: str | None) -> None:

@@ -26,7 +26,7 @@ APPEND_BYTES: dict[Workload, tuple[int, ...]] = {
 
 
 @dataclass(frozen=True)
-class Faults:
+class FaultOdds:
     """Odds per message (drop, duplicate, overtake, late), else per voter or link and 10 ms."""
 
     drop: float = 0.01
@@ -63,7 +63,7 @@ class Faults:
     """A peer says what the library would obey, and what is not on the list."""
 
 
-NONE = Faults(
+NONE = FaultOdds(
     drop=0.0,
     duplicate=0.0,
     overtake=0.0,
@@ -86,7 +86,7 @@ NONE = Faults(
     rot_snapshot=0.0,
     insult=0.0,
 )
-MILD = Faults(
+MILD = FaultOdds(
     drop=0.002,
     reset=0.001,
     kill=0.0004,
@@ -126,7 +126,7 @@ class Settings:
     """One of them is drawn for each message."""
     propose: float = 0.3
     """Bare bytes: odds of a burst of proposals per 10 ms."""
-    faults: Faults = field(default_factory=Faults)
+    faults: FaultOdds = field(default_factory=FaultOdds)
     timing: RaftTiming = field(default_factory=lambda: FAST_TIMING)
 
 
@@ -154,9 +154,9 @@ def drawn(seed: int, voters: int | None = None, virtual_s: float = VIRTUAL_S) ->
     )
 
 
-def _swarm(rng: Random) -> Faults:
+def _swarm(rng: Random) -> FaultOdds:
     """A third of the faults are off, a third as usual, a third more frequent."""
-    usual = Faults()
+    usual = FaultOdds()
     odds = {
         one.name: getattr(usual, one.name) * rng.choice((0.0, 1.0, 2.0))
         for one in fields(usual)

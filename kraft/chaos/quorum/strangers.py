@@ -53,7 +53,7 @@ def insult(driver: RaftDriver, rng: Random) -> bool:
         try:
             for data in messages:
                 driver._transport.receive(peer_id, links[peer_id].session, data)
-            driver._node._checkCommandsToApply()
+            driver._node.append_commands()
         except Exception as raised:  # noqa: BLE001 - whatever it is, the lane would have met it
             error = raised
     voter = driver._config.node_id
@@ -77,7 +77,7 @@ def _standing(driver: RaftDriver) -> dict[str, Any]:
         "log end": (len(journal), node.log_end(), node.log_end_term()),
         "commit index": node.commit_index(),
         "applied": (node.last_applied(), driver._machine.image[:2]),
-        "deadline": node._SyncObj__raftElectionDeadline,
+        "deadline": node.election_deadline_s(),
         "consent": (driver._transport._pre_vote.round, driver._transport._pre_vote.is_open(node.term())),
         "messages": len(driver._transport.outbox),
         "snapshot": driver._transfer.incoming.arrival,

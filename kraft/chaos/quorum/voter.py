@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Protocol
 
 from kraft.chaos.quorum import counters
-from kraft.chaos.quorum.controller import Answer, Controller
+from kraft.chaos.quorum.controller import Controller, OnAnswer
 from kraft.chaos.quorum.folders import DATA, check_refuses_wrong_folder, format_folder, open_driver
 from kraft.chaos.quorum.judge import RaftJudge, Violation
 from kraft.chaos.quorum.machine import INNER, Application, WatchedMachine
@@ -387,10 +387,10 @@ class Voter:
             self.controller.tick()
             self._at(CONTROLLER_TICK_S, self._tick_controller)
 
-    def ask(self, request: Any, answer: Answer) -> None:
+    def ask(self, request: Any, answer: OnAnswer) -> None:
         """A request for the controller; nobody answers while the voter is down."""
         self._at(0.0, self._asked, request, answer)
 
-    def _asked(self, request: Any, answer: Answer) -> None:
+    def _asked(self, request: Any, answer: OnAnswer) -> None:
         if self.controller is not None:
             self.controller.request(request, answer)

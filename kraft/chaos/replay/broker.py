@@ -47,7 +47,7 @@ class ReplayError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Proposed:
+class SentProposal:
     """An AlterPartition on its way to the controller."""
 
     broker_id: int
@@ -76,7 +76,7 @@ class ReplayBroker:
         rule: Rule,
         config: LogConfig,
         now_ms: Callable[[], int],
-        propose: Callable[[Proposed], None],
+        propose: Callable[[SentProposal], None],
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = -1
@@ -248,7 +248,7 @@ class ReplayBroker:
         """As for `on_high_watermark`."""
 
     def on_alter_partition(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
-        self._propose(Proposed(self.broker_id, self.broker_epoch, partition, proposal))
+        self._propose(SentProposal(self.broker_id, self.broker_epoch, partition, proposal))
 
     # -- ReplicationListener
 

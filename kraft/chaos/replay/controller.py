@@ -1,6 +1,6 @@
 """The controller of a replayed history: real decisions on a real image, committed at once.
 
-`ControllerState` decides as in production; the one voter of this quorum commits each proposal in the call that
+`ControllerDriver` decides as in production; the one voter of this quorum commits each proposal in the call that
 made it. Time passes only when the script lets it.
 """
 
@@ -13,12 +13,14 @@ from typing import TypeVar
 from kraft.chaos.replay.broker import TOPIC, ReplayError
 from partitions.log.config import LogConfig
 from quorum.controller.decision import ControllerConfig
-from quorum.controller.proposal import ProposalFence, apply_proposal
-from quorum.controller.state import Complete, ControllerState, Effect, Propose
+from quorum.controller.state import Complete, Renounced
 from quorum.controller.topic_configs import LogTopicConfigs
+from quorum.controller_driver import ControllerDriver, ControllerEffect, Proposed
 from quorum.metadata.features import supported_ranges
-from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage
+from quorum.metadata.image import MetadataImage, PartitionImage
 from quorum.metadata.records import Listener
+from quorum.raft.events import Committed, CommittedEntry, LeaderChanged, ProposalOutcome
+from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.rpc.admin_messages import (
     SAFE_DOWNGRADE,
     FeatureUpdate,
@@ -41,6 +43,7 @@ from quorum.rpc.messages import (
 CLUSTER_ID = "kraft-replay"
 SESSION_TIMEOUT_MS = 9_000
 TERM = 1
+VOTER_ID = 1
 
 _Response = TypeVar("_Response", bound=ControllerResponse)
 
@@ -50,15 +53,20 @@ class ReplayController:
 
     def __init__(self) -> None:
         self.now_ms = 0
-        self.image: MetadataImage = EMPTY.at(0, TERM)
         config = ControllerConfig(
             CLUSTER_ID, session_timeout_ms=SESSION_TIMEOUT_MS, auto_leader_rebalance=False
         )
-        self._state = ControllerState(config, LogTopicConfigs(LogConfig()), random.Random(0))
-        self._fence = ProposalFence()
+        self._driver = ControllerDriver(config, LogTopicConfigs(LogConfig()), random.Random(0))
+        self._machine = MetadataStateMachine()
         self._completed: dict[int, Complete] = {}
-        self._requests = 0
-        self._run(self._state.become_active(TERM, self.image, self.now_ms))
+        self._machine.advance(0, TERM)
+        barrier = Committed((CommittedEntry(0, TERM, True),), self.image)
+        self._run(self._driver.take((barrier, LeaderChanged(VOTER_ID, TERM, True)), self.now_ms))
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed image."""
+        return self._machine.image
 
     @property
     def partition(self) -> PartitionImage:
@@ -72,23 +80,27 @@ class ReplayController:
     def topic_id(self) -> bytes:
         return self.image.topic_ids[TOPIC]
 
-    def _run(self, effects: Iterable[Effect]) -> None:
+    def _run(self, effects: Iterable[ControllerEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Propose):
-                offset = self.image.offset + 1
-                applied = apply_proposal(self.image, self._fence, effect.data, offset, TERM)
-                self.image, self._fence = applied.image, applied.fence
-                self._run(self._state.on_committed(offset, TERM, effect.sequence, accepted=applied.accepted))
+            if isinstance(effect, Proposed):
+                self._commit(effect)
             elif isinstance(effect, Complete):
                 self._completed[effect.request_id] = effect
-            else:
+            elif isinstance(effect, Renounced):
                 raise ReplayError(f"the controller renounced: {effect.reason}")
+
+    def _commit(self, proposed: Proposed) -> None:
+        offset = self.image.offset + 1
+        applied = self._machine.apply(proposed.data, offset, TERM)
+        entry = CommittedEntry(offset, TERM, applied.accepted, sequence=applied.sequence)
+        outcome = ProposalOutcome(proposed.request_id, offset, None)
+        self._run(self._driver.take((Committed((entry,), self.image), outcome), self.now_ms))
 
     def call(self, request: ControllerRequest, kind: type[_Response]) -> _Response:
         """One request and its answer. Raises ControllerError."""
-        self._requests += 1
-        self._run(self._state.handle(self._requests, request, self.now_ms))
-        complete = self._completed.pop(self._requests)
+        request_id, effects = self._driver.handle(request, self.now_ms)
+        self._run(effects)
+        complete = self._completed.pop(request_id)
         if complete.error is not None:
             raise complete.error
         if not isinstance(complete.response, kind):
@@ -121,7 +133,7 @@ class ReplayController:
             self.now_ms += SESSION_TIMEOUT_MS * 2 // 3
             for other in others:
                 self.heartbeat(other)
-            self._run(self._state.tick(self.now_ms))
+            self._run(self._driver.tick(self.now_ms, self.now_ms))
         if not self.image.brokers[broker_id].fenced:
             raise ReplayError(f"broker {broker_id} was not fenced")
 

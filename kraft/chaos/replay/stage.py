@@ -19,7 +19,7 @@ from fetcher.leader_endpoint import (
     PartitionKey,
 )
 from kraft.chaos.history import History, Operation, OperationKind, OperationStatus
-from kraft.chaos.replay.broker import PARTITION, Proposed, ReplayBroker, ReplayError
+from kraft.chaos.replay.broker import PARTITION, ReplayBroker, ReplayError, SentProposal
 from kraft.chaos.replay.controller import ReplayController
 from kraft.chaos.replay.rules import Rule
 from kraft.chaos.replay.story import ReplicaView, Step, StoredRecord
@@ -89,7 +89,7 @@ class Stage:
             for n in range(1, brokers + 1)
         }
         self._configs = configs
-        self._outbox: list[Proposed] = []
+        self._outbox: list[SentProposal] = []
         self._waiting: list[_Sent] = []
         self._seen: list[str] = []
         self._clients = 0
@@ -191,7 +191,7 @@ class Stage:
 
     # -- ISR changes
 
-    def _proposed(self, proposed: Proposed) -> None:
+    def _proposed(self, proposed: SentProposal) -> None:
         self._outbox.append(proposed)
 
     def deliver_proposals(self) -> None:
@@ -202,7 +202,7 @@ class Stage:
             if self.brokers[proposed.broker_id].replica is proposed.replica:
                 proposed.replica.on_alter_partition_result(proposed.proposal, result, self.controller.now_ms)
 
-    def _decide(self, proposed: Proposed) -> AlterPartitionResult:
+    def _decide(self, proposed: SentProposal) -> AlterPartitionResult:
         proposal = proposed.proposal
         item = AlterPartitionItem(
             PARTITION.partition,

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from kraft.chaos.workload.connection import Connection, decoded
+from kraft.chaos.workload.connection import ClientConnection, decoded
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -65,8 +65,8 @@ class Client:
         self._leaders: dict[PartitionName, Leader] = {}
         self._epochs: dict[PartitionName, int] = {}
         self._addresses = dict(bootstrap)
-        self._connections: dict[int, Connection] = {}
-        self._connecting: dict[int, asyncio.Task[Connection]] = {}
+        self._connections: dict[int, ClientConnection] = {}
+        self._connecting: dict[int, asyncio.Task[ClientConnection]] = {}
         self._refresh: asyncio.Task[None] | None = None
         self._refreshed_s = 0.0
         self._on_surprise = on_surprise
@@ -90,7 +90,7 @@ class Client:
 
     # -- connections
 
-    def connection(self, broker: int) -> Connection | None:
+    def connection(self, broker: int) -> ClientConnection | None:
         """An open connection to a broker; without one, None, and one is begun."""
         found = self._connections.get(broker)
         if found is not None:
@@ -102,22 +102,22 @@ class Client:
         self._connect(broker)
         return None
 
-    def _connect(self, broker: int) -> asyncio.Task[Connection]:
+    def _connect(self, broker: int) -> asyncio.Task[ClientConnection]:
         task = self._connecting.get(broker)
         if task is None:
             self._connecting[broker] = task = self.loop.create_task(self._open(broker))
             task.add_done_callback(lambda done: self._connected(broker, done))
         return task
 
-    async def _open(self, broker: int) -> Connection:
+    async def _open(self, broker: int) -> ClientConnection:
         host, port = self._addresses[broker]
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             _, connection = await self.loop.create_connection(
-                lambda: Connection(broker, self.surprise), host, port
+                lambda: ClientConnection(broker, self.surprise), host, port
             )
         return connection
 
-    def _connected(self, broker: int, done: asyncio.Task[Connection]) -> None:
+    def _connected(self, broker: int, done: asyncio.Task[ClientConnection]) -> None:
         del self._connecting[broker]
         if not done.cancelled() and done.exception() is None:
             self._connections[broker] = done.result()

@@ -45,7 +45,7 @@ def _header_parts(api_key: ApiKey, version: int) -> tuple[bytes, bytes]:
     return header[:_CORRELATION_ID_POSITION], header[_CORRELATION_ID_POSITION + _CORRELATION_ID_BYTES :]
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """An established connection; finished for good once `closed`."""
 
     def __init__(self, broker: int, on_surprise: Callable[[int, str], None] | None = None) -> None:

@@ -15,14 +15,11 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.scheduler import AnyHandle, LaneTimer
-
-if TYPE_CHECKING:
-    from kraft.chaos.world.loop import SimLoop
 
 T = TypeVar("T")
 
@@ -52,7 +49,7 @@ class SimulatedExecutor:
     def __init__(
         self,
         incarnation: Incarnation,
-        loop: SimLoop,
+        loop: asyncio.AbstractEventLoop,
         disk: SimulatedDisk,
         rng: random.Random,
         timing: ExecutorTiming | None = None,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kraft.chaos.world.determinism import EPOCH_S
 from kraft.chaos.world.disk import SimulatedDisk
@@ -20,14 +20,27 @@ from kraft.chaos.world.executor import SimulatedExecutor
 from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.kernel import Kernel
 from kraft.chaos.world.loop import SimLoop
+from kraft.chaos.world.network import Network
 from kraft.chaos.world.scheduler import Scheduler
 from kraft.chaos.world.storage import Storage
 from kraft.chaos.world.tasks import SimTask
-
-if TYPE_CHECKING:
-    from kraft.chaos.world.simulation import Simulation
+from kraft.chaos.world.trace import Trace
 
 SHUTDOWN_TIMEOUT_S = 10.0
+
+
+class Run(Protocol):
+    """What a host needs of the run that it is in (`kraft.chaos.world.simulation`)."""
+
+    trace: Trace
+    scheduler: Scheduler
+    network: Network
+
+    def stream(self, name: str) -> random.Random: ...
+
+    def report(self, process: str, message: str, error: BaseException | None) -> None: ...
+
+    def bury(self, process: Process, tasks: Iterable[object], handles: Iterable[object]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,7 @@ class Clock:
 class Host:
     """A machine with one address. It keeps its disk for the whole run."""
 
-    def __init__(self, simulation: Simulation, address: str, name: str) -> None:
+    def __init__(self, simulation: Run, address: str, name: str) -> None:
         self.simulation = simulation
         self.address = address
         self.name = name

@@ -17,10 +17,9 @@ from contextvars import copy_context
 from heapq import heappush
 from typing import Any, TypeVar, TypeVarTuple
 
-from kraft.chaos.world.endpoint import Address
 from kraft.chaos.world.executor import SimulatedExecutor
 from kraft.chaos.world.incarnation import Incarnation
-from kraft.chaos.world.kernel import ANY_ADDRESS, LOOPBACK, Kernel
+from kraft.chaos.world.kernel import ANY_ADDRESS, LOOPBACK, Address, Kernel
 from kraft.chaos.world.scheduler import AnyHandle, LaneHandle, LaneTimer
 from kraft.chaos.world.server import SimServer
 from kraft.chaos.world.sockets import SimSocket
@@ -276,7 +275,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if sock.endpoint is None:
             raise ValueError("the socket passed as sock is not connected")
         protocol = protocol_factory()
-        transport = SimTransport(self, sock.endpoint, protocol, sock)
+        transport = SimTransport(self, self.lane, sock.endpoint, protocol, sock)
         connected = self.create_future()
         transport.start(connected)
         try:
@@ -304,7 +303,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         for name in [host] if host is None or isinstance(host, str) else list(host):
             infos = await self.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             addresses.append(infos[0][4])
-        server = SimServer(self, protocol_factory, addresses, backlog)
+        server = SimServer(self, self.lane, self.kernel, protocol_factory, addresses, backlog)
         if start_serving:
             await server.start_serving()
         return server

@@ -12,7 +12,7 @@ TCP's promises hold and nothing more:
 5. A silent connection (a middlebox forgot it) delivers nothing any more, until each end gives up by
    itself. A reset one tells both ends at once, and what had arrived before can still be read.
 
-Latencies come from the run's seeded stream. The sockets at both ends are in `kraft.chaos.world.endpoint`.
+Latencies come from the run's seeded stream. The kernels at both ends are in `kraft.chaos.world.kernel`.
 Impairments and blocks of one link may overlap; it is whole again when the last has ended.
 """
 
@@ -24,12 +24,9 @@ import random
 from collections import deque
 from collections.abc import Callable
 from heapq import heappush
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kraft.chaos.world.scheduler import KernelEvent, Scheduler
-
-if TYPE_CHECKING:
-    from kraft.chaos.world.kernel import Kernel
 
 LOOPBACK_LATENCY_S = (0.000_010, 0.000_030)
 SEGMENT_MAX_BYTES = 1448
@@ -69,7 +66,21 @@ class Stream(Protocol):
     last_arrival_s: float
 
 
-class Segment(NamedTuple):
+class Machine(Protocol):
+    """A host's kernel, as the network and other kernels meet it. What it returns is how many connections it was."""
+
+    def on_syn(self, client: Stream) -> None: ...
+
+    def acknowledge_to(self, far_address: str) -> None: ...
+
+    def reset_connections(self, far_address: str) -> int: ...
+
+    def silence_connections(self, far_address: str, draw_give_up_s: Callable[[], float]) -> int: ...
+
+    def give_up_silent_connections(self, far_address: str) -> None: ...
+
+
+class Packet(NamedTuple):
     """Something on its way over an impeded link; `args` is one bytes object if it is data."""
 
     stream: Stream | None
@@ -106,7 +117,7 @@ class Link:
         self.blocked_since_s: float | None = None
         self.impeded = False
         """Not just a delay: `Network.transmit` has to look closer."""
-        self.held: deque[Segment] = deque()
+        self.held: deque[Packet] = deque()
         """What waits for the end of a block, or for its turn on a slow link. Empty unless impeded."""
         self.free_at_s = 0.0
         """When a slow link can take the next segment."""
@@ -176,7 +187,7 @@ class Network:
     def __init__(self, scheduler: Scheduler, rng: random.Random, *, latency: Latency = LAN_LATENCY) -> None:
         self.scheduler = scheduler
         self.latency = latency
-        self.kernels: dict[str, Kernel] = {}
+        self.kernels: dict[str, Machine] = {}
         self.names: dict[str, str] = {}
         self._rng = rng
         self.random = rng.random
@@ -220,9 +231,9 @@ class Network:
             gap_s = 0.0
             for start, end in itertools.pairwise([0, *cuts, len(data)]):
                 gap_s += link.cut_gap_s * self.random() if start else 0.0
-                link.held.append(Segment(stream, callback, (data[start:end],), end - start, gap_s))
+                link.held.append(Packet(stream, callback, (data[start:end],), end - start, gap_s))
         else:
-            link.held.append(Segment(stream, callback, args, len(data)))
+            link.held.append(Packet(stream, callback, args, len(data)))
         self._pump(link)
 
     def _pump(self, link: Link) -> None:
@@ -238,7 +249,7 @@ class Network:
             stream, callback, args, size_bytes, gap_s = link.held.popleft()
             if size_bytes > SEGMENT_MAX_BYTES and link.bytes_per_s < math.inf:
                 rest = args[0][SEGMENT_MAX_BYTES:]
-                link.held.appendleft(Segment(stream, callback, (rest,), len(rest), gap_s))
+                link.held.appendleft(Packet(stream, callback, (rest,), len(rest), gap_s))
                 args, size_bytes = (args[0][:SEGMENT_MAX_BYTES],), SEGMENT_MAX_BYTES
             link.free_at_s = now_s + (HEADER_BYTES + size_bytes) / link.bytes_per_s
             arrival_s = link.free_at_s + link.min_s + link.span_s * self.random() + gap_s

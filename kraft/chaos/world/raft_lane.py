@@ -8,11 +8,11 @@ delivery. Clock and randomness of the driver come from whoever builds it (`drive
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.incarnation import Incarnation
@@ -20,9 +20,6 @@ from kraft.chaos.world.scheduler import AnyHandle, LaneTimer
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import RaftEffect, RaftEvent
 from quorum.raft.lane import Deliver, Inbox, Send, lost_event
-
-if TYPE_CHECKING:
-    from kraft.chaos.world.loop import SimLoop
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class SimulatedRaftLane:
     def __init__(
         self,
         incarnation: Incarnation,
-        loop: SimLoop,
+        loop: asyncio.AbstractEventLoop,
         disk: SimulatedDisk,
         rng: random.Random,
         halt: Callable[[str], None],

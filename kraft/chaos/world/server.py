@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from kraft.chaos.world.endpoint import Address, Endpoint
+from kraft.chaos.world.kernel import Address, Endpoint, Kernel
+from kraft.chaos.world.scheduler import Lane
 from kraft.chaos.world.sockets import SimSocket
 from kraft.chaos.world.transport import SimTransport
-
-if TYPE_CHECKING:
-    from kraft.chaos.world.loop import SimLoop
 
 
 class SimServer(asyncio.AbstractServer):
@@ -20,7 +17,9 @@ class SimServer(asyncio.AbstractServer):
 
     def __init__(
         self,
-        loop: SimLoop,
+        loop: asyncio.AbstractEventLoop,
+        lane: Lane,
+        kernel: Kernel,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         addresses: list[Address],
         backlog: int,
@@ -29,6 +28,8 @@ class SimServer(asyncio.AbstractServer):
         self.closed = False
         self._backlog = backlog
         self._loop = loop
+        self._lane = lane
+        self._kernel = kernel
         self._protocol_factory = protocol_factory
         self._context = contextvars.copy_context()
         self._waiting_for_accept = 0
@@ -38,7 +39,7 @@ class SimServer(asyncio.AbstractServer):
         self._addresses: list[Address] = []
         try:
             for host, port in addresses:
-                self._addresses.append(loop.kernel.listen(host, port, self))
+                self._addresses.append(kernel.listen(host, port, self))
         except OSError:
             self._unlisten()
             raise
@@ -80,7 +81,8 @@ class SimServer(asyncio.AbstractServer):
             endpoint.kill()
             return
         protocol = self._protocol_factory()
-        transport = SimTransport(self._loop, endpoint, protocol, SimSocket(endpoint=endpoint), self._detach)
+        socket = SimSocket(endpoint=endpoint)
+        transport = SimTransport(self._loop, self._lane, endpoint, protocol, socket, self._detach)
         self._connections[transport] = None
         transport.start()
 
@@ -109,7 +111,7 @@ class SimServer(asyncio.AbstractServer):
 
     def _unlisten(self) -> None:
         for address in self._addresses:
-            self._loop.kernel.unlisten(address, self)
+            self._kernel.unlisten(address, self)
 
     def _detach(self, transport: SimTransport) -> None:
         self._connections.pop(transport, None)

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
-from kraft.chaos.world.endpoint import Address, Endpoint
+from kraft.chaos.world.kernel import Address, Endpoint
 
 _BLOCKING_CALLS = frozenset(
     (

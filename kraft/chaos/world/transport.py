@@ -12,14 +12,11 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kraft.chaos.world.endpoint import WINDOW_BYTES, Endpoint
-from kraft.chaos.world.scheduler import LaneHandle
+from kraft.chaos.world.kernel import WINDOW_BYTES, Endpoint
+from kraft.chaos.world.scheduler import Lane, LaneHandle
 from kraft.chaos.world.sockets import SimSocket
-
-if TYPE_CHECKING:
-    from kraft.chaos.world.loop import SimLoop
 
 READ_MAX_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 64 * 1024
@@ -32,13 +29,15 @@ class SimTransport(asyncio.Transport):
 
     def __init__(
         self,
-        loop: SimLoop,
+        loop: asyncio.AbstractEventLoop,
+        lane: Lane,
         endpoint: Endpoint,
         protocol: asyncio.BaseProtocol,
         socket: SimSocket,
         on_lost: Callable[[SimTransport], None] | None = None,
     ) -> None:
-        """`on_lost` is told after the protocol that the connection is gone (a server counts with it)."""
+        """`lane` is the loop's. `on_lost` is told after the protocol that the connection is gone (a server counts
+        with it)."""
         extra = {
             "socket": socket,
             "sockname": endpoint.local,
@@ -47,10 +46,11 @@ class SimTransport(asyncio.Transport):
         }
         super().__init__(extra)
         self._loop = loop
+        self._lane = lane
         self._endpoint = endpoint
         self._context = contextvars.copy_context()
         # At most one read is scheduled at a time, so that one handle does for all of them.
-        self._read_handle = LaneHandle(loop.lane, self._read_ready, (), self._context)
+        self._read_handle = LaneHandle(lane, self._read_ready, (), self._context)
         self._on_lost = on_lost
         self._buffer: deque[bytes] = deque()
         self._buffer_bytes = 0
@@ -97,7 +97,7 @@ class SimTransport(asyncio.Transport):
         endpoint = self._endpoint
         if endpoint.received or endpoint.error is not None or (endpoint.fin_received and not self._eof_read):
             self._read_scheduled = True
-            post = self._loop.lane.post
+            post = self._lane.post
             post(self._read_handle)
 
     def _read_ready(self) -> None:
@@ -167,7 +167,7 @@ class SimTransport(asyncio.Transport):
             raise TypeError(f"data must be bytes-like, not {type(data).__name__}")
         if self._eof_written:
             raise RuntimeError("Cannot call write() after write_eof()")
-        if not chunk or self._lost or not self._loop.lane.alive:
+        if not chunk or self._lost or not self._lane.alive:
             return
         endpoint = self._endpoint
         if endpoint.dead:

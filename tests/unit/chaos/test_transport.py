@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraft.chaos.world.endpoint import WINDOW_BYTES
+from kraft.chaos.world.kernel import WINDOW_BYTES
 from kraft.chaos.world.simulation import Simulation
 
 

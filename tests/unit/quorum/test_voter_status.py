@@ -1,4 +1,4 @@
-"""What keeps a controller from being ready, in sentences; and what it wants recorded."""
+"""What keeps a controller from being ready, in sentences; and what is recorded of voters."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 from quorum.controller.voter_control import record_voters
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import VoterIdentity
-from quorum.raft.events import VoterDirectories, VoterStanding
+from quorum.raft.events import VoterStanding
 from quorum.voter_status import VoterStatus
 
 ONE, TWO = b"one".ljust(16), b"two".ljust(16)
@@ -58,13 +58,6 @@ def test_a_lost_quorum_is_said_and_logged_with_what_to_do():
     assert "voters 2, 3" in reason
     assert "start them with their old disks" in reason
     assert [line["event"] for line in logs if line["log_level"] == "error"] == [reason]
-
-
-def test_what_is_wanted_is_that_of_the_epoch_alone():
-    status = VoterStatus()
-    status.take(VoterDirectories(4, {1: ONE}))
-    assert status.wanted(4) == {1: ONE}
-    assert status.wanted(5) == {}
 
 
 def test_only_what_the_image_lacks_is_recorded_and_all_of_it_at_once():

@@ -1,5 +1,6 @@
 """The library is the one whose source was read, and sees only what it is given."""
 
+import ast
 import random
 import time
 
@@ -8,6 +9,9 @@ from pysyncobj import syncobj
 
 from quorum.raft import compat
 from quorum.raft.compat import IncompatibleLibraryError, World, check_library, missing_names, running
+from tests.support.source_tree import product_modules, syntax_of
+
+KEEPERS = {"quorum.raft.compat", "quorum.raft.node"}
 
 
 def test_the_installed_library_is_the_pinned_one():
@@ -68,3 +72,23 @@ def test_inside_a_world_nothing_is_pickled(name):
         pytest.raises(RuntimeError, match="pickle"),
     ):
         getattr(syncobj.pickle, name)(b"x")
+
+
+def names_in(module):
+    """All names that a module uses or defines, attributes and whole strings (as for `getattr`) among them."""
+    for node in ast.walk(syntax_of(module)):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Constant(value=str(name)):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+
+
+def test_nobody_else_names_what_is_private_to_the_library():
+    """Whoever needs it gives it a plain name in `quorum/raft/node.py`."""
+    private = {*compat.METHOD_NAMES, *compat.INSTANCE_NAMES}
+    found = {
+        module: sorted({name for name in names_in(module) if name in private or "_SyncObj__" in name})
+        for module in product_modules().keys() - KEEPERS
+    }
+    assert {module: names for module, names in found.items() if names} == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
+from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS, strike
 from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT
 from kraft.chaos.scenario import FaultSpec
 
@@ -90,7 +90,7 @@ def test_a_fault_that_did_not_happen_is_shown_as_zero(world):
 
 def test_an_unknown_name_is_an_error(world):
     with pytest.raises(KeyError):
-        world.context.strike(FaultSpec("earthquake", 0.0, 1))
+        strike(world.context, FaultSpec("earthquake", 0.0, 1))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -115,8 +115,8 @@ def test_each_draws_from_its_own_stream(build):
         texts: list[str] = []
         happened = world.context.happened
         world.context.happened = lambda name, text: (texts.append(text), happened(name, text))
-        world.context.strike(FaultSpec(other, 0.0, 1))
-        world.context.strike(FaultSpec("clock-jump", 0.0, 2))
+        strike(world.context, FaultSpec(other, 0.0, 1))
+        strike(world.context, FaultSpec("clock-jump", 0.0, 2))
         return texts[-1]
 
     assert story("slow-link") == story("partition") == story("clock-jump").replace("?", "")

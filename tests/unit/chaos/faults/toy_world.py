@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from kraft.chaos.faults import FaultContext
+from kraft.chaos.faults import FaultContext, strike
 from kraft.chaos.scenario import FaultSpec, TopicSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.host import Host, Process
@@ -172,7 +172,7 @@ class World:
         """Whether the fault says that it happened, at once."""
         before = self.count(name)
         self._strikes += 1
-        self.context.strike(FaultSpec(name, 0.0, self._strikes))
+        strike(self.context, FaultSpec(name, 0.0, self._strikes))
         return self.count(name) > before
 
     def strike_until_it_happens(self, name: str, tries: int = 100) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from kraft.chaos.oracles.metadata import CommittedMetadata, Entry
 from kraft.chaos.oracles.partition_model import LeaderView
 from kraft.chaos.oracles.raft import Quorum
-from kraft.chaos.oracles.replica_events import ReplicaEvents
+from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.shadow_log import Batch
 from kraft.chaos.oracles.topic_rules import Defaults
@@ -43,7 +43,7 @@ class Model:
         self.features = {"eligible.leader.replicas.version": 1}
         self.running: dict[int, int] = {node: node for node in NODES}
         self.replication = Replication(self.verdicts, self.metadata, self.running.get)
-        self.replicas = ReplicaEvents(self.verdicts, self.replication)
+        self.replicas = ReplicaShadows(self.verdicts, self.replication)
         self.quorum = Quorum(self.verdicts, self.metadata)
         self.disks: dict[int, list[bytes]] = {node: [] for node in NODES}
         self.min_isr = min_isr

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kraft.chaos.workload.connection import Connection
+from kraft.chaos.workload.connection import ClientConnection
 from kraft.protocol.schemas.metadata import MetadataRequest
 
 REQUEST = MetadataRequest(topics=[])
@@ -40,7 +40,9 @@ def talk(play):
 
         async def client(process):
             await asyncio.sleep(0.01)
-            _, connection = await process.loop.create_connection(lambda: Connection(1), "10.0.0.1", 9092)
+            _, connection = await process.loop.create_connection(
+                lambda: ClientConnection(1), "10.0.0.1", 9092
+            )
             got: list[bytes | None] = []
 
             def ask(timeout_s=2.0):

@@ -23,7 +23,7 @@ Segments = Callable[[], Sequence[bytes]]
 """The bytes of a log's data files, in order of their base offsets."""
 
 
-class ReplicaEvents:
+class ReplicaShadows:
     """Keeps the shadows of all logs."""
 
     def __init__(self, verdicts: Verdicts, replication: Replication) -> None:
