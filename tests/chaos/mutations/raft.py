@@ -12,8 +12,9 @@ from typing import Any
 from kraft.chaos.quorum.settings import NONE, Settings
 from quorum.controller import state
 from quorum.controller.decision import Unit
-from quorum.controller.proposal import Proposal, ProposalFence
+from quorum.controller.proposal import FIRST_SEQUENCE, Proposal, ProposalFence
 from quorum.controller.state import ControllerState
+from quorum.controller_driver import ControllerDriver
 from quorum.errors import MalformedProposalError
 from quorum.raft import driver, metadata_state_machine
 from quorum.raft.config import RaftTiming
@@ -49,6 +50,18 @@ COLLIDING_CANDIDATES = RaftStage(
         timing=RaftTiming(election_min_s=0.25, election_max_s=0.27, heartbeat_s=0.05, leader_fallback_s=0.2),
     ),
 )
+FULL_LANES = RaftStage(
+    "quorum of lanes that take three proposals at a time",
+    lambda seed: Settings(
+        workload="topics",
+        virtual_s=6.0,
+        append_bytes=12_000,
+        clients=8,
+        max_pending_proposals=3,
+        faults=replace(NONE, reconnect=0.2),
+    ),
+)
+"""Controllers renounce and become active again in the same epoch."""
 
 # -- elections
 
@@ -230,6 +243,14 @@ def _goes_on(original: Callable[..., Any]) -> Callable[..., Any]:
     return on_proposal_failed
 
 
+def _forgets_the_sequence(original: Callable[..., None]) -> Callable[..., None]:
+    def on_committed(driver: Any, committed: Any) -> None:
+        original(driver, committed)
+        driver._next_sequence = (-1, FIRST_SEQUENCE)
+
+    return on_committed
+
+
 MUTATIONS = (
     Mutation(
         "votes-twice-in-a-term",
@@ -393,5 +414,13 @@ MUTATIONS = (
         ("acknowledged-topic",),
         QUORUM,
         (Patch(ControllerState, "on_proposal_failed", _goes_on),),
+    ),
+    Mutation(
+        "first-sequence-again",
+        "a controller that is active again in an epoch begins with the epoch's first sequence",
+        ("proposals-in-sequence", "liveness"),
+        FULL_LANES,
+        (Patch(ControllerDriver, "_on_committed", _forgets_the_sequence),),
+        faces="a number that was used is refused for ever, or names two proposals; which of them is seen is chance",
     ),
 )
