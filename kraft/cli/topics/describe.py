@@ -77,7 +77,7 @@ def describe(
 
     Exit code 0: shown; 1: failed; 2: wrong usage; 3: no broker answers.
     """
-    given = (under_replicated, under_min_isr, at_min_isr, unavailable)
+    given = (under_replicated, under_min_isr, at_min_isr, unavailable)  # in the order of FILTERS
     chosen = _chosen(dict(zip(FILTERS, given, strict=True)))
 
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
