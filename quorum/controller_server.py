@@ -41,11 +41,15 @@ from quorum.raft.events import (
 from quorum.raft.lane import RaftLane
 from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.rpc import message_codec
-from quorum.rpc.admin_messages import DescribeQuorumRequest
 from quorum.rpc.client import ConnectorFactory, default_connector
 from quorum.rpc.envelope import Body, RpcError
 from quorum.rpc.link_lane import LinkLane, NodeLoopLane
-from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
+from quorum.rpc.messages import (
+    DescribeQuorumRequest,
+    FetchMetadataRequest,
+    FetchMetadataResponse,
+    MetadataEntry,
+)
 from quorum.rpc.voter_network import VoterNetwork, VoterTls
 from quorum.voter_status import VoterStatus
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quorum.controller import feature_control, replication_control, voter_control
 from quorum.controller.cluster_control import ClusterControl
@@ -187,7 +187,7 @@ class ControllerState:
 
     # Requests ------------------------------------------------------------------------------------
 
-    def handle(self, request_id: int, request: ControllerRequest, now_ms: int) -> list[Effect]:
+    def handle(self, request_id: int, request: ControllerRequest[Any], now_ms: int) -> list[Effect]:
         """Decides a request. Its `Complete` comes in this call or a later one, exactly once."""
         if not self._active:
             error = ControllerError(

@@ -17,9 +17,10 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from quorum.errors import MalformedError, MalformedMessageError
 from quorum.metadata import records, wire
 from quorum.metadata.records import Listener
-from quorum.rpc.messages import METHODS
+from quorum.rpc.messages import METHODS, ControllerResponse, RpcRequest
 
 M = TypeVar("M")
+Response = TypeVar("Response", bound=ControllerResponse)
 _Check = Callable[[object], Any]
 
 
@@ -44,7 +45,13 @@ def decode_request(method: str, body: object) -> Any:
         raise MalformedMessageError(
             f"the controller serves no method {method!r}; it serves {', '.join(METHODS)}"
         )
-    return decode(METHODS[method][0], body)
+    return decode(METHODS[method].request, body)
+
+
+def decode_response(request: RpcRequest[Response], body: object) -> Response:
+    """What a request was answered with. Raises MalformedMessageError."""
+    response: Any = decode(request.RPC.response, body)
+    return response  # type: ignore[no-any-return]  # the request's declaration says of which class
 
 
 def _plain(value: Any) -> Any:
@@ -116,5 +123,5 @@ def _check_of(hint: Any) -> _Check:
 
 
 _CHECKS = MappingProxyType[Any, _Check](
-    {message_class: _message_check(message_class) for pair in METHODS.values() for message_class in pair}
+    {message: _message_check(message) for rpc in METHODS.values() for message in (rpc.request, rpc.response)}
 )

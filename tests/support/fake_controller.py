@@ -42,17 +42,13 @@ class FakeController:
                 self._called.clear()
                 await self._called.wait()
 
-    async def call_persistently(
-        self, request: Any, answers: type[Any], *, timeout_s: float
-    ) -> tuple[Any, bool]:
-        return await self.call(request, answers, timeout_s=timeout_s), self.in_doubt
+    async def call_persistently(self, request: Any, *, timeout_s: float) -> tuple[Any, bool]:
+        return await self.call(request, timeout_s=timeout_s), self.in_doubt
 
-    async def call_once(self, request: Any, answers: type[Any], *, timeout_s: float) -> Any:
-        return await self.call(request, answers, timeout_s=timeout_s)
+    async def call_once(self, request: Any, *, timeout_s: float) -> Any:
+        return await self.call(request, timeout_s=timeout_s)
 
-    async def call(
-        self, request: Any, answers: type[Any], *, timeout_s: float, attempt_timeout_s: float | None = None
-    ) -> Any:
+    async def call(self, request: Any, *, timeout_s: float, attempt_timeout_s: float | None = None) -> Any:
         self.calls.append(request)
         self._called.set()
         await asyncio.sleep(0)

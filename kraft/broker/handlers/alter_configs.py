@@ -189,7 +189,7 @@ async def _forward(
     kinds = {kind: resource_type for resource_type, kind in _KINDS.items()}
     call = messages.AlterConfigsRequest(tuple(_resource(r, replace_all) for r in wanted), validate_only)
     try:
-        forwarded = await forward(services, call, messages.AlterConfigsResponse, TIMEOUT_S)
+        forwarded = await forward(services, call, TIMEOUT_S)
     except RpcError as error:
         return {resource.key: _Outcome(*refusal(error)) for resource in wanted}
     outcomes = {

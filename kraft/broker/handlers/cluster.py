@@ -17,7 +17,7 @@ from kraft.protocol.schemas.cluster import (
     UnregisterBrokerResponse,
 )
 from kraft.protocol.schemas.metadata import UNKNOWN_OPERATIONS
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 UNREGISTER_TIMEOUT_S = 30.0
@@ -76,8 +76,7 @@ async def handle_unregister_broker(
     try:
         await forward(
             services,
-            admin.UnregisterBrokerRequest(broker_id),
-            admin.UnregisterBrokerResponse,
+            messages.UnregisterBrokerRequest(broker_id),
             UNREGISTER_TIMEOUT_S,
         )
     except RpcError as error:

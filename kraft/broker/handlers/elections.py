@@ -17,7 +17,7 @@ from kraft.protocol.schemas.elections import (
     ReplicaElectionResult,
 )
 from kraft.protocol.texts import shortened
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR = 1
@@ -35,9 +35,9 @@ async def handle_elect_leaders(
         return _failed(request.version, () if has_top_level else wanted, problem)
     if problem := _problem(body, wanted):
         return _failed(request.version, wanted, problem)
-    call = admin.ElectLeadersRequest(body.election_type, wanted)
+    call = messages.ElectLeadersRequest(body.election_type, wanted)
     try:
-        forwarded = await forward(services, call, admin.ElectLeadersResponse, timeout_s(body.timeout_ms))
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
         return _failed(request.version, wanted, refusal(error))
     return ElectLeadersResponse(

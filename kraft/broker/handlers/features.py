@@ -28,7 +28,7 @@ from kraft.protocol.schemas.features import (
 )
 from quorum.metadata.features import SUPPORTED_FEATURES
 from quorum.metadata.image import MetadataImage
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 FIRST_VERSION_WITH_ONE_OUTCOME = 2
@@ -44,9 +44,9 @@ async def handle_update_features(
     if problem := _problem(body):
         return UpdateFeaturesResponse(error_code=problem[0], error_message=problem[1])
     updates = tuple(_update(update, request.version) for update in body.feature_updates)
-    call = admin.UpdateFeaturesRequest(updates, body.validate_only)
+    call = messages.UpdateFeaturesRequest(updates, body.validate_only)
     try:
-        forwarded = await forward(services, call, admin.UpdateFeaturesResponse, timeout_s(body.timeout_ms))
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
         code, message = refusal(error)
         return UpdateFeaturesResponse(error_code=code, error_message=message)
@@ -65,10 +65,10 @@ async def handle_update_features(
     return UpdateFeaturesResponse()
 
 
-def _culprit(answer: admin.UpdateFeaturesResponse) -> admin.FeatureUpdateResult | None:
+def _culprit(answer: messages.UpdateFeaturesResponse) -> messages.FeatureUpdateResult | None:
     """The update that was refused for its own sake, not because of another one; None if all were made."""
-    refused = [result for result in answer.features if result.error != admin.NO_ERROR]
-    own = (result for result in refused if result.error != admin.FEATURE_UPDATE_FAILED)
+    refused = [result for result in answer.features if result.error != messages.NO_ERROR]
+    own = (result for result in refused if result.error != messages.FEATURE_UPDATE_FAILED)
     return next(own, refused[0] if refused else None)
 
 
@@ -84,12 +84,12 @@ def _problem(body: UpdateFeaturesRequest) -> tuple[ErrorCode, str] | None:
     return None
 
 
-def _update(update: FeatureUpdateKey, version: int) -> admin.FeatureUpdate:
+def _update(update: FeatureUpdateKey, version: int) -> messages.FeatureUpdate:
     """Version 0 says only whether a lower level is allowed; that is a safe downgrade, as in Kafka."""
     upgrade_type = update.upgrade_type
     if version < FIRST_VERSION_WITH_UPGRADE_TYPE and update.allow_downgrade:
         upgrade_type = UpgradeType.SAFE_DOWNGRADE
-    return admin.FeatureUpdate(update.feature, update.max_version_level, int(upgrade_type))
+    return messages.FeatureUpdate(update.feature, update.max_version_level, int(upgrade_type))
 
 
 def supported_features(version: int) -> list[SupportedFeatureKey]:

@@ -9,17 +9,16 @@ client that asks the same broker next is not told the old state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
-from quorum.rpc import admin_messages as admin
-from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError, RpcUnavailable
+from quorum.rpc.messages import ControllerResponse, RpcRequest
 
-Response = TypeVar("Response")
+Response = TypeVar("Response", bound=ControllerResponse)
 
 TIMEOUT_MAX_S = 60.0
 CATCH_UP_TIMEOUT_S = 2.0
@@ -30,14 +29,6 @@ MAX_ITEMS = 10_000
 MAX_REPLICAS = 50_000
 """In the assignments of one request."""
 
-_OWN_TRACES: Mapping[type[Any], frozenset[str]] = {
-    messages.CreateTopicsRequest: frozenset({"TOPIC_ALREADY_EXISTS"}),
-    messages.DeleteTopicsRequest: frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"}),
-    messages.CreatePartitionsRequest: frozenset({"INVALID_PARTITIONS"}),
-    admin.AlterPartitionReassignmentsRequest: frozenset({"NO_REASSIGNMENT_IN_PROGRESS"}),
-    admin.UnregisterBrokerRequest: frozenset({"BROKER_ID_NOT_REGISTERED"}),
-}
-"""How a request is refused that has been carried out once already; all others may be repeated as they are."""
 _DOUBT = "the controller was replaced meanwhile, and the change may have been made by this very request"
 
 
@@ -45,7 +36,7 @@ _DOUBT = "the controller was replaced meanwhile, and the change may have been ma
 class Forwarded(Generic[Response]):
     """What the active controller answered to a request of a client."""
 
-    request: Any
+    request: RpcRequest[Response]
     answer: Response
     in_doubt: bool
     """Whether an attempt before this one may have been carried out."""
@@ -53,19 +44,19 @@ class Forwarded(Generic[Response]):
     def outcome(self, error: str, message: str | None) -> tuple[ErrorCode, str | None]:
         """What the client is told of one thing that it asked for. Nobody is told that something is in the
         way which the same request may have put there."""
-        if self.in_doubt and error in _OWN_TRACES.get(type(self.request), ()):
+        if self.in_doubt and error in self.request.RPC.own_traces:
             return ErrorCode.REQUEST_TIMED_OUT, f"{_DOUBT}: {message}"
         return error_code(error), message
 
 
 async def forward(
-    services: BrokerServices, request: Any, answers: type[Response], timeout_s: float
+    services: BrokerServices, request: RpcRequest[Response], timeout_s: float
 ) -> Forwarded[Response]:
     """Has the active controller decide, whoever it becomes within the client's time. Raises RpcError."""
     try:
-        answer, in_doubt = await services.controller.call_persistently(request, answers, timeout_s=timeout_s)
+        answer, in_doubt = await services.controller.call_persistently(request, timeout_s=timeout_s)
     except RpcError as error:
-        if error.in_doubt and error.code in _OWN_TRACES.get(type(request), ()):
+        if error.in_doubt and error.code in request.RPC.own_traces:
             raise RpcUnavailable(f"{_DOUBT}: {error.message}") from error
         raise
     return Forwarded(request, answer, in_doubt)

@@ -17,7 +17,7 @@ from kraft.protocol.schemas.quorum import (
     ReplicaState,
     TopicData,
 )
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 TIMEOUT_S = 10.0
@@ -34,9 +34,7 @@ async def handle_describe_quorum(
     if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
         return _unknown(body)
     try:
-        forwarded = await forward(
-            services, admin.DescribeQuorumRequest(), admin.DescribeQuorumResponse, TIMEOUT_S
-        )
+        forwarded = await forward(services, messages.DescribeQuorumRequest(), TIMEOUT_S)
     except RpcError as error:
         code, message = failed_query(error)
         return DescribeQuorumResponse(error_code=code, error_message=message)
@@ -74,7 +72,7 @@ def _unknown(body: DescribeQuorumRequest) -> DescribeQuorumResponse:
     )
 
 
-def _replica(replica: admin.QuorumReplica) -> ReplicaState:
+def _replica(replica: messages.QuorumReplica) -> ReplicaState:
     return ReplicaState(
         replica_id=replica.replica_id,
         replica_directory_id=replica.directory_id,

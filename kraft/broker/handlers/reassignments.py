@@ -32,7 +32,7 @@ from kraft.protocol.schemas.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 
@@ -45,12 +45,12 @@ async def handle_alter_partition_reassignments(
         return AlterPartitionReassignmentsResponse(error_code=problem[0], error_message=problem[1])
     if problem := _problem(body):
         return _failed(body, problem)
-    call = admin.AlterPartitionReassignmentsRequest(
+    call = messages.AlterPartitionReassignmentsRequest(
         tuple(
-            admin.TopicReassignments(
+            messages.TopicReassignments(
                 topic.name,
                 tuple(
-                    admin.PartitionReassignment(
+                    messages.PartitionReassignment(
                         partition.partition_index,
                         None if partition.replicas is None else tuple(partition.replicas),
                     )
@@ -62,9 +62,7 @@ async def handle_alter_partition_reassignments(
         body.allow_replication_factor_change,
     )
     try:
-        forwarded = await forward(
-            services, call, admin.AlterPartitionReassignmentsResponse, timeout_s(body.timeout_ms)
-        )
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
         return _failed(body, refusal(error))
     return AlterPartitionReassignmentsResponse(
@@ -147,15 +145,15 @@ async def handle_list_partition_reassignments(
         or too_long(topic.name for topic in named)
     ):
         return ListPartitionReassignmentsResponse(error_code=problem[0], error_message=problem[1])
-    call = admin.ListPartitionReassignmentsRequest(
+    call = messages.ListPartitionReassignmentsRequest(
         None
         if body.topics is None
-        else tuple(admin.TopicPartitions(topic.name, tuple(topic.partition_indexes)) for topic in body.topics)
+        else tuple(
+            messages.TopicPartitions(topic.name, tuple(topic.partition_indexes)) for topic in body.topics
+        )
     )
     try:
-        forwarded = await forward(
-            services, call, admin.ListPartitionReassignmentsResponse, timeout_s(body.timeout_ms)
-        )
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
         code, message = failed_query(error)
         return ListPartitionReassignmentsResponse(error_code=code, error_message=message)

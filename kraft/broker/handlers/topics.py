@@ -51,7 +51,7 @@ async def create_topics(
     services: BrokerServices, request: messages.CreateTopicsRequest, timeout_s: float
 ) -> Forwarded[messages.CreateTopicsResponse]:
     """Has the active controller create topics. Raises RpcError."""
-    return await forward(services, request, messages.CreateTopicsResponse, timeout_s)
+    return await forward(services, request, timeout_s)
 
 
 async def wait_for_topics(services: BrokerServices, topic_ids: Iterable[bytes]) -> None:
@@ -186,7 +186,7 @@ async def handle_delete_topics(
         return DeleteTopicsResponse(responses=[_deletion(*one) for one in _refused_whole(wanted, problem)])
     call = messages.DeleteTopicsRequest(wanted)
     try:
-        forwarded = await forward(services, call, messages.DeleteTopicsResponse, timeout_s(body.timeout_ms))
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
         code, message = refusal(error)
         return DeleteTopicsResponse(responses=[_deletion(topic, code, message) for topic in wanted])
@@ -236,9 +236,7 @@ async def handle_create_partitions(
     )
     call = messages.CreatePartitionsRequest(wanted, body.validate_only)
     try:
-        forwarded = await forward(
-            services, call, messages.CreatePartitionsResponse, timeout_s(body.timeout_ms)
-        )
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
         code, message = refusal(error)
         return CreatePartitionsResponse(

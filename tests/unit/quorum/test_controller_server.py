@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from quorum.rpc import messages
-from quorum.rpc.admin_messages import DescribeQuorumRequest
 from quorum.rpc.envelope import RpcError, RpcUnavailable
+from quorum.rpc.messages import DescribeQuorumRequest
 from tests.support.quorum_world import QuorumWorld, now, told
 
 

@@ -17,7 +17,7 @@ from partitions.log.epoch_checkpointing import JOBS_AT_ONCE
 from partitions.log.partition_files import decode_partition_metadata
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config, PartitionChange, Record
-from quorum.rpc.replica_messages import DIRECTORY, ReplicaStatesRequest, ReplicaStatesResponse
+from quorum.rpc.messages import DIRECTORY, ReplicaStatesRequest, ReplicaStatesResponse
 from tests.support.broker_world import BrokerWorld, batch, gone, led_by, topic, topic_id
 from tests.support.logs import FailingDisk, memory_disk
 
