@@ -68,7 +68,7 @@ class Operator:
         answer = await self._channel.call(
             request.RPC.method, body, timeout_s=CALL_TIMEOUT_S, attempt_timeout_s=attempt_timeout_s
         )
-        return message_codec.decode_response(request, answer)
+        return message_codec.decode_response(request, answer).response
 
     # -- brokers
 

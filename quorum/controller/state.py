@@ -51,6 +51,8 @@ class Complete(NamedTuple):
     error: ControllerError | None = None
     in_doubt: bool = False
     """What was decided is on its way, and may yet be committed."""
+    offset: int = -1
+    """The committed offset that has everything which the response tells of."""
 
 
 class Renounced(NamedTuple):
@@ -72,7 +74,7 @@ class _Waiter:
     def complete(self, offset: int) -> Complete:
         if self.error is not None:
             return Complete(self.request_id, None, self.error)
-        return Complete(self.request_id, self.respond(offset))
+        return Complete(self.request_id, self.respond(offset), offset=offset)
 
 
 @dataclass(slots=True)

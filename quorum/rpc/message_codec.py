@@ -3,7 +3,8 @@
 `encode` gives a dict of field name to plain value. `decode` refuses missing, unknown and wrongly typed
 fields with a `MalformedMessageError` whose sentence names the field, so a handler never meets a value
 of another type than declared; a field with a default may be left out. Ranges and meaning are for the
-controller to judge. Used by whoever serves or calls the controller listener.
+controller to judge. An answer is a response with the offset of the metadata that it was given at. Used by the server
+of the controller listener and by its callers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from quorum.errors import MalformedError, MalformedMessageError
 from quorum.metadata import records, wire
@@ -22,6 +23,8 @@ from quorum.rpc.messages import METHODS, ControllerResponse, RpcRequest
 M = TypeVar("M")
 Response = TypeVar("Response", bound=ControllerResponse)
 _Check = Callable[[object], Any]
+_OFFSET = wire.integer(-1, wire.INT64_MAX)
+_FIELDS_OF_ANSWER = {"offset", "response"}
 
 
 def encode(message: object) -> dict[str, Any]:
@@ -48,10 +51,28 @@ def decode_request(method: str, body: object) -> Any:
     return decode(METHODS[method].request, body)
 
 
-def decode_response(request: RpcRequest[Response], body: object) -> Response:
+class Answer(NamedTuple, Generic[Response]):
+    """A response, and the committed offset of the metadata that has everything which it tells of."""
+
+    response: Response
+    offset: int
+
+
+def encode_response(response: ControllerResponse, offset: int) -> dict[str, Any]:
+    """The answer to a request, as a dict of plain values."""
+    return {"offset": offset, "response": _plain(response)}
+
+
+def decode_response(request: RpcRequest[Response], body: object) -> Answer[Response]:
     """What a request was answered with. Raises MalformedMessageError."""
-    response: Any = decode(request.RPC.response, body)
-    return response  # type: ignore[no-any-return]  # the request's declaration says of which class
+    if not isinstance(body, dict) or body.keys() != _FIELDS_OF_ANSWER:
+        raise MalformedMessageError(f"{request.RPC.method}: an answer has an offset and a response")
+    try:
+        offset = _OFFSET(body["offset"])
+    except MalformedError as error:
+        raise MalformedMessageError(f"{request.RPC.method}: field offset: {error}") from error
+    response: Any = decode(request.RPC.response, body["response"])
+    return Answer(response, offset)
 
 
 def _plain(value: Any) -> Any:

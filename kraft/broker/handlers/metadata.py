@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from kraft.broker.handlers.forwarding import MAX_ITEMS
-from kraft.broker.handlers.topics import create_topics, wait_for_topics
+from kraft.broker.handlers.forwarding import MAX_ITEMS, forward
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
@@ -159,9 +158,10 @@ async def _created(services: BrokerServices, missing: list[str]) -> dict[str, Er
     try:
         async with asyncio.timeout(AUTO_CREATE_TIMEOUT_S):
             request = CreateTopicsRequest(tuple(NewTopic(name) for name in missing))
-            results = (await create_topics(services, request, AUTO_CREATE_TIMEOUT_S)).answer.topics
-            created = [result.topic_id for result in results if result.error == NO_ERROR]
-            await wait_for_topics(services, created)
+            forwarded = await forward(services, request, AUTO_CREATE_TIMEOUT_S)
+            results = forwarded.response.topics
+            if any(result.error == NO_ERROR for result in results):
+                await services.loader.wait_until(lambda image: image.offset >= forwarded.offset)
     except (RpcError, TimeoutError):
         return {}  # the topics are answered as unknown, which clients try again
     return {

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from kraft.broker.handlers.forwarding import (
     MAX_REPLICAS,
-    failed_query,
+    Refusal,
     forward,
     refusal,
     timeout_s,
@@ -42,9 +42,9 @@ async def handle_alter_partition_reassignments(
     """Answers AlterPartitionReassignments when the moves are begun or cancelled, not when they are done."""
     body = request.body
     if problem := _too_large(body):
-        return AlterPartitionReassignmentsResponse(error_code=problem[0], error_message=problem[1])
+        return AlterPartitionReassignmentsResponse(error_code=problem.code, error_message=problem.message)
     if problem := _problem(body):
-        return _failed(body, problem)
+        return _refuse_moves(body, problem)
     call = messages.AlterPartitionReassignmentsRequest(
         tuple(
             messages.TopicReassignments(
@@ -64,7 +64,7 @@ async def handle_alter_partition_reassignments(
     try:
         forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
-        return _failed(body, refusal(error))
+        return _refuse_moves(body, refusal(call, error))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=body.allow_replication_factor_change,
         responses=_by_topic(
@@ -72,7 +72,7 @@ async def handle_alter_partition_reassignments(
                 result.topic,
                 _reassignment(result.partition, *forwarded.outcome(result.error, result.message)),
             )
-            for result in forwarded.answer.partitions
+            for result in forwarded.response.partitions
         ),
     )
 
@@ -81,7 +81,7 @@ def _reassignment(partition: int, code: ErrorCode, message: str | None) -> Reass
     return ReassignablePartitionResponse(partition_index=partition, error_code=code, error_message=message)
 
 
-def _too_large(body: AlterPartitionReassignmentsRequest) -> tuple[ErrorCode, str] | None:
+def _too_large(body: AlterPartitionReassignmentsRequest) -> Refusal | None:
     partitions = [partition for topic in body.topics for partition in topic.partitions]
     replicas = sum(len(partition.replicas or ()) for partition in partitions)
     return (
@@ -92,32 +92,28 @@ def _too_large(body: AlterPartitionReassignmentsRequest) -> tuple[ErrorCode, str
     )
 
 
-def _problem(body: AlterPartitionReassignmentsRequest) -> tuple[ErrorCode, str] | None:
+def _problem(body: AlterPartitionReassignmentsRequest) -> Refusal | None:
     named = Counter(
         (topic.name, partition.partition_index) for topic in body.topics for partition in topic.partitions
     )
     twice = [partition for partition, count in named.items() if count > 1]
     if twice:
         topic, number = twice[0]
-        return ErrorCode.INVALID_REQUEST, f"partition {topic}-{number} is named more than once"
+        sentence = f"partition {topic}-{number} is named more than once"
+        return Refusal(ErrorCode.INVALID_REQUEST, sentence)
     return None
 
 
-def _failed(
-    body: AlterPartitionReassignmentsRequest, error: tuple[ErrorCode, str]
+def _refuse_moves(
+    body: AlterPartitionReassignmentsRequest, refusal: Refusal
 ) -> AlterPartitionReassignmentsResponse:
-    code, message = error
+    code, message, _ = refusal
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=body.allow_replication_factor_change,
         error_code=code,
         error_message=message,
         responses=_by_topic(
-            (
-                topic.name,
-                ReassignablePartitionResponse(
-                    partition_index=partition.partition_index, error_code=code, error_message=message
-                ),
-            )
+            (topic.name, _reassignment(partition.partition_index, code, message))
             for topic in body.topics
             for partition in topic.partitions
         ),
@@ -144,7 +140,7 @@ async def handle_list_partition_reassignments(
         or too_many(len(named), "topics")
         or too_long(topic.name for topic in named)
     ):
-        return ListPartitionReassignmentsResponse(error_code=problem[0], error_message=problem[1])
+        return _refuse_list(problem)
     call = messages.ListPartitionReassignmentsRequest(
         None
         if body.topics is None
@@ -155,10 +151,9 @@ async def handle_list_partition_reassignments(
     try:
         forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
-        code, message = failed_query(error)
-        return ListPartitionReassignmentsResponse(error_code=code, error_message=message)
+        return _refuse_list(refusal(call, error))
     topics: dict[str, OngoingTopicReassignment] = {}
-    for ongoing in forwarded.answer.partitions:
+    for ongoing in forwarded.response.partitions:
         topic = topics.setdefault(ongoing.topic, OngoingTopicReassignment(name=ongoing.topic))
         topic.partitions.append(
             OngoingPartitionReassignment(
@@ -169,3 +164,7 @@ async def handle_list_partition_reassignments(
             )
         )
     return ListPartitionReassignmentsResponse(topics=list(topics.values()))
+
+
+def _refuse_list(refusal: Refusal) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=refusal.code, error_message=refusal.message)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from quorum.errors import MalformedMessageError
 from quorum.rpc.client import ControllerChannel
 from quorum.rpc.envelope import Body, RpcUnavailable
-from quorum.rpc.message_codec import decode_response, encode
+from quorum.rpc.message_codec import Answer, decode_response, encode
 from quorum.rpc.messages import ControllerResponse, RpcRequest
 
 Response = TypeVar("Response", bound=ControllerResponse)
@@ -35,12 +35,12 @@ class ControllerClient:
         body = await self._channel.call(
             request.RPC.method, encode(request), timeout_s=timeout_s, attempt_timeout_s=attempt_timeout_s
         )
-        return _decoded(request, body)
+        return _decoded(request, body).response
 
     async def call_persistently(
         self, request: RpcRequest[Response], *, timeout_s: float
-    ) -> tuple[Response, bool]:
-        """The same for a request of a client: never held up by a controller that stands still. The response,
+    ) -> tuple[Answer[Response], bool]:
+        """The same for a request of a client: never held up by a controller that stands still. The answer,
         and whether the request may have been carried out before it was answered so."""
         answered = await self._channel.call_persistently(
             request.RPC.method, encode(request), timeout_s=timeout_s
@@ -50,10 +50,10 @@ class ControllerClient:
     async def call_once(self, request: RpcRequest[Response], *, timeout_s: float) -> Response:
         """One attempt, for a caller that has to know when the outcome is unknown."""
         body = await self._channel.call_once(request.RPC.method, encode(request), timeout_s=timeout_s)
-        return _decoded(request, body)
+        return _decoded(request, body).response
 
 
-def _decoded(request: RpcRequest[Response], body: Body) -> Response:
+def _decoded(request: RpcRequest[Response], body: Body) -> Answer[Response]:
     try:
         return decode_response(request, body)
     except MalformedMessageError as error:

@@ -104,7 +104,7 @@ class ControllerCalls:
             body = await self._channel.call(
                 method, encode(request), timeout_s=CALL_TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S
             )
-            return decode_response(request, body)
+            return decode_response(request, body).response
         except RpcError as error:
             if error.code == "CLUSTER_AUTHORIZATION_FAILED":
                 raise UserError(f"the controllers refused the secret; {self._controllers.advice}") from error

@@ -30,6 +30,20 @@ def test_a_registration_is_committed_and_followed() -> None:
     told(story)
 
 
+def test_an_answer_carries_the_offset_that_has_what_was_decided() -> None:
+    async def story(world: QuorumWorld) -> None:
+        first = await world.answer(world.registration(1))
+        assert first.offset == first.response.broker_epoch
+        await world.register(2)
+        wanted = messages.TopicToDelete("no-such-topic")
+        nothing = await world.answer(messages.DeleteTopicsRequest((wanted,)))
+        assert nothing.offset == world.servers[1].image.offset, "what it did not find was not there by then"
+        polled = await world.answer(fetch(-1))
+        assert polled.offset == polled.response.committed_offset
+
+    told(story)
+
+
 def test_a_long_poll_ends_with_a_commit_or_with_its_time() -> None:
     async def story(world: QuorumWorld) -> None:
         await world.register()
