@@ -44,7 +44,7 @@ async def _later(
     try:
         result = handler(services, request)
     finally:
-        services.replicas.pending.end(wait)  # whoever comes behind need not wait for the answer
+        services.replicas.pending.end(wait)  # those behind it need not wait for the answer
     return result if result is None or isinstance(result, Message) else await result
 
 

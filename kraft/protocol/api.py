@@ -111,7 +111,7 @@ class ApiKey(IntEnum):
 
 
 class ServedBy(Enum):
-    """Who decides what the broker answers that was asked."""
+    """Who decides a request; its answer comes from the broker that its client is connected to."""
 
     BROKER = "broker"
     CONTROLLER = "controller"

@@ -1,10 +1,9 @@
 """Messages ↔ msgpack-able dicts, checked against the dataclasses' own field types.
 
 `encode` gives a dict of field name to plain value. `decode` refuses missing, unknown and wrongly typed
-fields with a `MalformedMessageError` whose sentence names the field, so a handler never meets a value
-of another type than declared; a field with a default may be left out. Ranges and meaning are for the
-controller to judge. An answer is a response with the offset of the metadata that it was given at. Used by the server
-of the controller listener and by its callers.
+fields with a `MalformedMessageError` whose sentence names the field: no handler meets a value of another
+type than declared. A field with a default may be left out. The controller judges ranges and meaning. An answer is a
+response with the offset of the metadata that it was given at. Voters and their callers use this.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The messages of the controller listener: requests, the responses to them, and how each request is called.
+"""The messages of the controller listener: requests, and the responses to them.
 
-A request declares itself once (`rpc`): its method, its response, whether it writes, and by which errors it may meet
-its own traces. `METHODS` is what comes of that; `quorum.rpc.message_codec` turns messages into dicts and back.
+A request declares itself once (`rpc`): its method, its response, whether it writes, and the errors by which it may
+meet its own traces. `METHODS` has all declarations; `quorum.rpc.message_codec` turns messages into dicts and back.
 Refusals of a whole request travel beside these as (Kafka error name, sentence); errors of one topic or partition are
 fields (`error`, "NONE" when there is none). Epochs and partition epochs fence every call, so all of them may be
 repeated (KIP-497, KIP-631, KIP-903). Ids of topics and incarnations are 16 bytes. Timestamps are Unix times in ms,
@@ -26,7 +26,7 @@ NO_ERROR = "NONE"
 
 
 class ControllerResponse:
-    """What a request is answered with."""
+    """The answer to one class of requests."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ Response_co = TypeVar("Response_co", bound=ControllerResponse, covariant=True)
 
 
 class RpcRequest(Generic[Response_co]):
-    """What a voter can be asked, and what it answers."""
+    """A request to a voter, by the class of its response."""
 
     __slots__ = ()
     RPC: ClassVar[Rpc]

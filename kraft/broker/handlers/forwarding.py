@@ -1,14 +1,14 @@
-"""What the handlers share that have the active controller decide for a client.
+"""Requests of clients that the active controller decides: the broker forwards them.
 
-`forward` stays with the quorum while its controllers change, and what it returns says of what the answer may be
-an echo of the request itself. A `Split` is for requests that name several things: the broker refuses some of them
-itself, forwards the others, and merges the results in the order of the request. A request is refused whole, a thing
-by itself, and a call that failed by the same `Refusal`, which each API writes into its answer in one function.
-Answers come when a change is committed; `catch_up` then waits a little longer until this broker has the metadata of
-that offset, so that a client that asks the same broker next is not told the old state.
+`forward` stays with the quorum while its controllers change, and tells which errors of an answer may be echoes of
+the request itself. A `Split` is for requests that name several things: the broker refuses some of them itself,
+forwards the others, and merges the results in the order of the request. A `Refusal` is of a whole request, of one
+thing, or of a call that failed; each API writes it into its answer in one function. The controller answers when a
+change is committed; `catch_up` then waits a little longer until this broker has the metadata of that offset, so that
+a client that asks the same broker next is not told the old state.
 
-Requests are forwarded as typed calls, bounded in items and characters: what reaches the controller is checked twice,
-and is never much larger than what the client sent.
+Requests are forwarded as typed calls, bounded in items and characters. The controller checks them once more, and
+gets no request that is much larger than the client's.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Forwarded(Generic[Response]):
 async def forward(
     services: BrokerServices, request: RpcRequest[Response], timeout_s: float
 ) -> Forwarded[Response]:
-    """Has the active controller decide, whoever it becomes within the client's time. Raises RpcError."""
+    """Has the active controller decide, though it may change within the client's time. Raises RpcError."""
     try:
         answer, in_doubt = await services.controller.call_persistently(request, timeout_s=timeout_s)
     except RpcError as error:
@@ -88,7 +88,10 @@ async def forward(
 
 
 class Split(Generic[Item, Result]):
-    """The things that one request names, in its order: those that are refused here, and those that go on."""
+    """The items that one request names, in its order: some are refused here, the others go on.
+
+    A size limit, a name that is there twice and a right that its client has not are all such refusals.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class Split(Generic[Item, Result]):
         problem: Callable[[Item], Refusal | None],
         refuse: Callable[[Iterable[Item], Refusal], list[Result]],
     ) -> None:
-        """`problem` finds what is refused, `refuse` makes the results of that."""
+        """`problem` says why an item is refused, None if it goes on; `refuse` makes the results of refusals."""
         self._refuse = refuse
         self._refused: list[Result | None] = []
         """A result for each item; None of those that go on."""

@@ -1,8 +1,8 @@
 """AlterPartitionReassignments (45) and ListPartitionReassignments (46): forwarded to the active
 controller (KIP-455).
 
-The list, too, is the controller's and not this broker's metadata: whoever asks whether a reassignment
-that was just accepted is done must not be told by a broker that has not heard of it.
+The list, too, is the controller's and not this broker's metadata: a client that asks whether a reassignment is
+done which was just accepted must not be told by a broker that has not heard of it.
 """
 
 from __future__ import annotations

@@ -154,12 +154,15 @@ async def handle_delete_topics(
         for topic in split.allowed:
             if topic in answered:
                 yield None
-            elif result := next(results, None):
-                answered.add(topic)
-                yield _deletion(
-                    messages.TopicToDelete(result.name, result.topic_id),
-                    *forwarded.outcome(result.error, result.message),
-                )
+                continue
+            result = next(results, None)
+            if result is None:
+                return
+            answered.add(topic)
+            yield _deletion(
+                messages.TopicToDelete(result.name, result.topic_id),
+                *forwarded.outcome(result.error, result.message),
+            )
 
     call = messages.DeleteTopicsRequest(tuple(split.allowed))
     results = await split.forward(services, call, timeout_s(body.timeout_ms), deletions)
