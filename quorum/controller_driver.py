@@ -11,7 +11,7 @@ Sans IO: requests, time and the lane's effects in; effects out. `ControllerServe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.placement import Randomness
@@ -132,7 +132,7 @@ class ControllerDriver:
 
     # -- from the controller's node
 
-    def handle(self, request: ControllerRequest, now_ms: int) -> tuple[int, list[ControllerEffect]]:
+    def handle(self, request: ControllerRequest[Any], now_ms: int) -> tuple[int, list[ControllerEffect]]:
         """Decides a request. Its `Complete` bears the number that is returned, and comes in this call's effects or
         in later ones, exactly once."""
         request_id = self._new_id()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -41,11 +41,19 @@ from quorum.raft.events import (
 from quorum.raft.lane import RaftLane
 from quorum.raft.metadata_state_machine import MetadataStateMachine
 from quorum.rpc import message_codec
-from quorum.rpc.admin_messages import DescribeQuorumRequest
 from quorum.rpc.client import ConnectorFactory, default_connector
 from quorum.rpc.envelope import Body, RpcError
 from quorum.rpc.link_lane import LinkLane, NodeLoopLane
-from quorum.rpc.messages import FetchMetadataRequest, FetchMetadataResponse, MetadataEntry
+from quorum.rpc.messages import (
+    METHODS,
+    ControllerRequest,
+    ControllerResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    FetchMetadataRequest,
+    FetchMetadataResponse,
+    MetadataEntry,
+)
 from quorum.rpc.voter_network import VoterNetwork, VoterTls
 from quorum.voter_status import VoterStatus
 
@@ -99,7 +107,7 @@ class ControllerServer:
         self._quorum = QuorumStatus(config.raft.node_id, config.raft.voters, lane.post, now_ms)
         self._voters = VoterStatus()
         self.metrics = ControllerMetrics()
-        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._requests: dict[int, asyncio.Future[Complete]] = {}
         self._ticker: asyncio.TimerHandle | None = None
 
     # -- life
@@ -240,7 +248,7 @@ class ControllerServer:
         if effect.error is not None:
             future.set_exception(self._as_rpc_error(effect.error, in_doubt=effect.in_doubt))
         else:
-            future.set_result(effect.response)
+            future.set_result(effect)
 
     # -- time
 
@@ -270,11 +278,9 @@ class ControllerServer:
             request = message_codec.decode_request(method, body)
         except MalformedMessageError as error:
             raise RpcError(error.code, str(error)) from error
-        if isinstance(request, FetchMetadataRequest):
-            return message_codec.encode(await self._fetch_metadata(request))
-        if isinstance(request, DescribeQuorumRequest):
-            self._check_active()
-            return message_codec.encode(await self._quorum.describe(self.image.voters))
+        if not isinstance(request, ControllerRequest):
+            response = await _NOT_DECIDED[type(request)](self, request)
+            return message_codec.encode_response(response, self.image.offset)
         before = self._state.next_tick_ms()
         request_id, future = self._decide(request)
         try:
@@ -282,9 +288,9 @@ class ControllerServer:
             if before is None or after is None or after < before:
                 self._schedule_tick()
             if future.done():  # decided at once
-                return message_codec.encode(future.result())
+                return _encoded(future.result())
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                return message_codec.encode(await future)
+                return _encoded(await future)
         except TimeoutError:
             raise RpcError(
                 "REQUEST_TIMED_OUT", f"{method} was not committed in {REQUEST_TIMEOUT_S:g} s", in_doubt=True
@@ -292,7 +298,7 @@ class ControllerServer:
         finally:
             self._requests.pop(request_id, None)
 
-    def _decide(self, request: Any) -> tuple[int, asyncio.Future[Any]]:
+    def _decide(self, request: Any) -> tuple[int, asyncio.Future[Complete]]:
         """A defect that a request meets is that request's, unless it left something half decided: in the
         speculative image, and not on its way. Nothing could be decided on that; another voter takes over.
         """
@@ -324,6 +330,10 @@ class ControllerServer:
         self._check_active()  # an image takes a while
         return answer
 
+    async def _describe_quorum(self, _: DescribeQuorumRequest) -> DescribeQuorumResponse:
+        self._check_active()
+        return await self._quorum.describe(self.image.voters)
+
     def _check_active(self) -> None:
         if not self._state.is_active:
             text = f"node {self._config.raft.node_id} is not the active controller"
@@ -332,3 +342,18 @@ class ControllerServer:
     def _as_rpc_error(self, error: ControllerError, *, in_doubt: bool = False) -> RpcError:
         hint = self.leader_id if self.leader_id != self._config.raft.node_id else None
         return RpcError(error.code, error.message, hint, in_doubt=in_doubt)
+
+
+def _encoded(decided: Complete) -> Body:
+    assert decided.response is not None
+    return message_codec.encode_response(decided.response, decided.offset)
+
+
+_NOT_DECIDED: Mapping[type[Any], Callable[[ControllerServer, Any], Awaitable[ControllerResponse]]] = {
+    FetchMetadataRequest: ControllerServer._fetch_metadata,
+    DescribeQuorumRequest: ControllerServer._describe_quorum,
+}
+"""Requests that are answered from what is committed, and from the Raft lane."""
+assert _NOT_DECIDED.keys() == {
+    rpc.request for rpc in METHODS.values() if not issubclass(rpc.request, ControllerRequest)
+}, "every request that the controller does not decide needs an answer, and no other has one"

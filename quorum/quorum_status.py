@@ -13,8 +13,8 @@ from partitions.ports import NowMs
 from quorum.metadata.wire import UUID_BYTES
 from quorum.raft.events import QuorumReport, RaftEvent, ReportQuorum
 from quorum.raft.replica_times import ReplicaTimes, ReplicaTimesTable
-from quorum.rpc.admin_messages import DescribeQuorumResponse, QuorumReplica
 from quorum.rpc.envelope import RpcError
+from quorum.rpc.messages import DescribeQuorumResponse, QuorumReplica
 
 OBSERVER_SESSION_MS = 300_000
 """An observer that was silent for this long is left out."""

@@ -20,8 +20,6 @@ from quorum.metadata.records import Listener
 from quorum.rpc import message_codec
 from quorum.rpc.client import ControllerChannel, RpcClient
 from quorum.rpc.messages import (
-    METHOD_OF,
-    METHODS,
     AlterConfigsRequest,
     ConfigChange,
     ConfigResourceChange,
@@ -66,12 +64,11 @@ class Operator:
 
     async def call(self, request: Any, *, attempt_timeout_s: float | None = None) -> Any:
         """The active controller's answer to a request of `quorum.rpc.messages`. Raises RpcError."""
-        method = METHOD_OF[type(request)]
         body = message_codec.encode(request)
         answer = await self._channel.call(
-            method, body, timeout_s=CALL_TIMEOUT_S, attempt_timeout_s=attempt_timeout_s
+            request.RPC.method, body, timeout_s=CALL_TIMEOUT_S, attempt_timeout_s=attempt_timeout_s
         )
-        return message_codec.decode(METHODS[method][1], answer)
+        return message_codec.decode_response(request, answer).response
 
     # -- brokers
 

@@ -1,25 +1,24 @@
 """Which requests wait for replicas that are being made ready here, for which partitions, and how long.
 
-Produce, ListOffsets, OffsetForLeaderEpoch, DeleteRecords, and Fetch of consumers: `answer_when_ready` calls the
+Those that a broker serves from the partitions that they name (`kraft.protocol.api`): `answer_when_ready` calls the
 handler at once, or has the request wait first (`PendingReplicas`). A follower asks again by itself, and one
 fetch of it stands for many partitions: it never waits. Called by the dispatcher while anything is pending.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from kraft.broker.pending_replicas import WAIT_MAX_S, Wait
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.response import Deferred
-from kraft.protocol.api import ApiKey
+from kraft.protocol.api import APIS, NamedPartition, ServedBy
 from kraft.protocol.fetch import FetchRequest
 from kraft.protocol.produce import ProduceRequest
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.delete_records import DeleteRecordsRequest
-from kraft.protocol.schemas.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from partitions.topic_partition import TopicPartition
 
 HandlerResult = Message | None | Deferred[Any, Message] | Awaitable[Message | None]
@@ -45,17 +44,18 @@ async def _later(
     try:
         result = handler(services, request)
     finally:
-        services.replicas.pending.end(wait)  # whoever comes behind need not wait for the answer
+        services.replicas.pending.end(wait)  # those behind it need not wait for the answer
     return result if result is None or isinstance(result, Message) else await result
 
 
 def _wait(services: BrokerServices, request: Request[Any]) -> Wait | None:
-    partitions = _PARTITIONS_OF.get(request.body.API_KEY)
-    if partitions is None:
+    body: Any = request.body
+    api = APIS[body.API_KEY]
+    if api.served_by is not ServedBy.BROKER or api.partitions is None or getattr(body, "replica_id", -1) >= 0:
         return None
-    body = request.body
+    partitions = _with_names(services, api.partitions(body))
     return services.replicas.pending.wait(
-        partitions(services, body), _timeout_s(body), appends=isinstance(body, ProduceRequest)
+        partitions, _timeout_s(body), appends=isinstance(body, ProduceRequest)
     )
 
 
@@ -67,50 +67,9 @@ def _timeout_s(body: Any) -> float:
     return WAIT_MAX_S
 
 
-def _to_produce(services: BrokerServices, body: ProduceRequest) -> Iterator[TopicPartition]:
-    for topic in body.topic_data:
-        for data in topic.partition_data:
-            yield TopicPartition(topic.name, data.index)
-
-
-def _to_fetch(services: BrokerServices, body: FetchRequest) -> Iterator[TopicPartition]:
-    if body.replica_id >= 0:
-        return
-    for topic in body.topics:
-        name = topic.topic or services.metadata.topic_name(topic.topic_id)
+def _with_names(services: BrokerServices, partitions: Iterator[NamedPartition]) -> Iterator[TopicPartition]:
+    """Those of topics that exist, where a topic is named by its id."""
+    for topic, number in partitions:
+        name = topic if isinstance(topic, str) else services.metadata.topic_name(topic)
         if name:
-            for wanted in topic.partitions:
-                yield TopicPartition(name, wanted.partition)
-
-
-def _to_list(services: BrokerServices, body: ListOffsetsRequest) -> Iterator[TopicPartition]:
-    if body.replica_id >= 0:
-        return
-    for topic in body.topics:
-        for wanted in topic.partitions:
-            yield TopicPartition(topic.name, wanted.partition_index)
-
-
-def _to_tell_epochs_of(
-    services: BrokerServices, body: OffsetForLeaderEpochRequest
-) -> Iterator[TopicPartition]:
-    if body.replica_id >= 0:
-        return
-    for topic in body.topics:
-        for wanted in topic.partitions:
-            yield TopicPartition(topic.topic, wanted.partition)
-
-
-def _to_delete_from(services: BrokerServices, body: DeleteRecordsRequest) -> Iterator[TopicPartition]:
-    for topic in body.topics:
-        for wanted in topic.partitions:
-            yield TopicPartition(topic.name, wanted.partition_index)
-
-
-_PARTITIONS_OF: Mapping[ApiKey, Callable[[BrokerServices, Any], Iterator[TopicPartition]]] = {
-    ApiKey.PRODUCE: _to_produce,
-    ApiKey.FETCH: _to_fetch,
-    ApiKey.LIST_OFFSETS: _to_list,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _to_tell_epochs_of,
-    ApiKey.DELETE_RECORDS: _to_delete_from,
-}
+            yield TopicPartition(name, number)

@@ -1,17 +1,19 @@
-"""Which APIs a broker serves, and in which versions: the one table that everything else reads.
+"""The facts of each API that a broker serves, one row each: the table that all others are keyed by.
 
-`SUPPORTED` is what ApiVersions answers; a handler registry is checked against it, and the codec
-finds an API's message classes through `APIS`. A range is widened here, and nowhere else, when the
-new version is served in full. Every other key of the protocol has a name so that logs can say what
-a client asked for.
+`SUPPORTED` is what ApiVersions answers. The codec finds an API's message classes through `APIS`, requests wait for
+the partitions that its row says they name, and the tables of handlers and of forwarded requests
+(`kraft.broker.dispatch`, `kraft.broker.handlers.forwarding`) are checked against it at import. What a row says of
+permissions is what Kafka's broker and controller ask their authorizer. A range is widened here, and nowhere else,
+when the new version is served in full. Every other key of the protocol has a name so that logs can say what a client
+asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import IntEnum
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, IntEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class ApiKey(IntEnum):
@@ -108,61 +110,329 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
+class ServedBy(Enum):
+    """Who decides a request; its answer comes from the broker that its client is connected to."""
+
+    BROKER = "broker"
+    CONTROLLER = "controller"
+    """The active controller; the broker forwards what its client may ask for."""
+    QUORUM = "quorum"
+    """The Raft lane of the quorum's leader; the broker forwards the question."""
+
+
+class ResourceType(IntEnum):
+    """What an ACL is about, by Kafka's codes; those alone that an API here asks about."""
+
+    TOPIC = 2
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class AclOperation(IntEnum):
+    """What an ACL allows, by Kafka's codes."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class Right(NamedTuple):
+    """An operation on a resource: on the cluster, on a topic or transactional id that the request names."""
+
+    operation: AclOperation
+    resource: ResourceType
+
+
+class Denial(Enum):
+    """What is answered where no right is there."""
+
+    REFUSE = "refuse"
+    """The error of the right's resource: for one topic, or for the whole request where it is the cluster's."""
+    FILTER = "filter"
+    """Nothing: the answer leaves out what it would have told."""
+
+
+class Permission(NamedTuple):
+    """One question for an authorizer. Any one of `rights` is enough.
+
+    `when` tells of a decoded body whether it needs the permission; None where each does.
+    """
+
+    rights: tuple[Right, ...]
+    denial: Denial
+    when: Callable[[Any], bool] | None
+
+
+NamedPartition = tuple[str | bytes, int]
+"""A topic's name, or its id where the request has no name, and a partition's number."""
+PartitionsOf = Callable[[Any], Iterator[NamedPartition]]
+"""The partitions that a decoded body names, in its order."""
+
+
 class Api(NamedTuple):
     """One served API.
 
     `versions` is the advertised range. From `flexible_from` on, bodies use compact lengths and
     tagged fields, and so do the headers (except where `headers` says otherwise). `module` holds
-    the classes `<stem>Request` and `<stem>Response`; it is imported on first use.
+    the classes `<stem>Request` and `<stem>Response`; it is imported on first use. What the row says of
+    topics an authorizer is asked of each topic that the request names.
     """
 
+    key: ApiKey
     versions: range
     flexible_from: int
     module: str
-    stem: str
+    served_by: ServedBy
+    permissions: tuple[Permission, ...]
+    partitions: PartitionsOf | None = None
+
+    @property
+    def stem(self) -> str:
+        """The API's name as its schemas write it."""
+        return self.key.name.title().replace("_", "")
 
 
-def _versions(first: int, last: int) -> range:
-    return range(first, last + 1)
+def _api(
+    key: ApiKey,
+    versions: tuple[int, int],
+    flexible_from: int,
+    module: str,
+    served_by: ServedBy,
+    *permissions: Permission,
+    names: PartitionsOf | None = None,
+) -> Api:
+    """A row. `versions` are the first and the last."""
+    first, last = versions
+    return Api(key, range(first, last + 1), flexible_from, module, served_by, permissions, names)
 
 
-APIS: Mapping[ApiKey, Api] = MappingProxyType(
-    {
-        # Produce 0-2 are advertised because librdkafka before 2.11.1 silently stops compressing
-        # without them; they carry record formats that no log here holds, so the handler answers
-        # every partition of such a request with UNSUPPORTED_VERSION.
-        ApiKey.PRODUCE: Api(_versions(0, 12), 9, "produce", "Produce"),
-        ApiKey.FETCH: Api(_versions(4, 16), 12, "fetch", "Fetch"),
-        ApiKey.LIST_OFFSETS: Api(_versions(1, 11), 6, "schemas.offsets", "ListOffsets"),
-        ApiKey.METADATA: Api(_versions(0, 13), 9, "schemas.metadata", "Metadata"),
-        ApiKey.API_VERSIONS: Api(_versions(0, 4), 3, "schemas.api_versions", "ApiVersions"),
-        ApiKey.CREATE_TOPICS: Api(_versions(2, 7), 5, "schemas.topics", "CreateTopics"),
-        ApiKey.DELETE_TOPICS: Api(_versions(1, 6), 4, "schemas.topics", "DeleteTopics"),
-        ApiKey.DELETE_RECORDS: Api(_versions(0, 2), 2, "schemas.delete_records", "DeleteRecords"),
-        ApiKey.INIT_PRODUCER_ID: Api(_versions(0, 5), 2, "schemas.producers", "InitProducerId"),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: Api(_versions(2, 4), 4, "schemas.offsets", "OffsetForLeaderEpoch"),
-        ApiKey.DESCRIBE_CONFIGS: Api(_versions(1, 4), 4, "schemas.configs", "DescribeConfigs"),
-        ApiKey.CREATE_PARTITIONS: Api(_versions(0, 3), 2, "schemas.topics", "CreatePartitions"),
-        ApiKey.ALTER_CONFIGS: Api(_versions(0, 2), 2, "schemas.alter_configs", "AlterConfigs"),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: Api(
-            _versions(0, 1), 1, "schemas.incremental_alter_configs", "IncrementalAlterConfigs"
-        ),
-        ApiKey.ELECT_LEADERS: Api(_versions(0, 2), 2, "schemas.elections", "ElectLeaders"),
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api(
-            _versions(0, 1), 0, "schemas.reassignments", "AlterPartitionReassignments"
-        ),
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: Api(
-            _versions(0, 0), 0, "schemas.reassignments", "ListPartitionReassignments"
-        ),
-        ApiKey.DESCRIBE_QUORUM: Api(_versions(0, 2), 0, "schemas.quorum", "DescribeQuorum"),
-        ApiKey.UPDATE_FEATURES: Api(_versions(0, 2), 0, "schemas.features", "UpdateFeatures"),
-        ApiKey.UNREGISTER_BROKER: Api(_versions(0, 0), 0, "schemas.cluster", "UnregisterBroker"),
-        ApiKey.DESCRIBE_CLUSTER: Api(_versions(0, 2), 0, "schemas.cluster", "DescribeCluster"),
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api(
-            _versions(0, 0), 0, "schemas.cluster", "DescribeTopicPartitions"
-        ),
-    }
-)
+# The questions for an authorizer, in words that the rows below are made of
+
+
+def _refuse(*rights: Right, when: Callable[[Any], bool] | None = None) -> Permission:
+    return Permission(rights, Denial.REFUSE, when)
+
+
+def _filter(*rights: Right, when: Callable[[Any], bool] | None = None) -> Permission:
+    return Permission(rights, Denial.FILTER, when)
+
+
+def _topic(operation: AclOperation) -> Right:
+    return Right(operation, ResourceType.TOPIC)
+
+
+def _cluster(operation: AclOperation) -> Right:
+    return Right(operation, ResourceType.CLUSTER)
+
+
+_Op = AclOperation
+_BROKER, _CONTROLLER, _QUORUM = ServedBy
+_WRITE_TRANSACTION = Right(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+
+
+def _is_transactional(body: Any) -> bool:
+    return body.transactional_id is not None
+
+
+def _is_not_transactional(body: Any) -> bool:
+    return body.transactional_id is None
+
+
+def _from_follower(body: Any) -> bool:
+    return bool(body.replica_id >= 0)
+
+
+def _from_consumer(body: Any) -> bool:
+    return bool(body.replica_id < 0)
+
+
+def _names_topics(body: Any) -> bool:
+    return bool(body.topics)
+
+
+def _names_no_topic(body: Any) -> bool:
+    """It asks for all: the answer must not tell of those that its client may not see."""
+    return not body.topics
+
+
+def _may_create_topics(body: Any) -> bool:
+    return bool(body.topics and body.allow_auto_topic_creation)
+
+
+def _asks_what_is_allowed(body: Any) -> bool:
+    return bool(body.include_cluster_authorized_operations)
+
+
+def _names_topics_configs(body: Any) -> bool:
+    return any(resource.resource_type == _TOPIC_CONFIGS for resource in body.resources)
+
+
+def _names_other_configs(body: Any) -> bool:
+    """Those of brokers: they are the cluster's."""
+    return any(resource.resource_type != _TOPIC_CONFIGS for resource in body.resources)
+
+
+_TOPIC_CONFIGS = 2
+"""Kafka's code of a topic as the resource that configs belong to."""
+
+
+# The partitions that requests name
+
+
+def _produced(body: Any) -> Iterator[NamedPartition]:
+    return ((topic.name, data.index) for topic in body.topic_data for data in topic.partition_data)
+
+
+def _fetched(body: Any) -> Iterator[NamedPartition]:
+    for topic in body.topics:
+        name = topic.topic or topic.topic_id
+        for wanted in topic.partitions:
+            yield name, wanted.partition
+
+
+def _indexed(body: Any) -> Iterator[NamedPartition]:
+    return ((topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions)
+
+
+def _of_epochs(body: Any) -> Iterator[NamedPartition]:
+    return ((topic.topic, wanted.partition) for topic in body.topics for wanted in topic.partitions)
+
+
+def _elected(body: Any) -> Iterator[NamedPartition]:
+    return ((topic.topic, number) for topic in body.topic_partitions or () for number in topic.partitions)
+
+
+def _moving(body: Any) -> Iterator[NamedPartition]:
+    return ((topic.name, number) for topic in body.topics or () for number in topic.partition_indexes)
+
+
+def _of_quorum(body: Any) -> Iterator[NamedPartition]:
+    return (
+        (topic.topic_name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions
+    )
+
+
+_ROWS = (
+    # Produce 0-2 are advertised because librdkafka before 2.11.1 silently stops compressing
+    # without them; they carry record formats that no log here holds, so the handler answers
+    # every partition of such a request with UNSUPPORTED_VERSION.
+    _api(
+        ApiKey.PRODUCE, (0, 12), 9, "produce", _BROKER,
+        _refuse(_WRITE_TRANSACTION, when=_is_transactional),
+        _refuse(_topic(_Op.WRITE)),
+        names=_produced,
+    ),
+    _api(
+        ApiKey.FETCH, (4, 16), 12, "fetch", _BROKER,
+        _refuse(_cluster(_Op.CLUSTER_ACTION), when=_from_follower),
+        _refuse(_topic(_Op.READ), when=_from_consumer),
+        names=_fetched,
+    ),
+    _api(
+        ApiKey.LIST_OFFSETS, (1, 11), 6, "schemas.offsets", _BROKER,
+        _refuse(_topic(_Op.DESCRIBE)),
+        names=_indexed,
+    ),
+    _api(
+        ApiKey.METADATA, (0, 13), 9, "schemas.metadata", _BROKER,
+        _refuse(_topic(_Op.DESCRIBE), when=_names_topics),
+        _filter(_topic(_Op.DESCRIBE), when=_names_no_topic),
+        _refuse(_cluster(_Op.CREATE), _topic(_Op.CREATE), when=_may_create_topics),  # topics that do not exist
+        _filter(_cluster(_Op.DESCRIBE), when=_asks_what_is_allowed),
+    ),
+    _api(ApiKey.API_VERSIONS, (0, 4), 3, "schemas.api_versions", _BROKER),
+    _api(
+        ApiKey.CREATE_TOPICS, (2, 7), 5, "schemas.topics", _CONTROLLER,
+        _refuse(_cluster(_Op.CREATE), _topic(_Op.CREATE)),
+        _filter(_topic(_Op.DESCRIBE_CONFIGS)),  # what became of the new topic's configs and counts
+    ),
+    _api(
+        ApiKey.DELETE_TOPICS, (1, 6), 4, "schemas.topics", _CONTROLLER,
+        _refuse(_cluster(_Op.DELETE), _topic(_Op.DELETE)),
+        _filter(_cluster(_Op.DELETE), _topic(_Op.DESCRIBE)),  # whether a name exists, and an id's name
+    ),
+    _api(
+        ApiKey.DELETE_RECORDS, (0, 2), 2, "schemas.delete_records", _BROKER,
+        _refuse(_topic(_Op.DELETE)),
+        names=_indexed,
+    ),
+    _api(
+        ApiKey.INIT_PRODUCER_ID, (0, 5), 2, "schemas.producers", _BROKER,
+        _refuse(_WRITE_TRANSACTION, when=_is_transactional),
+        _refuse(_cluster(_Op.IDEMPOTENT_WRITE), _topic(_Op.WRITE), when=_is_not_transactional),  # any topic
+    ),
+    _api(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4, "schemas.offsets", _BROKER,
+        _refuse(_cluster(_Op.CLUSTER_ACTION), _topic(_Op.DESCRIBE)),
+        names=_of_epochs,
+    ),
+    _api(
+        ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, "schemas.configs", _BROKER,
+        _refuse(_topic(_Op.DESCRIBE_CONFIGS), when=_names_topics_configs),
+        _refuse(_cluster(_Op.DESCRIBE_CONFIGS), when=_names_other_configs),
+    ),
+    _api(
+        ApiKey.CREATE_PARTITIONS, (0, 3), 2, "schemas.topics", _CONTROLLER,
+        _refuse(_topic(_Op.ALTER)),
+    ),
+    _api(
+        ApiKey.ALTER_CONFIGS, (0, 2), 2, "schemas.alter_configs", _CONTROLLER,
+        _refuse(_topic(_Op.ALTER_CONFIGS), when=_names_topics_configs),
+        _refuse(_cluster(_Op.ALTER_CONFIGS), when=_names_other_configs),
+    ),
+    _api(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), 1, "schemas.incremental_alter_configs", _CONTROLLER,
+        _refuse(_topic(_Op.ALTER_CONFIGS), when=_names_topics_configs),
+        _refuse(_cluster(_Op.ALTER_CONFIGS), when=_names_other_configs),
+    ),
+    _api(
+        ApiKey.ELECT_LEADERS, (0, 2), 2, "schemas.elections", _CONTROLLER,
+        _refuse(_cluster(_Op.ALTER)),
+        names=_elected,
+    ),
+    _api(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), 0, "schemas.reassignments", _CONTROLLER,
+        _refuse(_cluster(_Op.ALTER)),
+        names=_indexed,
+    ),
+    _api(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), 0, "schemas.reassignments", _CONTROLLER,
+        _refuse(_cluster(_Op.DESCRIBE)),
+        names=_moving,
+    ),
+    _api(
+        ApiKey.DESCRIBE_QUORUM, (0, 2), 0, "schemas.quorum", _QUORUM,
+        _refuse(_cluster(_Op.DESCRIBE)),
+        names=_of_quorum,
+    ),
+    _api(
+        ApiKey.UPDATE_FEATURES, (0, 2), 0, "schemas.features", _CONTROLLER,
+        _refuse(_cluster(_Op.ALTER)),
+    ),
+    _api(
+        ApiKey.UNREGISTER_BROKER, (0, 0), 0, "schemas.cluster", _CONTROLLER,
+        _refuse(_cluster(_Op.ALTER)),
+    ),
+    _api(
+        ApiKey.DESCRIBE_CLUSTER, (0, 2), 0, "schemas.cluster", _BROKER,
+        _filter(_cluster(_Op.DESCRIBE), when=_asks_what_is_allowed),
+    ),
+    _api(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "schemas.cluster", _BROKER,
+        _refuse(_topic(_Op.DESCRIBE), when=_names_topics),
+        _filter(_topic(_Op.DESCRIBE), when=_names_no_topic),
+    ),
+)  # fmt: skip
+
+APIS: Mapping[ApiKey, Api] = MappingProxyType({api.key: api for api in _ROWS})
+assert len(APIS) == len(_ROWS), "an API has one row"
 
 SUPPORTED: Mapping[ApiKey, range] = MappingProxyType({key: api.versions for key, api in APIS.items()})
 

@@ -12,7 +12,7 @@ from quorum.controller.decision import ClusterView, Decision, Unit
 from quorum.controller.sessions import BrokerSessions
 from quorum.errors import ControllerError
 from quorum.metadata.records import UnregisterBroker
-from quorum.rpc.admin_messages import UnregisterBrokerRequest, UnregisterBrokerResponse
+from quorum.rpc.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
 def unregister(view: ClusterView, sessions: BrokerSessions, request: UnregisterBrokerRequest) -> Decision:

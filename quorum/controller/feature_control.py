@@ -24,17 +24,17 @@ from quorum.metadata.features import (
 )
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import FeatureLevel, FeatureRange
-from quorum.rpc.admin_messages import (
+from quorum.rpc.messages import (
     FEATURE_UPDATE_FAILED,
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
     UPGRADE,
     FeatureUpdate,
     FeatureUpdateResult,
+    RegisterBrokerRequest,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from quorum.rpc.messages import RegisterBrokerRequest
 
 
 def bootstrap(image: MetadataImage) -> list[Unit]:

@@ -15,7 +15,7 @@ from quorum.controller.replication_control import elect_unclean
 from quorum.errors import ControllerError
 from quorum.metadata.image import PartitionId, PartitionImage
 from quorum.metadata.records import PartitionChange
-from quorum.rpc.admin_messages import (
+from quorum.rpc.messages import (
     PREFERRED_ELECTION,
     UNCLEAN_ELECTION,
     ElectLeadersRequest,

@@ -16,7 +16,7 @@ from quorum.controller.replica_assignment import assignment_problem
 from quorum.errors import ControllerError
 from quorum.metadata.image import PartitionId, PartitionImage
 from quorum.metadata.records import NO_LEADER, PartitionChange
-from quorum.rpc.admin_messages import (
+from quorum.rpc.messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ListPartitionReassignmentsRequest,

@@ -24,8 +24,15 @@ from quorum.controller.partition_change_builder import PartitionChangeBuilder
 from quorum.controller.replication_control import changes
 from quorum.errors import ControllerError
 from quorum.metadata.image import PartitionId
-from quorum.rpc.messages import NO_ERROR, ReplicaStatesRequest, ReplicaStatesResponse
-from quorum.rpc.replica_messages import DAMAGED, DIRECTORY, MAX_REPLICA_STATES, ReplicaStateResult
+from quorum.rpc.messages import (
+    DAMAGED,
+    DIRECTORY,
+    MAX_REPLICA_STATES,
+    NO_ERROR,
+    ReplicaStateResult,
+    ReplicaStatesRequest,
+    ReplicaStatesResponse,
+)
 
 
 class _Reported(NamedTuple):

@@ -24,25 +24,8 @@ from quorum.controller import (
 from quorum.controller.cluster_control import ClusterControl
 from quorum.controller.decision import ClusterView, Decision
 from quorum.controller.placement import Randomness
-from quorum.rpc.admin_messages import (
-    AlterPartitionReassignmentsRequest,
-    ElectLeadersRequest,
-    ListPartitionReassignmentsRequest,
-    UnregisterBrokerRequest,
-    UpdateFeaturesRequest,
-)
-from quorum.rpc.messages import (
-    AllocateProducerIdsRequest,
-    AlterConfigsRequest,
-    AlterPartitionRequest,
-    ControllerRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    HeartbeatRequest,
-    RegisterBrokerRequest,
-    ReplicaStatesRequest,
-)
+from quorum.rpc import messages
+from quorum.rpc.messages import METHODS, ControllerRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +38,37 @@ class Circumstances:
     now_ms: int
 
 
-def decide(request: ControllerRequest, given: Circumstances) -> Decision:
+def decide(request: ControllerRequest[Any], given: Circumstances) -> Decision:
     """The decision on a request; nothing has changed yet. Raises ControllerError when it is refused."""
     return _DECIDE[type(request)](request, given)
 
 
 _DECIDE: Mapping[type[Any], Callable[[Any, Circumstances], Decision]] = {
-    RegisterBrokerRequest: lambda request, on: on.cluster.register(on.view, request, on.now_ms),
-    HeartbeatRequest: lambda request, on: on.cluster.heartbeat(on.view, request, on.now_ms),
-    UnregisterBrokerRequest: lambda request, on: broker_removal.unregister(
+    messages.RegisterBrokerRequest: lambda request, on: on.cluster.register(on.view, request, on.now_ms),
+    messages.HeartbeatRequest: lambda request, on: on.cluster.heartbeat(on.view, request, on.now_ms),
+    messages.UnregisterBrokerRequest: lambda request, on: broker_removal.unregister(
         on.view, on.cluster.sessions, request
     ),
-    AlterPartitionRequest: lambda request, on: replication_control.alter_partition(on.view, request),
-    ReplicaStatesRequest: lambda request, on: replica_states.report_replicas(on.view, request),
-    CreateTopicsRequest: lambda request, on: topic_control.create_topics(on.view, request, on.rng),
-    DeleteTopicsRequest: lambda request, on: topic_control.delete_topics(on.view, request),
-    CreatePartitionsRequest: lambda request, on: topic_control.create_partitions(on.view, request, on.rng),
-    ElectLeadersRequest: lambda request, on: leader_election_control.elect_leaders(on.view, request),
-    AlterPartitionReassignmentsRequest: lambda request, on: reassignment_control.alter_reassignments(
+    messages.AlterPartitionRequest: lambda request, on: replication_control.alter_partition(on.view, request),
+    messages.ReplicaStatesRequest: lambda request, on: replica_states.report_replicas(on.view, request),
+    messages.CreateTopicsRequest: lambda request, on: topic_control.create_topics(on.view, request, on.rng),
+    messages.DeleteTopicsRequest: lambda request, on: topic_control.delete_topics(on.view, request),
+    messages.CreatePartitionsRequest: lambda request, on: topic_control.create_partitions(
+        on.view, request, on.rng
+    ),
+    messages.ElectLeadersRequest: lambda request, on: leader_election_control.elect_leaders(on.view, request),
+    messages.AlterPartitionReassignmentsRequest: lambda request, on: reassignment_control.alter_reassignments(
         on.view, request
     ),
-    ListPartitionReassignmentsRequest: lambda request, on: reassignment_control.list_reassignments(
+    messages.ListPartitionReassignmentsRequest: lambda request, on: reassignment_control.list_reassignments(
         on.view, request
     ),
-    AlterConfigsRequest: lambda request, on: configuration_control.alter_configs(on.view, request),
-    UpdateFeaturesRequest: lambda request, on: feature_control.update_features(on.view, request),
-    AllocateProducerIdsRequest: lambda request, on: producer_id_control.allocate_producer_ids(
+    messages.AlterConfigsRequest: lambda request, on: configuration_control.alter_configs(on.view, request),
+    messages.UpdateFeaturesRequest: lambda request, on: feature_control.update_features(on.view, request),
+    messages.AllocateProducerIdsRequest: lambda request, on: producer_id_control.allocate_producer_ids(
         on.view, request
     ),
 }
+assert _DECIDE.keys() == {
+    rpc.request for rpc in METHODS.values() if issubclass(rpc.request, ControllerRequest)
+}, "every request that is the controller's to decide needs a decision, and no other has one"

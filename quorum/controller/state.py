@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quorum.controller import feature_control, replication_control, voter_control
 from quorum.controller.cluster_control import ClusterControl
@@ -51,6 +51,8 @@ class Complete(NamedTuple):
     error: ControllerError | None = None
     in_doubt: bool = False
     """What was decided is on its way, and may yet be committed."""
+    offset: int = -1
+    """The committed offset that has everything which the response tells of."""
 
 
 class Renounced(NamedTuple):
@@ -72,7 +74,7 @@ class _Waiter:
     def complete(self, offset: int) -> Complete:
         if self.error is not None:
             return Complete(self.request_id, None, self.error)
-        return Complete(self.request_id, self.respond(offset))
+        return Complete(self.request_id, self.respond(offset), offset=offset)
 
 
 @dataclass(slots=True)
@@ -187,7 +189,7 @@ class ControllerState:
 
     # Requests ------------------------------------------------------------------------------------
 
-    def handle(self, request_id: int, request: ControllerRequest, now_ms: int) -> list[Effect]:
+    def handle(self, request_id: int, request: ControllerRequest[Any], now_ms: int) -> list[Effect]:
         """Decides a request. Its `Complete` comes in this call or a later one, exactly once."""
         if not self._active:
             error = ControllerError(

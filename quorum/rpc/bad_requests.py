@@ -1,8 +1,8 @@
-"""What an HTTP listener says of bytes that are no HTTP request: one short line now and then.
+"""The log of an HTTP listener for bytes that are no HTTP request: one short line now and then.
 
-aiohttp logs the traceback of its own parser for each of them, so that any stranger could fill a disk. Handed
-to `web.AppRunner` as its logger by the controller listener and by a node's HTTP pages, and told by their
-`RequestDoor`s of what never came to aiohttp; errors of other kinds, which are ours, are logged whole.
+aiohttp logs the traceback of its own parser for each of them: any stranger could fill a disk. The controller listener
+and a node's HTTP pages hand this to `web.AppRunner` as its logger, and their `RequestDoor`s tell it of bytes that never
+came to aiohttp. Errors of other kinds are ours: they are logged whole.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class ControllerChannel:
     """Calls the active controller, wherever it is.
 
     `voters` maps node ids to `host:port` of their controller listeners. The last known leader is
-    tried first, then the hint of whoever refused, then the others in turn: each once, then a pause.
+    tried first, then the one that a refusal hints at, then the others in turn: each once, then a pause.
     """
 
     def __init__(self, client: RpcClient, voters: Mapping[int, str], rng: random.Random) -> None:
@@ -236,7 +236,7 @@ class ControllerChannel:
     async def call_persistently(
         self, method: str, body: Mapping[str, object], *, timeout_s: float
     ) -> Answered:
-        """Calls the active controller, whoever it becomes, and says whether an earlier attempt may have done
+        """Calls the active controller, though it may change, and says whether an earlier attempt may have done
         what was asked for already. Raises RpcError, RpcUnavailable: see `persistent_call`."""
         return await call_persistently(
             lambda voter, within_s: self._ask(voter, method, body, within_s),

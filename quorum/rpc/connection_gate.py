@@ -1,10 +1,10 @@
-"""Bounds the connections of those who have not proved yet that they belong here.
+"""Bounds the connections of strangers: those that have not proved yet that they belong here.
 
-A connection is a stranger's until `known` was called for it. Strangers get a short time, and when there
-are many of them, the oldest has to go: whoever knows the secret proves it within a round trip, so a flood
-of silent or slow connections keeps nobody else out for long. Who came just now is not turned away, except
-from a crowd beyond all measure: connections are accepted in bursts, and a whole cluster that starts at
-once has its first requests in the sockets still. What a stranger may send is bounded by its `RequestDoor`.
+A connection is a stranger's until `known` was called for it. Strangers get a short time, and the oldest goes when
+there are many. A caller that knows the secret proves it within a round trip, so a flood of silent or slow
+connections keeps nobody else out for long. The newest are not turned away, except from a crowd beyond all measure:
+connections are accepted in bursts, and a whole cluster that starts at once has its first requests in the sockets
+still. `RequestDoor` bounds the bytes of a stranger.
 Used by `quorum.rpc.server` and `kraft.http.server` as the factory of their protocols.
 """
 

@@ -1,9 +1,9 @@
-"""The port to where a voter's network work runs: its listener and its Raft links.
+"""The port to the lane that a voter's network runs in: its listener and its Raft links.
 
 A broker's event loop has steps that take long (a broker dies, and ten thousand partitions change at once). If
-Raft's messages waited for those, every such step would cost an election, which has more of them follow: so in
-production they run in a lane of their own, `kraft.runtime.link_lane`. What a call asks for is still decided on
-the node's loop. `ControllerServer` starts the lane and closes it; under simulation it is the node's own loop.
+Raft's messages waited for those, every such step would cost an election, and more such steps would follow. So in
+production they run in a lane of their own, `kraft.runtime.link_lane`. Calls are still decided on the node's loop.
+`ControllerServer` starts the lane and closes it; under simulation it is the node's own loop.
 """
 
 from __future__ import annotations

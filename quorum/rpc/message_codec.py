@@ -1,9 +1,9 @@
 """Messages ↔ msgpack-able dicts, checked against the dataclasses' own field types.
 
 `encode` gives a dict of field name to plain value. `decode` refuses missing, unknown and wrongly typed
-fields with a `MalformedMessageError` whose sentence names the field, so a handler never meets a value
-of another type than declared; a field with a default may be left out. Ranges and meaning are for the
-controller to judge. Used by whoever serves or calls the controller listener.
+fields with a `MalformedMessageError` whose sentence names the field: no handler meets a value of another
+type than declared. A field with a default may be left out. The controller judges ranges and meaning. An answer is a
+response with the offset of the metadata that it was given at. Voters and their callers use this.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from quorum.errors import MalformedError, MalformedMessageError
 from quorum.metadata import records, wire
 from quorum.metadata.records import Listener
-from quorum.rpc.messages import METHODS
+from quorum.rpc.messages import METHODS, ControllerResponse, RpcRequest
 
 M = TypeVar("M")
+Response = TypeVar("Response", bound=ControllerResponse)
 _Check = Callable[[object], Any]
+_OFFSET = wire.integer(-1, wire.INT64_MAX)
+_FIELDS_OF_ANSWER = {"offset", "response"}
 
 
 def encode(message: object) -> dict[str, Any]:
@@ -44,7 +47,31 @@ def decode_request(method: str, body: object) -> Any:
         raise MalformedMessageError(
             f"the controller serves no method {method!r}; it serves {', '.join(METHODS)}"
         )
-    return decode(METHODS[method][0], body)
+    return decode(METHODS[method].request, body)
+
+
+class Answer(NamedTuple, Generic[Response]):
+    """A response, and the committed offset of the metadata that has everything which it tells of."""
+
+    response: Response
+    offset: int
+
+
+def encode_response(response: ControllerResponse, offset: int) -> dict[str, Any]:
+    """The answer to a request, as a dict of plain values."""
+    return {"offset": offset, "response": _plain(response)}
+
+
+def decode_response(request: RpcRequest[Response], body: object) -> Answer[Response]:
+    """What a request was answered with. Raises MalformedMessageError."""
+    if not isinstance(body, dict) or body.keys() != _FIELDS_OF_ANSWER:
+        raise MalformedMessageError(f"{request.RPC.method}: an answer has an offset and a response")
+    try:
+        offset = _OFFSET(body["offset"])
+    except MalformedError as error:
+        raise MalformedMessageError(f"{request.RPC.method}: field offset: {error}") from error
+    response: Any = decode(request.RPC.response, body["response"])
+    return Answer(response, offset)
 
 
 def _plain(value: Any) -> Any:
@@ -116,5 +143,5 @@ def _check_of(hint: Any) -> _Check:
 
 
 _CHECKS = MappingProxyType[Any, _Check](
-    {message_class: _message_check(message_class) for pair in METHODS.values() for message_class in pair}
+    {message: _message_check(message) for rpc in METHODS.values() for message in (rpc.request, rpc.response)}
 )

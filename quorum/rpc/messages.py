@@ -1,33 +1,95 @@
-"""The requests that brokers send to the controller, and the answers, as frozen dataclasses.
+"""The messages of the controller listener: requests, and the responses to them.
 
-`METHODS` maps the RPC method to its request and response class; `quorum.rpc.message_codec` turns them
-into dicts and back. Refusals of a whole request travel beside these as (Kafka error name, sentence);
-errors of one topic or partition are fields (`error`, "NONE" when there is none). Epochs and partition
-epochs fence every call, so all of them may be repeated (KIP-497, KIP-631, KIP-903). Ids of topics and
-incarnations are 16 bytes. Elections, reassignments, features, the quorum: `quorum.rpc.admin_messages`;
-offline replicas: `quorum.rpc.replica_messages`.
+A request declares itself once (`rpc`): its method, its response, whether it writes, and the errors by which it may
+meet its own traces. `METHODS` has all declarations; `quorum.rpc.message_codec` turns messages into dicts and back.
+Refusals of a whole request travel beside these as (Kafka error name, sentence); errors of one topic or partition are
+fields (`error`, "NONE" when there is none). Epochs and partition epochs fence every call, so all of them may be
+repeated (KIP-497, KIP-631, KIP-903). Ids of topics and incarnations are 16 bytes. Timestamps are Unix times in ms,
+-1 where nothing is known.
+
+Some messages have the name of one of Kafka's (`kraft.protocol.schemas`): the same concept on the other wire. Modules
+that know both import this module and write `messages.CreateTopicsRequest`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 from quorum.metadata import records, wire
 from quorum.metadata.records import Listener
-from quorum.rpc import admin_messages as admin
-from quorum.rpc.admin_messages import NO_ERROR as NO_ERROR
-from quorum.rpc.replica_messages import ReplicaStatesRequest as ReplicaStatesRequest
-from quorum.rpc.replica_messages import ReplicaStatesResponse as ReplicaStatesResponse
 
 RECOVERED = records.RECOVERED
+NO_ERROR = "NONE"
+
+
+class ControllerResponse:
+    """The answer to one class of requests."""
+
+    __slots__ = ()
+
+
+Response_co = TypeVar("Response_co", bound=ControllerResponse, covariant=True)
+
+
+class RpcRequest(Generic[Response_co]):
+    """A request to a voter, by the class of its response."""
+
+    __slots__ = ()
+    RPC: ClassVar[Rpc]
+
+
+class ControllerRequest(RpcRequest[Response_co]):
+    """A request that the active controller decides (`quorum.controller.requests` says how)."""
+
+    __slots__ = ()
+
+
+class Rpc(NamedTuple):
+    """The facts of one RPC method."""
+
+    method: str
+    request: type[RpcRequest[Any]]
+    response: type[ControllerResponse]
+    writes: bool
+    """Whether it may change the metadata: then a call without an answer may have been carried out."""
+    own_traces: frozenset[str]
+    """Errors that tell of one thing that the same request may have done already, in an earlier attempt."""
+
+
+_Declared = TypeVar("_Declared", bound=RpcRequest[Any])
+_DECLARED: dict[str, Rpc] = {}
+
+
+def rpc(
+    method: str, *, writes: bool = True, own_traces: frozenset[str] = frozenset()
+) -> Callable[[type[_Declared]], type[_Declared]]:
+    """Declares the class of a method's requests; its base names the response."""
+
+    def declare(request: type[_Declared]) -> type[_Declared]:
+        (response,) = get_args(request.__orig_bases__[0])  # type: ignore[attr-defined]
+        assert method not in _DECLARED, f"{method} is declared twice"
+        request.RPC = _DECLARED[method] = Rpc(method, request, response, writes, own_traces)
+        return request
+
+    return declare
+
 
 # Broker life
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterBrokerRequest:
+class RegisterBrokerResponse(ControllerResponse):
+    """`broker_epoch` is the metadata offset of the registration."""
+
+    broker_epoch: int
+
+
+@rpc("register_broker")
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRequest(ControllerRequest[RegisterBrokerResponse]):
     """A broker's process (incarnation) asks to join; it starts fenced.
 
     `previous_broker_epoch` is the epoch in which its logs were closed cleanly, -1 after an unclean stop.
@@ -45,14 +107,15 @@ class RegisterBrokerRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterBrokerResponse:
-    """`broker_epoch` is the metadata offset of the registration."""
+class HeartbeatResponse(ControllerResponse):
+    is_fenced: bool
+    is_caught_up: bool
+    should_shutdown: bool
 
-    broker_epoch: int
 
-
+@rpc("heartbeat")
 @dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class HeartbeatRequest(ControllerRequest[HeartbeatResponse]):
     """Sent every heartbeat interval. `current_metadata_offset` is the offset the broker has applied."""
 
     broker_id: int
@@ -63,10 +126,16 @@ class HeartbeatRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
-    is_fenced: bool
-    is_caught_up: bool
-    should_shutdown: bool
+class UnregisterBrokerResponse(ControllerResponse):
+    """It is out."""
+
+
+@rpc("unregister_broker", own_traces=frozenset({"BROKER_ID_NOT_REGISTERED"}))
+@dataclass(frozen=True, slots=True)
+class UnregisterBrokerRequest(ControllerRequest[UnregisterBrokerResponse]):
+    """Takes a broker out of the cluster. Refused with BROKER_ID_NOT_REGISTERED if there is none."""
+
+    broker_id: int
 
 
 # ISR changes
@@ -98,15 +167,6 @@ class AlterPartitionTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartitionRequest:
-    """All that one leader broker proposes at once; answered partition by partition."""
-
-    broker_id: int
-    broker_epoch: int
-    topics: tuple[AlterPartitionTopic, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class AlterPartitionResult:
     """The partition's state after the change, or an error (the state fields are then defaults)."""
 
@@ -127,8 +187,67 @@ class AlterPartitionTopicResult:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartitionResponse:
+class AlterPartitionResponse(ControllerResponse):
     topics: tuple[AlterPartitionTopicResult, ...]
+
+
+@rpc("alter_partition")
+@dataclass(frozen=True, slots=True)
+class AlterPartitionRequest(ControllerRequest[AlterPartitionResponse]):
+    """All that one leader broker proposes at once; answered partition by partition."""
+
+    broker_id: int
+    broker_epoch: int
+    topics: tuple[AlterPartitionTopic, ...]
+
+
+# Offline replicas
+#
+# A replica is offline when its broker lives but its log cannot be served. Kafka reports whole directories (KIP-112,
+# KIP-858); here each replica is named, since damage to one log takes nothing else offline. A broker repeats a report
+# until it is answered. It reports anew after every registration, which clears all its marks, before it asks to be
+# unfenced.
+
+DIRECTORY = "directory"
+"""The log's directory failed. What was in it may be whole: the replica stays eligible as any absent one."""
+DAMAGED = "damaged"
+"""The log is damaged inside the range that was durable. Its records cannot be trusted any more."""
+
+MAX_REPLICA_STATES = 10_000
+"""Replicas that one request may name; a broker with more sends several requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStateResult:
+    """`error`: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (the broker has no
+    replica of the partition), INVALID_REQUEST (unknown kind, or named twice). None is worth a retry.
+    """
+
+    topic_id: bytes
+    partition: int
+    error: str = NO_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatesResponse(ControllerResponse):
+    """One result for each replica of the request, in its order: first those offline, then those online."""
+
+    partitions: tuple[ReplicaStateResult, ...]
+
+
+@rpc("replica_states")
+@dataclass(frozen=True, slots=True)
+class ReplicaStatesRequest(ControllerRequest[ReplicaStatesResponse]):
+    """`offline` are (topic id, partition, kind), kind DIRECTORY or DAMAGED; `online` (topic id, partition).
+
+    A replica is reported online once its log can be served again: repaired, or made anew, empty, after
+    the metadata showed it outside ISR and ELR.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    offline: tuple[tuple[bytes, int, str], ...] = ()
+    online: tuple[tuple[bytes, int], ...] = ()
 
 
 # Topics
@@ -154,12 +273,6 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopicsRequest:
-    topics: tuple[NewTopic, ...]
-    validate_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CreateTopicResult:
     """`configs` are the topic's own configs, by ascending key."""
 
@@ -173,8 +286,15 @@ class CreateTopicResult:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopicsResponse:
+class CreateTopicsResponse(ControllerResponse):
     topics: tuple[CreateTopicResult, ...]
+
+
+@rpc("create_topics", own_traces=frozenset({"TOPIC_ALREADY_EXISTS"}))
+@dataclass(frozen=True, slots=True)
+class CreateTopicsRequest(ControllerRequest[CreateTopicsResponse]):
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +306,6 @@ class TopicToDelete:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopicsRequest:
-    topics: tuple[TopicToDelete, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class DeleteTopicResult:
     name: str | None
     topic_id: bytes | None
@@ -199,8 +314,14 @@ class DeleteTopicResult:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopicsResponse:
+class DeleteTopicsResponse(ControllerResponse):
     topics: tuple[DeleteTopicResult, ...]
+
+
+@rpc("delete_topics", own_traces=frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"}))
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsRequest(ControllerRequest[DeleteTopicsResponse]):
+    topics: tuple[TopicToDelete, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +334,6 @@ class MorePartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePartitionsRequest:
-    topics: tuple[MorePartitions, ...]
-    validate_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CreatePartitionsResult:
     name: str
     error: str = NO_ERROR
@@ -226,8 +341,15 @@ class CreatePartitionsResult:
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePartitionsResponse:
+class CreatePartitionsResponse(ControllerResponse):
     topics: tuple[CreatePartitionsResult, ...]
+
+
+@rpc("create_partitions", own_traces=frozenset({"INVALID_PARTITIONS"}))
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsRequest(ControllerRequest[CreatePartitionsResponse]):
+    topics: tuple[MorePartitions, ...]
+    validate_only: bool = False
 
 
 # Configs
@@ -259,14 +381,6 @@ class ConfigResourceChange:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterConfigsRequest:
-    """Answered resource by resource: the changes of one are all made or none."""
-
-    resources: tuple[ConfigResourceChange, ...]
-    validate_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class AlterConfigsResult:
     resource_type: str
     resource_name: str
@@ -275,39 +389,235 @@ class AlterConfigsResult:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterConfigsResponse:
+class AlterConfigsResponse(ControllerResponse):
     resources: tuple[AlterConfigsResult, ...]
+
+
+@rpc("alter_configs")
+@dataclass(frozen=True, slots=True)
+class AlterConfigsRequest(ControllerRequest[AlterConfigsResponse]):
+    """Answered resource by resource: the changes of one are all made or none."""
+
+    resources: tuple[ConfigResourceChange, ...]
+    validate_only: bool = False
 
 
 # Producer ids
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateProducerIdsRequest:
-    broker_id: int
-    broker_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class AllocateProducerIdsResponse:
+class AllocateProducerIdsResponse(ControllerResponse):
     """Producer ids `first` … `first + count - 1` belong to the broker."""
 
     first: int
     count: int
 
 
-# The metadata log
+@rpc("allocate_producer_ids")
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIdsRequest(ControllerRequest[AllocateProducerIdsResponse]):
+    broker_id: int
+    broker_epoch: int
+
+
+# Elections (KIP-460)
+
+PREFERRED_ELECTION = 0
+UNCLEAN_ELECTION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class FetchMetadataRequest:
-    """A long poll: what was committed after `offset` (-1 = from the start), which was of term `epoch`."""
+class ElectLeadersResult:
+    """`error`: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION.
+    """
 
-    node_id: int
-    epoch: int
-    offset: int
-    max_wait_ms: int
-    max_bytes: int = 1024 * 1024
+    topic: str
+    partition: int
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeadersResponse(ControllerResponse):
+    """In the order of the request; for all partitions, by topic name and partition."""
+
+    partitions: tuple[ElectLeadersResult, ...]
+
+
+@rpc("elect_leaders")
+@dataclass(frozen=True, slots=True)
+class ElectLeadersRequest(ControllerRequest[ElectLeadersResponse]):
+    """`election_type` is PREFERRED_ELECTION or UNCLEAN_ELECTION; `partitions` are (topic name, partition).
+
+    None asks for all partitions; those with nothing to elect (ELECTION_NOT_NEEDED) are then left out of
+    the answer.
+    """
+
+    election_type: int
+    partitions: tuple[tuple[str, int], ...] | None = None
+
+
+# Reassignments (KIP-455)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """`replicas`, preferred leader first, are the target; None cancels what is under way."""
+
+    partition: int
+    replicas: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReassignments:
+    name: str
+    partitions: tuple[PartitionReassignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentResult:
+    """`error`: INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION, …"""
+
+    topic: str
+    partition: int
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionReassignmentsResponse(ControllerResponse):
+    """In the order of the request."""
+
+    partitions: tuple[ReassignmentResult, ...]
+
+
+@rpc("alter_partition_reassignments", own_traces=frozenset({"NO_REASSIGNMENT_IN_PROGRESS"}))
+@dataclass(frozen=True, slots=True)
+class AlterPartitionReassignmentsRequest(ControllerRequest[AlterPartitionReassignmentsResponse]):
+    """Without `allow_replication_factor_change` a target of another size is refused, partition by
+    partition, with INVALID_REPLICATION_FACTOR (KIP-860).
+    """
+
+    topics: tuple[TopicReassignments, ...]
+    allow_replication_factor_change: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    name: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OngoingReassignment:
+    """`replicas` are all that hold the partition now, those that come and those that go included."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPartitionReassignmentsResponse(ControllerResponse):
+    """By topic name and partition."""
+
+    partitions: tuple[OngoingReassignment, ...]
+
+
+@rpc("list_partition_reassignments", writes=False)
+@dataclass(frozen=True, slots=True)
+class ListPartitionReassignmentsRequest(ControllerRequest[ListPartitionReassignmentsResponse]):
+    """None asks for all that are under way. Partitions that do not exist or do not move are left out."""
+
+    topics: tuple[TopicPartitions, ...] | None = None
+
+
+# Features (KIP-584)
+
+FEATURE_UPDATE_FAILED = "FEATURE_UPDATE_FAILED"
+"""Of a feature that was not updated because of another one in the request."""
+
+UPGRADE = 1
+SAFE_DOWNGRADE = 2
+UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """Level 0 removes the feature. `upgrade_type`: UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE."""
+
+    name: str
+    level: int
+    upgrade_type: int = UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdateResult:
+    """`error`: INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED or INVALID_REQUEST. If any update has one,
+    none was made.
+    """
+
+    name: str
+    error: str = NO_ERROR
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFeaturesResponse(ControllerResponse):
+    """In the order of the request."""
+
+    features: tuple[FeatureUpdateResult, ...]
+
+
+@rpc("update_features")
+@dataclass(frozen=True, slots=True)
+class UpdateFeaturesRequest(ControllerRequest[UpdateFeaturesResponse]):
+    """All updates are made, or none."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
+# The quorum (KIP-595, KIP-853)
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """How far one node follows the metadata log.
+
+    `directory_id` is 16 bytes, zeros if it is not known. `log_end_offset` is -1 for a voter that this
+    leader has not heard of yet. `last_fetch_ms` is when it was heard of last, `last_caught_up_ms` when it
+    last had everything that the leader had.
+    """
+
+    replica_id: int
+    directory_id: bytes
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumResponse(ControllerResponse):
+    """`high_watermark` is one past the last committed entry. Voters and observers by ascending id."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+
+
+@rpc("describe_quorum", writes=False)
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumRequest(RpcRequest[DescribeQuorumResponse]):
+    """Answered by the active controller from its Raft lane; nothing is proposed."""
+
+
+# The metadata log
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +630,7 @@ class MetadataEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchMetadataResponse:
+class FetchMetadataResponse(ControllerResponse):
     """Either entries that follow the requested offset without a gap, or a whole image as snapshot.
 
     `committed_offset` is how far the answering controller has applied.
@@ -332,69 +642,17 @@ class FetchMetadataResponse:
     leader_id: int | None = None
 
 
-METHODS: Mapping[str, tuple[type[Any], type[Any]]] = {
-    "register_broker": (RegisterBrokerRequest, RegisterBrokerResponse),
-    "heartbeat": (HeartbeatRequest, HeartbeatResponse),
-    "alter_partition": (AlterPartitionRequest, AlterPartitionResponse),
-    "replica_states": (ReplicaStatesRequest, ReplicaStatesResponse),
-    "create_topics": (CreateTopicsRequest, CreateTopicsResponse),
-    "delete_topics": (DeleteTopicsRequest, DeleteTopicsResponse),
-    "create_partitions": (CreatePartitionsRequest, CreatePartitionsResponse),
-    "alter_configs": (AlterConfigsRequest, AlterConfigsResponse),
-    "allocate_producer_ids": (AllocateProducerIdsRequest, AllocateProducerIdsResponse),
-    "elect_leaders": (admin.ElectLeadersRequest, admin.ElectLeadersResponse),
-    "alter_partition_reassignments": (
-        admin.AlterPartitionReassignmentsRequest,
-        admin.AlterPartitionReassignmentsResponse,
-    ),
-    "list_partition_reassignments": (
-        admin.ListPartitionReassignmentsRequest,
-        admin.ListPartitionReassignmentsResponse,
-    ),
-    "update_features": (admin.UpdateFeaturesRequest, admin.UpdateFeaturesResponse),
-    "unregister_broker": (admin.UnregisterBrokerRequest, admin.UnregisterBrokerResponse),
-    "describe_quorum": (admin.DescribeQuorumRequest, admin.DescribeQuorumResponse),
-    "fetch_metadata": (FetchMetadataRequest, FetchMetadataResponse),
-}
-"""RPC method name → (request class, response class)."""
+@rpc("fetch_metadata", writes=False)
+@dataclass(frozen=True, slots=True)
+class FetchMetadataRequest(RpcRequest[FetchMetadataResponse]):
+    """A long poll: what was committed after `offset` (-1 = from the start), which was of term `epoch`."""
 
-METHOD_OF: Mapping[type[Any], str] = {request: method for method, (request, _) in METHODS.items()}
-"""Request class → RPC method name."""
+    node_id: int
+    epoch: int
+    offset: int
+    max_wait_ms: int
+    max_bytes: int = 1024 * 1024
 
-ControllerRequest = (
-    RegisterBrokerRequest
-    | HeartbeatRequest
-    | AlterPartitionRequest
-    | ReplicaStatesRequest
-    | CreateTopicsRequest
-    | DeleteTopicsRequest
-    | CreatePartitionsRequest
-    | AlterConfigsRequest
-    | AllocateProducerIdsRequest
-    | admin.ElectLeadersRequest
-    | admin.AlterPartitionReassignmentsRequest
-    | admin.ListPartitionReassignmentsRequest
-    | admin.UpdateFeaturesRequest
-    | admin.UnregisterBrokerRequest
-)
-"""Requests that the active controller decides.
 
-`fetch_metadata` is answered from the committed log, `describe_quorum` from the Raft lane.
-"""
-
-ControllerResponse = (
-    RegisterBrokerResponse
-    | HeartbeatResponse
-    | AlterPartitionResponse
-    | ReplicaStatesResponse
-    | CreateTopicsResponse
-    | DeleteTopicsResponse
-    | CreatePartitionsResponse
-    | AlterConfigsResponse
-    | AllocateProducerIdsResponse
-    | admin.ElectLeadersResponse
-    | admin.AlterPartitionReassignmentsResponse
-    | admin.ListPartitionReassignmentsResponse
-    | admin.UpdateFeaturesResponse
-    | admin.UnregisterBrokerResponse
-)
+METHODS: Mapping[str, Rpc] = MappingProxyType(_DECLARED)
+"""Every method that a voter serves, by its name."""

@@ -1,9 +1,9 @@
-"""A call that stays with the quorum while its controllers change: for what an operator asked for once.
+"""A call that stays with the quorum while its controllers change: for a request that an operator made once.
 
-Guarantees: a controller that stands still holds nobody up, since the others are asked whether one of them
-leads by now; no voter is asked again before it has answered, so that a slow one is not given the same work
-twice; whoever gets the answer is told whether an earlier attempt may have done the work already. Used by
-`ControllerChannel` for the requests that brokers forward for clients.
+A controller that stands still holds nobody up: the others are asked whether one of them leads by now. No voter is
+asked again before it has answered: a slow one is not given the same work twice. The caller is told whether an
+earlier attempt may have done the work already. `ControllerChannel` makes such calls for the requests that brokers
+forward for clients.
 """
 
 from __future__ import annotations

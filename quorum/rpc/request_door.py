@@ -1,10 +1,10 @@
-"""Lets one request head at a time through to aiohttp, from whoever has not proved anything yet.
+"""Lets a stranger's request heads through to aiohttp, one at a time.
 
-Guarantees, whatever a stranger sends: no more than `HEAD_MAX_BYTES` of it are taken out of the socket
-before somebody asks for more; the HTTP parser sees nothing but whole heads that begin as a request of
-this listener does and keep to plain characters, one at a time; bodies wait in the socket. Everything else
-gets a fixed answer and the end of the connection: aiohttp would parse it to the end, keep an error with a
-copy of each piece, and send it all back. A connection is opened for good when its other end is known.
+Of a stranger's bytes no more than `HEAD_MAX_BYTES` are taken out of the socket before somebody asks for more. The
+HTTP parser sees nothing but whole heads, one at a time, that begin as a request of this listener does and keep to
+plain characters; bodies wait in the socket. Everything else gets a fixed answer and the end of the connection:
+aiohttp keeps what it cannot parse, and its errors, by the megabyte, and sends it all back. A connection is opened for
+good when its other end is known.
 Made by `quorum.rpc.connection_gate` and, for the pages of a node, by `kraft.http.server`.
 """
 
@@ -109,7 +109,7 @@ class RequestDoor(asyncio.BufferedProtocol):
             self._look()
 
     def open(self) -> None:
-        """Whoever is at the other end is known: the handler gets all that comes, and the door is gone."""
+        """The other end is known: the handler gets all that comes, and the door is gone."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

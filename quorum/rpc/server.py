@@ -1,10 +1,9 @@
 """The controller listener: `serve(handler)` over aiohttp, for brokers' calls and voters' Raft links.
 
 Every request is authenticated before its body is read, bounded in size and time, and answered with an
-envelope of `quorum.rpc.envelope`; connections of strangers are few and short-lived, and nothing but the
-heads of requests is taken from them. The handler's typed
-errors become refusals; a bug in it becomes UNKNOWN_SERVER_ERROR and a log line, and harms no other
-request. Started by `kraft.node` on nodes with the controller role; the WebSocket route belongs to
+envelope of `quorum.rpc.envelope`. Strangers have few connections, for a short time, and send the heads of requests and
+no more. The handler's typed errors become refusals; a defect in it becomes UNKNOWN_SERVER_ERROR and a log line, and
+harms no other request. `kraft.node` starts it on nodes with the controller role. The WebSocket route belongs to
 `quorum.rpc.raft_links`.
 """
 

@@ -1,7 +1,7 @@
 """Warnings that strangers or a lasting mistake can cause: one line for each kind now and then, which counts the rest.
 
-Whoever can reach a port could fill a disk with lines otherwise. Used by the controller listener, by the Raft
-links for what goes wrong again and again and, for what is no HTTP request, by every HTTP listener of a node.
+Otherwise anybody who can reach a port could fill a disk with lines. The controller listener uses it, the Raft links
+for mistakes that last, and every HTTP listener of a node for bytes that are no HTTP request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a voter hears and says: its listener and its Raft links, together in the lane that they run in.
+"""A voter's network: its listener and its Raft links, together in the lane that they run in.
 
-Guarantees: calls are decided on the node's loop, in the order in which they come; messages between voters wait
-for nothing that happens there. Owned by `ControllerServer`.
+Calls are decided on the node's loop, in the order in which they come. Messages between voters wait for nothing that
+happens there. `ControllerServer` owns it.
 """
 
 from __future__ import annotations

@@ -20,14 +20,15 @@ from quorum.metadata.features import ELR_VERSION, elr_enabled
 from quorum.metadata.image import MetadataImage, PartitionImage
 from quorum.metadata.records import RECOVERING
 from quorum.rpc import messages as m
-from quorum.rpc.admin_messages import (
+from quorum.rpc.messages import (
+    DAMAGED,
+    DIRECTORY,
     SAFE_DOWNGRADE,
     UPGRADE,
     FeatureUpdate,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
-from quorum.rpc.replica_messages import DAMAGED, DIRECTORY
 from tests.support.controller_world import World, registration
 
 BROKERS = (1, 2, 3, 4)

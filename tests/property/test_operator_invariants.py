@@ -14,7 +14,6 @@ from hypothesis.stateful import initialize, rule
 from quorum.controller.proposal import AppliedProposal
 from quorum.controller.reassignment import origin, under_way
 from quorum.metadata.image import MetadataImage, PartitionImage
-from quorum.rpc import admin_messages as a
 from quorum.rpc import messages as m
 from tests.property.test_controller_invariants import BROKERS, ControllerLife, broker_ids
 from tests.support.controller_world import registration
@@ -65,15 +64,15 @@ class OperatedLife(ControllerLife):
         if under_way:
             topic_id, number = under_way[pick % len(under_way)]
             name = self.world.controller.image.topics[topic_id].name
-            item = a.PartitionReassignment(number)
-            self.ask(a.AlterPartitionReassignmentsRequest((a.TopicReassignments(name, (item,)),)))
+            item = m.PartitionReassignment(number)
+            self.ask(m.AlterPartitionReassignmentsRequest((m.TopicReassignments(name, (item,)),)))
         else:
             self.ask_for(pick, None, True)
 
     def ask_for(self, pick: int, to: tuple[int, ...] | None, any_size: bool) -> None:
         name, number = self.some_partition(pick)
-        item = a.PartitionReassignment(number, to)
-        self.ask(a.AlterPartitionReassignmentsRequest((a.TopicReassignments(name, (item,)),), any_size))
+        item = m.PartitionReassignment(number, to)
+        self.ask(m.AlterPartitionReassignmentsRequest((m.TopicReassignments(name, (item,)),), any_size))
 
     @rule(pick=picks, members=st.just(set(BROKERS)) | st.sets(broker_ids))
     def propose_isr(self, pick: int, members: set[int]) -> None:
@@ -94,16 +93,16 @@ class OperatedLife(ControllerLife):
     @rule(pick=picks)
     def list_reassignments(self, pick: int) -> None:
         name, number = self.some_partition(pick)
-        self.ask(a.ListPartitionReassignmentsRequest((a.TopicPartitions(name, (number,)),)))
+        self.ask(m.ListPartitionReassignmentsRequest((m.TopicPartitions(name, (number,)),)))
 
     @rule(kind=st.sampled_from([0, 1, 2]), pick=st.none() | picks)
     def elect(self, kind: int, pick: int | None) -> None:
         chosen = None if pick is None else self.some_partition(pick)
-        self.ask(a.ElectLeadersRequest(kind, None if chosen is None else (chosen, chosen)))
+        self.ask(m.ElectLeadersRequest(kind, None if chosen is None else (chosen, chosen)))
 
     @rule(broker_id=broker_ids)
     def unregister(self, broker_id: int) -> None:
-        self.ask(a.UnregisterBrokerRequest(broker_id))
+        self.ask(m.UnregisterBrokerRequest(broker_id))
 
     @rule(value=st.sampled_from(["1", "2", "3", None]))
     def min_insync_replicas_of_all(self, value: str | None) -> None:

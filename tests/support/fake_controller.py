@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from quorum.rpc.message_codec import Answer
+
 
 class FakeController:
     """Answers `call` from a script."""
@@ -20,6 +22,8 @@ class FakeController:
         self.leader_id: int | None = None
         self.in_doubt = False
         """Whether answers come after attempts whose outcome is not known."""
+        self.offset = -1
+        """The committed offset that answers to clients' requests carry."""
         self._answers: dict[type[Any], deque[Any]] = {}
         self._functions: dict[type[Any], Callable[[Any], Any]] = {}
         self._called = asyncio.Event()
@@ -42,17 +46,13 @@ class FakeController:
                 self._called.clear()
                 await self._called.wait()
 
-    async def call_persistently(
-        self, request: Any, answers: type[Any], *, timeout_s: float
-    ) -> tuple[Any, bool]:
-        return await self.call(request, answers, timeout_s=timeout_s), self.in_doubt
+    async def call_persistently(self, request: Any, *, timeout_s: float) -> tuple[Answer[Any], bool]:
+        return Answer(await self.call(request, timeout_s=timeout_s), self.offset), self.in_doubt
 
-    async def call_once(self, request: Any, answers: type[Any], *, timeout_s: float) -> Any:
-        return await self.call(request, answers, timeout_s=timeout_s)
+    async def call_once(self, request: Any, *, timeout_s: float) -> Any:
+        return await self.call(request, timeout_s=timeout_s)
 
-    async def call(
-        self, request: Any, answers: type[Any], *, timeout_s: float, attempt_timeout_s: float | None = None
-    ) -> Any:
+    async def call(self, request: Any, *, timeout_s: float, attempt_timeout_s: float | None = None) -> Any:
         self.calls.append(request)
         self._called.set()
         await asyncio.sleep(0)

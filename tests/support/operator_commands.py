@@ -3,11 +3,10 @@ configs, features, unregistration; and how the answers are shown."""
 
 from __future__ import annotations
 
-from quorum.rpc import admin_messages as a
 from quorum.rpc import messages as m
 from tests.support.controller_world import World
 
-_UPGRADE_TYPES = {"upgrade": a.UPGRADE, "safe": a.SAFE_DOWNGRADE, "unsafe": a.UNSAFE_DOWNGRADE, "other": 9}
+_UPGRADE_TYPES = {"upgrade": m.UPGRADE, "safe": m.SAFE_DOWNGRADE, "unsafe": m.UNSAFE_DOWNGRADE, "other": 9}
 
 
 def ids(broker_ids: tuple[int, ...]) -> str:
@@ -27,20 +26,20 @@ def partition_name(text: str) -> tuple[str, int]:
 def show_operator_answer(answer: object) -> list[str] | None:
     """The lines of an answer to one of these commands; None for another one."""
     match answer:
-        case a.ElectLeadersResponse() | a.AlterPartitionReassignmentsResponse():
+        case m.ElectLeadersResponse() | m.AlterPartitionReassignmentsResponse():
             return [
                 _outcome(f"{item.topic}-{item.partition}", item.error, item.message)
                 for item in answer.partitions
             ] or ["nothing"]
-        case a.ListPartitionReassignmentsResponse():
+        case m.ListPartitionReassignmentsResponse():
             return [
                 f"{item.topic}-{item.partition}: replicas={ids(item.replicas)} adding={ids(item.adding_replicas)} "
                 f"removing={ids(item.removing_replicas)}"
                 for item in answer.partitions
             ] or ["nothing"]
-        case a.UpdateFeaturesResponse():
+        case m.UpdateFeaturesResponse():
             return [_outcome(item.name, item.error, item.message) for item in answer.features]
-        case a.UnregisterBrokerResponse():
+        case m.UnregisterBrokerResponse():
             return ["ok: unregistered"]
         case m.AlterConfigsResponse():
             return [
@@ -66,42 +65,42 @@ class OperatorCommands:
         for partition, target in options.items():
             name, number = partition_name(partition)
             replicas = None if target == "cancel" else parse_ids(target)
-            topics.append(a.TopicReassignments(name, (a.PartitionReassignment(number, replicas),)))
-        self.world.send(a.AlterPartitionReassignmentsRequest(tuple(topics), "same-factor" not in arguments))
+            topics.append(m.TopicReassignments(name, (m.PartitionReassignment(number, replicas),)))
+        self.world.send(m.AlterPartitionReassignmentsRequest(tuple(topics), "same-factor" not in arguments))
 
     def do_reassignments(self, arguments: list[str], options: dict[str, str]) -> None:
         """reassignments [NAME-P …]: what is under way."""
         wanted = [partition_name(argument) for argument in arguments]
-        topics = tuple(a.TopicPartitions(name, (number,)) for name, number in wanted)
-        self.world.send(a.ListPartitionReassignmentsRequest(topics or None))
+        topics = tuple(m.TopicPartitions(name, (number,)) for name, number in wanted)
+        self.world.send(m.ListPartitionReassignmentsRequest(topics or None))
 
     def do_elect(self, arguments: list[str], options: dict[str, str]) -> None:
         """elect preferred|unclean|TYPE [NAME-P …]: those partitions, or all."""
         kind, *names = arguments
-        known = {"preferred": a.PREFERRED_ELECTION, "unclean": a.UNCLEAN_ELECTION}
+        known = {"preferred": m.PREFERRED_ELECTION, "unclean": m.UNCLEAN_ELECTION}
         partitions = tuple(partition_name(name) for name in names)
         self.world.send(
-            a.ElectLeadersRequest(known[kind] if kind in known else int(kind), partitions or None)
+            m.ElectLeadersRequest(known[kind] if kind in known else int(kind), partitions or None)
         )
 
     def do_unregister(self, arguments: list[str], options: dict[str, str]) -> None:
-        self.world.send(a.UnregisterBrokerRequest(int(arguments[0])))
+        self.world.send(m.UnregisterBrokerRequest(int(arguments[0])))
 
     def do_features(self, arguments: list[str], options: dict[str, str]) -> None:
         """features NAME=LEVEL[:upgrade|safe|unsafe] … [validate-only] [twice]."""
         updates = []
         for name, wish in options.items():
             level, _, kind = wish.partition(":")
-            updates.append(a.FeatureUpdate(name, int(level), _UPGRADE_TYPES[kind or "upgrade"]))
+            updates.append(m.FeatureUpdate(name, int(level), _UPGRADE_TYPES[kind or "upgrade"]))
         if "twice" in arguments:
             updates *= 2
-        self.world.send(a.UpdateFeaturesRequest(tuple(updates), "validate-only" in arguments))
+        self.world.send(m.UpdateFeaturesRequest(tuple(updates), "validate-only" in arguments))
 
     def do_feature(self, arguments: list[str], options: dict[str, str]) -> None:
         """feature NAME=LEVEL: up, or down whatever it costs."""
         ((name, level),) = options.items()
-        kind = a.UPGRADE if int(level) else a.UNSAFE_DOWNGRADE
-        self.world.send(a.UpdateFeaturesRequest((a.FeatureUpdate(name, int(level), kind),)))
+        kind = m.UPGRADE if int(level) else m.UNSAFE_DOWNGRADE
+        self.world.send(m.UpdateFeaturesRequest((m.FeatureUpdate(name, int(level), kind),)))
 
     def do_configure(self, arguments: list[str], options: dict[str, str]) -> None:
         """configure TOPIC key=value key= +key=more -key=less key=null … [whole] [twice] [validate-only]."""

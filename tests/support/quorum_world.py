@@ -22,7 +22,7 @@ from quorum.metadata.records import Listener
 from quorum.raft.config import RaftConfig, RaftTiming
 from quorum.rpc import messages
 from quorum.rpc.client import ControllerChannel, RpcClient
-from quorum.rpc.message_codec import decode, encode
+from quorum.rpc.message_codec import Answer, decode_response, encode
 
 CLUSTER_ID = "kraftTestingClusterIdA"
 SECRET = b"secret"
@@ -97,16 +97,20 @@ class QuorumWorld:
 
     async def call(self, request: Any, timeout_s: float = 5.0) -> Any:
         """A call to whoever is active."""
+        return (await self.answer(request, timeout_s)).response
+
+    async def answer(self, request: Any, timeout_s: float = 5.0) -> Answer[Any]:
+        """The same, with the offset that the response was given at."""
         assert self.channel is not None
-        method = messages.METHOD_OF[type(request)]
-        body = await self.channel.call(method, encode(request), timeout_s=timeout_s, attempt_timeout_s=1.0)
-        return decode(messages.METHODS[method][1], body)
+        body = await self.channel.call(
+            request.RPC.method, encode(request), timeout_s=timeout_s, attempt_timeout_s=1.0
+        )
+        return decode_response(request, body)
 
     async def call_voter(self, node_id: int, request: Any, timeout_s: float = 5.0) -> Any:
         assert self.rpc is not None
-        method = messages.METHOD_OF[type(request)]
-        body = await self.rpc.call(self.voters[node_id], method, encode(request), timeout_s)
-        return decode(messages.METHODS[method][1], body)
+        body = await self.rpc.call(self.voters[node_id], request.RPC.method, encode(request), timeout_s)
+        return decode_response(request, body).response
 
     async def active(self) -> int:
         """The one voter that is the active controller."""

@@ -8,17 +8,10 @@ controller judges all of it once more. Each resource is answered by itself, in t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kraft.broker.handlers.forwarding import (
-    catch_up,
-    error_code,
-    forward,
-    refusal,
-    too_long,
-    too_many,
-)
+from kraft.broker.handlers.forwarding import Forwarded, Refusal, Split, too_long, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.dynamic_configs import ALL_BROKERS, DynamicBrokerConfigs
@@ -37,13 +30,13 @@ from kraft.protocol.schemas.incremental_alter_configs import (
 from kraft.protocol.texts import shortened
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError
 
 TIMEOUT_S = 30.0
 """Neither request says how long its client waits; this is what Kafka's brokers give the controller."""
 
 _KINDS = {ConfigResourceType.TOPIC: TOPIC_RESOURCE, ConfigResourceType.BROKER: BROKER_RESOURCE}
 _OPERATIONS = {operation.value: operation.name for operation in ConfigOperation}
+_NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 class _Wanted(NamedTuple):
@@ -59,14 +52,6 @@ class _Wanted(NamedTuple):
         return self.resource_type, self.name
 
 
-class _Outcome(NamedTuple):
-    code: ErrorCode
-    message: str | None
-
-
-_DONE = _Outcome(ErrorCode.NONE, None)
-
-
 async def handle_alter_configs(
     services: BrokerServices, request: Request[AlterConfigsRequest]
 ) -> AlterConfigsResponse:
@@ -80,8 +65,8 @@ async def handle_alter_configs(
         )
         for resource in body.resources
     ]
-    outcomes = await _alter(services, wanted, body.validate_only, replace_all=True)
-    return AlterConfigsResponse(responses=_responses(wanted, outcomes))
+    responses = await _alter(services, wanted, body.validate_only, replace_all=True)
+    return AlterConfigsResponse(responses=responses)
 
 
 async def handle_incremental_alter_configs(
@@ -97,44 +82,46 @@ async def handle_incremental_alter_configs(
         )
         for resource in body.resources
     ]
-    outcomes = await _alter(services, wanted, body.validate_only, replace_all=False)
-    return IncrementalAlterConfigsResponse(responses=_responses(wanted, outcomes))
-
-
-def _responses(wanted: Iterable[_Wanted], outcomes: Iterable[_Outcome]) -> list[AlterConfigsResourceResponse]:
-    return [
-        AlterConfigsResourceResponse(
-            error_code=outcome.code,
-            error_message=outcome.message,
-            resource_type=resource.resource_type,
-            resource_name=resource.name,
-        )
-        for resource, outcome in zip(wanted, outcomes, strict=True)
-    ]
+    responses = await _alter(services, wanted, body.validate_only, replace_all=False)
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def _alter(
     services: BrokerServices, wanted: Sequence[_Wanted], validate_only: bool, *, replace_all: bool
-) -> list[_Outcome]:
+) -> list[AlterConfigsResourceResponse]:
     """What became of each resource, in order."""
     if problem := _too_large(wanted):
-        return [_Outcome(*problem), *[_Outcome(problem[0], None)] * (len(wanted) - 1)]
+        return _refuse(wanted, problem)
     named = Counter(resource.key for resource in wanted)
-    outcomes: dict[tuple[int, str], _Outcome] = {}
-    forwarded: list[_Wanted] = []
-    for resource in wanted:
-        problem_here = _problem(services, resource) if named[resource.key] == 1 else _named_twice()
-        if problem_here is None:
-            forwarded.append(resource)
-        else:
-            outcomes[resource.key] = problem_here
-    if forwarded:
-        outcomes.update(await _forward(services, forwarded, validate_only, replace_all))
-    missing = _Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "the controller did not answer for this resource")
-    return [outcomes.get(resource.key, missing) for resource in wanted]
+    split = Split(
+        wanted, lambda one: _NAMED_TWICE if named[one.key] > 1 else _problem(services, one), _refuse
+    )
+
+    def altered(
+        forwarded: Forwarded[messages.AlterConfigsResponse],
+    ) -> Iterator[AlterConfigsResourceResponse]:
+        for resource, result in zip(split.allowed, forwarded.response.resources, strict=False):
+            yield _response(resource, *forwarded.outcome(result.error, result.message))
+
+    resources = tuple(_resource(resource, replace_all) for resource in split.allowed)
+    call = messages.AlterConfigsRequest(resources, validate_only)
+    return await split.forward(services, call, TIMEOUT_S, altered, changes=not validate_only)
 
 
-def _too_large(wanted: Sequence[_Wanted]) -> tuple[ErrorCode, str] | None:
+def _refuse(wanted: Iterable[_Wanted], refusal: Refusal) -> list[AlterConfigsResourceResponse]:
+    return [_response(*told) for told in refusal.of(wanted)]
+
+
+def _response(resource: _Wanted, code: ErrorCode, message: str | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.name,
+    )
+
+
+def _too_large(wanted: Sequence[_Wanted]) -> Refusal | None:
     texts = (text for resource in wanted for key, value, _ in resource.changes for text in (key, value or ""))
     return (
         too_many(sum(1 + len(resource.changes) for resource in wanted), "resources and configs")
@@ -143,14 +130,10 @@ def _too_large(wanted: Sequence[_Wanted]) -> tuple[ErrorCode, str] | None:
     )
 
 
-def _named_twice() -> _Outcome:
-    return _Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-
-
-def _problem(services: BrokerServices, resource: _Wanted) -> _Outcome | None:
+def _problem(services: BrokerServices, resource: _Wanted) -> Refusal | None:
     """What is wrong with a resource as far as a broker can tell; None: the controller decides."""
     sentence = _sentence(services, resource)
-    return None if sentence is None else _Outcome(ErrorCode.INVALID_REQUEST, sentence)
+    return None if sentence is None else Refusal(ErrorCode.INVALID_REQUEST, sentence)
 
 
 def _sentence(services: BrokerServices, resource: _Wanted) -> str | None:
@@ -182,34 +165,6 @@ def _broker_sentence(services: BrokerServices, resource: _Wanted) -> str | None:
     return schema.names_problem(resource.name, added) or schema.problem(resource.name, values)
 
 
-async def _forward(
-    services: BrokerServices, wanted: Iterable[_Wanted], validate_only: bool, replace_all: bool
-) -> dict[tuple[int, str], _Outcome]:
-    """Has the controller decide, and waits until this broker has what it has changed."""
-    kinds = {kind: resource_type for resource_type, kind in _KINDS.items()}
-    call = messages.AlterConfigsRequest(tuple(_resource(r, replace_all) for r in wanted), validate_only)
-    try:
-        forwarded = await forward(services, call, messages.AlterConfigsResponse, TIMEOUT_S)
-    except RpcError as error:
-        return {resource.key: _Outcome(*refusal(error)) for resource in wanted}
-    outcomes = {
-        (int(kinds[result.resource_type]), result.resource_name): _Outcome(
-            error_code(result.error), result.message
-        )
-        for result in forwarded.answer.resources
-        if result.resource_type in kinds
-    }
-    if not validate_only:
-        made = [resource for resource in call.resources if outcomes.get(_key(resource)) == _DONE]
-        await catch_up(services, lambda: all(_is_known(services, resource) for resource in made))
-    return outcomes
-
-
-def _key(resource: messages.ConfigResourceChange) -> tuple[int, str]:
-    resource_type = next(number for number, kind in _KINDS.items() if kind == resource.resource_type)
-    return int(resource_type), resource.resource_name
-
-
 def _resource(wanted: _Wanted, replace_all: bool) -> messages.ConfigResourceChange:
     changes = tuple(
         messages.ConfigChange(key, None if operation == messages.DELETE else value, operation)
@@ -218,16 +173,3 @@ def _resource(wanted: _Wanted, replace_all: bool) -> messages.ConfigResourceChan
     )
     kind = _KINDS[ConfigResourceType(wanted.resource_type)]
     return messages.ConfigResourceChange(kind, wanted.name, changes, replace_all)
-
-
-def _is_known(services: BrokerServices, resource: messages.ConfigResourceChange) -> bool:
-    """Whether this broker's metadata shows the change; of lists only the controller knows the outcome."""
-    configs = services.metadata.image.config(resource.resource_type, resource.resource_name)
-    changed = {change.key: change for change in resource.changes}
-    if resource.replace_all and configs.keys() - changed.keys():
-        return False
-    return all(
-        configs.get(key) == change.value
-        for key, change in changed.items()
-        if change.operation in (messages.SET, messages.DELETE)
-    )

@@ -1,4 +1,4 @@
-"""ApiVersions (18): what this broker serves, and the cluster's features (KIP-35, KIP-511, KIP-584).
+"""ApiVersions (18): the APIs that this broker serves, and the cluster's features (KIP-35, KIP-511, KIP-584).
 
 The epoch of the finalized features is the metadata offset that they are read at, as in Kafka.
 """

@@ -17,7 +17,7 @@ from kraft.protocol.schemas.cluster import (
     UnregisterBrokerResponse,
 )
 from kraft.protocol.schemas.metadata import UNKNOWN_OPERATIONS
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 UNREGISTER_TIMEOUT_S = 30.0
@@ -72,16 +72,11 @@ async def handle_unregister_broker(
     services: BrokerServices, request: Request[UnregisterBrokerRequest]
 ) -> UnregisterBrokerResponse:
     """Answers UnregisterBroker: forwarded to the active controller."""
-    broker_id = request.body.broker_id
+    call = messages.UnregisterBrokerRequest(request.body.broker_id)
     try:
-        await forward(
-            services,
-            admin.UnregisterBrokerRequest(broker_id),
-            admin.UnregisterBrokerResponse,
-            UNREGISTER_TIMEOUT_S,
-        )
+        forwarded = await forward(services, call, UNREGISTER_TIMEOUT_S)
     except RpcError as error:
-        code, message = refusal(error)
+        code, message, _ = refusal(call, error)
         return UnregisterBrokerResponse(error_code=code, error_message=message)
-    await catch_up(services, lambda: broker_id not in services.metadata.image.brokers)
+    await catch_up(services, forwarded.offset)
     return UnregisterBrokerResponse()

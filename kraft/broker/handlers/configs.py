@@ -7,9 +7,9 @@ from server.properties or from the default; the synonyms are that chain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kraft.broker.handlers.forwarding import too_many
+from kraft.broker.handlers.forwarding import Refusal, Split, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.config_keys import CONFIG_KEYS, RUN_TIME_KEYS, ConfigKey
@@ -39,6 +39,7 @@ _TYPES = {
     "list": ConfigType.LIST,
     "password": ConfigType.PASSWORD,
 }
+_NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 def handle_describe_configs(
@@ -46,30 +47,31 @@ def handle_describe_configs(
 ) -> DescribeConfigsResponse:
     """Answers DescribeConfigs for topics, for this broker, and for what is set for all brokers."""
     body = request.body
-    named = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
     if problem := too_many(len(body.resources), "resources"):
-        first, *others = body.resources
-        refused = [_refused(first, *problem), *(_refused(other, problem[0], None) for other in others)]
-        return DescribeConfigsResponse(results=refused)
-    results = []
-    for resource in body.resources:
-        if named[resource.resource_type, resource.resource_name] > 1:
-            sentence = "Each resource must appear at most once."
-            results.append(_refused(resource, ErrorCode.INVALID_REQUEST, sentence))
-        else:
-            results.append(_describe(services, resource, body.include_synonyms, body.include_documentation))
-    return DescribeConfigsResponse(results=results)
-
-
-def _refused(
-    resource: DescribeConfigsResource, code: ErrorCode, message: str | None
-) -> DescribeConfigsResult:
-    return DescribeConfigsResult(
-        error_code=code,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+        return DescribeConfigsResponse(results=_refuse(body.resources, problem))
+    named = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
+    split = Split(
+        body.resources,
+        lambda one: _NAMED_TWICE if named[one.resource_type, one.resource_name] > 1 else None,
+        _refuse,
     )
+    described = (
+        _describe(services, resource, body.include_synonyms, body.include_documentation)
+        for resource in split.allowed
+    )
+    return DescribeConfigsResponse(results=split.merged(described))
+
+
+def _refuse(resources: Iterable[DescribeConfigsResource], refusal: Refusal) -> list[DescribeConfigsResult]:
+    return [
+        DescribeConfigsResult(
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, code, message in refusal.of(resources)
+    ]
 
 
 def _describe(
@@ -78,18 +80,17 @@ def _describe(
     name = resource.resource_name
     if resource.resource_type == ConfigResourceType.TOPIC:
         if services.metadata.image.topic(name) is None:
-            return _refused(
-                resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shortened(name)!r}"
-            )
+            unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shortened(name)!r}")
+            return _refuse((resource,), unknown)[0]
         entries = _topic_entries(services, name)
     elif resource.resource_type == ConfigResourceType.BROKER:
         if name not in (ALL_BROKERS, str(services.broker_id)):
             sentence = f"this is broker {services.broker_id}; broker {shortened(name)} knows its own configs"
-            return _refused(resource, ErrorCode.INVALID_REQUEST, sentence)
+            return _refuse((resource,), Refusal(ErrorCode.INVALID_REQUEST, sentence))[0]
         entries = _broker_entries(services) if name else _all_brokers_entries(services)
     else:
         sentence = f"resources of type {resource.resource_type} have no configs here"
-        return _refused(resource, ErrorCode.INVALID_REQUEST, sentence)
+        return _refuse((resource,), Refusal(ErrorCode.INVALID_REQUEST, sentence))[0]
     wanted = frozenset(resource.configuration_keys or ())  # none named: all, as in Kafka
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=name)
     for entry in entries:

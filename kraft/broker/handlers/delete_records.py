@@ -1,6 +1,6 @@
 """DeleteRecords (21): moves the start of logs that this broker leads (KIP-107).
 
-Answered when every live replica's log starts there, which followers learn from their next fetches; until
+The answer comes when every live replica's log starts there. Followers learn of it from their next fetches; until
 then the request waits in purgatory. The files go with the next round of retention.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kraft.broker.handlers.forwarding import error_code, forward, refusal, timeout_s, too_long, too_many
+from kraft.broker.handlers.forwarding import Refusal, forward, refusal, timeout_s, too_long, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -17,7 +17,7 @@ from kraft.protocol.schemas.elections import (
     ReplicaElectionResult,
 )
 from kraft.protocol.texts import shortened
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR = 1
@@ -32,25 +32,21 @@ async def handle_elect_leaders(
     wanted = _wanted(body)
     if problem := too_many(len(wanted or ()), "partitions") or too_long(topic for topic, _ in wanted or ()):
         has_top_level = request.version >= FIRST_VERSION_WITH_TOP_LEVEL_ERROR
-        return _failed(request.version, () if has_top_level else wanted, problem)
+        return _refuse(request, () if has_top_level else wanted, problem)
     if problem := _problem(body, wanted):
-        return _failed(request.version, wanted, problem)
-    call = admin.ElectLeadersRequest(body.election_type, wanted)
+        return _refuse(request, wanted, problem)
+    call = messages.ElectLeadersRequest(body.election_type, wanted)
     try:
-        forwarded = await forward(services, call, admin.ElectLeadersResponse, timeout_s(body.timeout_ms))
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
-        return _failed(request.version, wanted, refusal(error))
+        return _refuse(request, wanted, refusal(call, error))
     return ElectLeadersResponse(
         replica_election_results=_by_topic(
             (
                 result.topic,
-                PartitionResult(
-                    partition_id=result.partition,
-                    error_code=error_code(result.error),
-                    error_message=result.message,
-                ),
+                _partition(result.partition, *forwarded.outcome(result.error, result.message)),
             )
-            for result in forwarded.answer.partitions
+            for result in forwarded.response.partitions
         )
     )
 
@@ -63,33 +59,35 @@ def _wanted(body: ElectLeadersRequest) -> tuple[tuple[str, int], ...] | None:
     )
 
 
-def _problem(
-    body: ElectLeadersRequest, wanted: tuple[tuple[str, int], ...] | None
-) -> tuple[ErrorCode, str] | None:
+def _problem(body: ElectLeadersRequest, wanted: tuple[tuple[str, int], ...] | None) -> Refusal | None:
     if body.election_type not in _ELECTION_TYPES:
-        return ErrorCode.INVALID_REQUEST, f"{body.election_type} is no type of election"
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{body.election_type} is no type of election")
     if wanted is None:
         return None
     twice = [partition for partition, count in Counter(wanted).items() if count > 1]
     if twice:
         topic, number = twice[0]
-        return ErrorCode.INVALID_REQUEST, f"partition {shortened(topic)}-{number} is named more than once"
+        sentence = f"partition {shortened(topic)}-{number} is named more than once"
+        return Refusal(ErrorCode.INVALID_REQUEST, sentence)
     return None
 
 
-def _failed(
-    version: int, wanted: Iterable[tuple[str, int]] | None, error: tuple[ErrorCode, str]
+def _refuse(
+    request: Request[ElectLeadersRequest], partitions: Iterable[tuple[str, int]] | None, refusal: Refusal
 ) -> ElectLeadersResponse:
-    code, message = error
+    code, message, _ = refusal
     response = ElectLeadersResponse(
         replica_election_results=_by_topic(
-            (topic, PartitionResult(partition_id=partition, error_code=code, error_message=message))
-            for topic, partition in wanted or ()
+            (topic, _partition(partition, code, message)) for topic, partition in partitions or ()
         )
     )
-    if version >= FIRST_VERSION_WITH_TOP_LEVEL_ERROR:
+    if request.version >= FIRST_VERSION_WITH_TOP_LEVEL_ERROR:
         response.error_code = code
     return response
+
+
+def _partition(partition: int, code: ErrorCode, message: str | None) -> PartitionResult:
+    return PartitionResult(partition_id=partition, error_code=code, error_message=message)
 
 
 def _by_topic(results: Iterable[tuple[str, PartitionResult]]) -> list[ReplicaElectionResult]:

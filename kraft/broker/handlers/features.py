@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kraft.broker.handlers.forwarding import (
+    Refusal,
     catch_up,
     error_code,
     forward,
@@ -28,7 +29,7 @@ from kraft.protocol.schemas.features import (
 )
 from quorum.metadata.features import SUPPORTED_FEATURES
 from quorum.metadata.image import MetadataImage
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 FIRST_VERSION_WITH_ONE_OUTCOME = 2
@@ -42,54 +43,53 @@ async def handle_update_features(
     """Answers UpdateFeatures. Either all updates are made or none."""
     body = request.body
     if problem := _problem(body):
-        return UpdateFeaturesResponse(error_code=problem[0], error_message=problem[1])
+        return _refuse(problem)
     updates = tuple(_update(update, request.version) for update in body.feature_updates)
-    call = admin.UpdateFeaturesRequest(updates, body.validate_only)
+    call = messages.UpdateFeaturesRequest(updates, body.validate_only)
     try:
-        forwarded = await forward(services, call, admin.UpdateFeaturesResponse, timeout_s(body.timeout_ms))
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
-        code, message = refusal(error)
-        return UpdateFeaturesResponse(error_code=code, error_message=message)
-    refused = _culprit(forwarded.answer)
-    if refused is None and not body.validate_only:
-        levels = {update.name: max(update.level, 0) for update in updates}
-        await catch_up(
-            services,
-            lambda: all(services.metadata.image.features.get(n, 0) == level for n, level in levels.items()),
-        )
-    if refused is not None:
-        sentence = f"no feature was updated because of {refused.name}: {refused.message}"
-        return UpdateFeaturesResponse(error_code=error_code(refused.error), error_message=sentence)
+        return _refuse(refusal(call, error))
+    culprit = _culprit(forwarded.response)
+    if culprit is not None:
+        sentence = f"no feature was updated because of {culprit.name}: {culprit.message}"
+        return _refuse(Refusal(error_code(culprit.error), sentence))
+    if not body.validate_only:
+        await catch_up(services, forwarded.offset)
     if request.version < FIRST_VERSION_WITH_ONE_OUTCOME:
         return UpdateFeaturesResponse(results=[UpdatableFeatureResult(update.name) for update in updates])
     return UpdateFeaturesResponse()
 
 
-def _culprit(answer: admin.UpdateFeaturesResponse) -> admin.FeatureUpdateResult | None:
+def _refuse(refusal: Refusal) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(error_code=refusal.code, error_message=refusal.message)
+
+
+def _culprit(answer: messages.UpdateFeaturesResponse) -> messages.FeatureUpdateResult | None:
     """The update that was refused for its own sake, not because of another one; None if all were made."""
-    refused = [result for result in answer.features if result.error != admin.NO_ERROR]
-    own = (result for result in refused if result.error != admin.FEATURE_UPDATE_FAILED)
+    refused = [result for result in answer.features if result.error != messages.NO_ERROR]
+    own = (result for result in refused if result.error != messages.FEATURE_UPDATE_FAILED)
     return next(own, refused[0] if refused else None)
 
 
-def _problem(body: UpdateFeaturesRequest) -> tuple[ErrorCode, str] | None:
+def _problem(body: UpdateFeaturesRequest) -> Refusal | None:
     if not body.feature_updates:
-        return ErrorCode.INVALID_REQUEST, "no feature is named"
+        return Refusal(ErrorCode.INVALID_REQUEST, "no feature is named")
     names = [update.feature for update in body.feature_updates]
     if problem := too_many(len(names), "features") or too_long(names):
         return problem
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        return ErrorCode.INVALID_REQUEST, f"the feature {twice[0]!r} is named more than once"
+        return Refusal(ErrorCode.INVALID_REQUEST, f"the feature {twice[0]!r} is named more than once")
     return None
 
 
-def _update(update: FeatureUpdateKey, version: int) -> admin.FeatureUpdate:
+def _update(update: FeatureUpdateKey, version: int) -> messages.FeatureUpdate:
     """Version 0 says only whether a lower level is allowed; that is a safe downgrade, as in Kafka."""
     upgrade_type = update.upgrade_type
     if version < FIRST_VERSION_WITH_UPGRADE_TYPE and update.allow_downgrade:
         upgrade_type = UpgradeType.SAFE_DOWNGRADE
-    return admin.FeatureUpdate(update.feature, update.max_version_level, int(upgrade_type))
+    return messages.FeatureUpdate(update.feature, update.max_version_level, int(upgrade_type))
 
 
 def supported_features(version: int) -> list[SupportedFeatureKey]:

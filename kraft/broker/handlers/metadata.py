@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from kraft.broker.handlers.forwarding import MAX_ITEMS
-from kraft.broker.handlers.topics import create_topics, wait_for_topics
+from kraft.broker.handlers.forwarding import MAX_ITEMS, forward
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
@@ -37,8 +36,8 @@ from kraft.protocol.schemas.metadata import (
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.controller.topic_names import topic_name_problem
 from quorum.metadata.image import PartitionImage, TopicImage
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
-from quorum.rpc.messages import NO_ERROR, CreateTopicsRequest, NewTopic
 
 AUTO_CREATE_TIMEOUT_S = 5.0
 DESCRIBE_PARTITIONS_MAX = 2_000
@@ -158,16 +157,17 @@ async def _auto_create(services: BrokerServices, missing: list[str]) -> dict[str
 async def _created(services: BrokerServices, missing: list[str]) -> dict[str, ErrorCode]:
     try:
         async with asyncio.timeout(AUTO_CREATE_TIMEOUT_S):
-            request = CreateTopicsRequest(tuple(NewTopic(name) for name in missing))
-            results = (await create_topics(services, request, AUTO_CREATE_TIMEOUT_S)).answer.topics
-            created = [result.topic_id for result in results if result.error == NO_ERROR]
-            await wait_for_topics(services, created)
+            request = messages.CreateTopicsRequest(tuple(messages.NewTopic(name) for name in missing))
+            forwarded = await forward(services, request, AUTO_CREATE_TIMEOUT_S)
+            results = forwarded.response.topics
+            if any(result.error == messages.NO_ERROR for result in results):
+                await services.loader.wait_until(lambda image: image.offset >= forwarded.offset)
     except (RpcError, TimeoutError):
         return {}  # the topics are answered as unknown, which clients try again
     return {
         result.name: ErrorCode[result.error]
         for result in results
-        if result.error not in (NO_ERROR, "TOPIC_ALREADY_EXISTS")
+        if result.error not in (messages.NO_ERROR, "TOPIC_ALREADY_EXISTS")
     }
 
 

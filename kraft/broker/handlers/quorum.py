@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.broker.handlers.forwarding import failed_query, forward, too_many
+from kraft.broker.handlers.forwarding import Refusal, forward, refusal, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.listeners import split_host_port
@@ -17,7 +17,7 @@ from kraft.protocol.schemas.quorum import (
     ReplicaState,
     TopicData,
 )
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 TIMEOUT_S = 10.0
@@ -30,17 +30,14 @@ async def handle_describe_quorum(
     body = request.body
     asked = [(topic.topic_name, p.partition_index) for topic in body.topics for p in topic.partitions]
     if problem := too_many(len(asked), "partitions"):
-        return DescribeQuorumResponse(error_code=problem[0], error_message=problem[1])
+        return _refuse(problem)
     if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
         return _unknown(body)
+    call = messages.DescribeQuorumRequest()
     try:
-        forwarded = await forward(
-            services, admin.DescribeQuorumRequest(), admin.DescribeQuorumResponse, TIMEOUT_S
-        )
+        answer = (await forward(services, call, TIMEOUT_S)).response
     except RpcError as error:
-        code, message = failed_query(error)
-        return DescribeQuorumResponse(error_code=code, error_message=message)
-    answer = forwarded.answer
+        return _refuse(refusal(call, error))
     partition = PartitionData(
         leader_id=answer.leader_id,
         leader_epoch=answer.leader_epoch,
@@ -52,6 +49,10 @@ async def handle_describe_quorum(
         topics=[TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
         nodes=_nodes(services),
     )
+
+
+def _refuse(refusal: Refusal) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(error_code=refusal.code, error_message=refusal.message)
 
 
 def _unknown(body: DescribeQuorumRequest) -> DescribeQuorumResponse:
@@ -74,7 +75,7 @@ def _unknown(body: DescribeQuorumRequest) -> DescribeQuorumResponse:
     )
 
 
-def _replica(replica: admin.QuorumReplica) -> ReplicaState:
+def _replica(replica: messages.QuorumReplica) -> ReplicaState:
     return ReplicaState(
         replica_id=replica.replica_id,
         replica_directory_id=replica.directory_id,

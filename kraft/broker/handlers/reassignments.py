@@ -1,8 +1,8 @@
 """AlterPartitionReassignments (45) and ListPartitionReassignments (46): forwarded to the active
 controller (KIP-455).
 
-The list, too, is the controller's and not this broker's metadata: whoever asks whether a reassignment
-that was just accepted is done must not be told by a broker that has not heard of it.
+The list, too, is the controller's and not this broker's metadata: a client that asks whether a reassignment is
+done which was just accepted must not be told by a broker that has not heard of it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from kraft.broker.handlers.forwarding import (
     MAX_REPLICAS,
-    failed_query,
+    Refusal,
     forward,
     refusal,
     timeout_s,
@@ -32,7 +32,7 @@ from kraft.protocol.schemas.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError
 
 
@@ -42,15 +42,15 @@ async def handle_alter_partition_reassignments(
     """Answers AlterPartitionReassignments when the moves are begun or cancelled, not when they are done."""
     body = request.body
     if problem := _too_large(body):
-        return AlterPartitionReassignmentsResponse(error_code=problem[0], error_message=problem[1])
+        return AlterPartitionReassignmentsResponse(error_code=problem.code, error_message=problem.message)
     if problem := _problem(body):
-        return _failed(body, problem)
-    call = admin.AlterPartitionReassignmentsRequest(
+        return _refuse_moves(body, problem)
+    call = messages.AlterPartitionReassignmentsRequest(
         tuple(
-            admin.TopicReassignments(
+            messages.TopicReassignments(
                 topic.name,
                 tuple(
-                    admin.PartitionReassignment(
+                    messages.PartitionReassignment(
                         partition.partition_index,
                         None if partition.replicas is None else tuple(partition.replicas),
                     )
@@ -62,11 +62,9 @@ async def handle_alter_partition_reassignments(
         body.allow_replication_factor_change,
     )
     try:
-        forwarded = await forward(
-            services, call, admin.AlterPartitionReassignmentsResponse, timeout_s(body.timeout_ms)
-        )
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
-        return _failed(body, refusal(error))
+        return _refuse_moves(body, refusal(call, error))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=body.allow_replication_factor_change,
         responses=_by_topic(
@@ -74,7 +72,7 @@ async def handle_alter_partition_reassignments(
                 result.topic,
                 _reassignment(result.partition, *forwarded.outcome(result.error, result.message)),
             )
-            for result in forwarded.answer.partitions
+            for result in forwarded.response.partitions
         ),
     )
 
@@ -83,7 +81,7 @@ def _reassignment(partition: int, code: ErrorCode, message: str | None) -> Reass
     return ReassignablePartitionResponse(partition_index=partition, error_code=code, error_message=message)
 
 
-def _too_large(body: AlterPartitionReassignmentsRequest) -> tuple[ErrorCode, str] | None:
+def _too_large(body: AlterPartitionReassignmentsRequest) -> Refusal | None:
     partitions = [partition for topic in body.topics for partition in topic.partitions]
     replicas = sum(len(partition.replicas or ()) for partition in partitions)
     return (
@@ -94,32 +92,28 @@ def _too_large(body: AlterPartitionReassignmentsRequest) -> tuple[ErrorCode, str
     )
 
 
-def _problem(body: AlterPartitionReassignmentsRequest) -> tuple[ErrorCode, str] | None:
+def _problem(body: AlterPartitionReassignmentsRequest) -> Refusal | None:
     named = Counter(
         (topic.name, partition.partition_index) for topic in body.topics for partition in topic.partitions
     )
     twice = [partition for partition, count in named.items() if count > 1]
     if twice:
         topic, number = twice[0]
-        return ErrorCode.INVALID_REQUEST, f"partition {topic}-{number} is named more than once"
+        sentence = f"partition {topic}-{number} is named more than once"
+        return Refusal(ErrorCode.INVALID_REQUEST, sentence)
     return None
 
 
-def _failed(
-    body: AlterPartitionReassignmentsRequest, error: tuple[ErrorCode, str]
+def _refuse_moves(
+    body: AlterPartitionReassignmentsRequest, refusal: Refusal
 ) -> AlterPartitionReassignmentsResponse:
-    code, message = error
+    code, message, _ = refusal
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=body.allow_replication_factor_change,
         error_code=code,
         error_message=message,
         responses=_by_topic(
-            (
-                topic.name,
-                ReassignablePartitionResponse(
-                    partition_index=partition.partition_index, error_code=code, error_message=message
-                ),
-            )
+            (topic.name, _reassignment(partition.partition_index, code, message))
             for topic in body.topics
             for partition in topic.partitions
         ),
@@ -146,21 +140,20 @@ async def handle_list_partition_reassignments(
         or too_many(len(named), "topics")
         or too_long(topic.name for topic in named)
     ):
-        return ListPartitionReassignmentsResponse(error_code=problem[0], error_message=problem[1])
-    call = admin.ListPartitionReassignmentsRequest(
+        return _refuse_list(problem)
+    call = messages.ListPartitionReassignmentsRequest(
         None
         if body.topics is None
-        else tuple(admin.TopicPartitions(topic.name, tuple(topic.partition_indexes)) for topic in body.topics)
+        else tuple(
+            messages.TopicPartitions(topic.name, tuple(topic.partition_indexes)) for topic in body.topics
+        )
     )
     try:
-        forwarded = await forward(
-            services, call, admin.ListPartitionReassignmentsResponse, timeout_s(body.timeout_ms)
-        )
+        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
     except RpcError as error:
-        code, message = failed_query(error)
-        return ListPartitionReassignmentsResponse(error_code=code, error_message=message)
+        return _refuse_list(refusal(call, error))
     topics: dict[str, OngoingTopicReassignment] = {}
-    for ongoing in forwarded.answer.partitions:
+    for ongoing in forwarded.response.partitions:
         topic = topics.setdefault(ongoing.topic, OngoingTopicReassignment(name=ongoing.topic))
         topic.partitions.append(
             OngoingPartitionReassignment(
@@ -171,3 +164,7 @@ async def handle_list_partition_reassignments(
             )
         )
     return ListPartitionReassignmentsResponse(topics=list(topics.values()))
+
+
+def _refuse_list(refusal: Refusal) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=refusal.code, error_message=refusal.message)

@@ -1,7 +1,7 @@
 """CreateTopics (19), DeleteTopics (20), CreatePartitions (37): forwarded to the active controller.
 
-An answer waits until this broker knows the change, too (`forwarding.catch_up`). A request that is too large to be
-forwarded is refused whole; why is told with the first topic.
+An answer waits until this broker knows the change, too. A request that is too large to be forwarded is refused whole;
+why is told with the first topic.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TypeVar
 
 from kraft.broker.handlers.forwarding import (
     MAX_REPLICAS,
     Forwarded,
-    catch_up,
-    forward,
-    refusal,
+    Refusal,
+    Split,
     timeout_s,
     too_long,
     too_many,
@@ -41,65 +39,43 @@ from kraft.protocol.schemas.topics import (
 )
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError
 
 MAX_NEW_CONFIGS = 50_000
 """Configs of all topics that one request creates."""
-
-
-async def create_topics(
-    services: BrokerServices, request: messages.CreateTopicsRequest, timeout_s: float
-) -> Forwarded[messages.CreateTopicsResponse]:
-    """Has the active controller create topics. Raises RpcError."""
-    return await forward(services, request, messages.CreateTopicsResponse, timeout_s)
-
-
-async def wait_for_topics(services: BrokerServices, topic_ids: Iterable[bytes]) -> None:
-    """Returns when this broker knows the topics; the caller brings the timeout."""
-    wanted = list(topic_ids)
-    await services.loader.wait_until(lambda image: all(topic_id in image.topics for topic_id in wanted))
+_NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
 
 
 async def handle_create_topics(
     services: BrokerServices, request: Request[CreateTopicsRequest]
 ) -> CreateTopicsResponse:
-    """Answers CreateTopics. A name that is there twice is refused, as in Kafka."""
+    """Answers CreateTopics. A name that is there twice is refused, behind all others, as in Kafka."""
     body = request.body
-    if problem := _creation_too_large(body.topics):
-        names = dict.fromkeys(topic.name for topic in body.topics)
-        return CreateTopicsResponse(
-            topics=[
-                CreatableTopicResult(name=name, error_code=code, error_message=message)
-                for name, code, message in _refused_whole(names, problem)
-            ]
-        )
     named = Counter(topic.name for topic in body.topics)
-    twice = {name for name, count in named.items() if count > 1}
-    wanted = tuple(_new_topic(topic) for topic in body.topics if topic.name not in twice)
-    refused = [
-        CreatableTopicResult(
-            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="the topic is named more than once"
-        )
-        for name in sorted(twice)
-    ]
-    call = messages.CreateTopicsRequest(wanted, body.validate_only)
-    try:
-        forwarded = await create_topics(services, call, timeout_s(body.timeout_ms))
-    except RpcError as error:
-        code, message = refusal(error)
-        failed = [CreatableTopicResult(name=t.name, error_code=code, error_message=message) for t in wanted]
-        return CreateTopicsResponse(topics=[*failed, *refused])
-    if not body.validate_only:
-        created = [result.topic_id for result in forwarded.answer.topics if result.error == messages.NO_ERROR]
-        await catch_up(
-            services, lambda: all(topic_id in services.metadata.image.topics for topic_id in created)
-        )
-    return CreateTopicsResponse(
-        topics=[*(_creation_result(forwarded, result) for result in forwarded.answer.topics), *refused]
+    if problem := _creation_too_large(body.topics):
+        return CreateTopicsResponse(topics=_refuse_creation(named, problem))
+    split = Split(
+        sorted(named, key=lambda name: (named[name] > 1, name if named[name] > 1 else "")),
+        lambda name: _NAMED_TWICE if named[name] > 1 else None,
+        _refuse_creation,
     )
+    topics = {topic.name: topic for topic in body.topics}
+    call = messages.CreateTopicsRequest(
+        tuple(_new_topic(topics[name]) for name in split.allowed), body.validate_only
+    )
+    results = await split.forward(
+        services, call, timeout_s(body.timeout_ms), _creations, changes=not body.validate_only
+    )
+    return CreateTopicsResponse(topics=results)
 
 
-def _creation_too_large(topics: Sequence[CreatableTopic]) -> tuple[ErrorCode, str] | None:
+def _refuse_creation(names: Iterable[str], refusal: Refusal) -> list[CreatableTopicResult]:
+    return [
+        CreatableTopicResult(name=name, error_code=code, error_message=message)
+        for name, code, message in refusal.of(names)
+    ]
+
+
+def _creation_too_large(topics: Sequence[CreatableTopic]) -> Refusal | None:
     configs = [config for topic in topics for config in topic.configs]
     texts = (text for config in configs for text in (config.name, config.value or ""))
     return (
@@ -110,23 +86,11 @@ def _creation_too_large(topics: Sequence[CreatableTopic]) -> tuple[ErrorCode, st
     )
 
 
-def _too_many_replicas(assignments: Sequence[Sequence[int]]) -> tuple[ErrorCode, str] | None:
+def _too_many_replicas(assignments: Sequence[Sequence[int]]) -> Refusal | None:
     """Of partitions whose replicas the client has chosen."""
     return too_many(len(assignments), "partitions") or too_many(
         sum(map(len, assignments)), "replicas", MAX_REPLICAS
     )
-
-
-_Named = TypeVar("_Named")
-
-
-def _refused_whole(
-    wanted: Iterable[_Named], problem: tuple[ErrorCode, str]
-) -> Iterator[tuple[_Named, ErrorCode, str | None]]:
-    """The same error for each, and the sentence once."""
-    code, message = problem
-    for number, one in enumerate(wanted):
-        yield one, code, None if number else message
 
 
 def _new_topic(topic: CreatableTopic) -> messages.NewTopic:
@@ -143,22 +107,21 @@ def _new_topic(topic: CreatableTopic) -> messages.NewTopic:
     )
 
 
-def _creation_result(
-    forwarded: Forwarded[messages.CreateTopicsResponse], result: messages.CreateTopicResult
-) -> CreatableTopicResult:
-    code, message = forwarded.outcome(result.error, result.message)
-    return CreatableTopicResult(
-        name=result.name,
-        topic_id=result.topic_id,
-        error_code=code,
-        error_message=message,
-        num_partitions=result.partitions,
-        replication_factor=result.replication_factor,
-        configs=[
-            CreatableTopicConfigs(name=key, value=value, config_source=ConfigSource.DYNAMIC_TOPIC_CONFIG)
-            for key, value in result.configs
-        ],
-    )
+def _creations(forwarded: Forwarded[messages.CreateTopicsResponse]) -> Iterator[CreatableTopicResult]:
+    for result in forwarded.response.topics:
+        code, message = forwarded.outcome(result.error, result.message)
+        yield CreatableTopicResult(
+            name=result.name,
+            topic_id=result.topic_id,
+            error_code=code,
+            error_message=message,
+            num_partitions=result.partitions,
+            replication_factor=result.replication_factor,
+            configs=[
+                CreatableTopicConfigs(name=key, value=value, config_source=ConfigSource.DYNAMIC_TOPIC_CONFIG)
+                for key, value in result.configs
+            ],
+        )
 
 
 async def handle_delete_topics(
@@ -167,41 +130,49 @@ async def handle_delete_topics(
     """Answers DeleteTopics, by name or by id."""
     body = request.body
     if request.version >= 6:
-        wanted = tuple(
+        wanted = [
             messages.TopicToDelete(topic.name, None if topic.topic_id == ZERO_TOPIC_ID else topic.topic_id)
             for topic in body.topics
-        )
+        ]
     else:
-        wanted = tuple(messages.TopicToDelete(name) for name in body.topic_names)
+        wanted = [messages.TopicToDelete(name) for name in body.topic_names]
+    problem = too_many(len(wanted), "topics") or too_long(
+        topic.name for topic in wanted if topic.name is not None
+    )
     if not services.config.get("delete.topic.enable"):
-        return DeleteTopicsResponse(
-            responses=[
-                _deletion(topic, ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-                for topic in wanted
-            ]
-        )
-    if problem := (
-        too_many(len(wanted), "topics") or too_long(topic.name for topic in wanted if topic.name is not None)
-    ):
-        return DeleteTopicsResponse(responses=[_deletion(*one) for one in _refused_whole(wanted, problem)])
-    call = messages.DeleteTopicsRequest(wanted)
-    try:
-        forwarded = await forward(services, call, messages.DeleteTopicsResponse, timeout_s(body.timeout_ms))
-    except RpcError as error:
-        code, message = refusal(error)
-        return DeleteTopicsResponse(responses=[_deletion(topic, code, message) for topic in wanted])
-    results = forwarded.answer.topics
-    gone = [r.topic_id for r in results if r.error == messages.NO_ERROR and r.topic_id is not None]
-    await catch_up(services, lambda: not any(topic_id in services.metadata.image.topics for topic_id in gone))
-    return DeleteTopicsResponse(
-        responses=[
-            _deletion(
+        problem = Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+    if problem:
+        return DeleteTopicsResponse(responses=_refuse_deletion(wanted, problem))
+    split = Split(wanted, lambda _: None, _refuse_deletion)
+
+    def deletions(
+        forwarded: Forwarded[messages.DeleteTopicsResponse],
+    ) -> Iterator[DeletableTopicResult | None]:
+        """The controller answers once for each topic, however often it is named in the same way."""
+        results = iter(forwarded.response.topics)
+        answered: set[messages.TopicToDelete] = set()
+        for topic in split.allowed:
+            if topic in answered:
+                yield None
+                continue
+            result = next(results, None)
+            if result is None:
+                return
+            answered.add(topic)
+            yield _deletion(
                 messages.TopicToDelete(result.name, result.topic_id),
                 *forwarded.outcome(result.error, result.message),
             )
-            for result in results
-        ]
-    )
+
+    call = messages.DeleteTopicsRequest(tuple(split.allowed))
+    results = await split.forward(services, call, timeout_s(body.timeout_ms), deletions)
+    return DeleteTopicsResponse(responses=results)
+
+
+def _refuse_deletion(
+    topics: Iterable[messages.TopicToDelete], refusal: Refusal
+) -> list[DeletableTopicResult]:
+    return [_deletion(*told) for told in refusal.of(topics)]
 
 
 def _deletion(topic: messages.TopicToDelete, code: ErrorCode, message: str | None) -> DeletableTopicResult:
@@ -219,56 +190,46 @@ async def handle_create_partitions(
     """Answers CreatePartitions."""
     body = request.body
     if problem := _growth_too_large(body.topics):
-        names = dict.fromkeys(topic.name for topic in body.topics)
-        return CreatePartitionsResponse(
-            results=[
-                CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
-                for name, code, message in _refused_whole(names, problem)
-            ]
-        )
-    wanted = tuple(
-        messages.MorePartitions(
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else tuple(tuple(a.broker_ids) for a in topic.assignments),
-        )
-        for topic in body.topics
+        each_name = {topic.name: topic for topic in body.topics}
+        return CreatePartitionsResponse(results=_refuse_growth(each_name.values(), problem))
+    split = Split(body.topics, lambda _: None, _refuse_growth)
+    call = messages.CreatePartitionsRequest(
+        tuple(
+            messages.MorePartitions(
+                topic.name,
+                topic.count,
+                None if topic.assignments is None else tuple(tuple(a.broker_ids) for a in topic.assignments),
+            )
+            for topic in split.allowed
+        ),
+        body.validate_only,
     )
-    call = messages.CreatePartitionsRequest(wanted, body.validate_only)
-    try:
-        forwarded = await forward(
-            services, call, messages.CreatePartitionsResponse, timeout_s(body.timeout_ms)
-        )
-    except RpcError as error:
-        code, message = refusal(error)
-        return CreatePartitionsResponse(
-            results=[
-                CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
-                for topic in wanted
-            ]
-        )
-    results = forwarded.answer.topics
-    if not body.validate_only:
-        counts = {topic.name: topic.count for topic in wanted}
-        grown = {r.name: counts[r.name] for r in results if r.error == messages.NO_ERROR}
-        await catch_up(services, lambda: all(_partitions(services, n) >= count for n, count in grown.items()))
-    outcomes = [(result.name, *forwarded.outcome(result.error, result.message)) for result in results]
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
-            for name, code, message in outcomes
-        ]
+    results = await split.forward(
+        services, call, timeout_s(body.timeout_ms), _growths, changes=not body.validate_only
     )
+    return CreatePartitionsResponse(results=results)
 
 
-def _growth_too_large(topics: Sequence[CreatePartitionsTopic]) -> tuple[ErrorCode, str] | None:
+def _growths(
+    forwarded: Forwarded[messages.CreatePartitionsResponse],
+) -> Iterator[CreatePartitionsTopicResult]:
+    for result in forwarded.response.topics:
+        code, message = forwarded.outcome(result.error, result.message)
+        yield CreatePartitionsTopicResult(name=result.name, error_code=code, error_message=message)
+
+
+def _refuse_growth(
+    topics: Iterable[CreatePartitionsTopic], refusal: Refusal
+) -> list[CreatePartitionsTopicResult]:
+    return [
+        CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
+        for topic, code, message in refusal.of(topics)
+    ]
+
+
+def _growth_too_large(topics: Sequence[CreatePartitionsTopic]) -> Refusal | None:
     return (
         too_many(len(topics), "topics")
         or _too_many_replicas([chosen.broker_ids for topic in topics for chosen in topic.assignments or ()])
         or too_long(topic.name for topic in topics)
     )
-
-
-def _partitions(services: BrokerServices, name: str) -> int:
-    topic = services.metadata.image.topic(name)
-    return 0 if topic is None else len(topic.partitions)

@@ -24,9 +24,7 @@ from quorum.metadata.records import Listener
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from quorum.rpc.messages import (
     HeartbeatRequest,
-    HeartbeatResponse,
     RegisterBrokerRequest,
-    RegisterBrokerResponse,
 )
 
 log = structlog.get_logger(__name__)
@@ -167,9 +165,7 @@ class BrokerLifecycle:
         deadline = loop.time() + REGISTRATION_TIMEOUT_S
         while True:
             try:
-                answer = await self._controller.call(
-                    request, RegisterBrokerResponse, timeout_s=REGISTRATION_ATTEMPT_S
-                )
+                answer = await self._controller.call(request, timeout_s=REGISTRATION_ATTEMPT_S)
             except RpcError as error:
                 if loop.time() >= deadline or error.code in _REFUSED_FOR_GOOD:
                     raise RegistrationRefused(
@@ -230,7 +226,6 @@ class BrokerLifecycle:
                 want_fence=not self._ready or not (self.unfenced or self._may_unfence()),
                 want_shutdown=self._want_shutdown,
             ),
-            HeartbeatResponse,
             timeout_s=self._session_s,
             attempt_timeout_s=max(self._interval_s, self._session_s / 3),
         )

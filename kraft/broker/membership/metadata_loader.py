@@ -100,7 +100,6 @@ class MetadataLoader:
             try:
                 response = await self._controller.call(
                     request,
-                    FetchMetadataResponse,
                     timeout_s=CALL_TIMEOUT_S,
                     attempt_timeout_s=CALL_TIMEOUT_S / 2,
                 )

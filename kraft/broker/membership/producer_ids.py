@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kraft.broker.membership.controller_client import ControllerClient
 from quorum.rpc.envelope import RpcUnavailable
-from quorum.rpc.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from quorum.rpc.messages import AllocateProducerIdsRequest
 
 ALLOCATION_TIMEOUT_S = 5.0
 
@@ -45,7 +45,6 @@ class ProducerIds:
     async def _allocate(self) -> None:
         block = await self._controller.call(
             AllocateProducerIdsRequest(self._broker_id, self._broker_epoch()),
-            AllocateProducerIdsResponse,
             timeout_s=ALLOCATION_TIMEOUT_S,
             attempt_timeout_s=ALLOCATION_TIMEOUT_S / 3,  # a paused controller is not waited for
         )

@@ -32,7 +32,6 @@ from quorum.rpc.messages import (
     NO_ERROR,
     AlterPartitionItem,
     AlterPartitionRequest,
-    AlterPartitionResponse,
     AlterPartitionTopic,
     BrokerState,
 )
@@ -116,9 +115,7 @@ class AlterPartitionManager:
         missing = AlterPartitionFailed(_NO_VERDICT)
         try:
             # One attempt: a repetition that nobody knows of would make a later refusal look certain.
-            response = await self._controller.call_once(
-                self._request(proposed), AlterPartitionResponse, timeout_s=CALL_TIMEOUT_S
-            )
+            response = await self._controller.call_once(self._request(proposed), timeout_s=CALL_TIMEOUT_S)
         except RpcError as error:
             log.info("the controller did not answer AlterPartition", reason=str(error))
         else:

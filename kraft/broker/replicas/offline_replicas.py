@@ -25,8 +25,13 @@ from partitions.ports import Halt
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import PartitionId
 from quorum.rpc.envelope import RpcError
-from quorum.rpc.messages import NO_ERROR, ReplicaStatesRequest, ReplicaStatesResponse
-from quorum.rpc.replica_messages import DAMAGED, DIRECTORY, MAX_REPLICA_STATES
+from quorum.rpc.messages import (
+    DAMAGED,
+    DIRECTORY,
+    MAX_REPLICA_STATES,
+    NO_ERROR,
+    ReplicaStatesRequest,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -141,7 +146,6 @@ class OfflineReplicas:
         try:
             response = await self._controller.call(
                 request,
-                ReplicaStatesResponse,
                 timeout_s=CALL_TIMEOUT_S,
                 attempt_timeout_s=CALL_TIMEOUT_S / 2,  # a paused controller is not waited for
             )

@@ -36,7 +36,7 @@ from partitions.topic_partition import TopicPartition
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
-from quorum.rpc.replica_messages import DAMAGED
+from quorum.rpc.messages import DAMAGED
 
 log = structlog.get_logger(__name__)
 

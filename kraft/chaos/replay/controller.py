@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kraft.chaos.replay.broker import TOPIC, ReplayError
 from partitions.log.config import LogConfig
@@ -21,23 +21,21 @@ from quorum.metadata.image import MetadataImage, PartitionImage
 from quorum.metadata.records import Listener
 from quorum.raft.events import Committed, CommittedEntry, LeaderChanged, ProposalOutcome
 from quorum.raft.metadata_state_machine import MetadataStateMachine
-from quorum.rpc.admin_messages import (
-    SAFE_DOWNGRADE,
-    FeatureUpdate,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
 from quorum.rpc.messages import (
+    SAFE_DOWNGRADE,
     ControllerRequest,
     ControllerResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    FeatureUpdate,
     HeartbeatRequest,
     HeartbeatResponse,
     NewTopic,
     PartitionAssignment,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 
 CLUSTER_ID = "kraft-replay"
@@ -96,7 +94,7 @@ class ReplayController:
         outcome = ProposalOutcome(proposed.request_id, offset, None)
         self._run(self._driver.take((Committed((entry,), self.image), outcome), self.now_ms))
 
-    def call(self, request: ControllerRequest, kind: type[_Response]) -> _Response:
+    def call(self, request: ControllerRequest[Any], kind: type[_Response]) -> _Response:
         """One request and its answer. Raises ControllerError."""
         request_id, effects = self._driver.handle(request, self.now_ms)
         self._run(effects)

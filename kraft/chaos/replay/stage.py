@@ -32,18 +32,16 @@ from partitions.reads import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from partitions.records.batch import decode_records, iter_batches, verify_crc
 from partitions.records.builder import build_batch
 from partitions.replica_log import ReadResult
-from quorum.rpc.admin_messages import (
+from quorum.rpc.messages import (
     NO_ERROR,
     PREFERRED_ELECTION,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-)
-from quorum.rpc.messages import (
     AlterPartitionItem,
     AlterPartitionRequest,
     AlterPartitionResponse,
     AlterPartitionTopic,
     BrokerState,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
 )
 
 READ_BYTES = 1 << 20

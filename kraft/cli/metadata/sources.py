@@ -291,7 +291,7 @@ class ControllerSource:
 
 async def _fetch(calls: ControllerCalls, offset: int, epoch: int) -> FetchMetadataResponse:
     request = FetchMetadataRequest(NOBODY, epoch, offset, max_wait_ms=0, max_bytes=_FETCH_BYTES)
-    return await calls.call(request, FetchMetadataResponse)
+    return await calls.call(request)
 
 
 def _advance(image: MetadataImage, answer: FetchMetadataResponse) -> MetadataImage:

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kraft.broker.tls import controller_client_context
 from kraft.cli.shared.bootstrap import address_text, parse_bootstrap
@@ -26,7 +26,7 @@ from quorum.errors import MalformedMessageError
 from quorum.rpc import messages
 from quorum.rpc.client import ControllerChannel, RpcClient
 from quorum.rpc.envelope import RpcError, RpcUnavailable
-from quorum.rpc.message_codec import decode, encode
+from quorum.rpc.message_codec import decode_response, encode
 
 CALL_TIMEOUT_S = 10.0
 ATTEMPT_TIMEOUT_S = 3.0
@@ -36,6 +36,7 @@ NAME_A_CONFIG = (
 )
 
 T = TypeVar("T")
+Response = TypeVar("Response", bound=messages.ControllerResponse)
 
 
 @dataclass(frozen=True)
@@ -96,14 +97,14 @@ class ControllerCalls:
         self._channel = channel
         self._unanswered = unanswered
 
-    async def call(self, request: Any, answers: type[T]) -> T:
+    async def call(self, request: messages.RpcRequest[Response]) -> Response:
         """One request object in, one response object out. Raises UserError."""
-        method = messages.METHOD_OF[type(request)]
+        method = request.RPC.method
         try:
             body = await self._channel.call(
                 method, encode(request), timeout_s=CALL_TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S
             )
-            return decode(answers, body)
+            return decode_response(request, body).response
         except RpcError as error:
             if error.code == "CLUSTER_AUTHORIZATION_FAILED":
                 raise UserError(f"the controllers refused the secret; {self._controllers.advice}") from error

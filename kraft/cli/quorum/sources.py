@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from kraft.cli.quorum.controllers import NAME_A_CONFIG, ControllerCalls, Controllers, run_with_controllers
 from kraft.cli.quorum.view import QuorumNode, QuorumView
@@ -16,7 +16,7 @@ from kraft.protocol.schemas.quorum import (
     ReplicaState,
 )
 from kraft.user_error import EXIT_UNDECIDED, UserError
-from quorum.rpc import admin_messages
+from quorum.rpc import messages
 
 DESCRIBE_QUORUM_VERSION = 2
 _FAILED = "the quorum was not described"
@@ -71,9 +71,7 @@ def describe_through_controllers(controllers: Controllers) -> QuorumView:
     """What the active controller answers. Raises UserError."""
 
     async def work(calls: ControllerCalls) -> QuorumView:
-        answer: Any = await calls.call(
-            admin_messages.DescribeQuorumRequest(), admin_messages.DescribeQuorumResponse
-        )
+        answer = await calls.call(messages.DescribeQuorumRequest())
         return QuorumView(
             controllers.cluster_id,
             answer.leader_id,
@@ -101,7 +99,7 @@ def _replica(state: ReplicaState) -> QuorumNode:
     )
 
 
-def _controller_replica(replica: admin_messages.QuorumReplica) -> QuorumNode:
+def _controller_replica(replica: messages.QuorumReplica) -> QuorumNode:
     return QuorumNode(
         replica.replica_id,
         replica.directory_id,

@@ -14,7 +14,7 @@ from partitions.log.verification import Checked, Verification
 from quorum.controller import replica_states
 from quorum.controller.partition_change_builder import PartitionChangeBuilder
 from quorum.metadata.image import PartitionImage
-from quorum.rpc.replica_messages import DAMAGED, DIRECTORY
+from quorum.rpc.messages import DAMAGED, DIRECTORY
 from tests.chaos.mutations import scenarios, scenarios_of_readers
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 

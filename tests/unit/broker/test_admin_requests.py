@@ -31,7 +31,7 @@ from kraft.protocol.schemas.reassignments import (
 )
 from quorum.metadata.features import SUPPORTED_FEATURES
 from quorum.metadata.records import FeatureLevel
-from quorum.rpc import admin_messages as admin
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcError, RpcUnavailable
 from tests.support.broker_world import BrokerWorld
 
@@ -45,18 +45,18 @@ def election(*topics: TopicPartitions, election_type: int = 0) -> ElectLeadersRe
 async def test_elections_are_asked_for_and_answered_by_topic(world: BrokerWorld) -> None:
     await world.start()
     world.controller.answer(
-        admin.ElectLeadersRequest,
-        admin.ElectLeadersResponse(
+        messages.ElectLeadersRequest,
+        messages.ElectLeadersResponse(
             (
-                admin.ElectLeadersResult("t", 1),
-                admin.ElectLeadersResult("u", 0, "ELECTION_NOT_NEEDED", "it leads"),
-                admin.ElectLeadersResult("t", 0, "PREFERRED_LEADER_NOT_AVAILABLE", "it is away"),
+                messages.ElectLeadersResult("t", 1),
+                messages.ElectLeadersResult("u", 0, "ELECTION_NOT_NEEDED", "it leads"),
+                messages.ElectLeadersResult("t", 0, "PREFERRED_LEADER_NOT_AVAILABLE", "it is away"),
             )
         ),
     )
     body = election(TopicPartitions("t", [1, 0]), TopicPartitions("u", [0]), election_type=1)
     response = await world.handle(body, 2)
-    assert world.controller.calls == [admin.ElectLeadersRequest(1, (("t", 1), ("t", 0), ("u", 0)))]
+    assert world.controller.calls == [messages.ElectLeadersRequest(1, (("t", 1), ("t", 0), ("u", 0)))]
     assert response.error_code == ErrorCode.NONE
     assert [
         (topic.topic, [(p.partition_id, p.error_code, p.error_message) for p in topic.partition_result])
@@ -69,9 +69,9 @@ async def test_elections_are_asked_for_and_answered_by_topic(world: BrokerWorld)
 
 async def test_all_partitions_are_asked_for_without_naming_them(world: BrokerWorld) -> None:
     await world.start()
-    world.controller.answer(admin.ElectLeadersRequest, admin.ElectLeadersResponse(()))
+    world.controller.answer(messages.ElectLeadersRequest, messages.ElectLeadersResponse(()))
     response = await world.handle(ElectLeadersRequest(topic_partitions=None), 2)
-    assert world.controller.calls == [admin.ElectLeadersRequest(0, None)]
+    assert world.controller.calls == [messages.ElectLeadersRequest(0, None)]
     assert response.replica_election_results == []
 
 
@@ -121,7 +121,7 @@ async def test_requests_that_name_too_much_are_refused_with_one_word(world: Brok
 
 async def test_the_first_version_of_elect_leaders_has_errors_of_partitions_only(world: BrokerWorld) -> None:
     await world.start()
-    world.controller.answer(admin.ElectLeadersRequest, RpcUnavailable("nobody"))
+    world.controller.answer(messages.ElectLeadersRequest, RpcUnavailable("nobody"))
     response = await world.handle(election(TopicPartitions("t", [0])), 0)
     assert response.error_code == ErrorCode.NONE
     assert response.replica_election_results[0].partition_result[0].error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -138,11 +138,11 @@ def moves(*partitions: ReassignablePartition, **fields: Any) -> AlterPartitionRe
 async def test_reassignments_are_begun_and_cancelled(world: BrokerWorld) -> None:
     await world.start()
     world.controller.answer(
-        admin.AlterPartitionReassignmentsRequest,
-        admin.AlterPartitionReassignmentsResponse(
+        messages.AlterPartitionReassignmentsRequest,
+        messages.AlterPartitionReassignmentsResponse(
             (
-                admin.ReassignmentResult("t", 0),
-                admin.ReassignmentResult("t", 1, "NO_REASSIGNMENT_IN_PROGRESS", "nothing moves"),
+                messages.ReassignmentResult("t", 0),
+                messages.ReassignmentResult("t", 1, "NO_REASSIGNMENT_IN_PROGRESS", "nothing moves"),
             )
         ),
     )
@@ -150,9 +150,9 @@ async def test_reassignments_are_begun_and_cancelled(world: BrokerWorld) -> None
         ReassignablePartition(0, [2, 3]), ReassignablePartition(1), allow_replication_factor_change=False
     )
     response = await world.handle(body, 1)
-    wanted = (admin.PartitionReassignment(0, (2, 3)), admin.PartitionReassignment(1, None))
+    wanted = (messages.PartitionReassignment(0, (2, 3)), messages.PartitionReassignment(1, None))
     assert world.controller.calls == [
-        admin.AlterPartitionReassignmentsRequest((admin.TopicReassignments("t", wanted),), False)
+        messages.AlterPartitionReassignmentsRequest((messages.TopicReassignments("t", wanted),), False)
     ]
     assert (response.error_code, response.allow_replication_factor_change) == (ErrorCode.NONE, False)
     (topic,) = response.responses
@@ -172,14 +172,14 @@ async def test_a_partition_moves_to_one_place(world: BrokerWorld) -> None:
 
 async def test_the_list_of_reassignments_is_the_controllers(world: BrokerWorld) -> None:
     await world.start()
-    moving = admin.OngoingReassignment("t", 4, (1, 2, 3), (3,), (1,))
+    moving = messages.OngoingReassignment("t", 4, (1, 2, 3), (3,), (1,))
     world.controller.answer(
-        admin.ListPartitionReassignmentsRequest, admin.ListPartitionReassignmentsResponse((moving,))
+        messages.ListPartitionReassignmentsRequest, messages.ListPartitionReassignmentsResponse((moving,))
     )
     named = [ListPartitionReassignmentsTopics("t", [4, 5])]
     response = await world.handle(ListPartitionReassignmentsRequest(topics=named), 0)
     assert world.controller.calls == [
-        admin.ListPartitionReassignmentsRequest((admin.TopicPartitions("t", (4, 5)),))
+        messages.ListPartitionReassignmentsRequest((messages.TopicPartitions("t", (4, 5)),))
     ]
     ((topic),) = response.topics
     ((found),) = topic.partitions
@@ -200,9 +200,9 @@ ELR = "eligible.leader.replicas.version"
 @pytest.mark.parametrize(
     ("version", "key", "upgrade_type"),
     [
-        (0, FeatureUpdateKey(ELR, 1, allow_downgrade=False), admin.UPGRADE),
-        (0, FeatureUpdateKey(ELR, 0, allow_downgrade=True), admin.SAFE_DOWNGRADE),
-        (1, FeatureUpdateKey(ELR, 0, upgrade_type=3), admin.UNSAFE_DOWNGRADE),
+        (0, FeatureUpdateKey(ELR, 1, allow_downgrade=False), messages.UPGRADE),
+        (0, FeatureUpdateKey(ELR, 0, allow_downgrade=True), messages.SAFE_DOWNGRADE),
+        (1, FeatureUpdateKey(ELR, 0, upgrade_type=3), messages.UNSAFE_DOWNGRADE),
         (2, FeatureUpdateKey(ELR, 1, upgrade_type=9), 9),
     ],
 )
@@ -210,11 +210,11 @@ async def test_how_far_a_feature_may_go(
     world: BrokerWorld, version: int, key: FeatureUpdateKey, upgrade_type: int
 ) -> None:
     await world.start()
-    refused = admin.FeatureUpdateResult(ELR, "INVALID_UPDATE_VERSION", "no")
-    world.controller.answer(admin.UpdateFeaturesRequest, admin.UpdateFeaturesResponse((refused,)))
+    refused = messages.FeatureUpdateResult(ELR, "INVALID_UPDATE_VERSION", "no")
+    world.controller.answer(messages.UpdateFeaturesRequest, messages.UpdateFeaturesResponse((refused,)))
     response = await world.handle(update(key), version)
     assert world.controller.calls == [
-        admin.UpdateFeaturesRequest((admin.FeatureUpdate(ELR, key.max_version_level, upgrade_type),))
+        messages.UpdateFeaturesRequest((messages.FeatureUpdate(ELR, key.max_version_level, upgrade_type),))
     ]
     assert (response.error_code, response.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
     assert ELR in response.error_message
@@ -222,9 +222,11 @@ async def test_how_far_a_feature_may_go(
 
 async def test_the_feature_to_blame_is_the_one_that_was_refused_for_its_own_sake(world: BrokerWorld) -> None:
     await world.start()
-    because = admin.FeatureUpdateResult(ELR, admin.FEATURE_UPDATE_FAILED, "because of the other one")
-    refused = admin.FeatureUpdateResult("nope", "INVALID_UPDATE_VERSION", "nobody knows it")
-    world.controller.answer(admin.UpdateFeaturesRequest, admin.UpdateFeaturesResponse((because, refused)))
+    because = messages.FeatureUpdateResult(ELR, messages.FEATURE_UPDATE_FAILED, "because of the other one")
+    refused = messages.FeatureUpdateResult("nope", "INVALID_UPDATE_VERSION", "nobody knows it")
+    world.controller.answer(
+        messages.UpdateFeaturesRequest, messages.UpdateFeaturesResponse((because, refused))
+    )
     response = await world.handle(update(FeatureUpdateKey(ELR, 1), FeatureUpdateKey("nope", 1)), 2)
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert response.error_message == "no feature was updated because of nope: nobody knows it"
@@ -234,11 +236,13 @@ async def test_features_are_updated_together(world: BrokerWorld) -> None:
     await world.start(FeatureLevel(ELR, 1))
     names = [ELR, "group.version"]
 
-    def made(call: admin.UpdateFeaturesRequest) -> admin.UpdateFeaturesResponse:
+    def made(call: messages.UpdateFeaturesRequest) -> messages.UpdateFeaturesResponse:
         world.publish_soon(*(FeatureLevel(wanted.name, wanted.level) for wanted in call.updates))
-        return admin.UpdateFeaturesResponse(tuple(admin.FeatureUpdateResult(u.name) for u in call.updates))
+        return messages.UpdateFeaturesResponse(
+            tuple(messages.FeatureUpdateResult(u.name) for u in call.updates)
+        )
 
-    world.controller.always(admin.UpdateFeaturesRequest, made)
+    world.controller.always(messages.UpdateFeaturesRequest, made)
     both = [FeatureUpdateKey(ELR, 0, upgrade_type=2), FeatureUpdateKey("group.version", 1)]
     older = await world.handle(update(*both), 1)
     assert [(r.feature, r.error_code) for r in older.results] == [(name, ErrorCode.NONE) for name in names]
@@ -277,20 +281,20 @@ async def test_api_versions_tells_of_features(world: BrokerWorld) -> None:
 async def test_unregistering(world: BrokerWorld) -> None:
     await world.start()
     error = RpcError("BROKER_ID_NOT_REGISTERED", "there is no broker 9")
-    world.controller.answer(admin.UnregisterBrokerRequest, error, admin.UnregisterBrokerResponse())
+    world.controller.answer(messages.UnregisterBrokerRequest, error, messages.UnregisterBrokerResponse())
     refused = await world.handle(UnregisterBrokerRequest(9), 0)
     assert (refused.error_code, refused.error_message) == (
         ErrorCode.BROKER_ID_NOT_REGISTERED,
         "there is no broker 9",
     )
     assert (await world.handle(UnregisterBrokerRequest(9), 0)).error_code == ErrorCode.NONE
-    assert world.controller.calls == [admin.UnregisterBrokerRequest(9)] * 2
+    assert world.controller.calls == [messages.UnregisterBrokerRequest(9)] * 2
 
 
 async def test_nobody_is_told_that_its_own_unregistration_is_in_the_way(world: BrokerWorld) -> None:
     await world.start()
     error = RpcError("BROKER_ID_NOT_REGISTERED", "there is no broker 9", in_doubt=True)
-    world.controller.answer(admin.UnregisterBrokerRequest, error)
+    world.controller.answer(messages.UnregisterBrokerRequest, error)
     told = await world.handle(UnregisterBrokerRequest(9), 0)
     assert told.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert "may have been made by this very request" in told.error_message
@@ -303,13 +307,13 @@ def quorum_of(*partitions: tuple[str, int]) -> DescribeQuorumRequest:
 async def test_the_quorum_as_the_controller_sees_it(world: BrokerWorld) -> None:
     await world.start()
     world.controller.answer(
-        admin.DescribeQuorumRequest,
-        admin.DescribeQuorumResponse(
+        messages.DescribeQuorumRequest,
+        messages.DescribeQuorumResponse(
             9,
             4,
             100,
-            (admin.QuorumReplica(9, b"d" * 16, 101, -1, 5),),
-            (admin.QuorumReplica(1, bytes(16), 99, 3, 2),),
+            (messages.QuorumReplica(9, b"d" * 16, 101, -1, 5),),
+            (messages.QuorumReplica(1, bytes(16), 99, 3, 2),),
         ),
     )
     response = await world.handle(quorum_of((CLUSTER_METADATA_TOPIC, 0)), 2)
@@ -346,12 +350,12 @@ async def test_there_is_one_metadata_partition(world: BrokerWorld, asked: list[t
 @pytest.mark.parametrize(
     ("body", "version", "kind"),
     [
-        (moves(ReassignablePartition(0, [1])), 1, admin.AlterPartitionReassignmentsRequest),
-        (ListPartitionReassignmentsRequest(), 0, admin.ListPartitionReassignmentsRequest),
-        (update(FeatureUpdateKey(ELR, 1)), 2, admin.UpdateFeaturesRequest),
-        (UnregisterBrokerRequest(1), 0, admin.UnregisterBrokerRequest),
-        (quorum_of((CLUSTER_METADATA_TOPIC, 0)), 2, admin.DescribeQuorumRequest),
-        (election(TopicPartitions("t", [0])), 2, admin.ElectLeadersRequest),
+        (moves(ReassignablePartition(0, [1])), 1, messages.AlterPartitionReassignmentsRequest),
+        (ListPartitionReassignmentsRequest(), 0, messages.ListPartitionReassignmentsRequest),
+        (update(FeatureUpdateKey(ELR, 1)), 2, messages.UpdateFeaturesRequest),
+        (UnregisterBrokerRequest(1), 0, messages.UnregisterBrokerRequest),
+        (quorum_of((CLUSTER_METADATA_TOPIC, 0)), 2, messages.DescribeQuorumRequest),
+        (election(TopicPartitions("t", [0])), 2, messages.ElectLeadersRequest),
     ],
 )
 async def test_without_a_controller(world: BrokerWorld, body: Message, version: int, kind: type[Any]) -> None:

@@ -174,6 +174,7 @@ async def test_the_answer_waits_until_this_broker_knows_the_change(world: Broker
     await world.start(*topic("t", 1, (1,)))
     done = messages.AlterConfigsResult("topic", "t")
     world.controller.answer(messages.AlterConfigsRequest, messages.AlterConfigsResponse((done,)))
+    world.controller.offset = world.image.offset + 1
     answer = asyncio.ensure_future(alter(world, resource(TOPIC, "t", ("retention.ms", SET, "5"))))
     await world.controller.until_called(messages.AlterConfigsRequest, 1)
     await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config
-from quorum.rpc.replica_messages import DAMAGED
+from quorum.rpc.messages import DAMAGED
 from tests.support.broker_world import BrokerWorld, batch, led_by, topic, topic_id
 from tests.support.logs import FailingDisk, new_storage, simulated_disk
 

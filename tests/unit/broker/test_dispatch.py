@@ -29,7 +29,7 @@ from kraft.protocol.schemas.configs import (
 )
 from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from partitions.topic_partition import TopicPartition
-from quorum.rpc.messages import CreateTopicsRequest
+from quorum.rpc import messages
 from tests.support.broker_world import LISTENER_NAME, BrokerWorld, batch, topic
 
 CONNECTION: Any = SimpleNamespace(peer=("127.0.0.1", 5), session=None)
@@ -170,7 +170,7 @@ async def test_an_answer_may_come_later(world: BrokerWorld) -> None:
     assert isinstance(send(world, frame_of(message, 12)), Response)
     message = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
     waiting = asyncio.ensure_future(send(world, frame_of(message, 12)))
-    await world.controller.until_called(CreateTopicsRequest, 1)
+    await world.controller.until_called(messages.CreateTopicsRequest, 1)
     assert not waiting.done()
     waiting.cancel()
 
@@ -202,7 +202,7 @@ async def test_what_was_not_begun_when_its_client_left_is_never_begun(world: Bro
         await ask_and_leave(world, message, 12)
         gc.collect()
     assert warned == []
-    assert world.controller.calls_of(CreateTopicsRequest) == []
+    assert world.controller.calls_of(messages.CreateTopicsRequest) == []
 
 
 async def test_nor_is_what_would_have_waited_for_a_replica(world: BrokerWorld) -> None:

@@ -26,8 +26,8 @@ from kraft.protocol.schemas.metadata import (
 )
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.metadata.records import BrokerChange, PartitionChange
+from quorum.rpc import messages
 from quorum.rpc.envelope import RpcUnavailable
-from quorum.rpc.messages import CreateTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from tests.support.broker_world import CLUSTER_ID, BrokerWorld, led_by, topic, topic_id
 
 VERSION = 12
@@ -72,7 +72,7 @@ async def test_no_answer_is_without_a_broker(world: BrokerWorld, create: bool) -
     await world.start(
         *topic("t", 1, (1, 2)), *(BrokerChange(broker_id, broker_id, fenced=True) for broker_id in (1, 2, 3))
     )
-    world.controller.answer(CreateTopicsRequest, RpcUnavailable("none answered"))
+    world.controller.answer(messages.CreateTopicsRequest, RpcUnavailable("none answered"))
     with pytest.raises(CloseConnectionError, match="unfenced"):
         await world.handle(metadata(named("new" if create else "t"), create=create), VERSION)
     await world.publish(BrokerChange(2, 2, fenced=False))
@@ -159,15 +159,15 @@ async def test_the_controller_is_a_live_broker(world: BrokerWorld) -> None:
 async def test_a_missing_topic_is_created_and_waited_for(world: BrokerWorld) -> None:
     await world.start()
     answer = asyncio.ensure_future(world.handle(metadata(named("t"), create=True), VERSION))
-    await world.controller.until_called(CreateTopicsRequest, 1)
+    await world.controller.until_called(messages.CreateTopicsRequest, 1)
     assert [t.name for t in world.controller.calls[0].topics] == ["t"]
     answer.cancel()
 
-    def create(_: CreateTopicsRequest) -> CreateTopicsResponse:
+    def create(_: messages.CreateTopicsRequest) -> messages.CreateTopicsResponse:
         world.publish_soon(*topic("t", 1, (1,)))
-        return CreateTopicsResponse((CreateTopicResult("t", topic_id=topic_id(1)),))
+        return messages.CreateTopicsResponse((messages.CreateTopicResult("t", topic_id=topic_id(1)),))
 
-    world.controller.always(CreateTopicsRequest, create)
+    world.controller.always(messages.CreateTopicsRequest, create)
     (created,) = (await world.handle(metadata(named("t"), create=True), VERSION)).topics
     assert (created.error_code, len(created.partitions)) == (0, 1)
 
@@ -177,22 +177,22 @@ async def test_a_missing_topic_is_created_and_waited_for(world: BrokerWorld) -> 
     [
         (RpcUnavailable("nobody"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (
-            CreateTopicsResponse((CreateTopicResult("t", "TOPIC_ALREADY_EXISTS"),)),
+            messages.CreateTopicsResponse((messages.CreateTopicResult("t", "TOPIC_ALREADY_EXISTS"),)),
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ),
         (
-            CreateTopicsResponse((CreateTopicResult("t", "INVALID_TOPIC_EXCEPTION"),)),
+            messages.CreateTopicsResponse((messages.CreateTopicResult("t", "INVALID_TOPIC_EXCEPTION"),)),
             ErrorCode.INVALID_TOPIC_EXCEPTION,
         ),
         (
-            CreateTopicsResponse((CreateTopicResult("t", "INVALID_REPLICATION_FACTOR"),)),
+            messages.CreateTopicsResponse((messages.CreateTopicResult("t", "INVALID_REPLICATION_FACTOR"),)),
             ErrorCode.INVALID_REPLICATION_FACTOR,
         ),
     ],
 )
 async def test_why_a_topic_was_not_created(world: BrokerWorld, outcome: Any, code: ErrorCode) -> None:
     await world.start()
-    world.controller.answer(CreateTopicsRequest, outcome)
+    world.controller.answer(messages.CreateTopicsRequest, outcome)
     (answer,) = (await world.handle(metadata(named("t"), create=True), VERSION)).topics
     assert (answer.name, answer.error_code) == ("t", code)
 
@@ -201,9 +201,9 @@ async def test_so_many_missing_topics_are_created_as_one_request_may_name(world:
     """A client that names more asks again for the others; names that are illegal need no controller."""
     await world.start()
     world.controller.always(
-        CreateTopicsRequest,
-        lambda call: CreateTopicsResponse(
-            tuple(CreateTopicResult(t.name, "INVALID_REPLICATION_FACTOR") for t in call.topics)
+        messages.CreateTopicsRequest,
+        lambda call: messages.CreateTopicsResponse(
+            tuple(messages.CreateTopicResult(t.name, "INVALID_REPLICATION_FACTOR") for t in call.topics)
         ),
     )
     wanted = [named(f"t{n}") for n in range(MAX_ITEMS + 5)]

@@ -63,6 +63,7 @@ async def test_the_answer_waits_until_this_broker_knows_the_topic(world: BrokerW
     await world.start()
     done = messages.CreateTopicResult("t", topic_id=topic_id(1), partitions=1, replication_factor=1)
     world.controller.answer(messages.CreateTopicsRequest, messages.CreateTopicsResponse((done,)))
+    world.controller.offset = world.image.offset + 1
     answer = asyncio.ensure_future(world.handle(creation("t"), 7))
     await world.controller.until_called(messages.CreateTopicsRequest, 1)
     await asyncio.sleep(0)

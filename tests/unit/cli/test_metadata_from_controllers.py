@@ -24,7 +24,7 @@ class Calls:
     def __init__(self, log: MetadataLog) -> None:
         self._log = log
 
-    async def call(self, request: FetchMetadataRequest, _: object) -> FetchMetadataResponse:
+    async def call(self, request: FetchMetadataRequest) -> FetchMetadataResponse:
         return await self._log.read(request.offset, request.epoch, max_bytes=1, leader_id=1)
 
 

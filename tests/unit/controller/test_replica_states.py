@@ -9,9 +9,8 @@ from quorum.controller.proposal import Proposal
 from quorum.errors import ControllerError
 from quorum.metadata.record_codec import decode_records
 from quorum.metadata.records import BrokerChange, PartitionChange, RegisterBroker
-from quorum.rpc import admin_messages as a
 from quorum.rpc import messages as m
-from quorum.rpc.replica_messages import DAMAGED, DIRECTORY, MAX_REPLICA_STATES, ReplicaStateResult
+from quorum.rpc.messages import DAMAGED, DIRECTORY, MAX_REPLICA_STATES, ReplicaStateResult
 from tests.support.controller_world import World, registration
 
 
@@ -150,11 +149,11 @@ def test_an_operator_learns_why_nobody_can_lead() -> None:
     world, topic = world_of(1)
     for broker_id in (2, 1):
         report(world, broker_id, ((topic, 0, DAMAGED),))
-    election = a.ElectLeadersRequest(a.UNCLEAN_ELECTION, (("t", 0),))
+    election = m.ElectLeadersRequest(m.UNCLEAN_ELECTION, (("t", 0),))
 
     def reason() -> str | None:
         response = world.call(election)
-        assert isinstance(response, a.ElectLeadersResponse)
+        assert isinstance(response, m.ElectLeadersResponse)
         (result,) = response.partitions
         assert result.error == "ELIGIBLE_LEADERS_NOT_AVAILABLE"
         return result.message

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kio.index import load_request_schema
@@ -11,7 +14,33 @@ from kio.schema.index import api_key_map
 
 from kraft.protocol import SUPPORTED, ApiKey, UnsupportedVersion, api_name, decode_request, is_supported
 from kraft.protocol.api import APIS, is_flexible
+from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from kraft.protocol.messages import request_class, request_codec, response_class, response_codec
+from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kraft.protocol.schema import Message
+from kraft.protocol.schemas.configs import ConfigResourceType
+from kraft.protocol.schemas.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kraft.protocol.schemas.elections import ElectLeadersRequest, TopicPartitions
+from kraft.protocol.schemas.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kraft.protocol.schemas.quorum import DescribePartition, DescribeQuorumRequest, DescribeTopic
+from kraft.protocol.schemas.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 
 
 def test_what_is_advertised() -> None:
@@ -91,3 +120,148 @@ def test_importing_the_protocol_loads_neither_messages_nor_the_network() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# What an authorizer is asked
+
+FOLLOWER, CONSUMER = SimpleNamespace(replica_id=2), SimpleNamespace(replica_id=-1)
+TRANSACTIONAL, IDEMPOTENT = SimpleNamespace(transactional_id="x"), SimpleNamespace(transactional_id=None)
+ALL, NAMED = (
+    SimpleNamespace(
+        topics=topics, allow_auto_topic_creation=False, include_cluster_authorized_operations=False
+    )
+    for topics in (None, ["t"])
+)
+CREATING = SimpleNamespace(
+    topics=["t"], allow_auto_topic_creation=True, include_cluster_authorized_operations=True
+)
+
+
+def configs_of(*kinds: ConfigResourceType) -> SimpleNamespace:
+    return SimpleNamespace(resources=[SimpleNamespace(resource_type=kind) for kind in kinds])
+
+
+@pytest.mark.parametrize(
+    ("api_key", "body", "asked"),
+    [
+        (ApiKey.PRODUCE, IDEMPOTENT, "refuse WRITE TOPIC"),
+        (ApiKey.PRODUCE, TRANSACTIONAL, "refuse WRITE TRANSACTIONAL_ID, refuse WRITE TOPIC"),
+        (ApiKey.FETCH, FOLLOWER, "refuse CLUSTER_ACTION CLUSTER"),
+        (ApiKey.FETCH, CONSUMER, "refuse READ TOPIC"),
+        (ApiKey.LIST_OFFSETS, CONSUMER, "refuse DESCRIBE TOPIC"),
+        (ApiKey.METADATA, ALL, "filter DESCRIBE TOPIC"),
+        (ApiKey.METADATA, NAMED, "refuse DESCRIBE TOPIC"),
+        (
+            ApiKey.METADATA,
+            CREATING,
+            "refuse DESCRIBE TOPIC, refuse CREATE CLUSTER or CREATE TOPIC, filter DESCRIBE CLUSTER",
+        ),
+        (ApiKey.API_VERSIONS, None, ""),
+        (ApiKey.CREATE_TOPICS, None, "refuse CREATE CLUSTER or CREATE TOPIC, filter DESCRIBE_CONFIGS TOPIC"),
+        (
+            ApiKey.DELETE_TOPICS,
+            None,
+            "refuse DELETE CLUSTER or DELETE TOPIC, filter DELETE CLUSTER or DESCRIBE TOPIC",
+        ),
+        (ApiKey.DELETE_RECORDS, None, "refuse DELETE TOPIC"),
+        (ApiKey.INIT_PRODUCER_ID, TRANSACTIONAL, "refuse WRITE TRANSACTIONAL_ID"),
+        (ApiKey.INIT_PRODUCER_ID, IDEMPOTENT, "refuse IDEMPOTENT_WRITE CLUSTER or WRITE TOPIC"),
+        (ApiKey.OFFSET_FOR_LEADER_EPOCH, FOLLOWER, "refuse CLUSTER_ACTION CLUSTER or DESCRIBE TOPIC"),
+        (ApiKey.DESCRIBE_CONFIGS, configs_of(ConfigResourceType.TOPIC), "refuse DESCRIBE_CONFIGS TOPIC"),
+        (ApiKey.DESCRIBE_CONFIGS, configs_of(ConfigResourceType.BROKER), "refuse DESCRIBE_CONFIGS CLUSTER"),
+        (ApiKey.CREATE_PARTITIONS, None, "refuse ALTER TOPIC"),
+        (
+            ApiKey.ALTER_CONFIGS,
+            configs_of(ConfigResourceType.BROKER, ConfigResourceType.TOPIC),
+            "refuse ALTER_CONFIGS TOPIC, refuse ALTER_CONFIGS CLUSTER",
+        ),
+        (
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            configs_of(ConfigResourceType.TOPIC),
+            "refuse ALTER_CONFIGS TOPIC",
+        ),
+        (ApiKey.ELECT_LEADERS, None, "refuse ALTER CLUSTER"),
+        (ApiKey.ALTER_PARTITION_REASSIGNMENTS, None, "refuse ALTER CLUSTER"),
+        (ApiKey.LIST_PARTITION_REASSIGNMENTS, None, "refuse DESCRIBE CLUSTER"),
+        (ApiKey.DESCRIBE_QUORUM, None, "refuse DESCRIBE CLUSTER"),
+        (ApiKey.UPDATE_FEATURES, None, "refuse ALTER CLUSTER"),
+        (ApiKey.UNREGISTER_BROKER, None, "refuse ALTER CLUSTER"),
+        (ApiKey.DESCRIBE_CLUSTER, NAMED, ""),
+        (ApiKey.DESCRIBE_CLUSTER, CREATING, "filter DESCRIBE CLUSTER"),
+        (ApiKey.DESCRIBE_TOPIC_PARTITIONS, ALL, "filter DESCRIBE TOPIC"),
+        (ApiKey.DESCRIBE_TOPIC_PARTITIONS, NAMED, "refuse DESCRIBE TOPIC"),
+    ],
+)
+def test_what_an_authorizer_is_asked(api_key: ApiKey, body: Any, asked: str) -> None:
+    """Kafka's own table of ACLs, by API."""
+    questions = [
+        f"{permission.denial.value} "
+        + " or ".join(f"{right.operation.name} {right.resource.name}" for right in permission.rights)
+        for permission in APIS[api_key].permissions
+        if permission.when is None or permission.when(body)
+    ]
+    assert ", ".join(questions) == asked
+
+
+def test_every_api_but_the_first_of_a_connection_asks_for_something() -> None:
+    assert [key for key, api in APIS.items() if not api.permissions] == [ApiKey.API_VERSIONS]
+
+
+# The partitions that requests name
+
+
+def two_topics(topic: Callable[[str, list[int]], Any]) -> list[Any]:
+    return [topic("t", [1, 0]), topic("u", [2])]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ProduceRequest(
+            topic_data=two_topics(lambda t, ns: TopicProduceData(t, [PartitionProduceData(n) for n in ns]))
+        ),
+        FetchRequest(
+            topics=two_topics(lambda t, ns: FetchTopic(t, partitions=[FetchPartition(n) for n in ns]))
+        ),
+        ListOffsetsRequest(
+            topics=two_topics(lambda t, ns: ListOffsetsTopic(t, [ListOffsetsPartition(n) for n in ns]))
+        ),
+        OffsetForLeaderEpochRequest(
+            topics=two_topics(
+                lambda t, ns: OffsetForLeaderTopic(t, [OffsetForLeaderPartition(partition=n) for n in ns])
+            )
+        ),
+        DeleteRecordsRequest(
+            topics=two_topics(lambda t, ns: DeleteRecordsTopic(t, [DeleteRecordsPartition(n) for n in ns]))
+        ),
+        ElectLeadersRequest(topic_partitions=two_topics(TopicPartitions)),
+        AlterPartitionReassignmentsRequest(
+            topics=two_topics(lambda t, ns: ReassignableTopic(t, [ReassignablePartition(n) for n in ns]))
+        ),
+        ListPartitionReassignmentsRequest(topics=two_topics(ListPartitionReassignmentsTopics)),
+        DescribeQuorumRequest(
+            topics=two_topics(lambda t, ns: DescribeTopic(t, [DescribePartition(n) for n in ns]))
+        ),
+    ],
+    ids=lambda body: type(body).__name__,
+)
+def test_the_partitions_that_a_request_names(body: Message) -> None:
+    partitions = APIS[body.API_KEY].partitions
+    assert partitions is not None
+    assert list(partitions(body)) == [("t", 1), ("t", 0), ("u", 2)]
+
+
+def test_a_fetch_names_topics_by_their_ids() -> None:
+    topic = FetchTopic(topic_id=b"i" * 16, partitions=[FetchPartition(3)])
+    partitions = APIS[ApiKey.FETCH].partitions
+    assert partitions is not None
+    assert list(partitions(FetchRequest(topics=[topic]))) == [(b"i" * 16, 3)]
+
+
+@pytest.mark.parametrize(
+    "body", [ElectLeadersRequest(topic_partitions=None), ListPartitionReassignmentsRequest(topics=None)]
+)
+def test_who_asks_for_all_names_none(body: Message) -> None:
+    partitions = APIS[body.API_KEY].partitions
+    assert partitions is not None
+    assert list(partitions(body)) == []

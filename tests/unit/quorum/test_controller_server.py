@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from quorum.rpc import messages
-from quorum.rpc.admin_messages import DescribeQuorumRequest
 from quorum.rpc.envelope import RpcError, RpcUnavailable
+from quorum.rpc.messages import DescribeQuorumRequest
 from tests.support.quorum_world import QuorumWorld, now, told
 
 
@@ -26,6 +26,20 @@ def test_a_registration_is_committed_and_followed() -> None:
         assert response.committed_offset >= epoch
         assert response.leader_id == 1
         assert world.servers[1].image.brokers[1].epoch == epoch
+
+    told(story)
+
+
+def test_an_answer_carries_the_offset_that_has_what_was_decided() -> None:
+    async def story(world: QuorumWorld) -> None:
+        first = await world.answer(world.registration(1))
+        assert first.offset == first.response.broker_epoch
+        await world.register(2)
+        wanted = messages.TopicToDelete("no-such-topic")
+        nothing = await world.answer(messages.DeleteTopicsRequest((wanted,)))
+        assert nothing.offset == world.servers[1].image.offset, "what it did not find was not there by then"
+        polled = await world.answer(fetch(-1))
+        assert polled.offset == polled.response.committed_offset
 
     told(story)
 

@@ -9,8 +9,8 @@ import pytest
 from quorum.quorum_status import MAX_WAITING, OBSERVER_SESSION_MS, QuorumStatus
 from quorum.raft.events import QuorumReport, RaftEvent, ReportQuorum
 from quorum.raft.replica_times import ReplicaTimes
-from quorum.rpc.admin_messages import DescribeQuorumResponse, QuorumReplica
 from quorum.rpc.envelope import RpcError
+from quorum.rpc.messages import DescribeQuorumResponse, QuorumReplica
 
 UNKNOWN_DIRECTORY = bytes(16)
 

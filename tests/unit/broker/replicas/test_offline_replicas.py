@@ -18,7 +18,7 @@ from partitions.partition import FollowerFetch
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config, PartitionChange
 from quorum.rpc.envelope import RpcError, RpcUnavailable
-from quorum.rpc.replica_messages import (
+from quorum.rpc.messages import (
     DAMAGED,
     DIRECTORY,
     ReplicaStateResult,

@@ -14,7 +14,7 @@ from partitions.log.errors import DirectoryFailed, InterruptedByFullDisk, NoSpac
 from partitions.log.partition_files import decode_partition_metadata
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import PartitionChange
-from quorum.rpc.replica_messages import DAMAGED, DIRECTORY, ReplicaStatesRequest, ReplicaStatesResponse
+from quorum.rpc.messages import DAMAGED, DIRECTORY, ReplicaStatesRequest, ReplicaStatesResponse
 from tests.support.broker_world import BrokerWorld, batch, gone, topic, topic_id
 from tests.support.logs import new_storage, simulated_disk
 

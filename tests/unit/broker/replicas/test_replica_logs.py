@@ -17,7 +17,7 @@ from partitions.log.epoch_checkpointing import JOBS_AT_ONCE
 from partitions.log.partition_files import decode_partition_metadata
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config, PartitionChange, Record
-from quorum.rpc.replica_messages import DIRECTORY, ReplicaStatesRequest, ReplicaStatesResponse
+from quorum.rpc.messages import DIRECTORY, ReplicaStatesRequest, ReplicaStatesResponse
 from tests.support.broker_world import BrokerWorld, batch, gone, led_by, topic, topic_id
 from tests.support.logs import FailingDisk, memory_disk
 
@@ -221,7 +221,7 @@ async def test_who_waits_for_acks_goes_on_waiting_when_the_same_leader_gets_a_ne
 async def test_the_answer_to_a_creation_waits_a_moment_for_this_brokers_replicas(world: BrokerWorld) -> None:
     await world.start()
     await hold(world, *topic("t", 1, (1,)))
-    caught_up = asyncio.ensure_future(catch_up(world.services, lambda: True))
+    caught_up = asyncio.ensure_future(catch_up(world.services, world.image.offset))
     for _ in range(5):
         await asyncio.sleep(0)
     assert not caught_up.done()
@@ -234,7 +234,7 @@ async def test_the_answer_does_not_wait_for_long(world: BrokerWorld, monkeypatch
     monkeypatch.setattr(forwarding, "CATCH_UP_TIMEOUT_S", 0.01)
     await world.start()
     await hold(world, *topic("t", 1, (1,)))
-    await catch_up(world.services, lambda: True)
+    await catch_up(world.services, world.image.offset)
     assert not accepts(world, T0)
     await let_go(world)
 
