@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from kraft.broker.handlers.metadata import is_internal
-from kraft.broker.purgatory import Outcome
+from kraft.broker.purgatory.offset_waits import Outcome
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.response import Deferred

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import NamedTuple
 
-from kraft.broker.purgatory import Outcome
+from kraft.broker.purgatory.offset_waits import Outcome
 from kraft.broker.record_check_lanes import CheckAgain, TooManyChecks
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices

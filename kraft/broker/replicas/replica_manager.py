@@ -22,7 +22,7 @@ from fetcher.fetch_state import FollowedPartition
 from fetcher.fetcher_manager import FetcherManager
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
-from kraft.broker.pending_replicas import PendingReplicas
+from kraft.broker.purgatory.pending_replicas import PendingReplicas
 from kraft.broker.record_check_lanes import RecordCheckLanes
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.append_refusals import AppendRefusals

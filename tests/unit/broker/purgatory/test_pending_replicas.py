@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kraft.broker import pending_replicas
 from kraft.broker.dispatch import HANDLERS
 from kraft.broker.ready_requests import answer_when_ready
 from kraft.broker.replicas.replica_manager import REPLICAS_PER_STEP
@@ -362,8 +361,8 @@ async def test_those_behind_a_request_whose_time_is_over_go_on_with_it(world: Br
     assert offsets(await second) == [1]
 
 
-async def test_more_than_so_many_do_not_wait(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_replicas, "WAITING_MAX", 1)
+async def test_more_than_so_many_do_not_wait(world: BrokerWorld) -> None:
+    world.replicas.pending.waiting_max = 1
     await being_made(world)
     first = ask(world, LIST, 7)
     assert codes(ask(world, LIST, 7)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
