@@ -8,7 +8,7 @@ of a reference cycle: there is one for nearly every request, and it goes without
 
 What is waited for, and in which order it comes, is the purgatory's: offsets (`offset_waits`), bytes (`fetch_waits`),
 replicas that are being made ready (`pending_replicas`). Checks of records are none of these: they are work, done in
-order whether or not anybody still waits for it (`kraft.broker.appends`). On the event loop.
+order whether or not anybody still waits for it (`kraft.broker.replicas.appends`). On the event loop.
 """
 
 from __future__ import annotations

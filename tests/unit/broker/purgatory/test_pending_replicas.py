@@ -254,7 +254,7 @@ async def test_so_it_does_where_records_were_checked_first(few_in_sync: BrokerWo
     )
     checked = ask(world, body)
     await asyncio.sleep(0)
-    assert world.replicas.record_checks.count == 1
+    assert world.replicas.appends.gates.count == 1
     steps = world.publish_begun(*SHRUNK)
     world.executor.release()
     assert codes(await checked) == [ErrorCode.NOT_ENOUGH_REPLICAS]
