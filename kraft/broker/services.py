@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kraft.broker.membership.controller_client import ControllerClient
@@ -16,6 +17,8 @@ from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.config import ServerConfig
+from kraft.network.request_times import RequestTimes
+from kraft.protocol.api import ApiKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +39,4 @@ class BrokerServices:
     producer_ids: ProducerIds
     read_replicas: ReadReplicas
     throttles: ReplicationThrottles
+    request_times: Mapping[ApiKey, RequestTimes]

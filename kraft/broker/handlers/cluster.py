@@ -35,7 +35,7 @@ def handle_describe_cluster(
     brokers = []
     for broker_id in sorted(image.brokers):
         broker = image.brokers[broker_id]
-        endpoint = services.metadata.endpoint(broker_id, request.listener_name)
+        endpoint = services.metadata.endpoint(broker_id, request.session.listener_name)
         if endpoint is None or (broker.fenced and not body.include_fenced_brokers):
             continue
         brokers.append(

@@ -219,7 +219,7 @@ class _Fetch:
             and seen.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         ):
             seen.data.current_leader = leader_hint(
-                self._services, seen.key, self._request.listener_name, endpoints
+                self._services, seen.key, self._request.session.listener_name, endpoints
             )
 
 

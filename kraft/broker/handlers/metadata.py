@@ -69,7 +69,7 @@ def _answer(
     services: BrokerServices, request: Request[MetadataRequest], failures: dict[str, ErrorCode]
 ) -> MetadataResponse:
     wanted = request.body.topics
-    brokers = _brokers(services, request.listener_name, with_recent=bool(wanted))
+    brokers = _brokers(services, request.session.listener_name, with_recent=bool(wanted))
     if wanted is None or (request.version == 0 and not wanted):
         topics = [_topic(services, request, topic) for topic in services.metadata.topics_by_name()]
     else:
@@ -214,9 +214,11 @@ def _topic(
         topic_authorized_operations=TOPIC_OPERATIONS if with_operations else UNKNOWN_OPERATIONS,
         partitions=[
             MetadataResponsePartition(
-                error_code=_partition_error(services, request.listener_name, partition, request.version),
+                error_code=_partition_error(
+                    services, request.session.listener_name, partition, request.version
+                ),
                 partition_index=number,
-                leader_id=_reachable_leader(services, request.listener_name, partition),
+                leader_id=_reachable_leader(services, request.session.listener_name, partition),
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
@@ -276,7 +278,7 @@ def handle_describe_topic_partitions(
         if room == 0:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(topic_name=name))
         end = min(len(topic.partitions), first_partition + room)
-        topics.append(_described(services, request.listener_name, topic, range(first_partition, end)))
+        topics.append(_described(services, request.session.listener_name, topic, range(first_partition, end)))
         room -= max(0, end - first_partition)
         if end < len(topic.partitions):
             cursor = Cursor(topic_name=name, partition_index=end)

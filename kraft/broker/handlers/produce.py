@@ -1,9 +1,9 @@
 """Produce (0): appends batches as leader; answers at once, or when the high watermark has passed them.
 
-Work is per partition: batches are appended as they came (`kraft.broker.replicas.appends`), and no record is looked at unless
-the topic asks for it. acks=0 and acks=1 are answered in the same call; what waits keeps nothing of the request's
-records. With acks=0 there is no answer; an error then closes the connection, so that the client asks for metadata
-again.
+Work is per partition: batches are appended as they came, and no record is looked at unless the topic asks for it
+(`kraft.broker.replicas.appends`). acks=0 and acks=1 are answered in the same call; what waits keeps nothing of the
+request's records. With acks=0 there is no answer; an error then closes the connection, so that the client asks for
+metadata again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def handle_produce(
     """Answers Produce."""
     body = request.body
     refusal = _refusal(request)
-    reply = _Reply(services, request.version, request.listener_name, body.acks, body.timeout_ms)
+    reply = _Reply(services, request.version, request.session.listener_name, body.acks, body.timeout_ms)
     later: list[tuple[TopicPartition, PartitionProduceResponse, asyncio.Future[Appended]]] = []
     for topic in body.topic_data:
         answers: list[PartitionProduceResponse] = []

@@ -12,6 +12,7 @@ from kraft.broker.dispatch import HANDLERS
 from kraft.broker.ready_requests import answer_when_ready
 from kraft.broker.replicas.replica_manager import REPLICAS_PER_STEP
 from kraft.broker.request import Request
+from kraft.network.session import Session
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -95,7 +96,7 @@ DELETE = DeleteRecordsRequest(
 
 def ask(world: BrokerWorld, body: Message, version: int = 9) -> Any:
     """The answer, or a task that brings it if the request has to wait."""
-    request = Request(body, version, "test", LISTENER_NAME, ("127.0.0.1", 1))
+    request = Request(body, version, "test", Session(LISTENER_NAME))
     answer = answer_when_ready(HANDLERS[body.API_KEY], world.services, request)
     return answer if isinstance(answer, Message) else asyncio.ensure_future(answer)  # type: ignore[arg-type]
 
