@@ -109,7 +109,7 @@ class Dispatcher:
             raise malformed_request(error) from error
         session, version = context.session, header.api_version
         request = Request(body, version, header.client_id, session)
-        result = self._handle(ApiKey(header.api_key), request)
+        result = self._handle(body.API_KEY, request)
         times = self._times[body.API_KEY]
         answer: Answer
         if result is None:

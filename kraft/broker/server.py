@@ -25,6 +25,7 @@ from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.broker.membership.producer_ids import ProducerIds
 from kraft.broker.membership.recently_fenced import RecentlyFenced
+from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.leader_endpoint import RemoteLeader
@@ -300,6 +301,7 @@ class BrokerServer:
             lifecycle=lifecycle,
             replicas=self.replicas,
             producer_ids=ProducerIds(self._config.node_id, self._epoch, self.controller),
+            topic_creation=TopicCreation(self.controller, self.loader),
             read_replicas=ReadReplicas(self._config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times=self.request_times,

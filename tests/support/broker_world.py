@@ -21,6 +21,7 @@ from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.broker.membership.producer_ids import ProducerIds
 from kraft.broker.membership.recently_fenced import RecentlyFenced
+from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.offline_replicas import OfflineReplicas
@@ -191,6 +192,7 @@ class BrokerWorld:
             lifecycle=None,  # type: ignore[arg-type]  # no handler looks at it
             replicas=self.replicas,
             producer_ids=ProducerIds(ME, lambda: 1, self.controller),  # type: ignore[arg-type]
+            topic_creation=TopicCreation(self.controller, self.loader),  # type: ignore[arg-type]
             read_replicas=ReadReplicas(self.config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times={key: RequestTimes() for key in SUPPORTED},

@@ -18,7 +18,7 @@ from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
 from kraft.network.response import Deferred
 from kraft.protocol.errors import ErrorCode
-from kraft.protocol.leader_hints import LeaderIdAndEpoch, NodeEndpoint
+from kraft.protocol.leader_hints import NodeEndpoint
 from kraft.protocol.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -186,7 +186,9 @@ class _Reply:
             for answer in topic.partition_responses:
                 if answer.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
                     key = TopicPartition(topic.name, answer.index)
-                    answer.current_leader = leader_hint(self.services, key, self.listener_name, endpoints)
+                    answer.current_leader = self.services.metadata.leader_hint(
+                        key, self.listener_name, endpoints
+                    )
         if endpoints:
             response.node_endpoints = list(endpoints.values())
         return response
@@ -243,20 +245,3 @@ def _close_on_error(response: ProduceResponse) -> None:
                     f"a produce without acknowledgement to {shortened(topic.name)}-{answer.index} failed:"
                     f" {ErrorCode(answer.error_code).name}"
                 )
-
-
-def leader_hint(
-    services: BrokerServices, key: TopicPartition, listener_name: str, endpoints: dict[int, NodeEndpoint]
-) -> LeaderIdAndEpoch | None:
-    """Who leads a partition by this broker's metadata; its address goes to `endpoints`."""
-    topic = services.metadata.image.topic(key.topic)
-    if topic is None or not 0 <= key.partition < len(topic.partitions):
-        return None
-    state = topic.partitions[key.partition]
-    endpoint = services.metadata.endpoint(state.leader, listener_name)
-    if endpoint is not None:
-        rack = services.metadata.image.brokers[state.leader].rack
-        endpoints[state.leader] = NodeEndpoint(
-            node_id=state.leader, host=endpoint.host, port=endpoint.port, rack=rack
-        )
-    return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)

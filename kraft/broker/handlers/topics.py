@@ -47,19 +47,6 @@ MAX_NEW_CONFIGS = 50_000
 """Configs of all topics that one request creates."""
 
 
-async def create_topics(
-    services: BrokerServices, request: messages.CreateTopicsRequest, timeout_s: float
-) -> Forwarded[messages.CreateTopicsResponse]:
-    """Has the active controller create topics. Raises RpcError."""
-    return await forward(services, request, messages.CreateTopicsResponse, timeout_s)
-
-
-async def wait_for_topics(services: BrokerServices, topic_ids: Iterable[bytes]) -> None:
-    """Returns when this broker knows the topics; the caller brings the timeout."""
-    wanted = list(topic_ids)
-    await services.loader.wait_until(lambda image: all(topic_id in image.topics for topic_id in wanted))
-
-
 async def handle_create_topics(
     services: BrokerServices, request: Request[CreateTopicsRequest]
 ) -> CreateTopicsResponse:
@@ -84,7 +71,7 @@ async def handle_create_topics(
     ]
     call = messages.CreateTopicsRequest(wanted, body.validate_only)
     try:
-        forwarded = await create_topics(services, call, timeout_s(body.timeout_ms))
+        forwarded = await forward(services, call, messages.CreateTopicsResponse, timeout_s(body.timeout_ms))
     except RpcError as error:
         code, message = refusal(error)
         failed = [CreatableTopicResult(name=t.name, error_code=code, error_message=message) for t in wanted]
