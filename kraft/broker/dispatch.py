@@ -3,13 +3,13 @@
 One table names the handler of every served API; it is checked against the advertised versions at
 import, so nothing is advertised that nobody answers. Versions out of range close the connection, as in
 Kafka, except for ApiVersions, which is answered so that the client can find the range (KIP-511).
-Produce and Fetch have handlers of their own that work on batches, not on messages.
+Produce and Fetch have handlers of their own that work on batches, not on messages. One gate stands before all handlers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -31,12 +31,14 @@ from kraft.broker.handlers import (
     reassignments,
     topics,
 )
-from kraft.broker.ready_requests import Handler, answer_when_ready
+from kraft.broker.ready_requests import Handler, HandlerResult, answer_when_ready
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
 from kraft.network.request import RequestContext, malformed_request
+from kraft.network.request_times import RequestTimes
 from kraft.network.response import Answer, Deferred, Response, as_it_is
+from kraft.network.session import Session
 from kraft.protocol.api import SUPPORTED, ApiKey, api_name, is_supported
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.headers import encode_response_header
@@ -76,12 +78,19 @@ HANDLERS: Mapping[ApiKey, Handler] = {
 assert HANDLERS.keys() == SUPPORTED.keys(), "every advertised API needs a handler, and no other has one"
 
 
-class Dispatcher:
-    """The request handler of one listener."""
+Gate = Callable[[Session, ApiKey, Request[Any]], Message | None]
+"""Asked about each request before it is handled: None lets it pass, a message answers it instead. It may raise
+CloseConnectionError."""
 
-    def __init__(self, services: BrokerServices, listener_name: str) -> None:
+
+class Dispatcher:
+    """The request handler of a broker's listeners."""
+
+    def __init__(self, services: BrokerServices, gate: Gate | None = None) -> None:
         self._services = services
-        self._listener_name = listener_name
+        self._gate = gate
+        self._times = services.request_times
+        self._clock_s = services.loop.time
 
     def __call__(self, context: RequestContext) -> Answer:
         """Runs the handler of one request. Raises CloseConnectionError for what cannot be answered."""
@@ -98,30 +107,58 @@ class Dispatcher:
             body = decode_request(header.api_key, header.api_version, context.body)
         except ProtocolError as error:
             raise malformed_request(error) from error
-        request = Request(body, header.api_version, header.client_id, self._listener_name, context.peer)
-        handler = HANDLERS[header.api_key]
-        if self._services.replicas.pending:
-            result = answer_when_ready(handler, self._services, request)
-        else:
-            result = handler(self._services, request)
+        session, version = context.session, header.api_version
+        request = Request(body, version, header.client_id, session)
+        result = self._handle(body.API_KEY, request)
+        times = self._times[body.API_KEY]
+        answer: Answer
         if result is None:
-            return None
-        if isinstance(result, Message):
-            return _frame(result, header.api_version, header.correlation_id)
-        if not isinstance(result, Deferred):
-            # Not in a task around it: cancelled before its first step, that would leave this one behind.
-            result = Deferred(asyncio.ensure_future(result, loop=self._services.loop), as_it_is)
-        return _framed(result, header.api_version, header.correlation_id)
+            answer, now_s = None, self._clock_s()
+        elif isinstance(result, Message):
+            answer = _frame(result, version, header.correlation_id)
+            now_s = self._clock_s()
+            answer.times, answer.ready_s = times, now_s
+        else:
+            now_s = self._clock_s()
+            if not isinstance(result, Deferred):
+                # Not in a task around it: cancelled before its first step, that would leave this one behind.
+                result = Deferred(asyncio.ensure_future(result, loop=self._services.loop), as_it_is)
+            answer = _framed(result, version, header.correlation_id, times, now_s, self._clock_s)
+        times.count += 1
+        times.queue_s += session.now_s - session.arrived_s
+        times.local_s += now_s - session.now_s
+        session.now_s = now_s  # the next request of this turn begins here
+        return answer
+
+    def _handle(self, key: ApiKey, request: Request[Any]) -> HandlerResult:
+        if self._gate is not None:
+            refusal = self._gate(request.session, key, request)
+            if refusal is not None:
+                return refusal
+        if self._services.replicas.pending:
+            return answer_when_ready(HANDLERS[key], self._services, request)
+        return HANDLERS[key](self._services, request)
 
 
 def _framed(
-    deferred: Deferred[Any, Message] | Deferred[Any, Message | None], version: int, correlation_id: int
+    deferred: Deferred[Any, Message] | Deferred[Any, Message | None],
+    version: int,
+    correlation_id: int,
+    times: RequestTimes,
+    waits_since_s: float,
+    clock_s: Callable[[], float],
 ) -> Deferred[Any, Response | None]:
     """The same answer as a frame, for when it is due."""
 
     def finish(outcome: Any) -> Response | None:
         message = deferred.finish(outcome)
-        return None if message is None else _frame(message, version, correlation_id)
+        now_s = clock_s()
+        times.remote_s += now_s - waits_since_s
+        if message is None:
+            return None
+        response = _frame(message, version, correlation_id)
+        response.times, response.ready_s = times, now_s
+        return response
 
     return Deferred(deferred.future, finish)
 

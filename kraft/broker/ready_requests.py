@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from kraft.broker.pending_replicas import WAIT_MAX_S, Wait
+from kraft.broker.purgatory.pending_replicas import WAIT_MAX_S, PendingWait
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.response import Deferred
@@ -33,22 +33,22 @@ def answer_when_ready(handler: Handler, services: BrokerServices, request: Reque
         return handler(services, request)
     task = services.loop.create_task(_later(wait, handler, services, request))
     # One that is cancelled before its first step never comes to its own end of the wait.
-    task.add_done_callback(lambda _: services.replicas.pending.end(wait))
+    task.add_done_callback(lambda _: wait.end())
     return task
 
 
 async def _later(
-    wait: Wait, handler: Handler, services: BrokerServices, request: Request[Any]
+    wait: PendingWait, handler: Handler, services: BrokerServices, request: Request[Any]
 ) -> Message | None:
-    await wait.ready
+    await wait.done
     try:
         result = handler(services, request)
     finally:
-        services.replicas.pending.end(wait)  # those behind it need not wait for the answer
+        wait.end()  # those behind it need not wait for the answer
     return result if result is None or isinstance(result, Message) else await result
 
 
-def _wait(services: BrokerServices, request: Request[Any]) -> Wait | None:
+def _wait(services: BrokerServices, request: Request[Any]) -> PendingWait | None:
     body: Any = request.body
     api = APIS[body.API_KEY]
     if api.served_by is not ServedBy.BROKER or api.partitions is None or getattr(body, "replica_id", -1) >= 0:

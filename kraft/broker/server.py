@@ -25,6 +25,7 @@ from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.broker.membership.producer_ids import ProducerIds
 from kraft.broker.membership.recently_fenced import RecentlyFenced
+from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.leader_endpoint import RemoteLeader
@@ -41,9 +42,11 @@ from kraft.config import Endpoint, ServerConfig
 from kraft.environment import Environment
 from kraft.network.connection import CloseConnectionError, Connection
 from kraft.network.request import decoding
+from kraft.network.request_times import RequestTimes
 from kraft.network.response import Answer
 from kraft.network.sender import telling_of_files
 from kraft.network.server import SocketServer
+from kraft.protocol.api import SUPPORTED
 from partitions.log.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log.errors import LogStorageError
 from partitions.log_manager import LogManager
@@ -90,6 +93,7 @@ class BrokerServer:
         self.metadata = MetadataCache()
         self.recently_fenced = RecentlyFenced(lambda: self.replicas.monotonic_ms())
         self.metrics = BrokerMetrics()
+        self.request_times = {key: RequestTimes() for key in SUPPORTED}
         self.loader = MetadataLoader(config.node_id, self.controller, rng, halt)
         self._descriptors = DescriptorBudget.within(environment.open_files_limit)
         self.logs = LogManager(
@@ -184,8 +188,9 @@ class BrokerServer:
         # broker that is still making its replicas.
         await self.loader.wait_until(lambda image: image.offset >= lifecycle.epoch)
         await self.replicas.settled()
-        for listener, endpoint in zip(self._listeners, config.broker_listeners, strict=True):
-            listener.handler = decoding(Dispatcher(services, endpoint.name))
+        handler = decoding(Dispatcher(services))
+        for listener in self._listeners:
+            listener.handler = handler
         lifecycle.set_ready()
         self._start_periodic()
 
@@ -296,8 +301,10 @@ class BrokerServer:
             lifecycle=lifecycle,
             replicas=self.replicas,
             producer_ids=ProducerIds(self._config.node_id, self._epoch, self.controller),
+            topic_creation=TopicCreation(self.controller, self.loader),
             read_replicas=ReadReplicas(self._config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
+            request_times=self.request_times,
         )
 
     def _make_fetchers(self) -> FetcherManager:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kraft.broker.membership.controller_client import ControllerClient
@@ -12,10 +13,13 @@ from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.broker.membership.producer_ids import ProducerIds
 from kraft.broker.membership.recently_fenced import RecentlyFenced
+from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.config import ServerConfig
+from kraft.network.request_times import RequestTimes
+from kraft.protocol.api import ApiKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +38,7 @@ class BrokerServices:
     lifecycle: BrokerLifecycle
     replicas: ReplicaManager
     producer_ids: ProducerIds
+    topic_creation: TopicCreation
     read_replicas: ReadReplicas
     throttles: ReplicationThrottles
+    request_times: Mapping[ApiKey, RequestTimes]

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.partition_health import FollowerLag
+from kraft.network.request_times import RequestTimes
+from kraft.protocol.api import APIS, ApiKey
 from quorum.leader_elections import LeaderElections
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.tally import LedPartitions, PartitionCounts
@@ -46,6 +48,7 @@ class BrokerSnapshot:
     fetch_sessions: int = 0
     fetch_session_partitions: int = 0
     fetch_session_evictions: int = 0
+    request_times: Mapping[ApiKey, RequestTimes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,7 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     yield from _follower_families(broker.follower_lags)
     yield from _throttle_families(broker.throttled_rates)
     yield from _session_families(broker)
+    yield from _request_families(broker.request_times)
     yield _gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Data directories that this broker cannot use.",
@@ -305,6 +309,28 @@ def _throttle_families(rates: Mapping[str, float]) -> Iterator[Metric]:
             f"Bytes a second of throttled replicas, as {direction}, over the windows of the quota.",
             rate,
         )
+
+
+_PHASES = (
+    ("queue_s", "requestqueuetimems", "behind requests that came before it on its connection"),
+    ("local_s", "localtimems", "in the broker, until it is answered or waits"),
+    ("remote_s", "remotetimems", "waiting for other brokers, records, or the controller"),
+    ("send_s", "responsesendtimems", "until its answer had left"),
+)
+"""Field of RequestTimes, Kafka's name of the phase, text."""
+
+
+def _request_families(request_times: Mapping[ApiKey, RequestTimes]) -> Iterator[Metric]:
+    for phase, name, text in _PHASES:
+        family = SummaryMetricFamily(
+            f"kafka_network_requestmetrics_{name}",
+            f"How long a request was {text}, in ms.",
+            labels=["request"],
+        )
+        for key, times in request_times.items():
+            if times.count:
+                family.add_metric([APIS[key].stem], times.count, getattr(times, phase) * 1000)
+        yield family
 
 
 def _session_families(broker: BrokerSnapshot) -> Iterator[Metric]:

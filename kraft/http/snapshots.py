@@ -58,6 +58,7 @@ class NodeMetricsSource:
             fetch_sessions=len(sessions),
             fetch_session_partitions=sessions.partition_count,
             fetch_session_evictions=sessions.evictions,
+            request_times=broker.request_times,
         )
 
     def controller_snapshot(self) -> ControllerSnapshot | None:

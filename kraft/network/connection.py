@@ -15,7 +15,7 @@ import asyncio
 import enum
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from kraft.network.framing import FrameBuffer, FrameError
@@ -23,12 +23,15 @@ from kraft.network.limits import NetworkLimits
 from kraft.network.outbox import Outbox
 from kraft.network.response import Answer, Deferred, Response, as_it_is
 from kraft.network.sender import SenderFactory
+from kraft.network.session import Session
 from kraft.protocol.texts import printable
 
 logger = logging.getLogger(__name__)
 
 FRAMES_PER_TURN = 64
 """Frames handled before other connections get their turn."""
+MUTE_MAX_S = 60.0
+"""How long a connection is muted at most."""
 
 FrameHandler = Callable[[memoryview, "Connection"], Answer]
 
@@ -69,14 +72,12 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one accepted connection.
 
-    For handlers: `peer` is (host, port); `session` is theirs to keep what belongs to the connection
-    (principal, fetch state); `authenticated` lifts the limit on the size of a frame.
+    For handlers: `session` is what belongs to the connection; `authenticated` lifts the limit on the size of a frame.
     """
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         limits = owner.limits
-        self.peer: tuple[str, int] = ("", 0)
-        self.session: object | None = None
+        self.session = Session(owner.name, mute=self.mute_until)
         self.state = _OPEN
         self._owner = owner
         self._loop = loop
@@ -99,6 +100,10 @@ class Connection(asyncio.BufferedProtocol):
         self._read_paused = False
         self._turn_scheduled = False
         self._eof = False
+        self._muted: asyncio.TimerHandle | None = None
+        self._muted_until_s = 0.0
+        self._held: Sequence[memoryview] = ()
+        """Frames that were taken from the buffer when the connection was muted."""
         # Activity, counted on the hot path and dated by `check_idle`.
         self._events = 0
         self._activity_seen = 0
@@ -113,6 +118,21 @@ class Connection(asyncio.BufferedProtocol):
     def mark_authenticated(self) -> None:
         """The peer is known now: frames up to `max_request_bytes` are accepted from here on."""
         self._frames.max_frame_bytes = self._owner.limits.max_request_bytes
+
+    def mute_until(self, at_s: float) -> None:
+        """Reads nothing more, and hands on no request, before `at_s` of the loop's time or for `MUTE_MAX_S`.
+
+        What is owed is answered meanwhile. The later one of two times holds; the end of the connection ends it.
+        """
+        now_s = self._loop.time()
+        at_s = min(at_s, now_s + MUTE_MAX_S)
+        if self.state is not _OPEN or at_s <= max(now_s, self._muted_until_s):
+            return
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted_until_s = at_s
+        self._muted = self._loop.call_at(at_s, self._unmute)
+        self._pause_reading()
 
     def close(self, reason: str) -> None:
         """Closes after what has been written so far; answers still owed are dropped."""
@@ -146,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         idle_s = now_s - self._active_at_s
         if self.state is _CLOSING and idle_s >= closing_grace_s:
             self.abort()
-        elif max_idle_s is not None and idle_s >= max_idle_s and not self._waits_for_handler():
+        elif max_idle_s is not None and idle_s >= max_idle_s and not self._waits_for_others():
             logger.info(
                 "%s: closing connection from %s: idle for %d s", self._owner.name, self._peer_text(), idle_s
             )
@@ -161,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
-            self.peer = (peer[0], peer[1])
+            self.session.peer = (peer[0], peer[1])
         refusal = self._owner.admit(self)
         if refusal is not None:
             logger.warning(
@@ -174,11 +194,14 @@ class Connection(asyncio.BufferedProtocol):
             # Paused then means exactly: the transport holds bytes. The sender relies on it, since it
             # must not overtake them. (TLS transports keep their own limits.)
             transport.set_write_buffer_limits(high=0)
-        self._outbox = Outbox(transport, self._owner.sender_factory, self._on_sent, self._on_send_failed)
+        self._outbox = Outbox(
+            transport, self._owner.sender_factory, self._on_sent, self._on_send_failed, self._loop.time
+        )
 
     def buffer_updated(self, nbytes: int) -> None:
         self._frames.advance(nbytes)
         self._events += 1
+        self.session.arrived_s = self.session.now_s = self._loop.time()
         if not self._read_paused:
             self._take_turn()
 
@@ -205,6 +228,9 @@ class Connection(asyncio.BufferedProtocol):
         self.state = _CLOSED
         if self._outbox is not None:
             self._outbox.close()
+        if self._muted is not None:
+            self._muted.cancel()
+        self.session.end()
         self._transport = None
         unfinished = self._cancel_owed()
         self._owner.forget(self, unfinished)
@@ -217,19 +243,27 @@ class Connection(asyncio.BufferedProtocol):
         assert outbox is not None
         while self.state is _OPEN:
             room = self._max_unanswered - len(self._owed)
-            if room <= 0 or outbox.blocked:
+            if room <= 0 or outbox.blocked or self._muted is not None:
                 self._pause_reading()
                 break
             limit = min(FRAMES_PER_TURN, room)
-            try:
-                frames = self._frames.take(limit)
-            except FrameError as error:
-                self._reject(f"it sent {error}")
-                return
-            for frame in frames:
-                if not self._handle(frame, outbox):
+            were_held, frames = bool(self._held), self._held
+            if not were_held:
+                try:
+                    frames = self._frames.take(limit)
+                except FrameError as error:
+                    self._reject(f"it sent {error}")
                     return
+            left = iter(frames)
+            for frame in left:
+                if not self._handle(frame, outbox):
+                    break
+            if self.state >= _CLOSING:
+                return
+            self._held = tuple(left)
             outbox.flush()
+            if were_held or self._held:
+                continue
             if len(frames) < limit and not self._frames.broken:
                 if self._eof:
                     self.state = _DRAINING
@@ -244,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_if_drained()
 
     def _handle(self, frame: memoryview, outbox: Outbox) -> bool:
-        """Runs the handler on one frame; False when that closed the connection."""
+        """Runs the handler on one frame; False when that closed the connection, or muted it."""
         try:
             answer = self._handler(frame, self)
         except Exception as error:  # noqa: BLE001 - closes the connection, whatever it is
@@ -262,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
                 answer = Deferred(asyncio.ensure_future(answer, loop=self._loop), as_it_is)
             self._owed.append(answer)
             answer.future.add_done_callback(self._on_answer)
-        return self.state < _CLOSING
+        return self.state < _CLOSING and self._muted is None
 
     def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
@@ -271,7 +305,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _scheduled_turn(self) -> None:
         self._turn_scheduled = False
+        self._take_later_turn()
+
+    def _take_later_turn(self) -> None:
+        """A turn that does not begin with bytes that were just read."""
         if self.state is _OPEN:
+            self.session.now_s = self._loop.time()
             self._take_turn()
 
     # -- answers --------------------------------------------------------------------------------
@@ -289,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send_owed()
         if self.state is _OPEN and self._read_paused:
             if not self._turn_scheduled:
-                self._take_turn()
+                self._take_later_turn()
         elif self.state is _DRAINING:
             self._close_if_drained()
 
@@ -353,6 +392,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._eof:
             self._transport.resume_reading()
 
+    def _unmute(self) -> None:
+        self._muted = None
+        self._take_later_turn()
+
+    def _waits_for_others(self) -> bool:
+        """Whether a silence is not the peer's: its handler is at work, or the connection is muted."""
+        return self._muted is not None or self._waits_for_handler()
+
     def _waits_for_handler(self) -> bool:
         return bool(self._owed) and isinstance(head := self._owed[0], Deferred) and not head.future.done()
 
@@ -397,4 +444,4 @@ class Connection(asyncio.BufferedProtocol):
         return unfinished
 
     def _peer_text(self) -> str:
-        return f"{self.peer[0]}:{self.peer[1]}"
+        return "{}:{}".format(*self.session.peer)

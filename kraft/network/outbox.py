@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 
 from kraft.network.response import BUFFER_TYPES, JOIN_BYTES, Response, Segment, join_small
 from kraft.network.sender import OnFailed, OnSent, SenderFactory
@@ -24,25 +25,35 @@ class Outbox:
     """What leaves one connection. `on_sent` is called when a send that blocked has ended."""
 
     __slots__ = (
+        "_clock_s",
         "_has_slices",
         "_on_sent",
         "_segments",
         "_sender",
         "_size",
+        "_timed",
         "_transport",
         "busy",
         "write_paused",
     )
 
     def __init__(
-        self, transport: asyncio.Transport, factory: SenderFactory, on_sent: OnSent, on_failed: OnFailed
+        self,
+        transport: asyncio.Transport,
+        factory: SenderFactory,
+        on_sent: OnSent,
+        on_failed: OnFailed,
+        clock_s: Callable[[], float],
     ) -> None:
+        self._clock_s = clock_s
         self._transport = transport
         self._on_sent = on_sent
         self._sender = factory(transport, self._on_slices_sent, on_failed)
         self._segments: list[Segment] = []  # gathered, not handed on yet
         self._size = 0
         self._has_slices = False
+        self._timed: list[Response] = []
+        """What was added and has not left yet."""
         self.write_paused = False
         """The transport holds bytes that the peer has not taken."""
         self.busy = False
@@ -71,6 +82,8 @@ class Outbox:
         if not BUFFER_TYPES.issuperset(map(type, response.segments)):
             self._has_slices = True
         self._size += response.length
+        if response.times is not None:
+            self._timed.append(response)
         if self._has_slices or self._size >= FLUSH_BYTES:
             self.flush()
 
@@ -82,12 +95,23 @@ class Outbox:
         self._segments, self._size, self._has_slices = [], 0, False
         if has_slices:
             self.busy = not self._sender.send(segments)
+            if not self.busy:
+                self._note_sent()
             return
         buffers: list[Buffer] = segments  # type: ignore[assignment]  # no slices: all are buffers
         if size <= JOIN_BYTES:
             self._transport.write(b"".join(buffers))
         else:
             self._transport.writelines(join_small(buffers))
+        self._note_sent()
+
+    def _note_sent(self) -> None:
+        if self._timed:
+            now_s = self._clock_s()
+            for response in self._timed:
+                assert response.times is not None
+                response.times.send_s += now_s - response.ready_s
+            self._timed.clear()
 
     def pause_writing(self) -> None:
         """The transport says that it holds bytes."""
@@ -109,5 +133,6 @@ class Outbox:
 
     def _on_slices_sent(self) -> None:
         self.busy = False
+        self._note_sent()
         if not self.write_paused:
             self._on_sent()

@@ -10,24 +10,20 @@ from collections.abc import Callable
 
 from kraft.network.connection import CloseConnectionError, Connection, FrameHandler
 from kraft.network.response import Answer
+from kraft.network.session import Session
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.headers import RequestHeader, decode_request_header
 
 
 class RequestContext:
-    """One request: its header, its body (a view that stays valid while it is held), its connection."""
+    """One request: its header, its body (a view that stays valid while it is held), its connection's session."""
 
-    __slots__ = ("body", "connection", "header")
+    __slots__ = ("body", "header", "session")
 
-    def __init__(self, header: RequestHeader, body: memoryview, connection: Connection) -> None:
+    def __init__(self, header: RequestHeader, body: memoryview, session: Session) -> None:
         self.header = header
         self.body = body
-        self.connection = connection
-
-    @property
-    def peer(self) -> tuple[str, int]:
-        """Host and port of the client."""
-        return self.connection.peer
+        self.session = session
 
 
 Handler = Callable[[RequestContext], Answer]
@@ -50,6 +46,6 @@ def decoding(handler: Handler) -> FrameHandler:
             header, position = decode_request_header(frame)
         except ProtocolError as error:
             raise malformed_request(error) from error
-        return handler(RequestContext(header, frame[position:], connection))
+        return handler(RequestContext(header, frame[position:], connection.session))
 
     return handle

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
+from kraft.network.request_times import RequestTimes
 from partitions.disk import Buffer, FileSlice
 
 Segment = Buffer | FileSlice
@@ -27,14 +28,23 @@ class Response:
     """One response frame: header and body `segments`, and their total `length` in bytes.
 
     The connection puts the 4-byte length prefix before it. Buffers must not be changed after the
-    response was handed over: they are sent without a copy, possibly later.
+    response was handed over: they are sent without a copy, possibly later. `times` is told when it has left, if
+    it was made at `ready_s` of the loop's time.
     """
 
-    __slots__ = ("length", "segments")
+    __slots__ = ("length", "ready_s", "segments", "times")
 
-    def __init__(self, segments: Sequence[Segment], length: int) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        length: int,
+        times: RequestTimes | None = None,
+        ready_s: float = 0.0,
+    ) -> None:
         self.segments = segments
         self.length = length
+        self.times = times
+        self.ready_s = ready_s
 
     @classmethod
     def of(cls, *segments: Segment) -> Response:

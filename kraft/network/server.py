@@ -119,7 +119,7 @@ class SocketServer:
     def admit(self, connection: Connection) -> str | None:
         """Registers a new connection, or says why it is refused."""
         limits = self.limits
-        host = connection.peer[0]
+        host = connection.session.peer[0]
         refusal = None
         if self._closing:
             refusal = "the server is shutting down"
@@ -144,7 +144,7 @@ class SocketServer:
             task.add_done_callback(self._forget_task)
         if self._connections.pop(id(connection), None) is None:
             return
-        host = connection.peer[0]
+        host = connection.session.peer[0]
         if self._per_ip[host] == 1:
             del self._per_ip[host]
         else:

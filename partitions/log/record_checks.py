@@ -5,7 +5,7 @@ on a compacted topic and with a timestamp inside the topic's bounds (KIP-937); i
 codec (KIP-390 for the levels), and its header names the largest timestamp that its records have.
 `must_open` tells from headers alone whether a log has to ask; most have not, and then no record is looked
 at. Refusals name the records at fault (KIP-467). Pure and without state, so an executor may run
-`check_records`. Called by `PartitionLog`, and by the broker's `RecordCheckLanes` for what takes long.
+`check_records`. Called by `PartitionLog`, and by the broker's `Appends` for what takes long.
 """
 
 from __future__ import annotations

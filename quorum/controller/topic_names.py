@@ -1,4 +1,4 @@
-"""The rules for topic names, in the words that Kafka's users know."""
+"""The rules for topic names, in the words that Kafka's users know, and which names are the cluster's own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ MAX_TOPIC_NAME_LENGTH = 249
 """With it `<topic>-<partition>` and its suffixes fit into a file name of 255 bytes."""
 
 _LEGAL = frozenset(string.ascii_letters + string.digits + "._-")
+
+_INTERNAL_PREFIX = "__"
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic belongs to the cluster itself."""
+    return name.startswith(_INTERNAL_PREFIX)
 
 
 def topic_name_problem(name: str) -> str | None:

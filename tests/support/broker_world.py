@@ -21,6 +21,7 @@ from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
 from kraft.broker.membership.producer_ids import ProducerIds
 from kraft.broker.membership.recently_fenced import RecentlyFenced
+from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.offline_replicas import OfflineReplicas
@@ -31,6 +32,9 @@ from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.config import ServerConfig, load_config
+from kraft.network.request_times import RequestTimes
+from kraft.network.session import Session
+from kraft.protocol.api import SUPPORTED
 from kraft.protocol.schema import Message
 from partitions.disk import Buffer
 from partitions.log.config import LogConfig
@@ -188,8 +192,10 @@ class BrokerWorld:
             lifecycle=None,  # type: ignore[arg-type]  # no handler looks at it
             replicas=self.replicas,
             producer_ids=ProducerIds(ME, lambda: 1, self.controller),  # type: ignore[arg-type]
+            topic_creation=TopicCreation(self.controller, self.loader),  # type: ignore[arg-type]
             read_replicas=ReadReplicas(self.config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
+            request_times={key: RequestTimes() for key in SUPPORTED},
         )
 
     def halt(self, reason: str) -> None:
@@ -253,7 +259,7 @@ class BrokerWorld:
 
     def handle(self, body: Message, version: int) -> Any:
         """Runs the handler; its answer, or what has to be awaited for it."""
-        request = Request(body, version, "test", LISTENER_NAME, ("127.0.0.1", 1))
+        request = Request(body, version, "test", Session(LISTENER_NAME, ("127.0.0.1", 1)))
         return HANDLERS[body.API_KEY](self.services, request)
 
 

@@ -29,6 +29,7 @@ def handle_api_versions(
         names = (request.body.client_software_name, request.body.client_software_version)
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        request.session.client_software_name, request.session.client_software_version = names
     image = services.metadata.image
     return ApiVersionsResponse(
         api_keys=supported_api_versions(),

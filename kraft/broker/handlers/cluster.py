@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS
 from kraft.broker.handlers.forwarding import catch_up, forward, refusal
-from kraft.broker.handlers.metadata import controller_id
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -35,7 +34,7 @@ def handle_describe_cluster(
     brokers = []
     for broker_id in sorted(image.brokers):
         broker = image.brokers[broker_id]
-        endpoint = services.metadata.endpoint(broker_id, request.listener_name)
+        endpoint = services.metadata.endpoint(broker_id, request.session.listener_name)
         if endpoint is None or (broker.fenced and not body.include_fenced_brokers):
             continue
         brokers.append(
@@ -50,7 +49,7 @@ def handle_describe_cluster(
     may = CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else UNKNOWN_OPERATIONS
     return DescribeClusterResponse(
         cluster_id=services.cluster_id,
-        controller_id=controller_id(services),
+        controller_id=services.metadata.admin_broker(services.controller.leader_id, services.broker_id),
         brokers=brokers,
         cluster_authorized_operations=may,
     )

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kraft.broker.handlers.metadata import is_internal
-from kraft.broker.purgatory import Outcome
+from kraft.broker.purgatory.offset_waits import Outcome
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.response import Deferred
@@ -26,6 +25,7 @@ from kraft.protocol.schemas.delete_records import (
 from partitions.errors import PartitionError
 from partitions.log.errors import LogError
 from partitions.topic_partition import TopicPartition
+from quorum.controller.topic_names import is_internal
 
 TIMEOUT_MAX_MS = 3_600_000
 _Waiting = list[tuple[TopicPartition, DeleteRecordsPartitionResult]]

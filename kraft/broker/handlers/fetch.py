@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from kraft.broker.handlers.fetch_looks import FIRST_VERSION_WITH_TOPIC_IDS, Looks, Seen
-from kraft.broker.handlers.produce import leader_hint
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.response import Deferred
@@ -218,8 +217,8 @@ class _Fetch:
             and self._request.version >= FIRST_VERSION_WITH_HINTS
             and seen.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         ):
-            seen.data.current_leader = leader_hint(
-                self._services, seen.key, self._request.listener_name, endpoints
+            seen.data.current_leader = self._services.metadata.leader_hint(
+                seen.key, self._request.session.listener_name, endpoints
             )
 
 

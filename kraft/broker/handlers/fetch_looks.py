@@ -62,7 +62,7 @@ class Looks:
         self._body = request.body
         self._by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._session = session
-        self._listener_name = request.listener_name
+        self._listener_name = request.session.listener_name
         self._may_read_at_follower = request.version >= FIRST_VERSION_WITH_RACKS
         self._read_committed = request.body.isolation_level == READ_COMMITTED
         self._named: dict[TopicPartition, WantedPartition] = {}

@@ -3,16 +3,14 @@
 Brokers are the unfenced ones that have the listener the client came through, and for a moment, where topics
 are named, those whose sessions have just ended (`recently_fenced`); no Metadata answer is without an unfenced one.
 Asking for an unknown topic by name creates it where the client and `auto.create.topics.enable` allow
-that, and waits a moment for it, so that the first answer is already useful.
+that (`kraft.broker.membership.topic_creation`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterable
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from kraft.broker.handlers.forwarding import MAX_ITEMS, forward
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
@@ -34,15 +32,12 @@ from kraft.protocol.schemas.metadata import (
     MetadataResponseTopic,
 )
 from partitions.topic_partition import ZERO_TOPIC_ID
-from quorum.controller.topic_names import topic_name_problem
+from quorum.controller.topic_names import is_internal
 from quorum.metadata.image import PartitionImage, TopicImage
-from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError
+from quorum.metadata.records import NO_LEADER
+from quorum.rpc.messages import NewTopic
 
-AUTO_CREATE_TIMEOUT_S = 5.0
 DESCRIBE_PARTITIONS_MAX = 2_000
-INTERNAL_TOPIC_PREFIX = "__"
-NO_LEADER = -1
 
 
 def handle_metadata(
@@ -61,14 +56,15 @@ def handle_metadata(
 async def _create_then_answer(
     services: BrokerServices, request: Request[MetadataRequest], missing: list[str]
 ) -> MetadataResponse:
-    return _answer(services, request, await _auto_create(services, missing))
+    failures = await services.topic_creation.ensure(NewTopic(name) for name in missing)
+    return _answer(services, request, failures)
 
 
 def _answer(
     services: BrokerServices, request: Request[MetadataRequest], failures: dict[str, ErrorCode]
 ) -> MetadataResponse:
     wanted = request.body.topics
-    brokers = _brokers(services, request.listener_name, with_recent=bool(wanted))
+    brokers = _brokers(services, request.session.listener_name, with_recent=bool(wanted))
     if wanted is None or (request.version == 0 and not wanted):
         topics = [_topic(services, request, topic) for topic in services.metadata.topics_by_name()]
     else:
@@ -77,27 +73,10 @@ def _answer(
     return MetadataResponse(
         brokers=brokers,
         cluster_id=services.cluster_id,
-        controller_id=controller_id(services),
+        controller_id=services.metadata.admin_broker(services.controller.leader_id, services.broker_id),
         topics=topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else UNKNOWN_OPERATIONS,
     )
-
-
-def controller_id(services: BrokerServices) -> int:
-    """A live broker to send admin requests to: the active controller if it is one, else this broker.
-
-    Any broker forwards such requests, so it need not be the controller itself (KIP-590).
-    """
-    leader_id = services.controller.leader_id
-    if leader_id is not None and services.metadata.is_live(leader_id):
-        return leader_id
-    live = [broker.broker_id for broker in services.metadata.live_brokers()]
-    return services.broker_id if services.broker_id in live else next(iter(live), -1)
-
-
-def is_internal(name: str) -> bool:
-    """Whether a topic belongs to the cluster itself."""
-    return name.startswith(INTERNAL_TOPIC_PREFIX)
 
 
 def _brokers(
@@ -144,33 +123,6 @@ def _to_create(services: BrokerServices, body: MetadataRequest) -> list[str]:
     return sorted({topic.name for topic in body.topics if topic.name is not None and topic.name not in known})
 
 
-async def _auto_create(services: BrokerServices, missing: list[str]) -> dict[str, ErrorCode]:
-    """Creates topics with the cluster's defaults, so many of them as one request may name: who asks for more asks
-    again. Returns why any were refused."""
-    illegal = {name: ErrorCode.INVALID_TOPIC_EXCEPTION for name in missing if topic_name_problem(name)}
-    legal = [name for name in missing if name not in illegal][:MAX_ITEMS]
-    if not legal:
-        return illegal
-    return illegal | await _created(services, legal)
-
-
-async def _created(services: BrokerServices, missing: list[str]) -> dict[str, ErrorCode]:
-    try:
-        async with asyncio.timeout(AUTO_CREATE_TIMEOUT_S):
-            request = messages.CreateTopicsRequest(tuple(messages.NewTopic(name) for name in missing))
-            forwarded = await forward(services, request, AUTO_CREATE_TIMEOUT_S)
-            results = forwarded.response.topics
-            if any(result.error == messages.NO_ERROR for result in results):
-                await services.loader.wait_until(lambda image: image.offset >= forwarded.offset)
-    except (RpcError, TimeoutError):
-        return {}  # the topics are answered as unknown, which clients try again
-    return {
-        result.name: ErrorCode[result.error]
-        for result in results
-        if result.error not in (messages.NO_ERROR, "TOPIC_ALREADY_EXISTS")
-    }
-
-
 def _once_each(wanted: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
     """The topics in their order, each once however often it is named, as in Kafka: lest a small request has an
     answer of many times its size. A name decides alone, as it does in the answer."""
@@ -214,9 +166,11 @@ def _topic(
         topic_authorized_operations=TOPIC_OPERATIONS if with_operations else UNKNOWN_OPERATIONS,
         partitions=[
             MetadataResponsePartition(
-                error_code=_partition_error(services, request.listener_name, partition, request.version),
+                error_code=_partition_error(
+                    services, request.session.listener_name, partition, request.version
+                ),
                 partition_index=number,
-                leader_id=_reachable_leader(services, request.listener_name, partition),
+                leader_id=_reachable_leader(services, request.session.listener_name, partition),
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
@@ -276,7 +230,7 @@ def handle_describe_topic_partitions(
         if room == 0:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(topic_name=name))
         end = min(len(topic.partitions), first_partition + room)
-        topics.append(_described(services, request.listener_name, topic, range(first_partition, end)))
+        topics.append(_described(services, request.session.listener_name, topic, range(first_partition, end)))
         room -= max(0, end - first_partition)
         if end < len(topic.partitions):
             cursor = Cursor(topic_name=name, partition_index=end)

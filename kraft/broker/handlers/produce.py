@@ -1,25 +1,24 @@
 """Produce (0): appends batches as leader; answers at once, or when the high watermark has passed them.
 
-Work is per partition: batches are appended as they came, no record is looked at, unless the topic asks
-for it; what takes long then goes through the replica manager's `record_checks`. With acks=0 there is no
-answer; an error then closes the connection, so that the client asks for metadata again.
+Work is per partition: batches are appended as they came, and no record is looked at unless the topic asks for it
+(`kraft.broker.replicas.appends`). acks=0 and acks=1 are answered in the same call; what waits keeps nothing of the
+request's records. With acks=0 there is no answer; an error then closes the connection, so that the client asks for
+metadata again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from functools import partial
-from typing import NamedTuple
 
-from kraft.broker.purgatory import Outcome
-from kraft.broker.record_check_lanes import CheckAgain, TooManyChecks
+from kraft.broker.purgatory.offset_waits import Outcomes
+from kraft.broker.replicas.appends import Appended
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
 from kraft.network.response import Deferred
 from kraft.protocol.errors import ErrorCode
-from kraft.protocol.leader_hints import LeaderIdAndEpoch, NodeEndpoint
+from kraft.protocol.leader_hints import NodeEndpoint
 from kraft.protocol.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -30,9 +29,7 @@ from kraft.protocol.produce import (
 from kraft.protocol.texts import shortened
 from partitions.disk import Buffer
 from partitions.errors import PartitionError
-from partitions.log.errors import AppendError, InvalidRecords, LogError
-from partitions.log.validation import CheckedBatches
-from partitions.partition import AckStatus, Partition
+from partitions.log.errors import InvalidRecords, LogError
 from partitions.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from partitions.records.compression import Codec
 from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK
@@ -51,117 +48,150 @@ def handle_produce(
     """Answers Produce."""
     body = request.body
     refusal = _refusal(request)
-    pending: _Pending = {}
-    waiting: list[tuple[TopicPartition, PartitionProduceResponse]] = []
-    checks: list[_Check] = []
-    topics = []
+    reply = _Reply(services, request.version, request.session.listener_name, body.acks, body.timeout_ms)
+    later: list[tuple[TopicPartition, PartitionProduceResponse, asyncio.Future[Appended]]] = []
     for topic in body.topic_data:
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
-            key = TopicPartition(topic.name, data.index)
-            if refusal is not None:
-                answer = PartitionProduceResponse(index=data.index, error_code=refusal, base_offset=-1)
-            elif (later := _append_later(services, key, data.records, body.acks)) is not None:
-                answer = PartitionProduceResponse(index=data.index)
-                checks.append(_Check(key, answers, len(answers), later))
-            else:
-                answer, required = _append(services, key, data.records, body.acks)
-                if required is not None:
-                    pending[key] = required.with_earlier(pending.get(key))
-                    waiting.append((key, answer))
+            answer = PartitionProduceResponse(index=data.index)
             answers.append(answer)
-        topics.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
-    response = ProduceResponse(responses=topics)
-    if checks:
-        return _when_checked(services, request, response, waiting, pending, checks)
-    return _conclude(services, request, response, waiting, pending)
+            if refusal is not None:
+                answer.error_code, answer.base_offset = refusal, -1
+                continue
+            key = TopicPartition(topic.name, data.index)
+            try:
+                appended = _append(services, key, data.records, body.acks)
+            except (PartitionError, LogError) as error:
+                reply.refuse(answer, error)
+                continue
+            if isinstance(appended, Appended):
+                reply.note(key, answer, appended)
+            else:
+                later.append((key, answer, appended))
+        reply.response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
+    return _when_appended(reply, later) if later else reply.conclude()
 
 
-class _Required(NamedTuple):
-    """What has to be committed before an append is acknowledged."""
-
-    partition: Partition
-    """As it was when it appended: a topic of the same name that was made since is another."""
-    offset: int
-    leader_epoch: int
-    """Of the append: if this broker stopped leading since, somebody else's records may be at the offset."""
-
-    @property
-    def status(self) -> AckStatus:
-        return self.partition.ack_status(self.offset, self.leader_epoch)
-
-    def with_earlier(self, earlier: _Required | None) -> _Required:
-        """Both of a request's appends to one partition, which are acknowledged together."""
-        if earlier is None:
-            return self
-        # A duplicate's offset may be below that of what was appended before it.
-        return earlier._replace(offset=max(earlier.offset, self.offset))
+_Answer = ProduceResponse | Deferred[Outcomes, ProduceResponse] | None
 
 
-_Answer = ProduceResponse | Deferred[dict[TopicPartition, Outcome], ProduceResponse] | None
-_Appended = tuple[PartitionProduceResponse, _Required | None]
-"""A partition's answer, and what to wait for if it has to wait."""
-_Pending = dict[TopicPartition, _Required]
+def _append(
+    services: BrokerServices, key: TopicPartition, records: Buffer | None, acks: int
+) -> Appended | asyncio.Future[Appended]:
+    """Appends what one partition was sent. Raises PartitionError, LogError."""
+    replicas = services.replicas
+    if not records:
+        replicas.partition(key)
+        raise EmptyProduce(f"the request has no records for {key}")
+    if HEADER_BYTES <= _first_batch_bytes(records) < len(records):
+        raise SeveralBatches(f"the request has more than one record batch for {key}")
+    return replicas.appends.append(key, records, acks=acks)
 
 
-class _Check(NamedTuple):
-    """A partition whose records are being checked: where its answer goes, and what brings it."""
-
-    key: TopicPartition
-    answers: list[PartitionProduceResponse]
-    place: int
-    later: asyncio.Future[_Appended]
-
-
-async def _when_checked(
-    services: BrokerServices,
-    request: Request[ProduceRequest],
-    response: ProduceResponse,
-    waiting: list[tuple[TopicPartition, PartitionProduceResponse]],
-    pending: _Pending,
-    checks: list[_Check],
+async def _when_appended(
+    reply: _Reply,
+    later: list[tuple[TopicPartition, PartitionProduceResponse, asyncio.Future[Appended]]],
 ) -> ProduceResponse | None:
-    """The answer to a request of which some records were checked, and then appended, by a lane."""
-    for check in checks:
-        answer, required = await check.later
-        check.answers[check.place] = answer
-        if required is not None:
-            pending[check.key] = required.with_earlier(pending.get(check.key))
-            waiting.append((check.key, answer))
-    # Nobody registered for these offsets while the lanes were at work: what is decided by now is told now.
-    for key in list(pending):
-        status = pending[key].status
-        if status != AckStatus.PENDING:
-            del pending[key]
-            decided = [answer for waiting_key, answer in waiting if waiting_key == key]
-            waiting = [entry for entry in waiting if entry[0] != key]
-            for answer in decided if status != AckStatus.OK else ():
-                answer.error_code, answer.base_offset = ErrorCode[status.value], -1
-    answer_now = _conclude(services, request, response, waiting, pending)
+    """The answer to a request of which some records have to be checked before they are appended."""
+    for key, answer, appended in later:
+        try:
+            reply.note(key, answer, await appended)
+        except (PartitionError, LogError) as error:
+            reply.refuse(answer, error)
+    answer_now = reply.conclude()
     return await answer_now if isinstance(answer_now, Deferred) else answer_now
 
 
-def _conclude(
-    services: BrokerServices,
-    request: Request[ProduceRequest],
-    response: ProduceResponse,
-    waiting: list[tuple[TopicPartition, PartitionProduceResponse]],
-    pending: _Pending,
-) -> _Answer:
-    """The answer, or the wait for the high watermark before it."""
-    body = request.body
-    if body.acks == ACKS_NONE:
-        _close_on_error(response)
-        return None
-    if pending:
-        timeout_s = min(max(body.timeout_ms, 0), TIMEOUT_MAX_MS) / 1000
-        # Registered at once: from here on, the end of this broker's leadership ends the wait.
-        offsets = {key: required.offset for key, required in pending.items()}
-        decided = services.replicas.produce_purgatory.wait(offsets, timeout_s)
-        # Holds nothing of the request: its records are views of the frame, which would stay in memory.
-        finish = partial(_when_committed, services, request.version, request.listener_name, response, waiting)
-        return Deferred(decided, finish)
-    return _with_leader_hints(services, request.version, request.listener_name, response)
+class _Reply:
+    """What is kept of a request until its answer: nothing of its records, which are views of the frame."""
+
+    __slots__ = (
+        "acks",
+        "listener_name",
+        "pending",
+        "response",
+        "services",
+        "timeout_ms",
+        "version",
+        "waiting",
+    )
+
+    def __init__(
+        self, services: BrokerServices, version: int, listener_name: str, acks: int, timeout_ms: int
+    ) -> None:
+        self.services = services
+        self.version = version
+        self.listener_name = listener_name
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.response = ProduceResponse(responses=[])
+        self.pending: dict[TopicPartition, Appended] = {}
+        self.waiting: list[tuple[TopicPartition, PartitionProduceResponse]] = []
+        """The answers for what is pending: a partition may be named twice."""
+
+    def note(self, key: TopicPartition, answer: PartitionProduceResponse, appended: Appended) -> None:
+        """Records were appended; with acks=all they have to be committed, too."""
+        info = appended.info
+        answer.base_offset = info.first_offset
+        answer.log_append_time_ms = info.log_append_time
+        answer.log_start_offset = info.log_start_offset
+        if self.acks == ACKS_ALL:
+            earlier = self.pending.get(key)
+            self.pending[key] = appended if earlier is None else appended.with_earlier(earlier)
+            self.waiting.append((key, answer))
+
+    def refuse(self, answer: PartitionProduceResponse, error: PartitionError | LogError) -> None:
+        """Nothing was appended; records at fault are named (KIP-467)."""
+        self.services.replicas.metrics.failed_produce_requests += 1
+        answer.error_code = ErrorCode[error.code]
+        answer.base_offset = -1
+        answer.error_message = str(error)
+        if isinstance(error, InvalidRecords):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(
+                    batch_index=record.batch_index, batch_index_error_message=record.message
+                )
+                for record in error.record_errors
+            ]
+
+    def conclude(self) -> _Answer:
+        """The answer, once everything is appended or refused."""
+        if self.acks == ACKS_NONE:
+            _close_on_error(self.response)
+            return None
+        if not self.pending:
+            return self.with_leader_hints()
+        timeout_s = min(max(self.timeout_ms, 0), TIMEOUT_MAX_MS) / 1000
+        outcomes = self.services.replicas.appends.when_committed(self.pending, timeout_s)
+        if isinstance(outcomes, dict):
+            return self.committed(outcomes)
+        return Deferred(outcomes, self.committed)
+
+    def committed(self, outcomes: Outcomes) -> ProduceResponse:
+        """The answer once every partition's records are committed, or it is known that they may not be."""
+        for key, answer in self.waiting:
+            code = outcomes[key]
+            if code is not None:
+                answer.error_code = ErrorCode[code]
+                answer.base_offset = -1
+        return self.with_leader_hints()
+
+    def with_leader_hints(self) -> ProduceResponse:
+        """Adds who leads now to the answers of a former leader (KIP-951)."""
+        response = self.response
+        if self.version < FIRST_VERSION_WITH_LEADER_HINTS:
+            return response
+        endpoints: dict[int, NodeEndpoint] = {}
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+                    key = TopicPartition(topic.name, answer.index)
+                    answer.current_leader = self.services.metadata.leader_hint(
+                        key, self.listener_name, endpoints
+                    )
+        if endpoints:
+            response.node_endpoints = list(endpoints.values())
+        return response
 
 
 def _refusal(request: Request[ProduceRequest]) -> ErrorCode | None:
@@ -188,116 +218,6 @@ def _has_zstd(body: ProduceRequest) -> bool:
     )
 
 
-def _append_later(
-    services: BrokerServices, key: TopicPartition, records: Buffer | None, acks: int
-) -> asyncio.Future[_Appended] | None:
-    """Has records checked beside the event loop and then appended; None where `_append` is to be called."""
-    replicas = services.replicas
-    lanes = replicas.record_checks
-    if not records:
-        return None
-    try:
-        partition = replicas.partition(key)
-        job = partition.log.check_beside(records)
-        if job is None and not lanes.is_busy(key):
-            return None
-        partition.check_append(acks)  # nothing is opened in vain
-        _check_shape(key, records)
-    except (PartitionError, LogError):
-        return None  # which refuses it in the same words
-    size_bytes = len(records)
-    log, config = partition.log, partition.log.config
-
-    def then(checked: Buffer | CheckedBatches | AppendError) -> _Appended:
-        nonlocal config
-        try:
-            if replicas.partition(key).log is not log:
-                raise CheckedForAnotherLog(key)
-            if log.config != config:  # judged anew in its place, which what came behind it cannot take
-                config = log.config
-                again = log.check_beside(records)
-                if again is not None:
-                    raise CheckAgain(again)
-                checked = records
-        except (PartitionError, LogError) as error:
-            return _refused(services, key, error)
-        if isinstance(checked, AppendError):
-            return _refused(services, key, checked)
-        return _append_checked(services, key, checked, size_bytes, acks)
-
-    try:
-        return lanes.submit(key, job or (lambda: records), then, size_bytes)
-    except TooManyChecks as error:
-        done: asyncio.Future[_Appended] = services.loop.create_future()
-        done.set_result(_refused(services, key, error))
-        return done
-
-
-def _append(services: BrokerServices, key: TopicPartition, records: Buffer | None, acks: int) -> _Appended:
-    """Appends to one partition."""
-    try:
-        if not records:
-            services.replicas.partition(key)
-            raise EmptyProduce(f"the request has no records for {key}")
-        _check_shape(key, records)
-    except PartitionError as error:
-        return _refused(services, key, error)
-    return _append_checked(services, key, records, len(records), acks)
-
-
-def _append_checked(
-    services: BrokerServices,
-    key: TopicPartition,
-    records: Buffer | CheckedBatches,
-    size_bytes: int,
-    acks: int,
-) -> _Appended:
-    replicas = services.replicas
-    try:
-        partition = replicas.newest_partition(key)
-        info = partition.append_records(records, acks=acks, now_ms=replicas.monotonic_ms())
-    except (PartitionError, LogError) as error:
-        replicas.refusals.on_refused(key, error)
-        return _refused(services, key, error)
-    replicas.metrics.on_produced(info.last_offset - info.first_offset + 1, size_bytes)
-    answer = PartitionProduceResponse(
-        index=key.partition,
-        base_offset=info.first_offset,
-        log_append_time_ms=info.log_append_time,
-        log_start_offset=info.log_start_offset,
-    )
-    if acks != ACKS_ALL:
-        return answer, None
-    required = _Required(partition, info.last_offset + 1, partition.leader_epoch)
-    status = required.status
-    if status is AckStatus.PENDING:
-        return answer, required
-    if status is not AckStatus.OK:
-        answer.error_code = ErrorCode[status.value]
-    return answer, None
-
-
-def _refused(services: BrokerServices, key: TopicPartition, error: PartitionError | LogError) -> _Appended:
-    """A partition's answer that says why; records at fault are named (KIP-467)."""
-    services.replicas.metrics.failed_produce_requests += 1
-    answer = PartitionProduceResponse(
-        index=key.partition, error_code=ErrorCode[error.code], base_offset=-1, error_message=str(error)
-    )
-    if isinstance(error, InvalidRecords):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(
-                batch_index=record.batch_index, batch_index_error_message=record.message
-            )
-            for record in error.record_errors
-        ]
-    return answer, None
-
-
-def _check_shape(key: TopicPartition, records: Buffer) -> None:
-    if HEADER_BYTES <= _first_batch_bytes(records) < len(records):
-        raise SeveralBatches(f"the request has more than one record batch for {key}")
-
-
 def _first_batch_bytes(records: Buffer) -> int:
     """How long the first batch says it is; 0 if there is not even that. The log checks the rest."""
     if len(records) < LOG_OVERHEAD_BYTES:
@@ -311,36 +231,10 @@ class EmptyProduce(PartitionError):
     code = "INVALID_RECORD"
 
 
-class CheckedForAnotherLog(PartitionError):
-    """The topic was made anew, or its log opened anew, while the records were checked: a client sends them again."""
-
-    code = "NOT_LEADER_OR_FOLLOWER"
-
-    def __init__(self, key: TopicPartition) -> None:
-        super().__init__(f"the records were checked for another log than that of {key} now")
-
-
 class SeveralBatches(PartitionError):
     """Since record format 2 a client sends one batch for a partition in one request, as in Kafka."""
 
     code = "INVALID_RECORD"
-
-
-def _when_committed(
-    services: BrokerServices,
-    version: int,
-    listener_name: str,
-    response: ProduceResponse,
-    waiting: list[tuple[TopicPartition, PartitionProduceResponse]],
-    outcomes: dict[TopicPartition, Outcome],
-) -> ProduceResponse:
-    """The answer once every partition's records are committed, or it is known that they may not be."""
-    for key, answer in waiting:
-        code = outcomes[key]
-        if code is not None:
-            answer.error_code = ErrorCode[code]
-            answer.base_offset = -1
-    return _with_leader_hints(services, version, listener_name, response)
 
 
 def _close_on_error(response: ProduceResponse) -> None:
@@ -351,39 +245,3 @@ def _close_on_error(response: ProduceResponse) -> None:
                     f"a produce without acknowledgement to {shortened(topic.name)}-{answer.index} failed:"
                     f" {ErrorCode(answer.error_code).name}"
                 )
-
-
-def _with_leader_hints(
-    services: BrokerServices, version: int, listener_name: str, response: ProduceResponse
-) -> ProduceResponse:
-    """Adds who leads now to the answers of a former leader (KIP-951)."""
-    if version < FIRST_VERSION_WITH_LEADER_HINTS:
-        return response
-    endpoints: dict[int, NodeEndpoint] = {}
-    for topic in response.responses:
-        for answer in topic.partition_responses:
-            if answer.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-                hint = leader_hint(
-                    services, TopicPartition(topic.name, answer.index), listener_name, endpoints
-                )
-                answer.current_leader = hint
-    if endpoints:
-        response.node_endpoints = list(endpoints.values())
-    return response
-
-
-def leader_hint(
-    services: BrokerServices, key: TopicPartition, listener_name: str, endpoints: dict[int, NodeEndpoint]
-) -> LeaderIdAndEpoch | None:
-    """Who leads a partition by this broker's metadata; its address goes to `endpoints`."""
-    topic = services.metadata.image.topic(key.topic)
-    if topic is None or not 0 <= key.partition < len(topic.partitions):
-        return None
-    state = topic.partitions[key.partition]
-    endpoint = services.metadata.endpoint(state.leader, listener_name)
-    if endpoint is not None:
-        rack = services.metadata.image.brokers[state.leader].rack
-        endpoints[state.leader] = NodeEndpoint(
-            node_id=state.leader, host=endpoint.host, port=endpoint.port, rack=rack
-        )
-    return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)

@@ -16,7 +16,8 @@ from fetcher.leader_endpoint import PartitionKey
 from fetcher.replication import LogTruncation
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
-from kraft.broker.purgatory import DeleteRecordsPurgatory, FetchPurgatory, ProducePurgatory
+from kraft.broker.purgatory.fetch_waits import FetchPurgatory
+from kraft.broker.purgatory.offset_waits import OffsetPurgatory
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.append_refusals import AppendRefusals
 from kraft.broker.replicas.log_flusher import LogFlusher
@@ -54,8 +55,8 @@ class PartitionEvents:
         self._metrics = metrics
         self._refusals = refusals
         self._halt = halt
-        self.produce_purgatory = ProducePurgatory(loop)
-        self.delete_records_purgatory = DeleteRecordsPurgatory(loop)
+        self.produce_purgatory = OffsetPurgatory(loop)
+        self.delete_records_purgatory = OffsetPurgatory(loop)
         self.fetch_purgatory = FetchPurgatory(loop)
         self.log_flusher = LogFlusher(logs, loop, halt, scheduler_interval_ms=flush_scheduler_interval_ms)
         self._moved: dict[TopicPartition, None] = {}
@@ -85,7 +86,7 @@ class PartitionEvents:
         self._moved[key] = None
         if self.produce_purgatory.entries_of(key):
             status = partition.ack_status(high_watermark)
-            self.produce_purgatory.on_high_watermark(
+            self.produce_purgatory.on_watermark(
                 key, high_watermark, None if status is AckStatus.OK else status.value
             )
         self.fetch_purgatory.on_high_watermark(key)
@@ -94,7 +95,7 @@ class PartitionEvents:
         key = partition.topic_partition
         self.fetch_purgatory.on_log_start(key)
         if self.delete_records_purgatory.entries_of(key):
-            self.delete_records_purgatory.on_low_watermark(key, partition.low_watermark)
+            self.delete_records_purgatory.on_watermark(key, partition.low_watermark)
 
     def on_state_change(self, partition: Partition) -> None:
         key = partition.topic_partition

@@ -20,7 +20,7 @@ from typing import Any, Final
 import structlog
 
 from kraft.broker.membership.metadata_cache import MetadataCache
-from kraft.broker.pending_replicas import PendingReplicas
+from kraft.broker.purgatory.pending_replicas import PendingReplicas
 from kraft.broker.replicas.offline_replicas import OfflineReplicas, kind_of
 from kraft.broker.vital_task import end_task, start_vital_task
 from kraft.dynamic_configs import dynamic_log_defaults

@@ -3,7 +3,7 @@
 A publisher of the metadata loader: for each changed partition it creates, promotes, demotes or removes the local
 replica, and starts or stops copying it. It owns what the replicas stand on and speak to: `ReplicaLogs` opens, makes
 and deletes the logs below them, `PartitionEvents` hears what replicas and fetchers tell and wakes the requests that
-wait for it, `PendingReplicas` has requests wait for a replica that is being made ready.
+wait for it, `Appends` appends for anybody, `PendingReplicas` has requests wait for a replica that is being made ready.
 
 Replicas are brought in line with new metadata some hundreds at a time, so that thousands of partitions hold nobody
 up. A leader that gets a Produce in between has its turn first: nothing is appended by an ISR that Metadata answers
@@ -22,10 +22,10 @@ from fetcher.fetch_state import FollowedPartition
 from fetcher.fetcher_manager import FetcherManager
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.metrics import BrokerMetrics
-from kraft.broker.pending_replicas import PendingReplicas
-from kraft.broker.record_check_lanes import RecordCheckLanes
+from kraft.broker.purgatory.pending_replicas import PendingReplicas
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.append_refusals import AppendRefusals
+from kraft.broker.replicas.appends import Appends
 from kraft.broker.replicas.offline_replicas import OfflineReplicas
 from kraft.broker.replicas.partition_events import PartitionEvents
 from kraft.broker.replicas.partition_health import FollowerLag, follower_lags, lagging_partitions
@@ -91,7 +91,9 @@ class ReplicaManager:
         self.delete_records_purgatory = events.delete_records_purgatory
         self.fetch_purgatory = events.fetch_purgatory
         self.pending = PendingReplicas(loop, self._is_being_made_ready)
-        self.record_checks = RecordCheckLanes(logs.executor, loop, halt)
+        self.appends = Appends(
+            self, events.produce_purgatory, self.refusals, metrics, logs.executor, loop, halt
+        )
         self._reported = offline
         self._replica_logs = ReplicaLogs(
             broker_id, logs, default_config, metadata, self._partitions, self.pending, offline, halt,
@@ -172,7 +174,7 @@ class ReplicaManager:
     async def close(self) -> None:
         """Stops copying and watching. The logs are closed by their manager."""
         await self._replica_logs.close()
-        await self.record_checks.close()
+        await self.appends.close()
         await end_task(self._lag_task)
         if self._fetchers is not None:
             await self._fetchers.close()

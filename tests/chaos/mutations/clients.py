@@ -8,8 +8,8 @@ from typing import Any
 
 from kraft.broker.handlers import metadata, produce
 from kraft.network.connection import CloseConnectionError
-from kraft.protocol.errors import ErrorCode
-from partitions.errors import NotEnoughReplicas, ReplicaOffline
+from partitions.errors import NotEnoughReplicas, PartitionError, ReplicaOffline
+from partitions.log.errors import LogError
 from partitions.log.log import PartitionLog
 from partitions.partition import AckStatus, Partition
 from partitions.reads import list_offset
@@ -44,21 +44,19 @@ def _next_door(original: Callable[..., Any]) -> Callable[..., Any]:
     def append(services: Any, key: Any, records: Any, acks: int) -> Any:
         nonlocal calls
         calls += acks == ACKS_LEADER
-        if acks != ACKS_LEADER or calls % ONE_IN:
-            return original(services, key, records, acks)
-        answer, required = original(services, TopicPartition(key.topic, 1 - key.partition), records, acks)
-        answer.index = key.partition
-        return answer, required
+        if acks == ACKS_LEADER and not calls % ONE_IN:
+            key = TopicPartition(key.topic, 1 - key.partition)
+        return original(services, key, records, acks)
 
     return append
 
 
 def _refusals_are_defects(original: Callable[..., Any]) -> Callable[..., Any]:
     def append(services: Any, key: Any, records: Any, acks: int) -> Any:
-        answer, required = original(services, key, records, acks)
-        if answer.error_code:
-            raise RuntimeError(f"{key} cannot be appended to: {ErrorCode(answer.error_code).name}")
-        return answer, required
+        try:
+            return original(services, key, records, acks)
+        except (PartitionError, LogError) as error:
+            raise RuntimeError(f"{key} cannot be appended to: {error.code}") from error
 
     return append
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fetcher.fetch_session import FetchSession as FollowersSession
 from fetcher.fetch_states import FetchStates
-from kraft.broker.fetch_sessions import FetchSessions
+from kraft.broker.purgatory.fetch_sessions import FetchSessions
 from partitions.fetch_session import FetchSession
 from tests.chaos.mutations import scenarios_of_readers
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by

@@ -166,7 +166,7 @@ def _still_waiting_as_follower(events: Any, partition: Any) -> None:
 def _settle_whoever_leads(events: Any, partition: Any, high_watermark: int) -> None:
     key = partition.topic_partition
     events._moved[key] = None
-    events.produce_purgatory.on_high_watermark(key, high_watermark, None)
+    events.produce_purgatory.on_watermark(key, high_watermark, None)
     events.fetch_purgatory.on_progress(key)
 
 

@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 
 from kraft.broker.dispatch import HANDLERS, Dispatcher
+from kraft.broker.request import Request
 from kraft.network.connection import CloseConnectionError, Connection
+from kraft.network.outbox import Outbox
 from kraft.network.request import decoding
-from kraft.network.response import Response
+from kraft.network.request_times import RequestTimes
+from kraft.network.response import Deferred, Response
+from kraft.network.sender import transport_sender
 from kraft.network.server import SocketServer
+from kraft.network.session import Session
 from kraft.protocol.api import SUPPORTED, ApiKey
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.headers import decode_response_header
@@ -32,12 +37,12 @@ from partitions.topic_partition import TopicPartition
 from quorum.rpc import messages
 from tests.support.broker_world import LISTENER_NAME, BrokerWorld, batch, topic
 
-CONNECTION: Any = SimpleNamespace(peer=("127.0.0.1", 5), session=None)
+CONNECTION: Any = SimpleNamespace(session=Session(LISTENER_NAME, ("127.0.0.1", 5)))
 
 
 def send(world: BrokerWorld, frame: bytes) -> Any:
     """Runs one frame, as it comes from a connection: without its length prefix."""
-    return decoding(Dispatcher(world.services, LISTENER_NAME))(memoryview(frame), CONNECTION)
+    return decoding(Dispatcher(world.services))(memoryview(frame), CONNECTION)
 
 
 def frame_of(message: Any, version: int, correlation_id: int = 7) -> bytes:
@@ -178,13 +183,16 @@ async def test_an_answer_may_come_later(world: BrokerWorld) -> None:
 class Pipe(asyncio.Transport):
     """A transport whose other end the test plays."""
 
+    def write(self, data: object) -> None:
+        """Whatever it is."""
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Nothing is held back."""
 
 
 async def ask_and_leave(world: BrokerWorld, message: Any, version: int) -> None:
     """A client sends a request, and its connection is lost in the very turn of the loop that takes it up."""
-    server = SocketServer(decoding(Dispatcher(world.services, LISTENER_NAME)))
+    server = SocketServer(decoding(Dispatcher(world.services)))
     connection = Connection(server, asyncio.get_running_loop())
     connection.connection_made(Pipe())
     frame = encode_request_frame(message, version, correlation_id=7, client_id="test")
@@ -219,3 +227,88 @@ async def test_nor_is_what_would_have_waited_for_a_replica(world: BrokerWorld) -
     world.executor.release()
     await world.replicas.settled()
     assert world.replicas.partition(TopicPartition("t", 0)).log_end_offset == 0
+
+
+async def test_a_connection_has_one_session_that_knows_its_client(world: BrokerWorld) -> None:
+    await world.start()
+    session = Session(LISTENER_NAME, ("127.0.0.1", 5))
+    connection: Any = SimpleNamespace(session=session)
+    handle = decoding(Dispatcher(world.services))
+    assert (session.principal, session.client_software_name) == ("User:ANONYMOUS", "unknown")
+    bad = ApiVersionsRequest(client_software_name="-x", client_software_version="1")
+    handle(memoryview(frame_of(bad, 3)), connection)
+    assert session.client_software_name == "unknown"
+    good = ApiVersionsRequest(client_software_name="a-client", client_software_version="1.2")
+    handle(memoryview(frame_of(good, 3)), connection)
+    assert (session.client_software_name, session.client_software_version) == ("a-client", "1.2")
+
+
+async def test_a_gate_answers_in_the_handlers_place(world: BrokerWorld) -> None:
+    await world.start()
+    asked: list[tuple[Session, ApiKey]] = []
+
+    def gate(session: Session, key: ApiKey, request: Request[Any]) -> Any:
+        asked.append((session, key))
+        if key is ApiKey.METADATA:
+            return MetadataResponse(cluster_id="nothing for you")
+        return None
+
+    handle = decoding(Dispatcher(world.services, gate))
+    refused = handle(memoryview(frame_of(MetadataRequest(topics=None), 12)), CONNECTION)
+    assert isinstance(refused, Response)
+    assert read(refused, ApiKey.METADATA, 12).cluster_id == "nothing for you"
+    passed = handle(memoryview(frame_of(DescribeClusterRequest(), 1)), CONNECTION)
+    assert isinstance(passed, Response)
+    assert read(passed, ApiKey.DESCRIBE_CLUSTER, 1).cluster_id == world.services.cluster_id
+    assert asked == [(CONNECTION.session, ApiKey.METADATA), (CONNECTION.session, ApiKey.DESCRIBE_CLUSTER)]
+
+
+class Ticking:
+    """A clock that is a second later at each look."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+async def test_times_of_a_request_by_phase(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (1, 2)))
+    clock, dispatcher = Ticking(), Dispatcher(world.services)
+    dispatcher._clock_s = clock
+    handle = decoding(dispatcher)
+    session = CONNECTION.session
+    session.arrived_s, session.now_s = 97.0, 100.0
+    message = MetadataRequest(topics=[])
+    at_once = handle(memoryview(frame_of(message, 12)), CONNECTION)
+    times = world.services.request_times[ApiKey.METADATA]
+    assert (times.count, times.queue_s, times.local_s, times.remote_s) == (1, 3.0, 1.0, 0.0)
+    assert isinstance(at_once, Response)
+    assert (at_once.times, at_once.ready_s, session.now_s) == (times, 101.0, 101.0)
+
+    data = PartitionProduceData(index=0, records=batch(b"x"))
+    produced = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", [data])])
+    waits = handle(memoryview(frame_of(produced, 9)), CONNECTION)
+    times = world.services.request_times[ApiKey.PRODUCE]
+    assert (times.count, times.queue_s, times.local_s, times.remote_s) == (1, 4.0, 1.0, 0.0)
+    world.replicas.partition(TopicPartition("t", 0)).update_follower(2, 2, 1, 0, 1, 0)
+    clock.now_s = 110.0
+    assert isinstance(waits, Deferred)
+    answer = waits.finish(waits.future.result())
+    assert (times.remote_s, answer.times, answer.ready_s) == (9.0, times, 111.0)
+
+
+async def test_the_time_until_an_answer_has_left(world: BrokerWorld) -> None:
+    await world.start()
+    clock, times = Ticking(), RequestTimes()
+    outbox = Outbox(Pipe(), transport_sender, lambda: None, lambda _: None, clock)
+    outbox.add(Response([b"x"], 1, times, 90.0))
+    outbox.add(Response([b"y"], 1))
+    outbox.add(Response([b"z"], 1, times, 95.0))
+    assert times.send_s == 0.0
+    outbox.flush()
+    assert times.send_s == 11.0 + 6.0
+    outbox.flush()
+    assert times.send_s == 17.0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraft.broker import record_check_lanes
 from kraft.broker.handlers.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from kraft.broker.replicas import appends
 from kraft.network.connection import CloseConnectionError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import (
@@ -90,11 +90,11 @@ async def test_what_comes_later_is_appended_later(world: BrokerWorld) -> None:
     other = world.handle(request(None, batch(b"elsewhere")), VERSION)
     assert [answer.error_code for answer in answers(other)] == [ErrorCode.INVALID_RECORD, 0]
     await asyncio.sleep(0)
-    assert (stored(world), world.replicas.record_checks.count) == ([], 2)
+    assert (stored(world), world.replicas.appends.gates.count) == ([], 2)
     world.executor.release()
     assert [answers(await waiting)[0].base_offset for waiting in (first, second)] == [0, 2]
     assert stored(world) == [2, 1]
-    assert world.replicas.record_checks.count == 0
+    assert world.replicas.appends.gates.count == 0
     (answer,) = answers(world.handle(request(batch(b"small")), VERSION))
     assert answer.base_offset == 3, "nobody waits any more"
 
@@ -293,7 +293,7 @@ async def test_rules_that_change_during_each_check_are_caught_up_with(
     monkeypatch.setattr(world.executor, "run", changing)
     (answer,) = answers(await world.handle(request(batch(LARGE)), VERSION))
     assert (answer.error_code, len(judged), stored(world)) == (0, 3, [1])
-    assert world.replicas.record_checks.count == 0
+    assert world.replicas.appends.gates.count == 0
 
 
 async def test_a_topic_made_anew_gets_nothing_that_waited_for_the_old_one(
@@ -320,12 +320,12 @@ async def test_without_acknowledgement_a_refusal_closes_the_connection(world: Br
 
 
 async def test_checks_that_wait_are_bounded(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_check_lanes, "WAITING_MAX", 1)
+    monkeypatch.setattr(appends, "WAITING_MAX", 1)
     await started(world, RECENT)
     world.executor.holding = True
     first = asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION))
     await asyncio.sleep(0)
-    (answer,) = answers(await world.handle(request(batch(LARGE)), VERSION))
+    (answer,) = answers(world.handle(request(batch(LARGE)), VERSION))
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
     world.executor.release()
     assert answers(await first)[0].error_code == 0
@@ -334,18 +334,18 @@ async def test_checks_that_wait_are_bounded(world: BrokerWorld, monkeypatch: pyt
 async def test_the_bytes_that_wait_for_a_check_are_bounded(
     world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_check_lanes, "WAITING_MAX_BYTES", 5 * len(LARGE))
+    monkeypatch.setattr(appends, "WAITING_MAX_BYTES", 5 * len(LARGE))
     await started(world, RECENT)
     world.executor.holding = True
     huge = batch(LARGE * 6)
     alone = asyncio.ensure_future(world.handle(request(huge), VERSION))
     await asyncio.sleep(0)
-    (answer,) = answers(await world.handle(request(batch(LARGE)), VERSION))
+    (answer,) = answers(world.handle(request(batch(LARGE)), VERSION))
     assert (answer.error_code, answer.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
     assert f"1 batches of {len(huge)} bytes wait" in (answer.error_message or "")
     world.executor.release()
     assert answers(await alone)[0].error_code == 0, "what finds nothing waiting is taken, however large"
-    assert (world.replicas.record_checks.count, world.replicas.record_checks.size_bytes) == (0, 0)
+    assert (world.replicas.appends.gates.count, world.replicas.appends.gates.size_bytes) == (0, 0)
     (answer,) = answers(await world.handle(request(batch(LARGE)), VERSION))
     assert answer.error_code == 0
 
@@ -355,11 +355,11 @@ async def test_a_broker_that_stops_ends_the_checks(world: BrokerWorld) -> None:
     world.executor.holding = True
     waiting = [asyncio.ensure_future(world.handle(request(batch(LARGE)), VERSION)) for _ in range(2)]
     await asyncio.sleep(0)
-    await world.replicas.record_checks.close()
+    await world.replicas.appends.close()
     assert all(
         isinstance(e, asyncio.CancelledError) for e in await asyncio.gather(*waiting, return_exceptions=True)
     )
-    assert (world.replicas.record_checks.count, world.replicas.record_checks.size_bytes) == (0, 0)
+    assert (world.replicas.appends.gates.count, world.replicas.appends.gates.size_bytes) == (0, 0)
 
 
 async def test_zstd_is_refused_from_clients_that_cannot_read_it(world: BrokerWorld) -> None:

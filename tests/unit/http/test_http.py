@@ -15,6 +15,8 @@ from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.partition_health import FollowerLag
 from kraft.http.app import make_app
 from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot, NodeMetrics
+from kraft.network.request_times import RequestTimes
+from kraft.protocol.api import ApiKey
 from quorum.leader_elections import ElectionKind, LeaderElections
 from quorum.metadata.image import EMPTY, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from quorum.metadata.tally import LedPartitions, PartitionCounts
@@ -205,6 +207,28 @@ async def test_every_counter_of_the_broker_is_shown(client: Client, world: World
     )
     shown = {value for name, value in (await scrape(client)).items() if name.endswith("_total")}
     assert shown == set(range(99, 100 + len(fields)))
+
+
+async def test_times_of_requests_are_shown_by_api_and_phase(client: Client, world: World) -> None:
+    times = RequestTimes()
+    times.count, times.queue_s, times.local_s, times.remote_s, times.send_s = 4, 0.001, 0.002, 0.003, 0.004
+    world.broker = BrokerSnapshot(
+        broker_id=1,
+        counters=world.counters,
+        state=3,
+        partition_count=0,
+        image=EMPTY,
+        led=LedPartitions(1),
+        request_times={ApiKey.PRODUCE: times, ApiKey.FETCH: RequestTimes()},
+    )
+    shown = await scrape(client)
+    phases = ("requestqueuetimems", "localtimems", "remotetimems", "responsesendtimems")
+    for phase, sum_ms in zip(phases, (1.0, 2.0, 3.0, 4.0), strict=True):
+        name = f"kafka_network_requestmetrics_{phase}"
+        assert (shown[name + "_count"], shown[name + "_sum"]) == (4, sum_ms)
+    text = await (await client.get("/metrics")).text()
+    assert 'localtimems_count{request="Produce"} 4.0' in text
+    assert 'request="Fetch"' not in text, "there was none"
 
 
 async def test_metrics_of_a_controller(client: Client, world: World) -> None:

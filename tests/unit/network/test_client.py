@@ -85,7 +85,7 @@ async def test_a_message_of_the_protocol_and_its_answer(listen: Listen, connect:
     answer: Any = await connection.request(request_class(ApiKey.METADATA)(), 12, timeout_s=10.0)
     assert answer.cluster_id == "a cluster"
     assert seen[0].header.client_id == "broker-2"
-    assert seen[0].peer[0] == "127.0.0.1"
+    assert seen[0].session.peer[0] == "127.0.0.1"
 
 
 async def test_a_header_that_cannot_be_read_closes_the_connection(

@@ -445,3 +445,93 @@ async def a_few_turns() -> None:
 def handlers_that_failed(caplog: pytest.LogCaptureFixture) -> int:
     """How many log lines say so."""
     return sum("a handler failed" in record.getMessage() for record in caplog.records)
+
+
+class Muting:
+    """Echoes, and mutes the connection after a frame that says for how long in ms."""
+
+    def __init__(self) -> None:
+        self.order: list[bytes] = []
+        self.connection: Connection | None = None
+
+    def __call__(self, frame: memoryview, connection: Connection) -> Answer:
+        self.order.append(bytes(frame))
+        self.connection = connection
+        if self.order[-1].isdigit():
+            connection.session.mute_until(asyncio.get_running_loop().time() + int(self.order[-1]) / 1000)
+        return Response.of(bytes(frame))
+
+
+async def test_a_muted_connection_is_answered_and_neither_read_nor_handled(
+    listen: Listen, dial: Dial
+) -> None:
+    handler = Muting()
+    peer = await dial(await listen(handler, limits=SMALL))
+    peer.send(b"60000", b"behind", b"far behind")
+    assert await peer.frame() == b"60000"
+    peer.send(b"sent later")
+    await asyncio.sleep(0.01)
+    assert handler.order == [b"60000"]
+    connection = handler.connection
+    assert connection is not None
+    assert connection._transport is not None
+    assert not connection._transport.is_reading()
+
+
+async def test_it_goes_on_in_order_when_its_time_is_over(listen: Listen, dial: Dial) -> None:
+    handler = Muting()
+    peer = await dial(await listen(handler, limits=SMALL))
+    frames = [b"5", b"a", b"b", b"5", b"c"]
+    peer.send(*frames)
+    assert [await peer.frame() for _ in frames] == frames
+    peer.send(b"d")
+    assert await peer.frame() == b"d"
+    assert handler.order == [*frames, b"d"]
+
+
+async def test_what_a_peer_sent_before_it_ended_its_side_is_handled_after_the_mute(
+    listen: Listen, dial: Dial
+) -> None:
+    peer = await dial(await listen(Muting(), limits=SMALL))
+    peer.send(b"5", b"a")
+    peer.writer.write_eof()
+    assert [await peer.frame() for _ in range(2)] == [b"5", b"a"]
+    assert await peer.at_end()
+
+
+async def test_the_later_time_holds_and_a_mute_is_bounded(
+    listen: Listen, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.network.connection.MUTE_MAX_S", 0.01)
+    handler = Muting()
+    peer = await dial(await listen(handler, limits=SMALL))
+    peer.send(b"3600000", b"a")
+    assert await peer.frame() == b"3600000"
+    assert handler.connection is not None
+    until_s = handler.connection._muted_until_s
+    handler.connection.session.mute_until(until_s - 0.001)
+    handler.connection.session.mute_until(0.0)
+    assert handler.connection._muted_until_s == until_s
+    assert await peer.frame() == b"a"
+
+
+async def test_a_mute_ends_with_its_connection(listen: Listen, dial: Dial, until: Until) -> None:
+    handler = Muting()
+    server = await listen(handler, limits=SMALL)
+    peer, other = await dial(server), await dial(server)
+    peer.send(b"60000", b"a")
+    assert await peer.frame() == b"60000"
+    connection = handler.connection
+    assert connection is not None
+    timer = connection._muted
+    assert timer is not None
+    peer.reset()
+    connection.abort()
+    await until(lambda: server.connection_count == 1)
+    assert timer.cancelled()
+    connection.session.mute_until(1e12)
+    other.send(b"60000")
+    await other.frame()
+    await server.close(grace_s=10.0)
+    assert await other.at_end(), "nothing is owed to it"
+    assert handler.order == [b"60000", b"60000"]

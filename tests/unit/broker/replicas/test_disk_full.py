@@ -165,7 +165,7 @@ async def test_a_directory_that_took_an_append_counts_as_refusing_for_a_moment_o
 ) -> None:
     """Also where nobody appends any more afterwards; and one that nobody asks any more is told for some time."""
     await world.start(*topic("t", 1, (1,)))
-    begun_s = world.replicas.refusals._clock_s()
+    begun_s = round(world.replicas.refusals._clock_s())  # sums of whole seconds are exact
 
     def is_refusing(after_s: float) -> bool:
         monkeypatch.setattr(world.replicas.refusals, "_clock_s", lambda: begun_s + after_s)

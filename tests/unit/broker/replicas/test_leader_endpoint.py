@@ -41,7 +41,9 @@ class Leader:
 
     def __init__(self, world: BrokerWorld, context: ssl.SSLContext | None = None) -> None:
         self.world = world
-        self.server = SocketServer(decoding(Dispatcher(world.services, LISTENER_NAME)), ssl_context=context)
+        self.server = SocketServer(
+            decoding(Dispatcher(world.services)), ssl_context=context, name=LISTENER_NAME
+        )
         self.address: Listener | None = None
         self.endpoints: list[RemoteLeader] = []
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kraft.broker import pending_replicas
 from kraft.broker.dispatch import HANDLERS
 from kraft.broker.ready_requests import answer_when_ready
 from kraft.broker.replicas.replica_manager import REPLICAS_PER_STEP
 from kraft.broker.request import Request
+from kraft.network.session import Session
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -96,7 +96,7 @@ DELETE = DeleteRecordsRequest(
 
 def ask(world: BrokerWorld, body: Message, version: int = 9) -> Any:
     """The answer, or a task that brings it if the request has to wait."""
-    request = Request(body, version, "test", LISTENER_NAME, ("127.0.0.1", 1))
+    request = Request(body, version, "test", Session(LISTENER_NAME))
     answer = answer_when_ready(HANDLERS[body.API_KEY], world.services, request)
     return answer if isinstance(answer, Message) else asyncio.ensure_future(answer)  # type: ignore[arg-type]
 
@@ -255,7 +255,7 @@ async def test_so_it_does_where_records_were_checked_first(few_in_sync: BrokerWo
     )
     checked = ask(world, body)
     await asyncio.sleep(0)
-    assert world.replicas.record_checks.count == 1
+    assert world.replicas.appends.gates.count == 1
     steps = world.publish_begun(*SHRUNK)
     world.executor.release()
     assert codes(await checked) == [ErrorCode.NOT_ENOUGH_REPLICAS]
@@ -362,8 +362,8 @@ async def test_those_behind_a_request_whose_time_is_over_go_on_with_it(world: Br
     assert offsets(await second) == [1]
 
 
-async def test_more_than_so_many_do_not_wait(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_replicas, "WAITING_MAX", 1)
+async def test_more_than_so_many_do_not_wait(world: BrokerWorld) -> None:
+    world.replicas.pending.waiting_max = 1
     await being_made(world)
     first = ask(world, LIST, 7)
     assert codes(ask(world, LIST, 7)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

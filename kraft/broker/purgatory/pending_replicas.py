@@ -3,9 +3,9 @@
 Between the metadata that gives a partition to this broker and the moment its log is made, or a new leader's epoch
 is durable, the broker can only answer NOT_LEADER_OR_FOLLOWER, and not every client asks again. So requests
 for such partitions wait, until the replica is ready, or they are known not to get it, or for `WAIT_MAX_S`; then
-they are answered as always. Guarantees: nobody else waits, and nothing is polled; what waits to be appended is
-appended in the order of arrival, also before what came later and would not have to wait. `ReplicaLogs` says what
-is pending; `ready_requests` has requests wait.
+they are answered as always. Guarantees: nobody else waits; what waits to be appended is appended in the order of
+arrival, also before what came later and would not have to wait. The replica manager says what is pending;
+`ready_requests` has requests wait.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kraft.broker.purgatory.wait import Purgatory, Wait
 from partitions.topic_partition import TopicPartition
 
 WAIT_MAX_S: Final = 1.0
@@ -25,67 +26,63 @@ IsPending = Callable[[TopicPartition, bool], bool]
 to be appended to."""
 
 
-class Wait:
-    """One request that waits. `ready` is done when it is its turn; `end` follows, whatever came of it."""
+class PendingWait(Wait[None]):
+    """One request that waits. It is `done` when it is its turn; it keeps its place until it was handled (`end`)."""
 
-    __slots__ = ("_ahead", "_behind", "_pending", "_timer", "appends", "has_ended", "keys", "ready")
+    __slots__ = ("_ahead", "_behind", "_unready", "appends", "keys")
+    _purgatory: PendingReplicas
 
-    def __init__(self, keys: dict[TopicPartition, None], appends: bool, ready: asyncio.Future[None]) -> None:
+    def __init__(
+        self,
+        purgatory: PendingReplicas,
+        keys: dict[TopicPartition, None],
+        unready: Iterable[TopicPartition],
+        ahead: dict[PendingWait, None],
+        appends: bool,
+    ) -> None:
+        super().__init__(purgatory)
         self.keys = keys
         self.appends = appends
-        self.ready = ready
-        self.has_ended = False
-        self._pending: dict[TopicPartition, None] = {}
-        self._ahead: dict[Wait, None] = {}
-        self._behind: list[Wait] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(
-        self,
-        pending: Iterable[TopicPartition],
-        ahead: Iterable[Wait],
-        timer: asyncio.TimerHandle,
-    ) -> None:
-        self._pending.update(dict.fromkeys(pending))
+        self._unready = dict.fromkeys(unready)
+        self._ahead = ahead
+        self._behind: list[PendingWait] = []
         for other in ahead:
-            self._ahead[other] = None
             other._behind.append(self)
-        self._timer = timer
 
     def is_ready(self, key: TopicPartition) -> None:
         """It need not wait for this one any more."""
-        self._pending.pop(key, None)
+        self._unready.pop(key, None)
         self._go_on()
 
-    def give_up(self) -> None:
-        """Its time is over. It still waits for those ahead of it, whose time is over before."""
-        self._pending.clear()
+    def expire(self) -> None:
+        """It still waits for those ahead of it, whose time is over before."""
+        self._unready.clear()
         self._go_on()
 
     def leave(self) -> None:
-        """It was its turn, or its client is gone: those behind it go on."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """The request was handled, or its client is gone: it is the turn of those behind it."""
+        self._purgatory.forget(self)
         for other in self._behind:
             other._ahead.pop(self, None)
             other._go_on()
         self._behind.clear()
 
     def _go_on(self) -> None:
-        if not self._pending and not self._ahead and not self.ready.done():
-            self.ready.set_result(None)
+        if not self._unready and not self._ahead:
+            self.answer(None)
 
 
-class PendingReplicas:
+class PendingReplicas(Purgatory):
     """The replicas of one broker that are being made ready, and who waits for them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, is_pending: IsPending) -> None:
-        self._loop = loop
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, is_pending: IsPending, waiting_max: int = WAITING_MAX
+    ) -> None:
+        super().__init__(loop, waiting_max)
         self._is_pending = is_pending
         self._keys: dict[TopicPartition, None] = {}
-        self._waiting: dict[TopicPartition, dict[Wait, None]] = {}
-        self._last_append: dict[TopicPartition, Wait] = {}
-        self.count = 0
+        self._waiting: dict[TopicPartition, dict[PendingWait, None]] = {}
+        self._last_append: dict[TopicPartition, PendingWait] = {}
 
     def __bool__(self) -> bool:
         """Whether there is anything that a request may have to wait for."""
@@ -101,7 +98,7 @@ class PendingReplicas:
         self._keys.update(dict.fromkeys(keys))
 
     def settle(self, keys: Iterable[TopicPartition]) -> None:
-        """Something has become of these: whoever need not wait for them any more goes on."""
+        """Something has become of these: requests that need not wait for them any more go on."""
         for key in keys:
             for wait in list(self._waiting.get(key, ())):
                 if not self._is_pending(key, wait.appends):
@@ -110,40 +107,33 @@ class PendingReplicas:
             if not self._is_pending(key, True):
                 self._keys.pop(key, None)
 
-    def wait(self, keys: Iterable[TopicPartition], timeout_s: float, *, appends: bool) -> Wait | None:
+    def wait(self, keys: Iterable[TopicPartition], timeout_s: float, *, appends: bool) -> PendingWait | None:
         """Has a request for these partitions wait; None if it need not. At most `WAIT_MAX_S`, too.
 
         `appends`: the request is to append to them, in the order in which requests were handed to this method.
         """
         wanted = dict.fromkeys(keys)
-        pending = [key for key in wanted if key in self._keys and self._is_pending(key, appends)]
+        unready = [key for key in wanted if key in self._keys and self._is_pending(key, appends)]
         last = self._last_append
         ahead = dict.fromkeys(last[key] for key in wanted if key in last) if appends and last else {}
-        if not ahead and (not pending or timeout_s <= 0 or self.count >= WAITING_MAX):
+        if not ahead and (not unready or timeout_s <= 0 or self.is_full):
             return None
-        wait = Wait(wanted, appends, self._loop.create_future())
-        timer = self._loop.call_later(min(max(timeout_s, 0.0), WAIT_MAX_S), wait.give_up)
-        wait.begin(pending, ahead, timer)
-        self.count += 1
-        for key in pending:
+        wait = PendingWait(self, wanted, unready, ahead, appends)
+        wait.begin(min(max(timeout_s, 0.0), WAIT_MAX_S))
+        for key in unready:
             self._waiting.setdefault(key, {})[wait] = None
         if appends:
             last.update(dict.fromkeys(wanted, wait))
         return wait
 
-    def end(self, wait: Wait) -> None:
-        """The request was handled, or its client is gone: it is the turn of those behind it. Once is enough."""
-        if wait.has_ended:
-            return
-        wait.has_ended = True
-        self.count -= 1
+    def forget(self, wait: PendingWait) -> None:
+        """The wait is over."""
         for key in wait.keys:
             self._forget(key, wait)
             if self._last_append.get(key) is wait:
                 del self._last_append[key]
-        wait.leave()
 
-    def _forget(self, key: TopicPartition, wait: Wait) -> None:
+    def _forget(self, key: TopicPartition, wait: PendingWait) -> None:
         waiting = self._waiting.get(key)
         if waiting is not None:
             waiting.pop(wait, None)

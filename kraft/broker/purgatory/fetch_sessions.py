@@ -25,7 +25,7 @@ class Waiting(Protocol):
     def on_progress(self, key: TopicPartition, partition: SessionPartition) -> None:
         """The partition may have more bytes for it, or an error."""
 
-    def finish(self) -> None:
+    def settle(self, value: None) -> None:
         """Ends the wait."""
 
 
@@ -79,7 +79,7 @@ class FetchSessions:
         """A younger request of the session is here, or the session has ended: the one that waits is answered."""
         waiting = self._waits.get(session)
         if waiting is not None:
-            waiting.finish()
+            waiting.settle(None)
 
     # -- what happens to partitions
 

@@ -1,0 +1,319 @@
+"""Appends to partitions that this broker leads, for anybody, and when they are committed.
+
+The Produce handler calls it, and so does what keeps its own records in a partition. `append` is done in the same
+call, but for records that have to pass a gate first: a topic may ask for checks that take long, which the executor
+runs. Guarantees: what a caller hands in for a partition is appended in that order, also where one append passes a
+gate and the next needs none; records that were checked are appended by the rules of that moment, to the log that
+they were checked for; one batch is open at a time, since a batch may unfold to many times its size.
+
+`Appended.status` is the one condition of an acknowledgement; `when_committed` waits until it is decided. Owned by the
+replica manager, on its event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from kraft.broker.metrics import BrokerMetrics
+from kraft.broker.purgatory.offset_waits import OffsetPurgatory, Outcomes
+from kraft.broker.replicas.append_refusals import AppendRefusals
+from kraft.broker.vital_task import start_vital_task
+from partitions.disk import Buffer
+from partitions.errors import PartitionError
+from partitions.log.errors import AppendError, LogError
+from partitions.log.validation import CheckedBatches
+from partitions.partition import AckStatus, Partition
+from partitions.ports import Executor, Halt
+from partitions.replica_log import AppendInfo, AppendOrigin, ReplicaLog, ReplicationConfig
+from partitions.topic_partition import TopicPartition
+
+WAITING_MAX: Final = 10_000
+"""Appends that may wait at gates at once; more are refused."""
+WAITING_MAX_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of records that may wait at once: two requests of the size that socket.request.max.bytes allows by
+default, which stay in memory until their records are appended. One that finds nothing waiting is always taken."""
+
+Checked = Buffer | CheckedBatches
+Check = Callable[[], CheckedBatches]
+Passed = TypeVar("Passed")
+
+
+class TooManyWaiting(AppendError):
+    """The gates do not keep up; a client tries again."""
+
+    def __init__(self, count: int, size_bytes: int) -> None:
+        super().__init__(
+            "REQUEST_TIMED_OUT", f"{count} batches of {size_bytes} bytes wait for the check of their records"
+        )
+
+
+class CheckedForAnotherLog(PartitionError):
+    """The topic was made anew, or its log opened anew, while the records were checked: a client sends them again."""
+
+    code = "NOT_LEADER_OR_FOLLOWER"
+
+    def __init__(self, key: TopicPartition) -> None:
+        super().__init__(f"the records were checked for another log than that of {key} now")
+
+
+class LedReplicas(Protocol):
+    """Where appends go; the replica manager fits."""
+
+    def newest_partition(self, key: TopicPartition) -> Partition:
+        """The replica, in line with the newest metadata if it leads. Raises PartitionError."""
+
+    def monotonic_ms(self) -> int:
+        """The time that replicas reckon lag in."""
+
+
+class Appended(NamedTuple):
+    """What an append did, and what has to be committed before it is acknowledged."""
+
+    info: AppendInfo
+    partition: Partition
+    """As it was when it appended: a topic of the same name that was made since is another."""
+    end_offset: int
+    """Behind its last record."""
+    leader_epoch: int
+    """Of the append: if this broker stopped leading since, somebody else's records may be at its offsets."""
+
+    @property
+    def status(self) -> AckStatus:
+        """Whether acks=all may be answered, as of now."""
+        return self.partition.ack_status(self.end_offset, self.leader_epoch)
+
+    def with_earlier(self, earlier: Appended) -> Appended:
+        """Both of a caller's appends to one partition, which are acknowledged together."""
+        # A duplicate's offset may be below that of what was appended before it.
+        return self._replace(end_offset=max(earlier.end_offset, self.end_offset))
+
+
+class Appends:
+    """All appends of one broker as leader."""
+
+    def __init__(
+        self,
+        replicas: LedReplicas,
+        committed: OffsetPurgatory,
+        refusals: AppendRefusals,
+        metrics: BrokerMetrics,
+        executor: Executor,
+        loop: asyncio.AbstractEventLoop,
+        halt: Halt,
+    ) -> None:
+        """`committed` is told of the high watermarks of `replicas`, and of leaderships that end."""
+        self._replicas = replicas
+        self._committed = committed
+        self._refusals = refusals
+        self._metrics = metrics
+        self._executor = executor
+        self._one_open = asyncio.Semaphore(1)
+        self.gates = Gates(loop, halt)
+
+    async def close(self) -> None:
+        """What was not appended by now is not."""
+        await self.gates.close()
+
+    def append(
+        self,
+        key: TopicPartition,
+        records: Buffer,
+        *,
+        acks: int,
+        origin: AppendOrigin = "client",
+        leader_epoch: int | None = None,
+    ) -> Appended | asyncio.Future[Appended]:
+        """Appends now, or as soon as what is in the way has gone: only then it is a future.
+
+        With `leader_epoch` it is refused in any other. Raises PartitionError and LogError, and so does the future;
+        nothing was appended then.
+        """
+        partition = self._replicas.newest_partition(key)
+        check = None
+        if origin == "client":
+            try:
+                check = partition.log.check_beside(records)
+            except LogError:  # refused in the same words, if nothing else speaks against it
+                return self._append(partition, records, len(records), acks, origin, leader_epoch)
+        if check is None and not self.gates.is_busy(key):
+            return self._append(partition, records, len(records), acks, origin, leader_epoch)
+        partition.check_append(acks, leader_epoch)  # nothing is opened in vain
+        log = partition.log
+        return self.gates.pass_then(
+            key,
+            partial(self._check, log, log.config, records, check),
+            partial(self._append_checked, key, log, len(records), acks, origin, leader_epoch),
+            len(records),
+        )
+
+    def when_committed(
+        self, appended: Mapping[TopicPartition, Appended], timeout_s: float
+    ) -> Outcomes | asyncio.Future[Outcomes]:
+        """What becomes of appends with acks=all: at once if that is decided by now, else later as one future.
+
+        None for a partition whose high watermark has passed the append, else the name of Kafka's error: leadership or
+        the topic is gone, too few replicas are in sync, or `timeout_s` seconds are over. From this call on the end of
+        this broker's leadership is not missed. Cancelling the future ends the wait.
+        """
+        decided: Outcomes = {}
+        required: dict[TopicPartition, int] = {}
+        for key, one in appended.items():
+            status = one.status
+            if status is AckStatus.PENDING:
+                required[key] = one.end_offset
+            else:
+                decided[key] = None if status is AckStatus.OK else status.value
+        return self._committed.wait(required, timeout_s, decided) if required else decided
+
+    async def _check(
+        self, log: ReplicaLog, config: ReplicationConfig, records: Buffer, check: Check | None
+    ) -> Checked:
+        """The records as they are to be appended, by the rules that hold when the check is over. Raises LogError."""
+        while True:
+            checked: Checked = records
+            if check is None:
+                await asyncio.sleep(0)  # others have their turn between those that waited
+            else:
+                async with self._one_open:
+                    checked = await self._executor.run(check)
+            if log.config == config:
+                return checked
+            config = log.config
+            check = log.check_beside(records)
+
+    def _append_checked(
+        self,
+        key: TopicPartition,
+        log: ReplicaLog,
+        size_bytes: int,
+        acks: int,
+        origin: AppendOrigin,
+        leader_epoch: int | None,
+        checked: Checked,
+    ) -> Appended:
+        partition = self._replicas.newest_partition(key)
+        if partition.log is not log:
+            raise CheckedForAnotherLog(key)
+        return self._append(partition, checked, size_bytes, acks, origin, leader_epoch)
+
+    def _append(
+        self,
+        partition: Partition,
+        records: Checked,
+        size_bytes: int,
+        acks: int,
+        origin: AppendOrigin,
+        leader_epoch: int | None,
+    ) -> Appended:
+        try:
+            info = partition.append_records(
+                records,
+                acks=acks,
+                now_ms=self._replicas.monotonic_ms(),
+                leader_epoch_expected=leader_epoch,
+                origin=origin,
+            )
+        except (PartitionError, LogError) as error:
+            self._refusals.on_refused(partition.topic_partition, error)
+            raise
+        end_offset = info.last_offset + 1
+        self._metrics.on_produced(end_offset - info.first_offset, size_bytes)
+        return Appended(info, partition, end_offset, partition.leader_epoch)
+
+
+class _Waiting(NamedTuple):
+    gate: Callable[[], Awaitable[Any]]
+    then: Callable[[Any], Appended]
+    done: asyncio.Future[Appended]
+    size_bytes: int
+
+
+class Gates:
+    """What appends have to pass, one after the other for each partition.
+
+    A task runs for each partition that something waits for. What waits is appended in its turn also if its client is
+    gone: the client may have sent more behind it, which was appended.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, halt: Halt) -> None:
+        self._loop = loop
+        self._halt = halt
+        self._lanes: dict[TopicPartition, deque[_Waiting]] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self.count = 0
+        self.size_bytes = 0
+        """Of the records that wait."""
+
+    def is_busy(self, partition: TopicPartition) -> bool:
+        """Whether something of this partition waits: what comes next has to wait behind it."""
+        return partition in self._lanes
+
+    def pass_then(
+        self,
+        partition: TopicPartition,
+        gate: Callable[[], Awaitable[Passed]],
+        then: Callable[[Passed], Appended],
+        size_bytes: int,
+    ) -> asyncio.Future[Appended]:
+        """When its turn comes, awaits `gate`, then calls `then` with what that returned.
+
+        Either may raise PartitionError or LogError, which the future raises. `size_bytes` is that of the records,
+        which stay in memory until then. Raises TooManyWaiting.
+        """
+        has_room = not self.count or self.size_bytes + size_bytes <= WAITING_MAX_BYTES
+        if self.count >= WAITING_MAX or not has_room:
+            raise TooManyWaiting(self.count, self.size_bytes)
+        self.count += 1
+        self.size_bytes += size_bytes
+        done: asyncio.Future[Appended] = self._loop.create_future()
+        waiting = _Waiting(gate, then, done, size_bytes)
+        lane = self._lanes.get(partition)
+        if lane is not None:
+            lane.append(waiting)
+            return done
+        self._lanes[partition] = lane = deque((waiting,))
+        task = start_vital_task(self._run(partition, lane), "append-gates", self._halt)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return done
+
+    async def _run(self, partition: TopicPartition, lane: deque[_Waiting]) -> None:
+        try:
+            while lane:
+                await _pass(lane[0])
+                self._ended(lane.popleft())
+        finally:
+            del self._lanes[partition]
+            for waiting in lane:
+                self._ended(waiting)
+                waiting.done.cancel()
+
+    def _ended(self, waiting: _Waiting) -> None:
+        self.count -= 1
+        self.size_bytes -= waiting.size_bytes
+
+    async def close(self) -> None:
+        """Ends all lanes."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pass(waiting: _Waiting) -> None:
+    gate, then, done, _ = waiting
+    try:
+        appended = then(await gate())
+    except (PartitionError, LogError) as error:
+        if not done.done():
+            # Its frames hold the records, and it is kept by the future that they hold.
+            error.__traceback__ = error.__context__ = error.__cause__ = None
+            done.set_exception(error)
+            done.exception()  # no warning where nobody is left to ask
+        return
+    if not done.done():
+        done.set_result(appended)
