@@ -16,7 +16,8 @@ import structlog
 from partitions.log.errors import LogCorruptError
 from partitions.log.recovery import base_offsets
 from partitions.log.scan import ensure_end, walk
-from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from partitions.log.segment import LOG_SUFFIX, file_name
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 

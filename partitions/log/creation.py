@@ -27,7 +27,8 @@ from partitions.log.log import PartitionLog
 from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata
 from partitions.log.parts import LogParts
 from partitions.log.placements import Placement
-from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from partitions.log.segment import LOG_SUFFIX, file_name
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.log.storage import LogStorage, is_wanting
 from partitions.topic_partition import TopicPartition
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from leader_epoch.epoch_cache import EpochCache
 from partitions.log.errors import BatchDamaged, LogCorruptError
 from partitions.log.scan import Damage, walk, walk_checked
-from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
+from partitions.log.segment import LOG_SUFFIX, Segment, file_name
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.records.batch import BatchHeader

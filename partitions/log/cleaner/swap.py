@@ -18,7 +18,8 @@ from typing import Final
 from partitions.log.name_changes import Change, NameChanges
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.scan import walk
-from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
+from partitions.log.segment import LOG_SUFFIX, Segment, file_name
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.log.transaction_index import (

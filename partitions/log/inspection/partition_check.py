@@ -32,7 +32,8 @@ from partitions.log.inspection.segment_check import SegmentCheck
 from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKPOINT
 from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.recovery import base_offsets
-from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from partitions.log.segment import LOG_SUFFIX, file_name
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.records.batch import BatchHeader
 
