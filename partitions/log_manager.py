@@ -42,7 +42,6 @@ from partitions.log.retention import Retention
 from partitions.log.start_report import StartReport, start_report
 from partitions.log.startup import LogOpener
 from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
-from partitions.misnamed_log import misnamed, set_apart_misnamed
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import CLUSTER_METADATA, TopicPartition
 
@@ -109,7 +108,6 @@ class LogManager:
         """Opens logs again that wait for room."""
         self._deleter = LogDeleter(parts, self.cleaner)
         self._retention = Retention(parts, self._flush, producer_expiration_ms=producer_expiration_ms)
-        self._vital_directory = vital_directory
         self._started = False
         self._closed = False
 
@@ -128,9 +126,7 @@ class LogManager:
             self._directories.release()
             raise
         self._started = True
-        report = start_report(self._parts, is_complete=is_complete)
-        set_apart_misnamed(self._parts, self._vital_directory)
-        return report
+        return start_report(self._parts, is_complete=is_complete)
 
     # ---- failures
 
@@ -217,14 +213,20 @@ class LogManager:
         no folder, and `creator` has to make it.
 
         Raises InconsistentTopicId if the folder here belongs to another incarnation (delete it
-        first), the error of a log that could not be opened, LogStorageError.
+        first), the error of a log that could not be opened, LogStorageError: also for the log that only the
+        controller quorum has.
         """
         if self._closed or self._deleter.is_under_way(partition):
             raise LogStorageError(f"the log of {partition} is being closed or deleted")
         if partition in self._failed:
             raise self._failed[partition].with_traceback(None)  # it would grow with each time
         if partition == CLUSTER_METADATA:
-            raise misnamed()
+            # It would have the folder of a voter's journal. Controllers refuse such a topic; a cluster may have one
+            # from before they did.
+            raise LogStorageError(
+                f"{CLUSTER_METADATA} is the controller quorum's own log: a topic must not have its name;"
+                " delete the topic"
+            )
         log = self._logs.get(partition)
         if log is not None:
             log.claim(topic_id)
@@ -365,7 +367,7 @@ class LogManager:
         """Flushes and closes all logs; the directories with one that could not be, was given up before, or
         lacks records of which the controller does not know: the next start would take it for a whole one."""
         await flush_before_closing(self._parts.disk, self._parts.executor, self.epoch_writer, self._logs)
-        doubtful = self._home.keys() & {*self._failed, *self.reopener.shortened} - {CLUSTER_METADATA}
+        doubtful = self._home.keys() & {*self._failed, *self.reopener.shortened}
         unclean = {self._home[partition] for partition in doubtful}
         for partition, log in list(self._logs.items()):
             try:
