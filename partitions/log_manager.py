@@ -31,14 +31,14 @@ from partitions.log.data_directory import (
 )
 from partitions.log.deletion import LogDeleter
 from partitions.log.directories import LogDirectories, PostponedErrors
-from partitions.log.epoch_checkpointing import EpochWriter
+from partitions.log.epochs.epoch_writer import EpochWriter
 from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError, NoSpaceLeft
-from partitions.log.flush import run_flush
+from partitions.log.flushes import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.opening import stored_topic_id
 from partitions.log.parts import LogParts
 from partitions.log.reopening import LogReopener
-from partitions.log.retention import Retention
+from partitions.log.retention_rounds import Retention
 from partitions.log.start_report import StartReport, start_report
 from partitions.log.startup import LogOpener
 from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
@@ -268,7 +268,7 @@ class LogManager:
             if not log.is_closed and log.needs_flush:
                 due.append(log)
         # Many at once; what fails here is met again by the flush of that log.
-        await self.epoch_writer.write([log.topic_partition for log in due if not log.epochs_are_durable])
+        await self.epoch_writer.write([log.topic_partition for log in due if not log.epoch_file.is_durable])
         postponed = PostponedErrors()
         for log in due:
             if not log.is_closed and log.needs_flush:
@@ -281,7 +281,7 @@ class LogManager:
         log = self._logs.get(partition)
         if log is None or log.is_closed or not log.needs_flush:
             return
-        if not log.epochs_are_durable:
+        if not log.epoch_file.is_durable:
             await self.epoch_writer.write([partition])
         if not log.is_closed:
             await self._flush(log)

@@ -14,7 +14,7 @@ import structlog
 
 from partitions.log.damage_note import LogExtent, write_damage_note
 from partitions.log.errors import LogCorruptError
-from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.scan import Damage, walk_checked
 from partitions.log.segment import Segment, file_name
 from partitions.log.segments import SegmentList

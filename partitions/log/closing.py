@@ -15,9 +15,9 @@ from itertools import islice
 from typing import Final
 
 from partitions.disk import Disk
-from partitions.log.epoch_checkpointing import EpochWriter
+from partitions.log.epochs.epoch_writer import EpochWriter
 from partitions.log.errors import LogStorageError
-from partitions.log.flush import FlushJob, run_flushes
+from partitions.log.flushes import FlushJob, run_flushes
 from partitions.log.log import PartitionLog
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
@@ -32,7 +32,7 @@ async def flush_before_closing(
     disk: Disk, executor: Executor, epochs: EpochWriter, logs: Mapping[TopicPartition, PartitionLog]
 ) -> None:
     """Writes and fsyncs what `close` of these logs would; they take no appends any more."""
-    await epochs.write([partition for partition, log in logs.items() if not log.epochs_are_durable])
+    await epochs.write([partition for partition, log in logs.items() if not log.epoch_file.is_durable])
     left = iter(list(logs.values()))
     await asyncio.gather(*(_flush_batches(disk, executor, left) for _ in range(JOBS_AT_ONCE)))
 

@@ -21,7 +21,7 @@ from leader_epoch.epoch_cache import EpochEntry
 from partitions.disk import Disk, File
 from partitions.log.config import LogConfig
 from partitions.log.data_directory import CHECKPOINTS, DataDirectory
-from partitions.log.epoch_checkpointing import sync_and_close, sync_folder
+from partitions.log.epochs.epoch_writer import sync_and_close, sync_folder
 from partitions.log.errors import LogError, LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata

@@ -19,8 +19,11 @@ from partitions.log.cleaner.swap import recover_swaps
 from partitions.log.closed_end import confirm_end
 from partitions.log.closed_segments import ensure_no_segment_is_lost, ensure_none_is_cut
 from partitions.log.config import LogConfig
-from partitions.log.epoch_evidence import confirm_flushed_epochs, confirm_newest_epoch
-from partitions.log.epoch_recovery import find_epochs
+from partitions.log.epochs.epoch_evidence import (
+    confirm_flushed_epochs,
+    confirm_newest_epoch,
+    find_epochs,
+)
 from partitions.log.errors import BatchDamaged, InconsistentTopicId, LogCorruptError
 from partitions.log.partition_files import (
     PARTITION_METADATA,
@@ -32,14 +35,15 @@ from partitions.log.partition_files import (
     encode_partition_metadata,
     topic_id_text,
 )
-from partitions.log.producer_recovery import (
+from partitions.log.producers.producer_recovery import (
     find_aborted_transactions,
     load_producer_state,
     rebuild_aborted_transactions,
     remove_stray_snapshots,
 )
-from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
-from partitions.log.producer_state import ProducerState
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.producers.producer_state import ProducerState
+from partitions.log.producers.transaction_index import AbortedTransactions
 from partitions.log.recovery import (
     Recovery,
     RecoveryReport,
@@ -50,7 +54,6 @@ from partitions.log.recovery import (
 from partitions.log.segment import Segment, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
-from partitions.log.transaction_index import AbortedTransactions
 from partitions.log.verification import Verification
 
 logger = structlog.get_logger(__name__)
@@ -97,6 +100,11 @@ class OpenedLog:
     """Whether the file has no epoch that these contradict."""
     epochs_proven_from: int = 0
     """Batches at this offset and above, and the last one below, confirm the epochs."""
+
+    def clean_offset(self, request: OpenRequest) -> int:
+        """Up to where it is compacted: the directory's checkpoint may say more than is there."""
+        limit = self.log_end_offset if self.limits is None else self.limits.recovery_point
+        return min(request.clean_offset, limit, self.log_end_offset)
 
     def verification(self) -> Verification:
         """What of the bytes is known: recovery has read everything from the recovery point's segment on."""

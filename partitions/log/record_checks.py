@@ -10,13 +10,14 @@ at. Refusals name the records at fault (KIP-467). Pure and without state, so an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from partitions.log.config import CREATE_TIME, PRODUCER_CODEC, UNCOMPRESSED, LogConfig
 from partitions.log.config_values import LONG_MAX, LONG_MIN
 from partitions.log.errors import AppendError, InvalidRecords, RecordError
-from partitions.log.validation import CheckedBatches, PlacedHeader
+from partitions.log.validation import CheckedBatches, Origin, PlacedHeader, check_leader_append
 from partitions.ports import NowMs
 from partitions.records.batch import (
     BatchHeader,
@@ -46,6 +47,37 @@ QUICKLY_OPENED_BYTES: Final = 8 * 1024
 RECORD_ERRORS_MAX: Final = 1000
 """How many records of one append a refusal names."""
 _SHOWN_ERRORS: Final = 3
+
+
+def check_for_leader(records: Buffer, config: LogConfig, origin: Origin, now_ms: NowMs) -> CheckedBatches:
+    """All that a leader asks of batches before they go into its log, as far as they tell it by themselves. Raises
+    AppendError."""
+    view = records if isinstance(records, memoryview) else memoryview(records)
+    checked = check_leader_append(view, max_message_bytes=config.max_message_bytes, origin=origin)
+    if origin != "raft":
+        now = now_ms()
+        ahead_ms = checked.max_timestamp - now
+        # Mostly neither, and that is told at the price of two comparisons.
+        if (config.opens_every_batch or ahead_ms > config.message_timestamp_after_max_ms) and must_open(
+            checked, config, now
+        ):
+            checked = check_records(checked, config, now)
+    return checked
+
+
+def check_beside(records: Buffer, config: LogConfig, now_ms: NowMs) -> Callable[[], CheckedBatches] | None:
+    """The check of a client's records as a job that shares nothing with the log, where it takes long; None where
+    there is little to do. Raises, and the job does, AppendError."""
+    if not config.opens_every_batch and not names_the_future(records, config, now_ms):
+        return None
+    if takes_no_time(records):
+        return None
+    view = records if isinstance(records, memoryview) else memoryview(records)
+    checked = check_leader_append(view, max_message_bytes=config.max_message_bytes, origin="client")
+    now = now_ms()
+    if not must_open(checked, config, now):
+        return None
+    return partial(check_records, checked, config, now)
 
 
 def takes_no_time(records: Buffer) -> bool:

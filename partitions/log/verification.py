@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import File
 from partitions.log.displaced import DisplacedCheck
-from partitions.log.epoch_evidence import check_epoch
+from partitions.log.epochs.epoch_evidence import check_epoch
 from partitions.log.errors import BatchDamaged, BatchDisplaced, LogCorruptError, SegmentEndsElsewhere
 from partitions.log.segment import Segment
 from partitions.records.batch import (

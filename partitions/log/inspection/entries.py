@@ -28,8 +28,8 @@ from partitions.log.partition_files import (
     topic_id_text,
 )
 from partitions.log.placements import Line, decode_line
-from partitions.log.producer_snapshot import SnapshotFormatError, decode_snapshot
-from partitions.log.producer_state import ProducerEntry
+from partitions.log.producers.producer_snapshot import SnapshotFormatError, decode_snapshot
+from partitions.log.producers.producer_state import ProducerEntry
 from partitions.records.header import NO_TIMESTAMP
 from partitions.topic_partition import ZERO_TOPIC_ID, TopicPartition
 

@@ -12,8 +12,8 @@ from typing import Generic, Protocol, TypeVar
 
 from partitions.log.inspection.entries import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry
 from partitions.log.inspection.files import StoredDamage
-from partitions.log.transaction_index import ENTRY_BYTES as TXN_ENTRY_BYTES
-from partitions.log.transaction_offsets import CompletedTransaction
+from partitions.log.producers.transaction_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from partitions.log.producers.transaction_offsets import CompletedTransaction
 from partitions.records.header import NO_TIMESTAMP, BatchHeader
 from partitions.records.markers import EndTransactionMarker
 

@@ -30,11 +30,11 @@ from partitions.log.inspection.findings import Finding, Findings
 from partitions.log.inspection.log_state import EVERYTHING, Expected, LogState, snapshot_difference
 from partitions.log.inspection.segment_check import SegmentCheck
 from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKPOINT
-from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.producers.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.log.recovery import base_offsets
 from partitions.log.segment import LOG_SUFFIX, file_name
 from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.records.batch import BatchHeader
 
 UNFINISHED_SUFFIXES: Final = (".tmp", ".cleaned", ".swap", ".deleted")

@@ -29,9 +29,9 @@ from partitions.log.inspection.files import ReadableDisk, ReadableFile
 from partitions.log.inspection.findings import Findings
 from partitions.log.inspection.index_check import IndexCheck, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
 from partitions.log.inspection.log_state import EVERYTHING, Expected, LogState
+from partitions.log.producers.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.log.segment import LOG_SUFFIX, file_name
 from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.records.batch import BatchHeader, CorruptBatchError, Record
 from partitions.records.control import decode_control_type
 from partitions.records.markers import EndTransactionMarker, marker_in

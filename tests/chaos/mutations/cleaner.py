@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from partitions.log import opening
-from partitions.log.cleanable import CleanableLog
 from partitions.log.cleaner import swap
 from partitions.log.cleaner.filter import BatchFilter
 from partitions.log.cleaner.offset_map import OffsetMap
+from partitions.log.log import PartitionLog
 from tests.chaos.mutations import scenarios
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
@@ -78,7 +78,7 @@ MUTATIONS = (
         "the section to clean ends with the log, not with what is committed",
         ("cleaned-below-high-watermark",),
         scenarios.COMPACTION_BEHIND_FOLLOWERS,
-        (Patch(CleanableLog, "cleanable_section", _up_to_the_end),),
+        (Patch(PartitionLog, "cleanable_section", _up_to_the_end),),
     ),
     Mutation(
         "decided-swap-undone",

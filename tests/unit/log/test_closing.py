@@ -157,7 +157,7 @@ async def test_no_snapshot_tells_of_no_producers_in_a_log_that_a_start_reads_any
     assert with_snapshot == [0, 1]
     storage.locks.clear()
     again = started(simulated_disk(storage), InlineExecutor())
-    producers = [list(log.producer_state.producers) for log in again.logs.values()]
+    producers = [list(log.producers.state.producers) for log in again.logs.values()]
     assert producers == [[7], [], []]
 
 

@@ -91,7 +91,7 @@ async def test_a_followers_log_begins_without_epochs() -> None:
     assert log.epochs.entries == ()
     log.append_as_follower(batch_of(b"v", leader_epoch=9))
     await manager.flush()
-    assert log.epochs_are_durable
+    assert log.epoch_file.is_durable
 
 
 async def test_everything_is_written_before_the_first_fsync_and_the_folder_above_is_waited_for_once() -> None:

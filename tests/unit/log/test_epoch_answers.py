@@ -102,7 +102,7 @@ def test_what_was_mended_for_an_answer_goes_to_the_file() -> None:
     rot_epochs(disk, SOUND.replace(b"5 4", b"5 6"))
     log = open_log(disk, clean=True)
     assert log.end_offset_for_epoch(3) == (3, 4)
-    assert not log.epochs_are_durable
+    assert not log.epoch_file.is_durable
     log.sync()
     assert disk.read_bytes(EPOCHS) == SOUND
 
@@ -113,7 +113,7 @@ def test_the_newest_epoch_is_put_right_when_the_log_is_opened() -> None:
     written(disk).close()
     rot_epochs(disk, SOUND.replace(b"9 14", b"7 14"))
     log = open_log(disk, clean=True)
-    assert log.latest_epoch == 9
+    assert log.epochs.latest_epoch == 9
     assert "lacks epoch 9 of offset 18" in str(log.recovery)
     log.close()
     assert disk.read_bytes(EPOCHS) == SOUND
@@ -204,7 +204,7 @@ def test_behind_a_cut_the_newest_epoch_is_that_of_the_last_batch(
     log.truncate_to(cut)
     assert log.log_end_offset == cut // 2 * 2, "a batch has two records"
     sound.epochs.truncate_from_end(log.log_end_offset)
-    assert log.latest_epoch == sound.epochs.latest_epoch
+    assert log.epochs.latest_epoch == sound.epochs.latest_epoch
     assert log.end_offset_for_epoch(99) == (-1, -1)
     assert [log.end_offset_for_epoch(e)[1] for e in (3, 5, 6, 9)] == [
         sound.epochs.end_offset_for(e, log.log_end_offset)[1] for e in (3, 5, 6, 9)
@@ -224,7 +224,7 @@ def test_what_is_cut_may_be_damaged() -> None:
     rot_epochs(disk, SOUND.replace(b"6 10", b"7 12"))
     log = open_log(disk, clean=True)
     log.truncate_to(10)
-    assert (log.log_end_offset, log.latest_epoch) == (10, 5)
+    assert (log.log_end_offset, log.epochs.latest_epoch) == (10, 5)
 
 
 def test_a_cut_before_a_batch_that_may_be_what_is_wrong_cuts_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, decode_checkpoint
 from partitions.disk import Disk
-from partitions.log.epoch_checkpointing import (
+from partitions.log.epochs.epoch_writer import (
     JOBS_AT_ONCE,
     ROUND_LOGS,
     WRITE_BATCH,
@@ -145,8 +145,8 @@ async def test_a_job_leaves_alone_what_a_log_has_taken_from_it() -> None:
 
     world.disk.fail = meanwhile
     assert await world.write() == {}
-    assert first.epochs_are_durable
-    assert second.epochs_are_durable
+    assert first.epoch_file.is_durable
+    assert second.epoch_file.is_durable
     assert (world.stored(0), world.stored(1)) == ([(3, 0)], [(5, 0)])
     assert not world.disk.exists(f"{third.directory}/{CHECKPOINT_FILE_NAME}")
 
@@ -168,7 +168,7 @@ async def test_a_log_that_writes_its_file_while_another_name_is_made_durable_sta
 
     world.disk.fail = meanwhile
     assert await world.write() == {}
-    assert not world.log.epochs_are_durable, "epoch 6 is in no file"
+    assert not world.log.epoch_file.is_durable, "epoch 6 is in no file"
     storage.lose_power()
     content = simulated_disk(storage).read_bytes(f"/data/t-0/{CHECKPOINT_FILE_NAME}")
     assert content == b"0\n1\n5 0\n"
@@ -192,9 +192,9 @@ async def test_epochs_that_change_meanwhile_are_due_again(moment: Moment) -> Non
     world.log.assign_epoch_start(3)
     world.executor.hooks[moment] = lambda: world.log.append_as_follower(batch_of(b"a", leader_epoch=5))
     assert await world.write() == {}
-    assert not world.log.epochs_are_durable
+    assert not world.log.epoch_file.is_durable
     assert await world.write() == {}
-    assert world.log.epochs_are_durable
+    assert world.log.epoch_file.is_durable
     assert world.stored() == [(5, 0)]
 
 
@@ -209,7 +209,7 @@ async def test_an_older_file_never_takes_the_place_of_one_that_the_log_wrote_its
 
     world.executor.hooks[moment] = newer
     assert await world.write() == {}
-    assert world.log.epochs_are_durable
+    assert world.log.epoch_file.is_durable
     assert world.stored() == [(5, 0)]
 
 
@@ -263,9 +263,9 @@ async def test_what_a_log_could_not_write_itself_meanwhile_is_due_again() -> Non
 
     world.executor.hooks["before", 1] = without_room
     assert await world.write() == {}
-    assert not world.log.epochs_are_durable
+    assert not world.log.epoch_file.is_durable
     assert await world.write() == {}
-    assert world.log.epochs_are_durable
+    assert world.log.epoch_file.is_durable
     assert world.stored() == [(3, 0)]
 
 
@@ -301,10 +301,10 @@ async def test_a_rename_without_room_is_tried_again() -> None:
     world.log.assign_epoch_start(3)
     world.disk.fail = lambda step, path: errno.ENOSPC if step == "rename" else None
     assert [type(error) for error in (await world.write()).values()] == [NoSpaceLeft]
-    assert not world.log.epochs_are_durable
+    assert not world.log.epoch_file.is_durable
     world.disk.fail = lambda step, path: None
     assert await world.write() == {}
-    assert world.log.epochs_are_durable
+    assert world.log.epoch_file.is_durable
     assert world.stored() == [(3, 0)]
 
 
@@ -319,7 +319,7 @@ async def test_a_full_disk_is_told_for_each_log_and_changes_nothing() -> None:
     failed = await world.write()
     assert [(str(key), type(error)) for key, error in failed.items()] == [("t-0", NoSpaceLeft)]
     assert (world.stored(0), world.stored(1)) == ([(3, 0)], [(4, 0)])
-    assert not world.log.epochs_are_durable
+    assert not world.log.epoch_file.is_durable
     world.disk.fail = lambda step, path: None
     assert await world.write() == {}
     assert world.stored(0) == [(4, 0)]
@@ -332,4 +332,4 @@ async def test_any_other_failure_ends_the_node(step: str) -> None:
     world.disk.fail = lambda operation, path: errno.EIO if operation == step else None
     with pytest.raises(Halted):
         await world.write()
-    assert not world.log.epochs_are_durable
+    assert not world.log.epoch_file.is_durable

@@ -27,7 +27,7 @@ def with_a_new_epoch(*partitions: TopicPartition, records: int = 1) -> Node:
             log.append_as_leader(batch_of(b"value-%04d" % number), leader_epoch=0)
         log.sync()
         log.append_as_leader(batch_of(b"later"), leader_epoch=3)
-        assert not log.epochs_are_durable
+        assert not log.epoch_file.is_durable
     return node
 
 
@@ -59,7 +59,7 @@ async def test_a_full_directory_is_freed_and_keeps_no_other_from_that() -> None:
         await node.manager.delete_old_segments(lambda _: 40, max_logs=3)
     assert not node.manager.retention_pending
     assert all(log.segment_base_offsets[0] > 0 for log in node.manager.logs.values())
-    assert not any(log.epochs_are_durable for log in logs_in(node, "/more"))
+    assert not any(log.epoch_file.is_durable for log in logs_in(node, "/more"))
 
 
 async def test_where_all_would_go_a_full_directory_loses_what_can_go_without_a_new_segment() -> None:

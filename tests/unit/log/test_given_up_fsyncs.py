@@ -15,9 +15,9 @@ import pytest
 
 from partitions.log.cleaner import jobs
 from partitions.log.closing import flush_before_closing
-from partitions.log.epoch_checkpointing import write_temporaries
+from partitions.log.epochs.epoch_writer import write_temporaries
 from partitions.log.errors import DirectoryFailed, InterruptedByFullDisk
-from partitions.log.flush import run_flush, run_flushes
+from partitions.log.flushes import run_flush, run_flushes
 from tests.support.logs import SMALL, InlineExecutor
 from tests.unit.log.test_failing_directories import Node, T, two_directories
 from tests.unit.log.test_verification import append
@@ -76,7 +76,7 @@ def interrupted(work: Work, then: Callable[[Node], None]) -> Node:
     else:
         log.assign_epoch_start(7)
         if work is flush:
-            log._write_epochs()
+            log.epoch_file.write()
     executor = Interrupted(UNDER_WAY[work], lambda: then(node))
     manager = node.manager
     manager._parts = replace(manager._parts, executor=executor)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from partitions.log import durability as durability_module
 from partitions.log import log as log_module
 from partitions.log.config import LogConfig
 from partitions.log.log import PartitionLog
+from partitions.log.producers import log_producers
 from partitions.records.batch import stamp
 from partitions.records.builder import build_batch
 from partitions.records.control import ControlType
@@ -31,7 +31,11 @@ class CountingDisk(FailingDisk):
 
 def append(log: PartitionLog, rng: random.Random) -> None:
     """A plain batch, one of an idempotent producer, or one of a transaction or its end, as a follower gets it."""
-    producer_id, epoch, offset = rng.choice((-1, 5, 6, 7, 8)), log.latest_epoch or 0, log.log_end_offset
+    producer_id, epoch, offset = (
+        rng.choice((-1, 5, 6, 7, 8)),
+        log.epochs.latest_epoch or 0,
+        log.log_end_offset,
+    )
     records = [(1000, None, b"v%d" % number, ()) for number in range(rng.randint(1, 3))]
     if producer_id == 8 and rng.random() < 0.4:
         kind = rng.choice((ControlType.ABORT, ControlType.COMMIT))
@@ -39,7 +43,7 @@ def append(log: PartitionLog, rng: random.Random) -> None:
             8, 0, kind, coordinator_epoch=0, timestamp=1000, base_offset=offset, leader_epoch=epoch
         )
     else:
-        known = log.producer_state.producers.get(producer_id)
+        known = log.producers.state.producers.get(producer_id)
         sequence = known.batches[-1].last_sequence + 1 if known is not None and known.batches else 0
         batch = build_batch(
             records,
@@ -68,9 +72,9 @@ def test_a_truncation_leaves_the_producers_that_the_files_tell_of(
         if rng.random() < 0.1:
             log.truncate_fully_and_start_at(log.log_end_offset + 5)
         log.truncate_to(max(log.log_start_offset, log.log_end_offset - rng.choice((1, 2, 5, 40))))
-        assert log._producer_marks == () or log._producer_marks[-1].end_offset <= log.log_end_offset
+        assert all(mark <= log.log_end_offset for mark in log.producers.mark_offsets)
         reopened = open_log(disk, log_start_offset=log.log_start_offset)
-        assert reopened.producer_state.producers == log.producer_state.producers
+        assert reopened.producers.state.producers == log.producers.state.producers
         end = log.log_end_offset
         assert reopened.last_stable_offset(end) == log.last_stable_offset(end)
 
@@ -97,7 +101,7 @@ def test_a_truncation_does_not_walk_over_the_whole_segment(
     disk.reads = 0
     log.truncate_to(3990)
     assert disk.reads < 10, "the headers of 4,000 batches take 32 reads of 64 KiB"
-    assert [batch.last_sequence for batch in log.producer_state.producers[7].batches] == [*range(3985, 3990)]
+    assert [batch.last_sequence for batch in log.producers.state.producers[7].batches] == [*range(3985, 3990)]
     newest = max(times[:3990])
     assert log.offset_for_max_timestamp() == (newest, times.index(newest), 0)
 
@@ -107,9 +111,9 @@ def test_few_marks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(memory_disk(), SMALL)
     for number in range(50):
         log.append_as_leader(batch_of(b"v" * 40, producer=(7, 0, number)), leader_epoch=0)
-    assert len(log._producer_marks) == 3
+    assert len(log.producers.mark_offsets) == 3
     log.truncate_fully_and_start_at(0)
-    assert log._producer_marks == ()
+    assert log.producers.mark_offsets == ()
 
 
 @pytest.mark.parametrize("is_leader", [True, False])
@@ -118,9 +122,9 @@ def test_a_log_of_many_producers_marks_them_less_often(
     producers: int, marks: int, is_leader: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each mark copies what is known of all of them, and the append that makes it waits for that."""
-    for module in (log_module, durability_module):
+    for module in (log_module, log_producers):
         monkeypatch.setattr(module, "MARK_EVERY_BYTES", 1000)
-    monkeypatch.setattr(durability_module, "PRODUCERS_PER_MARK", 4)
+    monkeypatch.setattr(log_producers, "PRODUCERS_PER_MARK", 4)
     log = open_log(memory_disk(), DEEP)
     for number in range(200):
         producer = (number % producers, 0, number // producers)
@@ -131,4 +135,4 @@ def test_a_log_of_many_producers_marks_them_less_often(
         else:
             log.append_as_follower(batch)
     assert 20_000 < log.size_bytes < 30_000, "two marks for 40 producers, and twenty for 4"
-    assert len(log._producer_marks) == marks
+    assert len(log.producers.mark_offsets) == marks

@@ -16,13 +16,13 @@ import pytest
 
 from partitions.log.errors import AppendError
 from partitions.log.log import PartitionLog
-from partitions.log.producer_snapshot import (
+from partitions.log.producers.producer_snapshot import (
     SNAPSHOT_SUFFIX,
     SnapshotFormatError,
     decode_snapshot,
     encode_snapshot,
 )
-from partitions.log.producer_state import BatchRange, ProducerEntry
+from partitions.log.producers.producer_state import BatchRange, ProducerEntry
 from tests.support.golden import check_script, scripts_beside
 from tests.support.logs import FOLDER, batch_of, memory_disk, open_log
 
@@ -76,11 +76,11 @@ class Story:
         self._reopen(clean=False)
 
     def _reopen(self, *, clean: bool) -> None:
-        before = self.log.producer_state.producers
+        before = self.log.producers.state.producers
         if clean:
             self.log.close()
         self.log = open_log(self.disk, clean=clean)
-        assert self.log.producer_state.producers == before
+        assert self.log.producers.state.producers == before
 
     def do_roll(self, rest: str) -> None:
         self.log.roll()
@@ -90,11 +90,11 @@ class Story:
 
     def do_expire(self, rest: str) -> list[str]:
         now_ms, expiration_ms = map(int, rest.split())
-        return [f"forgot {self.log.producer_state.expire(now_ms, expiration_ms)}"]
+        return [f"forgot {self.log.producers.state.expire(now_ms, expiration_ms)}"]
 
     def do_show(self, rest: str) -> list[str]:
         lines = []
-        for producer_id, entry in sorted(self.log.producer_state.producers.items()):
+        for producer_id, entry in sorted(self.log.producers.state.producers.items()):
             batches = ", ".join(
                 f"{batch.first_sequence}-{batch.last_sequence}@{batch.first_offset}"
                 for batch in entry.batches

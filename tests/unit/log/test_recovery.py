@@ -49,7 +49,7 @@ def test_clean_start_finds_the_same_log_without_reading_data() -> None:
     log = open_log(disk)
     filled(log, leader_epoch=1)
     filled(log, leader_epoch=4)
-    records, state = read_records(log), log.producer_state.producers
+    records, state = read_records(log), log.producers.state.producers
     log.close()
     before = {name: disk.inner.read_bytes(f"{FOLDER}/{name}") for name in disk.inner.list_dir(FOLDER)}
     disk.calls.clear()
@@ -58,7 +58,7 @@ def test_clean_start_finds_the_same_log_without_reading_data() -> None:
     assert data_files == {f"{FOLDER}/{active_file(log)}"}
     assert (log.recovery.clean, log.recovery_point) == (True, log.log_end_offset)
     assert read_records(log) == records
-    assert log.producer_state.producers == state
+    assert log.producers.state.producers == state
     assert log.epochs.entries == ((1, 0), (4, 60))
     disk.calls.clear()
     log.close()
@@ -158,7 +158,7 @@ def test_a_torn_tail_is_cut_at_every_byte() -> None:
             assert (recovered.recovery.reason is None) == (size == first_torn)
             assert recovered.recovery.truncated_bytes == size - first_torn
             assert recovered.epochs.entries == ((1, 0),)
-            assert recovered.producer_state.producers == {}
+            assert recovered.producers.state.producers == {}
             assert read_records(recovered) == records[:-1]
             recovered.append_as_leader(batch_of(b"next"), leader_epoch=5)
             assert read_records(recovered)[-1] == (8, 5, b"next")

@@ -186,7 +186,7 @@ def test_an_epoch_that_nobody_has_led_in_ends_a_leadership_before_it_begins() ->
     written(disk).sync()
     position = rot_epoch(disk, 3, 69)
     log = open_log(disk)
-    assert log.latest_epoch == 69, "nothing in the log contradicts it"
+    assert log.epochs.latest_epoch == 69, "nothing in the log contradicts it"
     with pytest.raises(EpochDamaged, match="leader epoch 69, and the log is to lead in epoch 6") as raised:
         log.assign_epoch_start(6)
     assert (raised.value.path, raised.value.position, raised.value.latest_epoch) == (LOG, position, 6)

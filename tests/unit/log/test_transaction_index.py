@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kraft.chaos.world.storage import Storage
-from partitions.log.flush import run_flush
+from partitions.log.flushes import run_flush
 from partitions.log.inspection.findings import Findings
 from partitions.log.inspection.log_state import Expected
 from partitions.log.inspection.partition_check import check_partition
 from partitions.log.log import PartitionLog
-from partitions.log.transaction_index import AbortedTransaction, decode_entries, encode_entries
+from partitions.log.producers.transaction_index import AbortedTransaction, decode_entries, encode_entries
 from tests.support.logs import FOLDER, batch_of, memory_disk, new_storage, open_log, simulated_disk
 from tests.support.power import PowerCut, power_cut_before
 from tests.support.transactions import ABORT, COMMIT, marker_of, put, read_committed, transactional

@@ -8,7 +8,7 @@ import pytest
 
 from partitions.log.errors import AppendError
 from partitions.log.log import PartitionLog
-from partitions.log.producer_snapshot import decode_snapshot, encode_snapshot
+from partitions.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from partitions.records.builder import build_batch
 from partitions.records.control import ControlType, encode_control_key
 from tests.support.logs import batch_of, memory_disk, open_log
@@ -67,7 +67,7 @@ def test_a_marker_of_an_older_producer_epoch_is_refused() -> None:
     assert refused(log, marker_of(7, ABORT, epoch=2)) == "INVALID_PRODUCER_EPOCH"
     put(log, marker_of(7, ABORT, epoch=4))  # fences the producer at the same time
     assert refused(log, transactional(7, b"b", epoch=3)) == "INVALID_PRODUCER_EPOCH"
-    assert log.producer_state.producers[7].epoch == 4
+    assert log.producers.state.producers[7].epoch == 4
 
 
 def test_a_plain_batch_is_no_part_of_an_open_transaction() -> None:
@@ -148,23 +148,23 @@ def test_nothing_is_kept_of_what_is_decided() -> None:
     for _ in range(50):
         put(log, transactional(7, b"x"), marker_of(7, COMMIT))
         log.forget_replicated(log.log_end_offset)
-    assert not log.producer_state.transactions
+    assert not log.producers.state.transactions
 
 
 def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     log = open_log(memory_disk())
     put(log, transactional(7, b"a"), transactional(8, b"b"), marker_of(8, COMMIT))
-    assert log.producer_state.expire(10**9, 1000) == 1
-    assert list(log.producer_state.producers) == [7]
+    assert log.producers.state.expire(10**9, 1000) == 1
+    assert list(log.producers.state.producers) == [7]
     put(log, marker_of(7, COMMIT))
-    assert log.producer_state.expire(10**9, 1000) == 1
+    assert log.producers.state.expire(10**9, 1000) == 1
 
 
 def test_a_snapshot_holds_the_open_transaction_and_the_coordinators_epoch() -> None:
     log = open_log(memory_disk())
     put(log, transactional(7, b"a"), marker_of(7, COMMIT, coordinator_epoch=3), transactional(7, b"c"))
     put(log, marker_of(8, ABORT, coordinator_epoch=6))  # of a transaction that wrote nothing here
-    entries = decode_snapshot(encode_snapshot(log.producer_state.producers))
+    entries = decode_snapshot(encode_snapshot(log.producers.state.producers))
     assert (entries[7].transaction_first_offset, entries[7].coordinator_epoch) == (2, 3)
     assert (entries[8].transaction_first_offset, entries[8].coordinator_epoch) == (-1, 6)
     log.roll()

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from partitions.log.errors import AppendError
-from partitions.log.transaction_offsets import CompletedTransaction, TransactionOffsets
+from partitions.log.producers.transaction_offsets import CompletedTransaction, TransactionOffsets
 from partitions.records.batch import BatchHeader
 from partitions.records.header import MAX_SEQUENCE, NO_SEQUENCE
 from partitions.records.markers import EndTransactionMarker

@@ -12,20 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from partitions.log.errors import LogCorruptError
-from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotFormatError, decode_snapshot
-from partitions.log.producer_state import ProducerEntry, ProducerState
-from partitions.log.recovery import base_offsets
-from partitions.log.scan import walk
-from partitions.log.segment import LOG_SUFFIX, Segment, file_name
-from partitions.log.segments import SegmentList
-from partitions.log.storage import LogStorage
-from partitions.log.transaction_index import (
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotFormatError, decode_snapshot
+from partitions.log.producers.producer_state import ProducerEntry, ProducerState
+from partitions.log.producers.transaction_index import (
     TRANSACTION_INDEX_SUFFIX,
     AbortedTransaction,
     AbortedTransactions,
     transaction_index_path,
 )
-from partitions.log.transaction_offsets import CompletedTransaction
+from partitions.log.producers.transaction_offsets import CompletedTransaction
+from partitions.log.recovery import base_offsets
+from partitions.log.scan import walk
+from partitions.log.segment import LOG_SUFFIX, Segment, file_name
+from partitions.log.segments import SegmentList
+from partitions.log.storage import LogStorage
 from partitions.records.batch import BatchHeader, CorruptBatchError
 from partitions.records.markers import EndTransactionMarker, read_marker
 

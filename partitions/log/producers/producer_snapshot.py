@@ -15,7 +15,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from partitions.log.producer_state import BATCHES_RETAINED, NO_OFFSET, BatchRange, ProducerEntry
+from partitions.log.producers.producer_state import BATCHES_RETAINED, NO_OFFSET, BatchRange, ProducerEntry
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 _VERSION: Final = 1
