@@ -699,9 +699,8 @@ class PartitionLog:
                 self._storage.on_lost(self.topic_partition, LogStorageError(reason))
             raise LogStorageError(reason) from failure
         finally:
-            del (
-                error
-            )  # its traceback has this frame, which would keep it, and all that callers hold: slices, files
+            # Its traceback has this frame, which would keep it, and all that callers hold: slices, files.
+            del error
 
     def _relearn_epochs(self) -> None:
         """Takes the epochs from the batches, with those that have no record yet; the file follows with the next
@@ -1015,9 +1014,8 @@ class PartitionLog:
                 raise LogStorageError(f"deleting {segment.log_path} failed: {error}") from error
             # One by one: names may reach the disk in any order, and a hole must not be possible.
             self._storage.sync_dir(self.directory)
-            self.producers.aborted.remove(
-                segment.base_offset
-            )  # not before: without it aborted records would be read
+            # Not before: without it aborted records would be read.
+            self.producers.aborted.remove(segment.base_offset)
         if count:
             self._reader.forget()
             first = self._segments.first.base_offset
