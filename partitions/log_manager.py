@@ -21,26 +21,25 @@ from partitions.disk import Disk
 from partitions.log.cleaner.cleaner import CleanerPorts
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.schedule import LogCleaner
-from partitions.log.closing import flush_before_closing
 from partitions.log.config import LogConfig
-from partitions.log.creation import LogCreator
-from partitions.log.damage_note import DamageNotes, LogExtent
-from partitions.log.data_directory import (
-    HIGH_WATERMARKS,
-    DataDirectory,
-)
-from partitions.log.deletion import LogDeleter
-from partitions.log.directories import LogDirectories, PostponedErrors
 from partitions.log.epochs.epoch_writer import EpochWriter
 from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError, NoSpaceLeft
 from partitions.log.flushes import run_flush
 from partitions.log.log import PartitionLog
-from partitions.log.opening import stored_topic_id
-from partitions.log.parts import LogParts
-from partitions.log.reopening import LogReopener
-from partitions.log.retention_rounds import Retention
-from partitions.log.start_report import StartReport, start_report
-from partitions.log.startup import LogOpener
+from partitions.log.node_logs.closing import flush_before_closing
+from partitions.log.node_logs.creation import LogCreator
+from partitions.log.node_logs.data_directory import (
+    HIGH_WATERMARKS,
+    DataDirectory,
+)
+from partitions.log.node_logs.deletion import LogDeleter
+from partitions.log.node_logs.directories import LogDirectories, PostponedErrors
+from partitions.log.node_logs.parts import LogParts
+from partitions.log.node_logs.reopening import LogReopener
+from partitions.log.node_logs.retention_rounds import Retention
+from partitions.log.node_logs.startup import LogOpener, StartReport, start_report
+from partitions.log.opening.damage_note import DamageNotes, LogExtent
+from partitions.log.opening.open_log import stored_topic_id
 from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import CLUSTER_METADATA, TopicPartition

@@ -56,7 +56,13 @@ from partitions.log.errors import (
     OffsetOutOfRange,
 )
 from partitions.log.flushes import FlushJob, LogFlushes
-from partitions.log.opening import OpenedLog, OpenRequest, inconsistent_topic_id, newly_made, open_log
+from partitions.log.opening.open_log import (
+    OpenedLog,
+    OpenRequest,
+    inconsistent_topic_id,
+    newly_made,
+    open_log,
+)
 from partitions.log.partition_files import (
     PARTITION_METADATA,
     TruncationCheckpoint,

@@ -39,6 +39,12 @@ def file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
+def base_offsets(names: Sequence[str], suffix: str) -> list[int]:
+    """The base offsets of the files with this suffix, in order; other names are not ours."""
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal())
+
+
 Placed: TypeAlias = tuple[int, int, int]
 """What a segment must know of a batch that is appended to it: last offset, bytes, largest timestamp."""
 Room: TypeAlias = tuple[int, int, int]

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitions.log.config import LogConfig
-from partitions.log.creation import NewLog
-from partitions.log.data_directory import RECOVERY_POINTS
 from partitions.log.log import PartitionLog
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
-from partitions.log.offset_checkpoint import decode_offset_checkpoint
+from partitions.log.node_logs.creation import NewLog
+from partitions.log.node_logs.data_directory import RECOVERY_POINTS
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.offset_checkpoint import decode_offset_checkpoint
 from partitions.log.producers.producer_state import ProducerState
 from partitions.log_manager import LogManager
 from partitions.records.batch import BatchHeader, iter_batches

@@ -21,9 +21,9 @@ from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.disk import SimulatedDisk
 from partitions.leadership import Leadership
-from partitions.log.data_directory import DELETE_SUFFIX
 from partitions.log.errors import LogCorruptError
 from partitions.log.log import PartitionLog
+from partitions.log.node_logs.data_directory import DELETE_SUFFIX
 from partitions.partition import Partition, Transition
 
 CORRUPT_BATCH_SERVED = "corrupt-batch-served"

@@ -10,7 +10,7 @@ from kraft.chaos.oracles.probes import key_of
 from kraft.chaos.oracles.retention import DataFile, RetentionJudge
 from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
 from partitions.log.log import PartitionLog
-from partitions.log.retention_rounds import Retention
+from partitions.log.node_logs.retention_rounds import Retention
 
 DataFilesIn = Callable[[int, str], Sequence[DataFile] | None]
 """The data files in a folder of a node's disk, in order; None while a cleaned segment takes the place of others."""

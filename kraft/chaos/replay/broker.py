@@ -28,10 +28,10 @@ from partitions.disk import write_atomically
 from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
 from partitions.log.config import LogConfig
-from partitions.log.data_directory import HIGH_WATERMARKS
 from partitions.log.epochs.epoch_writer import install_files, write_temporaries
 from partitions.log.log import PartitionLog
-from partitions.log.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
+from partitions.log.node_logs.data_directory import HIGH_WATERMARKS
+from partitions.log.node_logs.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from partitions.partition import Partition, ReplicaContext, Transition
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage

@@ -19,9 +19,9 @@ from partitions.log.cleaner.compaction import Section
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.errors import CleaningAborted, CleaningFailed
 from partitions.log.cleaner.throttle import Throttle
-from partitions.log.directories import PostponedErrors
 from partitions.log.errors import LogCorruptError, LogStorageError
 from partitions.log.log import PartitionLog
+from partitions.log.node_logs.directories import PostponedErrors
 from partitions.topic_partition import TopicPartition
 
 logger = structlog.get_logger(__name__)

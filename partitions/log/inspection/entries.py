@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from leader_epoch.epoch_cache import EpochEntry
-from partitions.log.damage_note import DamageNote, decode_damage_note
 from partitions.log.errors import DataDirectoryError
 from partitions.log.inspection.files import ReadableFile, StoredDamage
-from partitions.log.meta_properties import MetaProperties, decode_meta_properties
-from partitions.log.metadata_position import MetadataPosition
+from partitions.log.node_logs.meta_properties import MetaProperties, decode_meta_properties
+from partitions.log.node_logs.metadata_position import MetadataPosition
+from partitions.log.node_logs.placements import Line, decode_line
+from partitions.log.opening.damage_note import DamageNote, decode_damage_note
 from partitions.log.partition_files import (
     PartitionFileError,
     TruncationCheckpoint,
@@ -27,7 +28,6 @@ from partitions.log.partition_files import (
     parse_topic_id,
     topic_id_text,
 )
-from partitions.log.placements import Line, decode_line
 from partitions.log.producers.producer_snapshot import SnapshotFormatError, decode_snapshot
 from partitions.log.producers.producer_state import ProducerEntry
 from partitions.records.header import NO_TIMESTAMP

@@ -20,8 +20,7 @@ from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, encode_s
 from partitions.log.producers.producer_state import ProducerState
 from partitions.log.producers.transaction_index import AbortedTransactions
 from partitions.log.producers.transaction_offsets import CompletedTransaction
-from partitions.log.recovery import base_offsets
-from partitions.log.segment import file_name
+from partitions.log.segment import base_offsets, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.log.validation import PlacedHeader

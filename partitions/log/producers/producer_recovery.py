@@ -21,9 +21,8 @@ from partitions.log.producers.transaction_index import (
     transaction_index_path,
 )
 from partitions.log.producers.transaction_offsets import CompletedTransaction
-from partitions.log.recovery import base_offsets
 from partitions.log.scan import walk
-from partitions.log.segment import LOG_SUFFIX, Segment, file_name
+from partitions.log.segment import LOG_SUFFIX, Segment, base_offsets, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.records.batch import BatchHeader, CorruptBatchError

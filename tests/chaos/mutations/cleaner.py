@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from partitions.log import opening
 from partitions.log.cleaner import swap
 from partitions.log.cleaner.filter import BatchFilter
 from partitions.log.cleaner.offset_map import OffsetMap
 from partitions.log.log import PartitionLog
+from partitions.log.opening import open_log
 from tests.chaos.mutations import scenarios
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
@@ -85,6 +85,6 @@ MUTATIONS = (
         "a start after a crash removes a cleaned segment whose place was decided, though the old ones are gone",
         ("no-committed-record-lost",),
         scenarios.COMPACTION,
-        (Patch(opening, "recover_swaps", _undo_what_was_decided),),
+        (Patch(open_log, "recover_swaps", _undo_what_was_decided),),
     ),
 )

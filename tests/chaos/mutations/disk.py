@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kraft.broker.replicas.offline_replicas import OfflineReplicas
-from partitions.log import opening
 from partitions.log.errors import LogStorageError, NoRoomToAppend
 from partitions.log.log import PartitionLog
+from partitions.log.opening import open_log
 from partitions.log.storage import LogStorage
 from partitions.log.verification import Checked, Verification
 from quorum.controller import replica_states
@@ -105,7 +105,7 @@ MUTATIONS = (
         "recovery cuts a log at a bad checksum, however long ago that was flushed",
         ("durable-records-cut",),
         scenarios.ROT,
-        (Patch(opening, "Recovery", _tail_from_the_start),),
+        (Patch(open_log, "Recovery", _tail_from_the_start),),
     ),
     Mutation(
         "half-an-append-stays",

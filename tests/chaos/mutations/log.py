@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from partitions.log import recovery
 from partitions.log.epochs.epoch_file import EpochFile
 from partitions.log.index import OffsetIndex, TimeIndex
 from partitions.log.log import PartitionLog
+from partitions.log.opening import recovery
 from partitions.log.scan import Damage
 from partitions.log_manager import LogManager
 from partitions.records.batch import CorruptBatchError, parse_header

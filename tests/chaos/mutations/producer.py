@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from partitions.log import opening
 from partitions.log.log import PartitionLog
+from partitions.log.opening import open_log
 from partitions.log.producers import log_producers, producer_snapshot, producer_state
 from partitions.log.producers.producer_state import ProducerState
 from tests.chaos.mutations import scenarios
@@ -56,7 +56,7 @@ MUTATIONS = (
         scenarios.RETRIES,
         (
             Patch(PartitionLog, "append_as_follower", _forgets_producers),
-            Patch(opening, "load_producer_state", replaced_by(_knows_nobody)),
+            Patch(open_log, "load_producer_state", replaced_by(_knows_nobody)),
             Patch(log_producers, "load_producer_state", replaced_by(_knows_nobody)),
         ),
     ),
