@@ -1,7 +1,7 @@
 """One partition's log on one broker: append, read, truncate, retain, compact, flush, close.
 
 Guarantees: offsets only grow, and what truncation cut never comes back; a failed write leaves no torn batch; what
-`sync` covered survives a power loss; nothing is handed out that `verification.py` has not let through. A truncation is
+`sync` covered survives a power loss; nothing is handed out that `checked_bytes.py` has not let through. A truncation is
 durable before anything is appended again, so that no old byte can come back below a new one; a crash in between leaves
 a prefix of the log, or, where its start was given up, a suffix: never a hole. Readers that hold slices of segments
 that are gone go on undisturbed. A log in which damage was found answers nothing any more, and `LogStorage.on_lost` has
@@ -146,7 +146,7 @@ class PartitionLog:
         self._segments = segments
         self._half_set_aside: tuple[str, ...] = ()
         """Files of the first segment that have their new names already, where others could not be renamed."""
-        self._reader = LogReader(storage, segments, opened.verification())
+        self._reader = LogReader(storage, segments, opened.checked_bytes())
         self.epochs = opened.epochs
         self.epoch_file = EpochFile(
             storage,
@@ -662,7 +662,7 @@ class PartitionLog:
     def distrust(self) -> None:
         """A reader was handed damaged bytes: whatever there is now is checked at its next read."""
         self._ensure_open()
-        self._reader.verification.restart(self._segments.active)
+        self._reader.checked_bytes.restart(self._segments.active)
 
     def note_damage(self, error: LogCorruptError) -> None:
         """Gives the log up for damage that was found in it beside a read."""
@@ -821,7 +821,7 @@ class PartitionLog:
             active.truncate(first_cut.position, end_offset)
         else:
             active.unseal()
-        self._reader.verification.cut(active)
+        self._reader.checked_bytes.cut(active)
         self.producers.aborted.truncate(end_offset, active.base_offset)
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
@@ -861,7 +861,7 @@ class PartitionLog:
                     self._storage.remove(f"{self.directory}/{name}")
             self._storage.sync_dir(self.directory)
             self._segments.append(self._create_segment(offset))
-            self._reader.verification.cut(self._segments.active)
+            self._reader.checked_bytes.cut(self._segments.active)
             self.flushes.sync_names()
         except OSError as error:
             self._end_half_truncated(error)

@@ -28,7 +28,7 @@ from partitions.records.batch import (
     records_body,
     with_max_timestamp,
 )
-from partitions.records.body_check import LookedThrough, Misfit, Wanted, look_through
+from partitions.records.body_check import LookedThrough, Misfit, RecordBounds, look_through
 from partitions.records.compression import MAX_UNFOLDED_BYTES, Codec
 from partitions.records.header import (
     ATTRIBUTES_LOW_POSITION,
@@ -146,10 +146,10 @@ def check_records(checked: CheckedBatches, config: LogConfig, now_ms: int) -> Ch
     return _as_stored(checked, newest, config)
 
 
-def _wanted(config: LogConfig, now_ms: int) -> Wanted:
+def _wanted(config: LogConfig, now_ms: int) -> RecordBounds:
     if config.message_timestamp_type != CREATE_TIME:
-        return Wanted(LONG_MIN, LONG_MAX, config.is_compacted)
-    return Wanted(
+        return RecordBounds(LONG_MIN, LONG_MAX, config.is_compacted)
+    return RecordBounds(
         now_ms - config.message_timestamp_before_max_ms,
         now_ms + config.message_timestamp_after_max_ms,
         config.is_compacted,
@@ -157,7 +157,7 @@ def _wanted(config: LogConfig, now_ms: int) -> Wanted:
 
 
 def _open(
-    buffer: memoryview, position: int, header: BatchHeader, wanted: Wanted, at_most: int
+    buffer: memoryview, position: int, header: BatchHeader, wanted: RecordBounds, at_most: int
 ) -> LookedThrough:
     try:
         body = records_body(buffer, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
@@ -169,7 +169,7 @@ def _open(
         raise AppendError("INVALID_RECORD", str(error)) from error
 
 
-def _record_error(misfit: Misfit, index: int, wanted: Wanted) -> RecordError:
+def _record_error(misfit: Misfit, index: int, wanted: RecordBounds) -> RecordError:
     if wanted.key and not misfit.has_key:
         return RecordError(index, "INVALID_RECORD", "Compacted topic cannot accept message without key.")
     return RecordError(

@@ -142,7 +142,7 @@ class CleaningRound:
         """What producers left below the high watermark, the active segment included."""
         scan = ProducerScan(frozenset(self._log.producers.state.producers))
         for source in sources:
-            place = jobs.Place.start_of(source)
+            place = jobs.PiecePlace.start_of(source)
             while place.position < source.size_bytes:
                 step = await self._run(
                     source,
@@ -169,7 +169,7 @@ class CleaningRound:
             return
         transactions = CleanedTransactions(scan.aborted, from_offset=dirty[0].base_offset)
         for source in dirty:
-            place = jobs.Place.start_of(source)
+            place = jobs.PiecePlace.start_of(source)
             while place.position < source.size_bytes:
                 step = await self._run(
                     source,
@@ -216,7 +216,7 @@ class CleaningRound:
         """Whether what stays differs from what there was."""
         changed = False
         for source in group:
-            place = jobs.Place.start_of(source)
+            place = jobs.PiecePlace.start_of(source)
             while place.position < source.size_bytes:
                 step = await self._run(
                     source,

@@ -67,7 +67,7 @@ class TimeIndexEntry(NamedTuple):
     offset: int
 
 
-class AbortedTransaction(NamedTuple):
+class TransactionIndexEntry(NamedTuple):
     """At `at` in the index: an aborted transaction, and the last stable offset once it was."""
 
     at: int
@@ -141,11 +141,11 @@ def time_index_entries(path: str, file: ReadableFile, base_offset: int) -> Itera
         before = entry
 
 
-def aborted_transactions(path: str, file: ReadableFile) -> Iterator[AbortedTransaction]:
+def aborted_transactions(path: str, file: ReadableFile) -> Iterator[TransactionIndexEntry]:
     """The entries in order. Raises StoredDamage, OSError."""
     before = -1
     for at, fields in _structs(path, file, _TXN_ENTRY, has_room=False):
-        entry = AbortedTransaction(at, *fields)
+        entry = TransactionIndexEntry(at, *fields)
         if entry.version != _TXN_VERSION:
             raise StoredDamage(path, at, f"the entry has version {entry.version} instead of {_TXN_VERSION}")
         if not (before < entry.last_offset and 0 <= entry.first_offset <= entry.last_offset):

@@ -20,7 +20,7 @@ from partitions.log.inspection.batches import (
     plain_reason,
 )
 from partitions.log.inspection.entries import (
-    AbortedTransaction,
+    TransactionIndexEntry,
     aborted_transactions,
     offset_index_entries,
     time_index_entries,
@@ -40,7 +40,7 @@ OnBatch = Callable[[BatchHeader], None]
 """Called before a sound batch is taken into the state."""
 
 
-Step: TypeAlias = StoredBatch | Unsound
+StoredStep: TypeAlias = StoredBatch | Unsound
 
 
 class _GoingBack(NamedTuple):
@@ -268,7 +268,7 @@ class SegmentCheck:
                 checks.append(make(path, file))
         return checks
 
-    def _txn_check(self, entries: Iterator[AbortedTransaction]) -> TxnIndexCheck:
+    def _txn_check(self, entries: Iterator[TransactionIndexEntry]) -> TxnIndexCheck:
         return TxnIndexCheck(
             entries,
             self._reporter(self._path_of(TRANSACTION_INDEX_SUFFIX)),
@@ -286,9 +286,9 @@ class SegmentCheck:
         return report
 
 
-def _with_next(steps: Iterator[Step]) -> Iterator[tuple[Step, Step | None]]:
+def _with_next(steps: Iterator[StoredStep]) -> Iterator[tuple[StoredStep, StoredStep | None]]:
     """Each with the one that follows it; the last with None."""
-    held: Step | None = None
+    held: StoredStep | None = None
     for step in steps:
         if held is not None:
             yield held, step

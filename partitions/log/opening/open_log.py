@@ -15,6 +15,7 @@ import structlog
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from leader_epoch.epoch_cache import EpochCache, EpochEntry
+from partitions.log.checked_bytes import CheckedBytes
 from partitions.log.cleaner.swap import recover_swaps
 from partitions.log.config import LogConfig
 from partitions.log.epochs.epoch_evidence import (
@@ -53,7 +54,6 @@ from partitions.log.producers.transaction_index import AbortedTransactions
 from partitions.log.segment import Segment, base_offsets, file_name
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
-from partitions.log.verification import Verification
 
 logger = structlog.get_logger(__name__)
 
@@ -105,13 +105,13 @@ class OpenedLog:
         limit = self.log_end_offset if self.limits is None else self.limits.recovery_point
         return min(request.clean_offset, limit, self.log_end_offset)
 
-    def verification(self) -> Verification:
+    def checked_bytes(self) -> CheckedBytes:
         """What of the bytes is known: recovery has read everything from the recovery point's segment on."""
         segments = self.segments
         if self.report.clean:
-            return Verification(segments.active, self.epochs)
+            return CheckedBytes(segments.active, self.epochs)
         checked = segments[segments.position_for(self.recovery_point)]
-        return Verification(segments.active, self.epochs, known_from=checked.base_offset)
+        return CheckedBytes(segments.active, self.epochs, known_from=checked.base_offset)
 
 
 def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partitions.disk import Disk
-from partitions.log import verification
+from partitions.log import checked_bytes
 from partitions.log.errors import BatchDamaged, LogCorruptError, LogStorageError
 from partitions.log.log import PartitionLog
 from partitions.log.storage import LogStorage
@@ -157,7 +157,7 @@ def test_after_a_truncation_the_rest_is_checked_and_what_follows_is_known(cut: i
 def test_one_read_checks_so_much_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = memory_disk()
     filled(disk).close()
-    monkeypatch.setattr(verification, "MAX_BYTES_PER_READ", 200)
+    monkeypatch.setattr(checked_bytes, "MAX_BYTES_PER_READ", 200)
     log = reopened(disk)
     first = log.read(0, 10_000, up_to_offset=RECORDS)
     assert 0 < first.size_bytes < 400
@@ -168,7 +168,7 @@ def test_one_read_checks_so_much_and_the_next_goes_on(monkeypatch: pytest.Monkey
 
 def test_a_batch_larger_than_a_check_is_checked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = memory_disk()
-    monkeypatch.setattr(verification, "MAX_BYTES_PER_READ", 100)
+    monkeypatch.setattr(checked_bytes, "MAX_BYTES_PER_READ", 100)
     log = open_log(disk)
     for _ in range(3):
         log.append_as_leader(batch_of(b"x" * 300), leader_epoch=0)

@@ -1,10 +1,10 @@
-"""Checking, at its first read, what this process neither wrote nor checked: bit rot is not handed on.
+"""Which bytes of a log are known to be as they were written; others are checked at their first read.
 
-Guarantees: a range that `checked` lets through was written by this process, or its batches' CRCs, the order
-of their offsets, and their epochs have been compared since the log was opened; one read checks at most
-`MAX_BYTES_PER_READ`, or one larger batch. A segment keeps one checked interval, which reads that go on
-where the last one ended extend: whoever reads a log through pays for each byte once. Bytes that rot
-after their check are the reader's to find, by the same CRC. Owned by the log's reader.
+Guarantees: bit rot is not handed on. A range that `check` lets through was written by this process, or its batches'
+CRCs, the order of their offsets, and their epochs have been compared since the log was opened; one read checks at most
+`MAX_BYTES_PER_READ`, or one larger batch. A segment keeps one checked interval. A read that goes on where the last one
+ended extends it: a consumer that reads a log through has each byte checked once. Bytes that rot after their check
+the consumer finds, by the same CRC. The log's reader owns one.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class _Interval(NamedTuple):
     latest_epoch: int = -1
 
 
-class Checked(NamedTuple):
+class CheckedTo(NamedTuple):
     """How far a range may be read: a batch boundary, and the offset there if the range was cut."""
 
     end: int
     next_offset: int | None
 
 
-class Wanted(NamedTuple):
+class WantedRange(NamedTuple):
     """A range of a segment that is to be read, from one batch boundary to another."""
 
     position: int
@@ -56,7 +56,7 @@ class Wanted(NamedTuple):
     """Where the next segment begins, or the log ends: no batch here reaches that."""
 
 
-class Verification:
+class CheckedBytes:
     """What of one log's bytes is known to be as they were written."""
 
     __slots__ = ("_boundary", "_epochs", "_intervals", "_known_from")
@@ -88,7 +88,7 @@ class Verification:
         self._boundary = (active, active.size_bytes)
         self._known_from = active.base_offset + 1
 
-    def checked(self, segment: Segment, file: File, wanted: Wanted) -> Checked:
+    def check(self, segment: Segment, file: File, wanted: WantedRange) -> CheckedTo:
         """How far the batches of the range may be handed out; as far as wanted, mostly.
 
         Raises BatchDamaged, or LogCorruptError where an index may have led to the wrong place.
@@ -96,33 +96,33 @@ class Verification:
         position, end = wanted.position, wanted.end
         base_offset = segment.base_offset
         if base_offset >= self._known_from:
-            return Checked(end, None)
+            return CheckedTo(end, None)
         known = self._intervals.get(base_offset)
         if known is not None and known.start >= max(position, 1):
             known = None  # the batch before has to be in it: it says that it does not hold the offset
         if known is not None and end <= known.end:
-            return Checked(end, None)
+            return CheckedTo(end, None)
         stop = min(end, self._boundary[1]) if self._boundary[0] is segment else end
         if position >= stop:
-            return Checked(end, None)
+            return CheckedTo(end, None)
         if known is None or position > known.end:
             # An entry that has rotted may name any number.
             begin = max(segment.offset_index.floor_position(position - 1), 0) if position else 0
             known = _Interval(begin, begin, base_offset)
         displaced = DisplacedCheck(base_offset, segment.offset_index, segment.time_index, position=known.end)
-        found = _Walk(file, segment, wanted, known, self._epochs, displaced).up_to(stop)
+        found = _Check(file, segment, wanted, known, self._epochs, displaced).up_to(stop)
         self._intervals[base_offset] = found
-        return Checked(end, None) if found.end >= stop else Checked(found.end, found.next_offset)
+        return CheckedTo(end, None) if found.end >= stop else CheckedTo(found.end, found.next_offset)
 
 
-class _Walk:
+class _Check:
     """Goes on behind an interval of one segment, comparing what there is to compare."""
 
     def __init__(
         self,
         file: File,
         segment: Segment,
-        wanted: Wanted,
+        wanted: WantedRange,
         known: _Interval,
         epochs: EpochCache,
         displaced: DisplacedCheck,
