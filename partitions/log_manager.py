@@ -197,7 +197,7 @@ class LogManager:
         return self._failed
 
     def failed_topic_id(self, partition: TopicPartition) -> bytes | None:
-        """The topic id that a log in `failed` belongs to; None if nobody can tell."""
+        """The topic id that a log in `failed` belongs to; None if that is not known."""
         home = self._home[partition]
         placement = self._parts.placements.get(partition)
         if home.storage.failure is not None:
@@ -364,7 +364,7 @@ class LogManager:
 
     async def _close_logs(self) -> set[DataDirectory]:
         """Flushes and closes all logs; the directories with one that could not be, was given up before, or
-        lacks records of which the controller does not know: the next start would take it for a whole one."""
+        lacks records without the controller knowing it: the next start would take it for a whole one."""
         await flush_before_closing(self._parts.disk, self._parts.executor, self.epoch_writer, self._logs)
         doubtful = self._home.keys() & {*self._failed, *self.reopener.shortened}
         unclean = {self._home[partition] for partition in doubtful}

@@ -83,7 +83,7 @@ class CheckedBytes:
             self.restart(active)
 
     def restart(self, active: Segment) -> None:
-        """Everything up to now is to be checked at its next read, whoever wrote it."""
+        """Everything up to now is to be checked at its next read, also what this process wrote."""
         self._intervals.clear()
         self._boundary = (active, active.size_bytes)
         self._known_from = active.base_offset + 1

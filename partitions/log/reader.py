@@ -3,7 +3,7 @@
 Guarantees: a read hands out whole batches only, starts with the batch that holds the offset, and
 holds no record at or above the limit given. Data that this process wrote or has checked is not read, only
 the few headers between an index entry and the boundaries looked for; the rest is checked first. The log
-owns one reader; whoever serves fetches calls it through `PartitionLog`.
+owns one reader; replicas that serve fetches call it through `PartitionLog`.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ class Segment:
             batches = walk(file, 0, size_bytes, first_read_bytes=SEEK_CHUNK_BYTES)
             return any(position > interval_bytes for position, _ in batches)
         except LogCorruptError:
-            return True  # whoever makes the index anew meets the damage
+            return True  # making the index anew meets the damage
 
     @property
     def is_unindexed(self) -> bool:
@@ -421,7 +421,7 @@ class Segment:
 
     def _make_indexes(self) -> None:
         """Those of a closed segment durably, and in one go: no later flush covers them, and a power loss would leave
-        a part of them, of which nobody could tell that there was more."""
+        a part of them that does not tell that there was more."""
         self.rebuild()
         self._write_indexes()
 
@@ -432,7 +432,7 @@ class Segment:
         try:
             self._indexes.replace()
         except NoSpaceLeft as error:
-            # What is in memory is right; whoever needs it after that makes it again.
+            # What is in memory is right; the next lookup after it has left makes it again.
             logger.warning("indexes made anew were not written", segment=self.log_path, reason=str(error))
 
     def rewrite_indexes(self) -> None:

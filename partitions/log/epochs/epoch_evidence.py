@@ -8,7 +8,7 @@ remembered, and asked again they are answered from memory. Epochs are taken from
 of a single batch could explain it all, or where the file is missing or damaged. An epoch without a record in the log
 is not known again. Nobody misses it: it would end where it began, and so does, by the answer to an epoch that is not
 known, the one before it (KIP-279). `PartitionLog` owns an `EpochEvidence` and asks it for followers, consumers and
-fetchers (KIP-101, KIP-320); `opening.py` asks about the log's end; recovery learns the epochs of the segments that it
+fetchers (KIP-101, KIP-320); `open_log.py` asks about the log's end; recovery learns the epochs of the segments that it
 checks by itself.
 """
 
@@ -267,7 +267,7 @@ class EpochEvidence:
 
 
 def search_epochs(batch_at: BatchAt, start_offset: int, end_offset: int) -> EpochCache:
-    """The epochs of the batches from the first offset to the second, of which each ends where the next begins.
+    """The epochs of the batches from the first offset to the second; each ends where the next begins.
 
     As epochs never decrease, the end of each is found by bisection: a log of any size is read in a few places only.
     Where they do decrease, so that one batch is damaged, what comes out has still its order.

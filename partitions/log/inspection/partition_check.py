@@ -245,7 +245,7 @@ class PartitionCheck:
             self._check_epochs_beyond(path, entries)
 
     def _check_epochs_beyond(self, path: str, entries: Sequence[PlacedEpoch]) -> None:
-        """A crash may take the log's end back behind what the checkpoint says; whoever ends properly does not."""
+        """A crash may take the log's end back behind what the checkpoint says; a proper end does not."""
         if self._state.next_offset is None:
             return  # damage hides where the log ends
         for finding in entries_beyond(path, entries, self._state.end_offset):

@@ -1,9 +1,9 @@
 """Giving logs up: their folders are renamed at once, and removed later.
 
-Guarantees: when a deletion has returned, the names are free for new logs, durably: no start takes a folder
-for a partition's again, no checkpoint says anything of the name, and no cleaning touches the files. In a
-directory that failed the folder stays; should it come back, it is known to be older than what took its
-place. Owned by the log manager, on its loop.
+Guarantees: when a deletion has returned, the names are free for new logs, durably: no start takes a folder for a
+partition's again, no checkpoint says anything of the name, and no cleaning touches the files. In a directory that
+failed the folder stays; should it come back, it is known to be older than what took its place. Owned by the log
+manager, on its loop.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LogDeleter:
     async def _forget(self, gone: Sequence[TopicPartition], directories: Iterable[DataDirectory]) -> None:
         """Has the checkpoints and the list of partitions say nothing of the names. The renames are durable.
 
-        A full directory keeps none of the others from it. Raises NoSpaceLeft; whoever makes a log of such a
+        A full directory keeps none of the others from it. Raises NoSpaceLeft; the creator of a log of such a
         name tries again.
         """
         postponed = PostponedErrors()

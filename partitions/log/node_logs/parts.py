@@ -1,7 +1,7 @@
-"""What those have in common who open, make and delete the logs of one node.
+"""What the modules share that open, make and delete the logs of one node.
 
-Guarantees: nothing by itself; it names the parts, so that whoever works on a node's logs is handed all of
-them at once. The log manager puts them together; everything in `FoundLogs` changes on its loop alone.
+Guarantees: nothing by itself; it names the parts, and each of those modules is handed all of them at once. The log
+manager puts them together; everything in `FoundLogs` changes on its loop alone.
 """
 
 from __future__ import annotations

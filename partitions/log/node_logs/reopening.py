@@ -1,11 +1,10 @@
 """Opening a log again that a full disk has kept from being opened, or from going on, once there is room.
 
-Guarantees: the recovery runs beside the event loop and shares no open file with the logs in use; it ends with
-a log that is closed and durable, so that the event loop has no more to do than at a clean start. What it cuts
-on the way, in this attempt or in an earlier one that found no room, is remembered until the owner has told
-the controller. Whatever
-became of the log's directory meanwhile wins. While the disk is full no byte of the log is read. Owned by the
-log manager; a partition is not deleted while its log is opened again.
+Guarantees: the recovery runs beside the event loop and shares no open file with the logs in use; it ends with a log
+that is closed and durable, so that the event loop has no more to do than at a clean start. What it cuts on the way, in
+this attempt or in an earlier one that found no room, is remembered until the owner has told the controller. A failure
+of the log's directory meanwhile wins. While the disk is full no byte of the log is read. Owned by the log manager; a
+partition is not deleted while its log is opened again.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ class LogReopener:
 
     @property
     def shortened(self) -> Set[TopicPartition]:
-        """Logs of which opening them again has cut records that the cluster may think are here."""
+        """Logs that lost records when they were opened again: the cluster may think that these are here."""
         return self._shortened
 
     def forget_shortened(self, partition: TopicPartition) -> None:
-        """Nobody counts on those records any more, or the log is gone."""
+        """The controller does not count on those records any more, or the log is gone."""
         self._shortened.discard(partition)
 
     async def reopen(self, partition: TopicPartition) -> LogError | None:

@@ -47,7 +47,7 @@ class StartReport:
     this broker may lack records that it once had."""
     logs: int
     recovered: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
-    """Logs of which a torn tail was cut, or whose leader epochs were taken from their batches."""
+    """Logs that lost a torn tail, or whose leader epochs were taken from their batches."""
     failed: Mapping[TopicPartition, LogError] = field(default_factory=dict)
     """Logs that could not be opened; the partitions are offline here."""
     failed_directories: Mapping[str, str] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class LogOpener:
                 parts.now_ms,
                 parts.halt,
                 clean_shutdown=directory.clean_shutdown,
-                # Whoever leaves the mark of a clean shutdown has written the ends of all logs before.
+                # A process that left the mark of a clean shutdown had written the ends of all logs before.
                 closed_at=directory.checkpoints[RECOVERY_POINTS].get(partition),
             )
         except LogError as error:

@@ -1,7 +1,7 @@
 """A log on disk as its data directory knows it, and how it is opened.
 
-Guarantees: what the directory's checkpoint files say of the log is what it is opened by, whoever opens it:
-the start of the node, or a job that opens a log again (`reopening.py`).
+Guarantees: a log is opened by what the directory's checkpoint files say of it, at the start of the node and in a job
+that opens it again (`reopening.py`).
 """
 
 from __future__ import annotations

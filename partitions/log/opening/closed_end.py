@@ -1,9 +1,9 @@
 """Whether a log that was closed ends where it was closed.
 
-Guarantees: the end of such a log is taken from the header of its last batch, without a checksum, and none covers
-all of it; so it is compared with the recovery point, which whoever closes a log has put at its end. Where the two
+Guarantees: the end of such a log is taken from the header of its last batch, without a checksum, and none covers all
+of it; so it is compared with the recovery point, which the process that closed the log put at its end. Where the two
 differ, the last segment is read and its checksums are compared, nothing is cut, and the log is damaged unless
-something else on disk says that it ends where it does. `opening.py` asks.
+something else on disk says that it ends where it does. `open_log.py` asks.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Guarantees: a segment ends where the next one begins, in a compacted log and in 
 that is lost, empty or cut is damage, and what it held is neither passed over nor taken for compacted away. Of a
 sound log names and lengths are looked at, and the last entry of each offset index; headers only where those
 contradict each other. What does not show here the first read finds (`checked_bytes.py`). What a recovery reads it
-judges by itself: a crash may have left there what would be damage elsewhere. `opening.py` asks.
+judges by itself: a crash may have left there what would be damage elsewhere. `open_log.py` asks.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def ensure_none_is_cut(storage: LogStorage, segments: SegmentList, *, below_offs
         try:
             is_suspect = segment.is_cut_by_its_index
         except OSError as error:
-            # Whoever looks something up in there meets it again.
+            # The first lookup in there meets it again.
             logger.warning("a segment was not looked at", segment=segment.log_path, reason=str(error))
             continue
         if is_suspect:

@@ -1,8 +1,8 @@
 """What is left in a log's folder when damage was found in it: a start must not take the log for a sound one.
 
-Guarantees: damage that was found once, below what a recovery reads, is found again by whoever opens the log,
-crash or not; where the bytes are sound again, because somebody has restored the file, the note goes. The log
-manager writes it when it gives a log up, `StoredLog.open` looks for it. A copy that is made anew has none.
+Guarantees: damage that was found once, below what a recovery reads, is found again when the log is opened, crash or
+not; where the bytes are sound again, because an operator has restored the file, the note goes. The log manager writes
+it when it gives a log up, `StoredLog.open` looks for it. A copy that is made anew has none.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class DamageNotes:
 
 def _reaches(disk: Disk, error: LogCorruptError, limit_offset: int) -> bool:
     """Whether the batch at the place says that it does. Else the limit is no part of the damage, and may itself
-    come from what is damaged: whoever has restored the file must not be measured by it."""
+    come from what is damaged: a file that was restored must not be measured by it."""
     file = disk.open(error.path)
     try:
         header = file.read(max(error.position, 0), HEADER_BYTES)

@@ -73,7 +73,7 @@ class OpenRequest:
     topic_id: bytes | None
     clean_offset: int = 0
     closed_at: int | None = None
-    """Where a log ended when it was closed; None where nobody knows."""
+    """Where a log ended when it was closed; None where that is not known."""
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:
 
 
 def newly_made(storage: LogStorage, request: OpenRequest, epochs: Sequence[EpochEntry]) -> OpenedLog:
-    """The state of an empty log of which everything is durable; touches no file."""
+    """The state of an empty log whose files and names are durable; touches no file."""
     segment = Segment(
         storage,
         request.directory,
@@ -328,7 +328,7 @@ def _make_missing_indexes(segments: SegmentList, names: Sequence[str], *, below_
             except BatchDamaged:
                 raise  # the segment is not whole
             except (OSError, LogCorruptError) as error:
-                # Nothing is lost yet: whoever looks something up in there meets it again.
+                # Nothing is lost yet: the first lookup in there meets it again.
                 logger.warning("missing indexes were not made", segment=segment.log_path, reason=str(error))
 
 

@@ -41,7 +41,7 @@ class RecoveryReport:
 
     @property
     def is_notable(self) -> bool:
-        """Whether something was cut or rebuilt of which an operator should know."""
+        """Whether an operator should know of something that was cut or rebuilt."""
         return self.reason is not None or self.epochs_rebuilt is not None
 
     def __str__(self) -> str:
@@ -149,7 +149,7 @@ class Recovery:
             if number < len(self._segments):
                 segment.seal()  # its indexes leave memory before those of the next one fill it
         active = self._segments.active
-        # A log without any record is one whose files somebody removed, to have them copied again.
+        # A log without any record is one whose files an operator removed, to have them copied again.
         is_empty = len(self._segments) == 1 and not active.size_bytes
         if self._expected < self._recovery_point and not is_empty:
             raise LogCorruptError(
