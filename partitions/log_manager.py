@@ -26,6 +26,7 @@ from partitions.log.epochs.epoch_writer import EpochWriter
 from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError, NoSpaceLeft
 from partitions.log.flushes import run_flush
 from partitions.log.log import PartitionLog
+from partitions.log.node_logs.checkpointing import CheckpointWriter
 from partitions.log.node_logs.closing import flush_before_closing
 from partitions.log.node_logs.creation import LogCreator
 from partitions.log.node_logs.data_directory import (
@@ -34,7 +35,9 @@ from partitions.log.node_logs.data_directory import (
 )
 from partitions.log.node_logs.deletion import LogDeleter
 from partitions.log.node_logs.directories import LogDirectories, PostponedErrors
-from partitions.log.node_logs.parts import LogParts
+from partitions.log.node_logs.parts import FoundLogs, LogParts
+from partitions.log.node_logs.placements import PartitionPlacements
+from partitions.log.node_logs.removal import DelayedRemovals
 from partitions.log.node_logs.reopening import LogReopener
 from partitions.log.node_logs.retention_rounds import Retention
 from partitions.log.node_logs.startup import LogOpener, StartReport, start_report
@@ -85,10 +88,21 @@ class LogManager:
             on_failure=self._directory_failed,
             on_lost=self.give_up,
         )
-        self._parts = parts = LogParts.assemble(
-            disk, executor, self._directories, default_config, now_ms=now_ms, halt=halt, rng=rng
+        found = FoundLogs()
+        self._parts = parts = LogParts(
+            disk,
+            executor,
+            now_ms,
+            halt,
+            rng,
+            default_config,
+            self._directories,
+            found,
+            PartitionPlacements(disk, executor, self._directories.all),
+            DelayedRemovals(disk, executor, now_ms),
+            CheckpointWriter(disk, executor, self._directories, found.logs, found.home),
         )
-        self._logs, self._home, self._failed = parts.found.logs, parts.found.home, parts.found.failed
+        self._logs, self._home, self._failed = found.logs, found.home, found.failed
         self._checkpoints, self._removals = parts.checkpoints, parts.removals
         self._failure_listener: FailureListener | None = None
         self._damage_notes = DamageNotes(disk, executor)

@@ -61,12 +61,9 @@ class LogFlushes:
         segments: SegmentList,
         aborted: AbortedTransactions,
         epoch_file: EpochFile,
-        *,
         recovery_point: int,
-        names_are_durable: bool,
-        unsynced_sealed: Sequence[Segment],
     ) -> None:
-        """`segments` and `aborted` are the log's; `unsynced_sealed`: closed ones that no flush has covered."""
+        """`segments` and `aborted` are the log's."""
         self._storage = storage
         self._directory = directory
         self._segments = segments
@@ -76,9 +73,9 @@ class LogFlushes:
         """Everything below is durable."""
         self.durable_to = recovery_point
         """Higher than the recovery point while a full disk takes no new file of the epochs."""
-        self.unsynced_sealed = list(unsynced_sealed)
-        self._names_version = 0
-        self._names_synced = 0 if names_are_durable else -1
+        self.unsynced_sealed: list[Segment] = []
+        """Closed segments that no flush has covered."""
+        self._names_version = self._names_synced = 0
 
     # ---- what becomes of the log
 

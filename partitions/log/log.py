@@ -92,30 +92,10 @@ _NO_MARKERS: Final[Mapping[int, EndTransactionMarker]] = MappingProxyType({})
 class PartitionLog:
     """The segments of one partition, from its start to its end, and the parts that go with them."""
 
-    __slots__ = (
-        "_closed",
-        "_half_set_aside",
-        "_now_ms",
-        "_owns_storage",
-        "_reader",
-        "_segments",
-        "_storage",
-        "checkpointed",
-        "compaction",
-        "config",
-        "directory",
-        "epoch_evidence",
-        "epoch_file",
-        "epochs",
-        "flushes",
-        "generation",
-        "log_end_offset",
-        "log_start_offset",
-        "producers",
-        "recovery",
-        "topic_id",
-        "topic_partition",
-    )
+    __slots__ = ("_closed", "_half_set_aside", "_now_ms", "_owns_storage", "_reader", "_segments", "_storage",
+                 "checkpointed", "compaction", "config", "directory", "epoch_evidence", "epoch_file", "epochs",
+                 "flushes", "generation", "log_end_offset", "log_start_offset", "producers", "recovery", "topic_id",
+                 "topic_partition")  # fmt: skip
 
     def __init__(
         self,
@@ -128,7 +108,7 @@ class PartitionLog:
         owns_storage: bool,
     ) -> None:
         """The log that `open` or `newly_made` has found."""
-        directory, segments = request.directory, opened.segments
+        directory, segments, aborted = request.directory, opened.segments, opened.aborted
         self.topic_partition = topic_partition
         self.directory = directory
         self.topic_id = opened.topic_id
@@ -149,36 +129,22 @@ class PartitionLog:
         self._reader = LogReader(storage, segments, opened.checked_bytes())
         self.epochs = opened.epochs
         self.epoch_file = EpochFile(
-            storage,
-            directory,
-            opened.epochs,
-            is_durable=not opened.epochs_changed,
-            only_lacking=opened.epochs_only_lacking,
+            storage, directory, opened.epochs, opened.epochs_changed, only_lacking=opened.epochs_only_lacking
         )
         self.epoch_evidence = EpochEvidence(
             storage, segments, opened.epochs, proven_from=opened.epochs_proven_from
         )
         self.producers = LogProducers(
-            storage,
-            directory,
-            segments,
-            opened.producer_state,
-            opened.aborted,
-            snapshot_offset=opened.snapshot_offset,
+            storage, directory, segments, opened.producer_state, aborted, opened.snapshot_offset
         )
         self.flushes = LogFlushes(
-            storage,
-            directory,
-            segments,
-            opened.aborted,
-            self.epoch_file,
-            recovery_point=opened.recovery_point,
-            names_are_durable=opened.existed_cleanly,
-            unsynced_sealed=() if opened.report.clean else segments.from_offset(opened.recovery_point)[:-1],
+            storage, directory, segments, aborted, self.epoch_file, opened.recovery_point
         )
-        self.compaction = Compaction(
-            storage, directory, segments, opened.aborted, opened.clean_offset(request)
-        )
+        if not opened.existed_cleanly:
+            self.flushes.names_changed()
+        if not opened.report.clean:
+            self.flushes.unsynced_sealed += segments.from_offset(opened.recovery_point)[:-1]
+        self.compaction = Compaction(storage, directory, segments, aborted, opened.clean_offset(request))
         in_files = TruncationCheckpoint(request.recovery_point, request.log_start_offset)
         self.checkpointed = CheckpointedOffsets(
             storage, directory, in_files, request.clean_offset, opened.limits
@@ -914,13 +880,7 @@ class PartitionLog:
         if not self.config.deletes:
             return
         segments = self._segments
-        count = expired_count(
-            segments,
-            self.config,
-            now_ms,
-            high_watermark=high_watermark,
-            log_end_offset=self.log_end_offset,
-        )
+        count = expired_count(segments, self.config, now_ms, high_watermark, self.log_end_offset)
         if count == len(segments):
             try:
                 self.roll()

@@ -13,7 +13,7 @@ from partitions.log.segments import SegmentList
 
 
 def expired_count(
-    segments: SegmentList, config: LogConfig, now_ms: int, *, high_watermark: int, log_end_offset: int
+    segments: SegmentList, config: LogConfig, now_ms: int, high_watermark: int, log_end_offset: int
 ) -> int:
     """How many segments go, from the first on; all of them where that is true of the active one. Raises
     LogCorruptError, OSError."""

@@ -59,23 +59,9 @@ TimeEntry: TypeAlias = tuple[int, int]
 class Segment:
     """A data file and its indexes, opened and loaded when they are needed."""
 
-    __slots__ = (
-        "_bytes_since_index",
-        "_first_timestamp",
-        "_indexes",
-        "_max_timestamp",
-        "_max_timestamp_offset",
-        "_room",
-        "_size_bytes",
-        "_storage",
-        "base_offset",
-        "changed_ms",
-        "created_ms",
-        "index_interval_bytes",
-        "log_path",
-        "next_base",
-        "sealed",
-    )
+    __slots__ = ("_bytes_since_index", "_first_timestamp", "_indexes", "_max_timestamp", "_max_timestamp_offset",
+                 "_room", "_size_bytes", "_storage", "base_offset", "changed_ms", "created_ms", "index_interval_bytes",
+                 "log_path", "next_base", "sealed")  # fmt: skip
 
     def __init__(
         self, storage: LogStorage, directory: str, base_offset: int, *, index_interval_bytes: int, now_ms: int

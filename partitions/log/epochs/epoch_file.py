@@ -46,18 +46,18 @@ class EpochFile:
                  "is_durable", "path")  # fmt: skip
 
     def __init__(
-        self, storage: LogStorage, directory: str, epochs: EpochCache, *, is_durable: bool, only_lacking: bool
+        self, storage: LogStorage, directory: str, epochs: EpochCache, is_dirty: bool, *, only_lacking: bool
     ) -> None:
-        """`is_durable`: the file in `directory` holds these epochs now, durably. `epochs` is the log's cache."""
+        """`epochs` is the log's cache; `is_dirty`: the file in `directory` does not hold it, or not durably."""
         self.path = f"{directory}/{CHECKPOINT_FILE_NAME}"
         self._directory = directory
         self._epochs = epochs
         self._storage = storage
         self.is_closed = False
         """Whether the log was closed or let go."""
-        self.is_durable = is_durable
+        self.is_durable = not is_dirty
         """Whether the file holds the epochs as they are now."""
-        self.agrees_below = LONG_MAX if is_durable else 0
+        self.agrees_below = 0 if is_dirty else LONG_MAX
         """Of offsets in the log and below this, the file, however old it is, tells what the epochs tell."""
         self._only_lacking = only_lacking
         """Whether the file has no entry that these epochs contradict: it may lack the last ones."""

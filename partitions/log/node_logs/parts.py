@@ -47,31 +47,3 @@ class LogParts:
     placements: PartitionPlacements
     removals: DelayedRemovals
     checkpoints: CheckpointWriter
-
-    @classmethod
-    def assemble(
-        cls,
-        disk: Disk,
-        executor: Executor,
-        directories: LogDirectories,
-        default_config: LogConfig,
-        *,
-        now_ms: NowMs,
-        halt: Halt,
-        rng: random.Random,
-    ) -> LogParts:
-        """The parts of a node that has opened no log yet."""
-        found = FoundLogs()
-        return cls(
-            disk,
-            executor,
-            now_ms,
-            halt,
-            rng,
-            default_config,
-            directories,
-            found,
-            PartitionPlacements(disk, executor, directories.all),
-            DelayedRemovals(disk, executor, now_ms),
-            CheckpointWriter(disk, executor, directories, found.logs, found.home),
-        )

@@ -47,7 +47,6 @@ class LogProducers:
         segments: SegmentList,
         state: ProducerState,
         aborted: AbortedTransactions,
-        *,
         snapshot_offset: int,
     ) -> None:
         """`snapshot_offset`: of the newest snapshot that is there, -1 without one. `segments` are the log's."""

@@ -66,16 +66,8 @@ def decode_entries(data: bytes, base_offset: int) -> list[AbortedTransaction] | 
 class TransactionIndex:
     """The aborted transactions whose markers are in one segment, by marker."""
 
-    __slots__ = (
-        "_entries",
-        "_has_new_name",
-        "_is_active",
-        "_is_unsynced",
-        "_persisted",
-        "_storage",
-        "base_offset",
-        "path",
-    )
+    __slots__ = ("_entries", "_has_new_name", "_is_active", "_is_unsynced", "_persisted", "_storage", "base_offset",
+                 "path")  # fmt: skip
 
     def __init__(self, storage: LogStorage, directory: str, base_offset: int) -> None:
         self._storage = storage
