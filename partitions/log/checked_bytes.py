@@ -5,6 +5,10 @@ CRCs, the order of their offsets, and their epochs have been compared since the 
 `MAX_BYTES_PER_READ`, or one larger batch. A segment keeps one checked interval. A read that goes on where the last one
 ended extends it: a consumer that reads a log through has each byte checked once. Bytes that rot after their check
 the consumer finds, by the same CRC. The log's reader owns one.
+
+Zero-copy reads look at no byte; data that slept on a disk is what rots, and only a reader can tell that bytes in the
+page cache have changed. So a follower that asks twice for the same records makes the leader check its own bytes
+(`PartitionLog.distrust`), and so does a file that ends before what is to be sent of it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Guarantees: while a file is mapped it is only ever replaced or removed, never cu
 indexes takes them into memory first (`grow`), and the mapping is gone before the file becomes shorter. A mapped index
 costs address space and two descriptors, not memory. Each segment owns one of these; which segments may keep theirs
 mapped is up to the pool in `storage.py`.
+
+A lookup touches a few pages of an index of any size; a mapping that became shorter would kill the process.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ gone before the new file takes its last name, because then nothing is left to te
 truncation or deletion in between first settles the swap. File names are Kafka's: `.cleaned`, `.swap`,
 `.deleted`. Names change in jobs (`names`). What the log reads changes on its lane, and it needs none of the names
 that are about to change: of the new segment the file is open and the indexes are in memory until all is done.
+
+A rename waits for the file system's journal: 60 and 200 ms were seen. The kernel frees 1 GiB of page cache in a
+quarter of a second when the last name and descriptor go. So the event loop opens what was cleaned, and no more.
 """
 
 from __future__ import annotations

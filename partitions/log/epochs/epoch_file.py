@@ -1,10 +1,13 @@
 """The checkpoint file of one log's leader epochs: what it holds, and how it comes to hold what the log knows.
 
 Guarantees (KIP-101): while the file lacks an epoch, or says what is not so, the log knows that, and its recovery point
-stays below; the file never goes back to older epochs. A job beside the loop may write the file (`EpochWriter`). It
-changes names too, since a rename waits for the file system's journal: before the log writes or drops its file itself,
-or lets it go, it takes that rename from the job (`NameChanges`). `PartitionLog` owns the file and tells it what
-becomes of the epochs.
+stays below; the file never goes back to older epochs. A job beside the loop may write the file and give it its name
+(`EpochWriter`): before the log writes or drops its file itself, or lets it go, it takes that rename from the job
+(`NameChanges`). `PartitionLog` owns the file and tells it what becomes of the epochs.
+
+A rename over an older file waits for the file system's journal: with thousands of leaderships that moved it was half
+of what the loop did. A full disk takes no new file, and must still be freed: a segment may go without one if a durable
+batch behind it tells its epoch.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Whether the closed segments of a log that is opened are there, as far as that shows without reading data.
 
 Guarantees: a segment ends where the next one begins, in a compacted log and in a copy of one as well; so a data file
-that is lost, empty or cut is damage, and what it held is neither passed over nor taken for compacted away. Of a
-sound log names and lengths are looked at, and the last entry of each offset index; headers only where those
-contradict each other. What does not show here the first read finds (`checked_bytes.py`). What a recovery reads it
-judges by itself: a crash may have left there what would be damage elsewhere. `open_log.py` asks.
+that is lost, empty or cut is damage, and what it held is neither passed over nor taken for compacted away (each
+rewritten file keeps its last batch, if only as a header; a follower begins a segment where its log ends). Of a sound
+log names and lengths are looked at, and the last entry of each offset index; headers only where those contradict each
+other. What does not show here the first read finds (`checked_bytes.py`). What a recovery reads it judges by itself: a
+crash may have left there what would be damage elsewhere. `open_log.py` asks.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Guarantees: `state` is what the log's batches up to its end say; a snapshot file
 begins, and where the log was closed; `aborted` has each aborted transaction whose marker is in the log. A truncation
 goes on from the newest snapshot, or from a mark in memory, so that it walks over a bounded part of the batches.
 `PartitionLog` owns one, and has `state` judge and note each append (KIP-98).
+
+A snapshot file is at its segment's start only, and without marks the loop would walk over up to 1 GiB.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Which transactions were aborted, in Kafka's `.txnindex` files: one a segment, only where there are any.
 
-Guarantees: an abort is known from the moment its marker is in the log, and stays known as long as the
-marker does; `collect` misses none that overlaps the range asked for (KIP-98). Entries of the active segment
-are in memory and go to the file when the segment is sealed or the log is closed: recovery makes them anew
-from the batches. A log without aborted transactions has no such file and pays an empty dict. Layout, big
-endian, 34 bytes an entry: version int16 (0), producer id, first offset, last offset (the marker's), last
-stable offset int64. `PartitionLog` owns one `AbortedTransactions` and tells it what becomes of segments.
+Guarantees: an abort is known from the moment its marker is in the log, and stays known as long as the marker does;
+`collect` misses none that overlaps the range asked for (KIP-98). Entries of the active segment are in memory and go to
+the file when the segment is sealed or the log is closed: recovery makes them anew from the batches. An index is
+durable, name included, before its segment leaves recovery's reach: a missing offset index is noticed and made anew, a
+missing transaction index would let aborted records through. A log without aborted transactions has no such file and
+pays an empty dict. Layout, big endian, 34 bytes an entry: version int16 (0), producer id, first offset, last offset
+(the marker's), last stable offset int64. `PartitionLog` owns one `AbortedTransactions` and tells it what becomes of
+segments.
 """
 
 from __future__ import annotations
