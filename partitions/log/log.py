@@ -1019,16 +1019,6 @@ class PartitionLog:
             self._segments.replace(swap.old, swap.new)
             self.producers.aborted.replace(swap.old_bases, aborted)
 
-    def finish_swap(self, swap: SegmentSwap) -> None:
-        """All names are final, durably. Nothing if it was settled."""
-        if self.compaction.is_current(swap):
-            swap.finish()
-
-    def note_cleaned(self, offset: int) -> None:
-        """The log is compacted up to `offset`, durably."""
-        assert offset <= self.recovery_point
-        self.compaction.clean_offset = offset
-
     # ---- flushing
 
     @property

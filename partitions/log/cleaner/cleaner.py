@@ -133,7 +133,8 @@ class CleaningRound:
         for group in group_segments([s for s in closed if s.base_offset < clean_offset], self._config):
             await self._clean_group(group, batch_filter)
         self._check()
-        self._log.note_cleaned(clean_offset)
+        assert clean_offset <= self._log.recovery_point
+        self._log.compaction.clean_offset = clean_offset
         return RoundStats(clean_offset, self._read_bytes, self._written_bytes, self._replaced)
 
     # ---- passes
@@ -260,7 +261,7 @@ class CleaningRound:
         await self._change_names(swap)
         log.replace_segments(swap, aborted)
         await self._change_names(swap)
-        log.finish_swap(swap)
+        log.compaction.finish_swap(swap)
         if swap.state is not SwapState.DONE:
             raise CleaningAborted(f"the segments of {log.directory} were truncated or deleted")
         await self._remove(swap.deleted_paths)

@@ -195,6 +195,11 @@ class Compaction:
         """Whether it goes on: nothing has settled it."""
         return swap is self._swap
 
+    def finish_swap(self, swap: SegmentSwap) -> None:
+        """All names are final, durably. Nothing if it was settled."""
+        if self.is_current(swap):
+            swap.finish()
+
     def _swap_ended(self) -> None:
         swap, self._swap = self._swap, None
         assert swap is not None
