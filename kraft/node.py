@@ -23,9 +23,13 @@ from kraft.environment import Environment
 from kraft.http.server import HttpServer
 from kraft.listeners import WILDCARD_HOSTS, Endpoint
 from partitions.disk import DirLock, Disk
-from partitions.log.data_directory import LOCK_FILE
 from partitions.log.errors import DataDirectoryError, LogError
-from partitions.log.meta_properties import MetaProperties, check_meta_properties, read_meta_properties
+from partitions.log.node_logs.data_directory import LOCK_FILE
+from partitions.log.node_logs.meta_properties import (
+    MetaProperties,
+    check_meta_properties,
+    read_meta_properties,
+)
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.controller_server import ControllerServer

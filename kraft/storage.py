@@ -14,7 +14,11 @@ from kraft.config import ConfigError, ServerConfig, load_config
 from kraft.runtime.disk import RealDisk
 from kraft.user_error import EXIT_USAGE, UserError
 from partitions.log.errors import DataDirectoryError
-from partitions.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from partitions.log.node_logs.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
 
 UUID_CHARACTERS = 22
 

@@ -21,28 +21,29 @@ from partitions.disk import Disk
 from partitions.log.cleaner.cleaner import CleanerPorts
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.schedule import LogCleaner
-from partitions.log.closing import flush_before_closing
 from partitions.log.config import LogConfig
-from partitions.log.creation import LogCreator
-from partitions.log.damage_note import DamageNotes, LogExtent
-from partitions.log.data_directory import (
+from partitions.log.epochs.epoch_writer import EpochWriter
+from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError, NoSpaceLeft
+from partitions.log.flushes import run_flush
+from partitions.log.log import PartitionLog
+from partitions.log.node_logs.checkpointing import CheckpointWriter
+from partitions.log.node_logs.closing import flush_before_closing
+from partitions.log.node_logs.creation import LogCreator
+from partitions.log.node_logs.data_directory import (
     HIGH_WATERMARKS,
     DataDirectory,
 )
-from partitions.log.deletion import LogDeleter
-from partitions.log.directories import LogDirectories, PostponedErrors
-from partitions.log.epoch_checkpointing import EpochWriter
-from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError, NoSpaceLeft
-from partitions.log.flush import run_flush
-from partitions.log.log import PartitionLog
-from partitions.log.opening import stored_topic_id
-from partitions.log.parts import LogParts
-from partitions.log.reopening import LogReopener
-from partitions.log.retention import Retention
-from partitions.log.start_report import StartReport, start_report
-from partitions.log.startup import LogOpener
+from partitions.log.node_logs.deletion import LogDeleter
+from partitions.log.node_logs.directories import LogDirectories, PostponedErrors
+from partitions.log.node_logs.parts import FoundLogs, LogParts
+from partitions.log.node_logs.placements import PartitionPlacements
+from partitions.log.node_logs.removal import DelayedRemovals
+from partitions.log.node_logs.reopening import LogReopener
+from partitions.log.node_logs.retention_rounds import Retention
+from partitions.log.node_logs.startup import LogOpener, StartReport, start_report
+from partitions.log.opening.damage_note import DamageNotes, LogExtent
+from partitions.log.opening.open_log import stored_topic_id
 from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
-from partitions.misnamed_log import misnamed, set_apart_misnamed
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import CLUSTER_METADATA, TopicPartition
 
@@ -87,10 +88,21 @@ class LogManager:
             on_failure=self._directory_failed,
             on_lost=self.give_up,
         )
-        self._parts = parts = LogParts.assemble(
-            disk, executor, self._directories, default_config, now_ms=now_ms, halt=halt, rng=rng
+        found = FoundLogs()
+        self._parts = parts = LogParts(
+            disk,
+            executor,
+            now_ms,
+            halt,
+            rng,
+            default_config,
+            self._directories,
+            found,
+            PartitionPlacements(disk, executor, self._directories.all),
+            DelayedRemovals(disk, executor, now_ms),
+            CheckpointWriter(disk, executor, self._directories, found.logs, found.home),
         )
-        self._logs, self._home, self._failed = parts.found.logs, parts.found.home, parts.found.failed
+        self._logs, self._home, self._failed = found.logs, found.home, found.failed
         self._checkpoints, self._removals = parts.checkpoints, parts.removals
         self._failure_listener: FailureListener | None = None
         self._damage_notes = DamageNotes(disk, executor)
@@ -109,7 +121,6 @@ class LogManager:
         """Opens logs again that wait for room."""
         self._deleter = LogDeleter(parts, self.cleaner)
         self._retention = Retention(parts, self._flush, producer_expiration_ms=producer_expiration_ms)
-        self._vital_directory = vital_directory
         self._started = False
         self._closed = False
 
@@ -128,9 +139,7 @@ class LogManager:
             self._directories.release()
             raise
         self._started = True
-        report = start_report(self._parts, is_complete=is_complete)
-        set_apart_misnamed(self._parts, self._vital_directory)
-        return report
+        return start_report(self._parts, is_complete=is_complete)
 
     # ---- failures
 
@@ -202,7 +211,7 @@ class LogManager:
         return self._failed
 
     def failed_topic_id(self, partition: TopicPartition) -> bytes | None:
-        """The topic id that a log in `failed` belongs to; None if nobody can tell."""
+        """The topic id that a log in `failed` belongs to; None if that is not known."""
         home = self._home[partition]
         placement = self._parts.placements.get(partition)
         if home.storage.failure is not None:
@@ -217,14 +226,20 @@ class LogManager:
         no folder, and `creator` has to make it.
 
         Raises InconsistentTopicId if the folder here belongs to another incarnation (delete it
-        first), the error of a log that could not be opened, LogStorageError.
+        first), the error of a log that could not be opened, LogStorageError: also for the log that only the
+        controller quorum has.
         """
         if self._closed or self._deleter.is_under_way(partition):
             raise LogStorageError(f"the log of {partition} is being closed or deleted")
         if partition in self._failed:
             raise self._failed[partition].with_traceback(None)  # it would grow with each time
         if partition == CLUSTER_METADATA:
-            raise misnamed()
+            # It would have the folder of a voter's journal. Controllers refuse such a topic; a cluster may have one
+            # from before they did.
+            raise LogStorageError(
+                f"{CLUSTER_METADATA} is the controller quorum's own log: a topic must not have its name;"
+                " delete the topic"
+            )
         log = self._logs.get(partition)
         if log is not None:
             log.claim(topic_id)
@@ -266,7 +281,7 @@ class LogManager:
             if not log.is_closed and log.needs_flush:
                 due.append(log)
         # Many at once; what fails here is met again by the flush of that log.
-        await self.epoch_writer.write([log.topic_partition for log in due if not log.epochs_are_durable])
+        await self.epoch_writer.write([log.topic_partition for log in due if not log.epoch_file.is_durable])
         postponed = PostponedErrors()
         for log in due:
             if not log.is_closed and log.needs_flush:
@@ -279,7 +294,7 @@ class LogManager:
         log = self._logs.get(partition)
         if log is None or log.is_closed or not log.needs_flush:
             return
-        if not log.epochs_are_durable:
+        if not log.epoch_file.is_durable:
             await self.epoch_writer.write([partition])
         if not log.is_closed:
             await self._flush(log)
@@ -363,9 +378,9 @@ class LogManager:
 
     async def _close_logs(self) -> set[DataDirectory]:
         """Flushes and closes all logs; the directories with one that could not be, was given up before, or
-        lacks records of which the controller does not know: the next start would take it for a whole one."""
+        lacks records without the controller knowing it: the next start would take it for a whole one."""
         await flush_before_closing(self._parts.disk, self._parts.executor, self.epoch_writer, self._logs)
-        doubtful = self._home.keys() & {*self._failed, *self.reopener.shortened} - {CLUSTER_METADATA}
+        doubtful = self._home.keys() & {*self._failed, *self.reopener.shortened}
         unclean = {self._home[partition] for partition in doubtful}
         for partition, log in list(self._logs.items()):
             try:

@@ -24,9 +24,9 @@ from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.loop import loop_factory, raise_open_files_limit
 from kraft.runtime.switching import switch_often
 from partitions.log.config import LogConfig
-from partitions.log.creation import NewLog
 from partitions.log.log import PartitionLog
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.creation import NewLog
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from partitions.log_manager import LogManager
 from partitions.records.builder import build_batch
 

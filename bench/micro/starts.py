@@ -13,7 +13,7 @@ from bench.micro.logs import batch_of_bytes, open_log
 from bench.processes import Child
 from kraft.runtime.disk import RealDisk
 from partitions.log.config import LogConfig
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 
 PARTITIONS = 5_000
 ROUNDS = 3

@@ -47,8 +47,8 @@ from kraft.network.response import Answer
 from kraft.network.sender import telling_of_files
 from kraft.network.server import SocketServer
 from kraft.protocol.api import SUPPORTED
-from partitions.log.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log.errors import LogStorageError
+from partitions.log.node_logs.data_directory import UNKNOWN_BROKER_EPOCH
 from partitions.log_manager import LogManager
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.records import Listener

@@ -20,7 +20,7 @@ from kraft.config import BROKER_ROLE, CONTROLLER_ROLE, load_config
 from kraft.environment import Environment
 from kraft.node import STARTUP_ERRORS, Node
 from partitions.disk import Disk
-from partitions.log.meta_properties import META_PROPERTIES, MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import META_PROPERTIES, MetaProperties, write_meta_properties
 from quorum.metadata.image import MetadataImage, PartitionImage
 
 DATA = "/var/lib/kraft"

@@ -14,7 +14,11 @@ from kraft.node import Node
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.free_ports import free_ports
 from kraft.runtime.real import real_environment
-from partitions.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from partitions.log.node_logs.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
 
 CLUSTER_ID = "kraftTestingClusterIdA"
 FAST_TIMERS: Mapping[str, str] = {

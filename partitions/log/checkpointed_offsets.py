@@ -1,117 +1,88 @@
-"""What the data directory's checkpoint files are to say of a log: recovery point, log start offset, clean offset.
+"""What the data directory's checkpoint files say of one log: recovery point, log start offset, clean offset.
 
-Guarantees: whatever the files may say is capped by a file in the log's own folder before a truncation makes it
-wrong; a log of which one of them has moved is on the list of those that the next checkpoints have to tell
-(`LogStorage.offsets_moved`), so that nobody has to ask all others. `CheckpointWriter` calls the methods here.
+Guarantees: before a truncation makes wrong what the files say, or may soon say, a file in the log's own folder caps it,
+durably; the cap goes when what they say has become true again. `PartitionLog` owns one and passes in the offsets;
+`CheckpointWriter` writes the files, and tells the log before and after.
 """
 
 from __future__ import annotations
 
-from partitions.log.epoch_checkpointing import CheckpointedEpochs
-from partitions.log.opening import OpenedLog, OpenRequest
 from partitions.log.partition_files import (
     TRUNCATION_CHECKPOINT,
     TruncationCheckpoint,
     encode_truncation_checkpoint,
 )
 from partitions.log.storage import LogStorage, storage_error
-from partitions.topic_partition import TopicPartition
 
 
-class CheckpointedOffsets(CheckpointedEpochs):
-    """How far a log is durable and compacted, where it begins, and what the files say of that."""
+class CheckpointedOffsets:
+    """What the files say or are about to say, and the cap on it."""
 
-    __slots__ = ("_checkpointed", "_clean_checkpointed", "_durable_to", "_limits", "clean_offset",
-                 "log_start_offset", "recovery_point", "topic_partition")  # fmt: skip
+    __slots__ = ("_cap", "_clean_offset", "_in_files", "_path", "_storage")
 
     def __init__(
-        self, storage: LogStorage, topic_partition: TopicPartition, request: OpenRequest, opened: OpenedLog
-    ) -> None:
-        super().__init__(
-            storage,
-            request.directory,
-            opened.epochs,
-            log_end_offset=opened.log_end_offset,
-            is_dirty=opened.epochs_changed,
-            only_lacking=opened.epochs_only_lacking,
-            proven_from=opened.epochs_proven_from,
-        )
-        self.topic_partition = topic_partition
-        self.log_start_offset = opened.log_start_offset
-        self.recovery_point = self._durable_to = opened.recovery_point
-        """Everything below is durable; `_durable_to` is higher while a full disk takes no new file of the epochs."""
-        self._limits = opened.limits
-        self._checkpointed = TruncationCheckpoint(request.recovery_point, request.log_start_offset)
-        self._clean_checkpointed = request.clean_offset
-        limit = opened.log_end_offset if opened.limits is None else opened.limits.recovery_point
-        self.clean_offset = min(request.clean_offset, limit, opened.log_end_offset)
-        """Up to here the log was compacted; not above the recovery point."""
-        stored = (request.recovery_point, request.log_start_offset, request.clean_offset)
-        is_stored = stored == (self.recovery_point, self.log_start_offset, self.clean_offset)
-        if not is_stored or not self.recovery_point:  # what is 0 may be in no file yet
-            self._offsets_moved()
-
-    def _offsets_moved(self) -> None:
-        self._storage.offsets_moved(self.topic_partition)
-
-    def begin_checkpoint(self) -> TruncationCheckpoint:
-        """Recovery point and log start offset for the checkpoint files, which are about to be written."""
-        now = TruncationCheckpoint(self.recovery_point, self.log_start_offset)
-        self._checkpointed = TruncationCheckpoint(*map(max, self._checkpointed, now))
-        return now
-
-    def begin_clean_checkpoint(self) -> int:
-        """The clean offset for its checkpoint file, which is about to be written."""
-        self._clean_checkpointed = max(self._clean_checkpointed, self.clean_offset)
-        return self.clean_offset
-
-    def complete_checkpoint(
         self,
-        *,
-        recovery_point: int | None = None,
-        log_start_offset: int | None = None,
-        clean_offset: int | None = None,
+        storage: LogStorage,
+        directory: str,
+        in_files: TruncationCheckpoint,
+        clean_offset: int,
+        cap: TruncationCheckpoint | None,
     ) -> None:
-        """A checkpoint file holds this value, which `begin_checkpoint` gave, durably.
+        """`in_files` and `clean_offset` are what the checkpoint files hold; `cap` what the log's folder holds."""
+        self._storage = storage
+        self._path = f"{directory}/{TRUNCATION_CHECKPOINT}"
+        self._in_files = in_files
+        self._clean_offset = clean_offset
+        self._cap = cap
 
-        The clean offset is written after a recovery point that is not below it, so that whatever caps
-        the one caps the other. Raises LogStorageError.
-        """
+    def begin(self, now: TruncationCheckpoint) -> None:
+        """These offsets are about to be written."""
+        self._in_files = TruncationCheckpoint(*map(max, self._in_files, now))
+
+    def begin_clean(self, clean_offset: int) -> None:
+        """This clean offset is about to be written."""
+        self._clean_offset = max(self._clean_offset, clean_offset)
+
+    def complete(
+        self, recovery_point: int | None, log_start_offset: int | None, clean_offset: int | None
+    ) -> None:
+        """A file holds the value that is given, durably."""
         if clean_offset is not None:
-            self._clean_checkpointed = clean_offset
-        known = self._checkpointed
-        self._checkpointed = TruncationCheckpoint(
+            self._clean_offset = clean_offset
+        known = self._in_files
+        self._in_files = TruncationCheckpoint(
             known.recovery_point if recovery_point is None else recovery_point,
             known.log_start_offset if log_start_offset is None else log_start_offset,
         )
-        self._lift_limits()
 
-    def _lift_limits(self) -> None:
-        """Removes the cap once what the checkpoint files say has become true again. Raises LogStorageError."""
-        if (
-            self._limits is not None
-            and self._checkpointed.recovery_point <= self.recovery_point
-            and self._checkpointed.log_start_offset <= self.log_start_offset
-            and self._clean_checkpointed <= self.clean_offset
-        ):
-            path = f"{self.directory}/{TRUNCATION_CHECKPOINT}"
-            try:
-                self._storage.remove(path)
-            except OSError as error:
-                reason = f"{path} could not be removed: {error}"
-                self._storage.fail_if_broken(reason, error)
-                raise storage_error(reason, error) from error
-            self._limits = None
-
-    def _limit_checkpoints(self, recovery_point: int, log_start_offset: int) -> None:
-        """Caps what the checkpoint files say, durably, if they say (or may soon say) more."""
-        known = self._limits or self._checkpointed
+    def limit(self, recovery_point: int, log_start_offset: int) -> None:
+        """Caps what the checkpoint files say, durably, if they say (or may soon say) more. Raises LogStorageError."""
+        known = self._cap or self._in_files
         if recovery_point >= known.recovery_point and log_start_offset >= known.log_start_offset:
             return
-        limits = TruncationCheckpoint(
+        cap = TruncationCheckpoint(
             min(recovery_point, known.recovery_point), min(log_start_offset, known.log_start_offset)
         )
-        self._storage.replace(
-            f"{self.directory}/{TRUNCATION_CHECKPOINT}", encode_truncation_checkpoint(limits)
-        )
-        self._limits = limits
+        self._storage.replace(self._path, encode_truncation_checkpoint(cap))
+        self._cap = cap
+
+    def lift(self, recovery_point: int, log_start_offset: int, clean_offset: int) -> None:
+        """Removes the cap once what the checkpoint files say is true: these are the log's offsets. Raises
+        LogStorageError."""
+        if (
+            self._cap is not None
+            and self._in_files.recovery_point <= recovery_point
+            and self._in_files.log_start_offset <= log_start_offset
+            and self._clean_offset <= clean_offset
+        ):
+            try:
+                self._storage.remove(self._path)
+            except OSError as error:
+                reason = f"{self._path} could not be removed: {error}"
+                self._storage.fail_if_broken(reason, error)
+                raise storage_error(reason, error) from error
+            self._cap = None
+
+    def abandon(self) -> None:
+        """The log lets go of its folder: the cap stays as it is."""
+        self._cap = None

@@ -1,13 +1,12 @@
 """A segment's two sparse indexes, in Kafka's file formats.
 
-Guarantees: entries grow strictly, so that a lookup is a binary search, and looks at a few entries of
-however many; the file holds a prefix of what memory holds. The active segment's entries are collected in
-memory (`OffsetIndex`, `TimeIndex`) and written when the segment is sealed, flushed or closed: they are
-hints that recovery can rebuild, so no append waits for them. A sealed segment's are looked up in the
-mapped file (`OffsetIndexView`, `TimeIndexView` over `Disk.map`), of which nothing is read or decoded
-beforehand. The offset index maps a batch's last offset to the batch's position in the log file (8 bytes
-an entry: relative offset int32, position int32); the time index maps the largest timestamp so far to the
-offset that carries it (12 bytes: timestamp int64, relative offset int32).
+Guarantees: entries grow strictly, so that a lookup is a binary search, and looks at a few entries of however many; the
+file holds a prefix of what memory holds. The active segment's entries are collected in memory (`OffsetIndex`,
+`TimeIndex`) and written when the segment is sealed, flushed or closed: they are hints that recovery can rebuild, so no
+append waits for them. A sealed segment's are looked up in the mapped file (`OffsetIndexView`, `TimeIndexView` over
+`Disk.map`); nothing is read or decoded beforehand. The offset index maps a batch's last offset to the batch's position
+in the log file (8 bytes an entry: relative offset int32, position int32); the time index maps the largest timestamp so
+far to the offset that carries it (12 bytes: timestamp int64, relative offset int32).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Changes of names in a folder, made in a job beside the event loop, or at once by a log that cannot wait for it.
 
-Guarantees: the changes are made in their order and each once, by whichever of the two comes to it. Once the log has
-taken over, the job makes no more: the log waits for one change at most, and nobody is in the middle of one then. What
-failed is not tried again: it fails for the log as well, for an fsync that is repeated lies. Only what found no free
-descriptor has changed nothing, and may be.
+Guarantees: the changes are made in their order and each once, by the job or by the log. Once the log has taken over,
+the job makes no more: the log waits for one change at most, and then none is half made. What failed is not tried
+again: it fails for the log as well, for an fsync that is repeated lies. Only what found no free descriptor has changed
+nothing, and may be.
 
-A change of a name waits for the file system's journal, whoever else is writing to that: a rename can take as long as
-an fsync. The lock here is the one thing that a job shares with its log's lane: a cleaning's, and one that writes leader
-epochs.
+A change of a name waits for the file system's journal, and for all others that write to it: a rename can take as long
+as an fsync. The lock here is the one thing that a job shares with its log's lane: a cleaning's, and one that writes
+leader epochs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NameChanges:
         self._lock = threading.Lock()
 
     def make(self) -> None:
-        """In a job: makes all that are left, as long as nobody takes over. Raises OSError, and may be called again
+        """In a job: makes all that are left, until the log takes over. Raises OSError, and may be called again
         where descriptors are wanting."""
         while self._make_next(for_job=True):
             pass

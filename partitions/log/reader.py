@@ -3,7 +3,7 @@
 Guarantees: a read hands out whole batches only, starts with the batch that holds the offset, and
 holds no record at or above the limit given. Data that this process wrote or has checked is not read, only
 the few headers between an index entry and the boundaries looked for; the rest is checked first. The log
-owns one reader; whoever serves fetches calls it through `PartitionLog`.
+owns one reader; replicas that serve fetches call it through `PartitionLog`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from partitions.disk import FileSlice
+from partitions.log.checked_bytes import CheckedBytes, WantedRange
 from partitions.log.errors import SegmentEndsElsewhere
 from partitions.log.scan import SEEK_CHUNK_BYTES, walk
 from partitions.log.segment import NO_TIMESTAMP, Segment
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
-from partitions.log.verification import Verification, Wanted
 from partitions.lookup_budget import RECORD_COST_BYTES, BudgetSpentError, LookupBudget
 from partitions.records.batch import BatchHeader, CorruptBatchError, records_body
 from partitions.records.record import MalformedRecordError, record_times
@@ -49,19 +49,19 @@ class TimestampedOffset(NamedTuple):
 class LogReader:
     """Position lookups over a log's segments, with a small memory for boundaries just seen."""
 
-    __slots__ = ("_boundaries", "_segments", "_storage", "verification")
+    __slots__ = ("_boundaries", "_segments", "_storage", "checked_bytes")
 
-    def __init__(self, storage: LogStorage, segments: SegmentList, verification: Verification) -> None:
+    def __init__(self, storage: LogStorage, segments: SegmentList, checked_bytes: CheckedBytes) -> None:
         self._storage = storage
         self._segments = segments
-        self.verification = verification
+        self.checked_bytes = checked_bytes
         """Which bytes may be handed out unread."""
         self._boundaries: dict[int, tuple[int, int]] = {}
 
     def forget(self) -> None:
         """Positions may have changed (truncation, deletion)."""
         self._boundaries.clear()
-        self.verification.forget()
+        self.checked_bytes.forget()
 
     def read(
         self, offset: int, max_bytes: int, *, stop: int, log_end_offset: int, min_one_batch: bool
@@ -94,8 +94,8 @@ class LogReader:
             if end > position:
                 file = self._storage.file(segment.log_path)
                 limit = log_end_offset if next_base is None else next_base
-                wanted = Wanted(position, end, max(offset, segment.base_offset), limit)
-                checked = self.verification.checked(segment, file, wanted)
+                wanted = WantedRange(position, end, max(offset, segment.base_offset), limit)
+                checked = self.checked_bytes.check(segment, file, wanted)
                 if checked.next_offset is not None:
                     full, end, end_offset = True, checked.end, checked.next_offset
                 slices.append(file.slice(position, end - position))
@@ -197,7 +197,7 @@ class LogReader:
         segment, limit = self._segments[number], self._segments.limit_after(number)
         file = self._storage.file(segment.log_path)
         while start < end:
-            start = self.verification.checked(segment, file, Wanted(start, end, limit, limit)).end
+            start = self.checked_bytes.check(segment, file, WantedRange(start, end, limit, limit)).end
 
     def offset_for_max_timestamp(
         self, *, log_start_offset: int, budget: LookupBudget

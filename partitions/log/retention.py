@@ -1,107 +1,42 @@
-"""Retention over all logs of a node, a few at a time and without holding up the event loop.
+"""Retention by time and by size: how many of a log's oldest segments go (retention.ms, retention.bytes).
 
-Guarantees: segments go one after the other from a log's start on, each durably out of the log before the
-next, so that no crash leaves a hole; readers of them are not disturbed; what stays was flushed before.
-Renames are all that happens on the loop: fsyncs and removals are the executor's. A log that is closed or
-deleted meanwhile is left alone. The log manager owns it and a scheduler calls it through that.
+Guarantees: a segment goes only when it lies wholly below the high watermark, and when all older ones go too. Pure but
+for what segments ask of the disk. `PartitionLog.expire_segments` gives up what these functions count;
+`retention_rounds.py` goes through all logs of a node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from partitions.log.directories import PostponedErrors
-from partitions.log.errors import LogCorruptError, NoSpaceLeft
-from partitions.log.log import PartitionLog
-from partitions.log.parts import LogParts
-from partitions.topic_partition import TopicPartition
+from partitions.log.config import LogConfig
+from partitions.log.segment import Segment
+from partitions.log.segments import SegmentList
 
 
-class Retention:
-    """Rounds over the logs, in steps."""
+def expired_count(
+    segments: SegmentList, config: LogConfig, now_ms: int, high_watermark: int, log_end_offset: int
+) -> int:
+    """How many segments go, from the first on; all of them where that is true of the active one. Raises
+    LogCorruptError, OSError."""
+    surplus = surplus_bytes(segments, config)
+    count = 0
+    while count < len(segments):
+        end = segments.next_base(count)
+        size_bytes = segments[count].size_bytes
+        if (log_end_offset if end is None else end) > high_watermark:
+            break
+        if not size_bytes or not (is_expired(segments[count], config, now_ms) or surplus >= size_bytes):
+            break  # only the active segment is empty
+        surplus -= size_bytes
+        count += 1
+    return count
 
-    def __init__(
-        self,
-        parts: LogParts,
-        flush: Callable[[PartitionLog], Awaitable[None]],
-        *,
-        producer_expiration_ms: int,
-    ) -> None:
-        """`flush` makes a log durable up to its end."""
-        self._parts = parts
-        self._logs = parts.found.logs
-        self._flush = flush
-        self._producer_expiration_ms = producer_expiration_ms
-        self._queue: list[TopicPartition] = []
-        self._postponed = PostponedErrors()
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether the round that `step` began is unfinished."""
-        return bool(self._queue)
+def is_expired(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    """Whether its newest record is older than retention.ms."""
+    return config.retention_ms >= 0 and now_ms - segment.newest_ms > config.retention_ms
 
-    async def step(self, high_watermark_of: Callable[[TopicPartition], int], *, max_logs: int) -> int:
-        """Applies retention to up to `max_logs` logs, going on where the last call stopped.
 
-        Also takes out what DeleteRecords or a leader made obsolete, and forgets producers that have been
-        idle too long. Returns the number of segments that went. Raises LogStorageError at the end of the
-        round: a log that fails, in a full directory for example, keeps none of the others waiting.
-        """
-        if not self._queue:
-            self._queue = list(self._logs)[::-1]
-        deleted = 0
-        now_ms = self._parts.now_ms()
-        for _ in range(min(max_logs, len(self._queue))):
-            partition = self._queue.pop()
-            log = self._logs.get(partition)
-            if log is None or log.is_closed:
-                continue
-            with self._postponed.passed_over(), self._parts.directories.unless_last():
-                deleted += await self._apply(log, now_ms, high_watermark_of(partition))
-        if not self._queue:
-            self._postponed.report()
-        return deleted
-
-    async def _apply(self, log: PartitionLog, now_ms: int, high_watermark: int) -> int:
-        """What `step` does to one log. Raises LogStorageError."""
-        no_room: NoSpaceLeft | None = None
-        try:
-            log.expire_segments(now_ms, high_watermark)
-        except NoSpaceLeft as error:
-            no_room = error
-        except (OSError, LogCorruptError) as error:
-            log.note_failure(error)
-            return 0
-        log.producer_state.expire(now_ms, self._producer_expiration_ms)
-        count = await self._take_out(log)
-        if no_room is not None and not count:
-            raise no_room
-        return count
-
-    async def _take_out(self, log: PartitionLog) -> int:
-        """Takes the obsolete segments out of a log, one by one; returns how many.
-
-        Not while a cleaning puts a segment in the place of others: the log would have to do the rest of that at once.
-        """
-        count = 0
-        while not log.is_closed and log.has_obsolete_segments and not log.is_swapping:
-            if not log.may_set_aside and not await self._flushed(log):
-                break  # it went on changing meanwhile: the next round comes back
-            paths = log.set_aside_first_segment()
-            await log.storage.sync_dir_beside(self._parts.executor, log.directory)
-            self._parts.removals.add_files(paths, log.config.file_delete_delay_ms)
-            count += 1
-        return count
-
-    async def _flushed(self, log: PartitionLog) -> bool:
-        """Flushes a log; whether its first segment may go then. A full disk, which has no room for the file of
-        the epochs, is no reason against that. Raises LogStorageError."""
-        try:
-            await self._flush(log)
-        except NoSpaceLeft:
-            if not self._may_go(log):
-                raise
-        return self._may_go(log)
-
-    def _may_go(self, log: PartitionLog) -> bool:
-        return not log.is_closed and log.has_obsolete_segments and log.may_set_aside and not log.is_swapping
+def surplus_bytes(segments: SegmentList, config: LogConfig) -> int:
+    """By how much the log exceeds retention.bytes; negative when it does not."""
+    limit = config.retention_bytes
+    return sum(segment.size_bytes for segment in segments) - limit if limit >= 0 else -1

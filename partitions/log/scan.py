@@ -88,7 +88,7 @@ def walk(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of every batch from `position` to `end`. Raises LogCorruptError.
 
-    Whoever expects to stop soon, because an index led here, gives a smaller `first_read_bytes`.
+    A caller that expects to stop soon, because an index led here, gives a smaller `first_read_bytes`.
     """
     chunk_bytes = first_read_bytes
     while position < end:

@@ -1,9 +1,11 @@
 """A segment's offset and time index, and their files: grown in memory, or mapped once they are complete.
 
-Guarantees: while a file is mapped it is only ever replaced or removed, never cut: whoever cuts or extends
-the indexes takes them into memory first (`grow`), and the mapping is gone before the file becomes shorter.
-A mapped index costs address space and two descriptors, not memory. Each segment owns one of these; which
-segments may keep theirs mapped is up to the pool in `storage.py`.
+Guarantees: while a file is mapped it is only ever replaced or removed, never cut: a segment that cuts or extends its
+indexes takes them into memory first (`grow`), and the mapping is gone before the file becomes shorter. A mapped index
+costs address space and two descriptors, not memory. Each segment owns one of these; which segments may keep theirs
+mapped is up to the pool in `storage.py`.
+
+A lookup touches a few pages of an index of any size; a mapping that became shorter would kill the process.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class SegmentIndexes:
         self._files_unread = False
 
     def leave_files_unread(self) -> None:
-        """What is in memory was made from the data, and the files, which nobody has looked into, are left alone
+        """What is in memory was made from the data, and the files, which were not looked into, are left alone
         until there is more to write, or all has to be in them."""
         for _, index, _ in self._files():
             index.persisted = len(index)
@@ -98,8 +100,8 @@ class SegmentIndexes:
         return not self._map(self.paths[0])
 
     def stored_last_position(self) -> int:
-        """The position that the offset index's file names last, of which no more is read; 0 without an entry, or
-        the file. Raises OSError."""
+        """The position that the offset index's file names last: no more of it is read. 0 without an entry, or the
+        file. Raises OSError."""
         try:
             file = self._storage.open(self.paths[0])
         except FileNotFoundError:

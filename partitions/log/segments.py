@@ -82,11 +82,11 @@ class SegmentList:
             self.active = self._segments[-1]
             self.active.next_base = None
         else:
-            del self.active  # nobody is to go on with the one that is gone
+            del self.active  # the one that is gone is not to be used on
         return removed
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Puts `new` in the place of neighbours, the first of which has the same base offset."""
+        """Puts `new` in the place of neighbours; the first of them has the same base offset."""
         first = self._segments.index(old[0])
         assert self._segments[first : first + len(old)] == list(old)
         del self._newest[first:]

@@ -1,10 +1,9 @@
 """A data directory as its logs use it: a bounded set of open files, and durability without second tries.
 
-Guarantees: at most `max_open_files` segment files are open at a time (slices keep theirs open while
-they are held); an fsync that fails is never repeated, because the kernel drops the pages it could not
-write and the next fsync would lie: the directory has failed then, nothing in it is used any more, and
-whoever made this object decides what that means for the node. One instance serves all logs of one data
-directory; the Raft journal has its own.
+Guarantees: at most `max_open_files` segment files are open at a time (slices keep theirs open while they are held); an
+fsync that fails is never repeated, because the kernel drops the pages it could not write and the next fsync would lie:
+the directory has failed then, nothing in it is used any more, and `on_failure` decides what that means for the node.
+One instance serves all logs of one data directory; the Raft journal has its own.
 """
 
 from __future__ import annotations
@@ -117,9 +116,9 @@ class LogStorage:
         self._fails_on_io_errors = fails_on_io_errors
         self.on_lost = on_lost
         self.moved_recovery_points: dict[TopicPartition, None] = {}
-        """Logs of which the directory's checkpoint file may say something else by now, in order."""
+        """Logs whose recovery point in the directory's checkpoint file may be out of date, in order."""
         self.moved_log_starts: dict[TopicPartition, None] = {}
-        """The same for the other file."""
+        """The same for log start offsets."""
         self._max_open_files = max_open_files
         self._max_loaded_indexes = max_loaded_indexes
         self._loaded: OrderedDict[str, IndexOwner] = OrderedDict()
@@ -128,7 +127,7 @@ class LogStorage:
         self.failure: str | None = None
         """Why nothing here can be used any more; None while it can. Set here alone (`fail`, `rule_out`)."""
         self.has_cut_records = False
-        """Whether a recovery has cut anything, for whoever opens a single log through this (`apart`)."""
+        """Whether a recovery has cut anything, for a job that opens a single log through this (`apart`)."""
 
     def offsets_moved(self, partition: TopicPartition) -> None:
         """A log's recovery point, or its start, is another one: the next checkpoints are to tell it."""
@@ -136,8 +135,8 @@ class LogStorage:
         self.moved_log_starts[partition] = None
 
     def apart(self) -> LogStorage:
-        """The same disk for a job beside the loop: it shares no file and no state with this one. A failure
-        is noted in the new one alone, for whoever waits for the job; where this one has failed, so has that."""
+        """The same disk for a job beside the loop: it shares no file and no state with this one. A failure is noted
+        in the new one alone, where the caller that waits for the job looks; where this one has failed, so has that."""
         storage = LogStorage(
             self.disk,
             _note_only,

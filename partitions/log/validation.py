@@ -49,7 +49,7 @@ PlacedHeader: TypeAlias = tuple[int, BatchHeader]
 
 
 class CheckedBatches(NamedTuple):
-    """Batches of which each is whole, with its place in the buffer; the idempotent ones once more."""
+    """Whole batches with their places in the buffer; the idempotent ones once more."""
 
     buffer: memoryview
     batches: Sequence[PlacedHeader]
@@ -123,7 +123,7 @@ def check_leader_append(buffer: memoryview, *, max_message_bytes: int, origin: O
 def _check_client_batch(buffer: memoryview, position: int, header: BatchHeader) -> None:
     """What a producer's batch must satisfy beyond being whole, as far as can be told at no cost per record.
 
-    Whoever calls this has seen that it is no plain batch, or that something is wrong.
+    The caller has seen that it is no plain batch, or that something is wrong.
     """
     base_offset, batch_length, _, _, _, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if count != last_delta + 1:

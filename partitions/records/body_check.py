@@ -24,7 +24,7 @@ _THREE_BYTES = 1 << 14
 _NULL = 1
 
 
-class Wanted(NamedTuple):
+class RecordBounds(NamedTuple):
     """The demands on every record: a timestamp in these bounds (ms, inclusive) or none, and perhaps a key."""
 
     earliest: int
@@ -50,7 +50,7 @@ class LookedThrough(NamedTuple):
     """The largest of all its records (ms), -1 if there is none."""
 
 
-def look_through(body: bytes, header: BatchHeader, wanted: Wanted, *, at_most: int) -> LookedThrough:
+def look_through(body: bytes, header: BatchHeader, wanted: RecordBounds, *, at_most: int) -> LookedThrough:
     """Checks a decompressed body to its end; names at most `at_most` misfits.
 
     Raises MalformedRecordError if the bytes are not exactly the promised number of records.
@@ -79,7 +79,7 @@ class _Walk:
         self.number = 0
 
     def through(
-        self, body: bytes, header: BatchHeader, wanted: Wanted, at_most: int, misfits: list[Misfit]
+        self, body: bytes, header: BatchHeader, wanted: RecordBounds, at_most: int, misfits: list[Misfit]
     ) -> tuple[int, int]:
         """The hot loop; returns where it ended, and the largest timestamp. IndexError if the bytes end early."""
         earliest, latest, key_wanted = wanted

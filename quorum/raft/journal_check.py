@@ -32,8 +32,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from partitions.disk import Disk, File
-from partitions.log.recovery import base_offsets
-from partitions.log.segment import LOG_SUFFIX, file_name
+from partitions.log.segment import LOG_SUFFIX, base_offsets, file_name
 from partitions.records.batch import CorruptBatchError, parse_header, verify_crc
 from partitions.records.header import HEADER_BYTES, MAGIC_POSITION, MAGIC_V2
 from quorum.raft.journal_log import NOTHING_SYNCED, JournalDamagedError, WrittenEntry, decode_written

@@ -22,7 +22,7 @@ from typing import Any
 from crc32c import crc32c
 
 from partitions.disk import Disk, File, begin_replacement, finish_replacement
-from partitions.log.meta_properties import MetaProperties
+from partitions.log.node_logs.meta_properties import MetaProperties
 from partitions.log.storage import is_disk_full, is_out_of_descriptors, is_passing
 from quorum.raft.snapshot import CURE_OF_ONLY_VOTER
 

@@ -23,10 +23,10 @@ from partitions.disk import Disk, write_atomically
 from partitions.log.config import LogConfig
 from partitions.log.errors import DataDirectoryError, LogError
 from partitions.log.log import PartitionLog
-from partitions.log.meta_properties import check_meta_properties
+from partitions.log.node_logs.meta_properties import check_meta_properties
 from partitions.log.partition_files import TRUNCATION_CHECKPOINT
-from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
-from partitions.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.log.storage import is_broken, is_disk_full, is_out_of_descriptors, is_passing
 from partitions.ports import Halt, NowMs
 from partitions.records.batch import CorruptBatchError

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitions.log.config import LogConfig
-from partitions.log.creation import NewLog
-from partitions.log.data_directory import RECOVERY_POINTS
 from partitions.log.log import PartitionLog
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
-from partitions.log.offset_checkpoint import decode_offset_checkpoint
-from partitions.log.producer_state import ProducerState
+from partitions.log.node_logs.creation import NewLog
+from partitions.log.node_logs.data_directory import RECOVERY_POINTS
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.offset_checkpoint import decode_offset_checkpoint
+from partitions.log.producers.producer_state import ProducerState
 from partitions.log_manager import LogManager
 from partitions.records.batch import BatchHeader, iter_batches
 from partitions.topic_partition import TopicPartition
@@ -197,7 +197,7 @@ class World:
         whole = ProducerState()
         for batch in self.batches[partition]:
             whole.record(batch, batch.base_offset)
-        known = {producer_id: entry.batches for producer_id, entry in log.producer_state.producers.items()}
+        known = {producer_id: entry.batches for producer_id, entry in log.producers.state.producers.items()}
         assert known == {producer_id: entry.batches for producer_id, entry in whole.producers.items()}
 
 

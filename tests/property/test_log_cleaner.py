@@ -62,7 +62,7 @@ class World:
     @property
     def open_transactions(self) -> list[int]:
         """Their producers, those included whose transaction began in what was deleted."""
-        producers = self.bench.log.producer_state.producers
+        producers = self.bench.log.producers.state.producers
         return sorted(number for number, entry in producers.items() if entry.transaction_first_offset >= 0)
 
     # ---- what happens to the log
@@ -226,7 +226,7 @@ class World:
         self.check_readers(found, start)
 
     def check_producers(self, found: Contents, start: int) -> None:
-        producers = self.bench.log.producer_state.producers
+        producers = self.bench.log.producers.state.producers
         undecided = self.history.undecided()
         assert found.undecided().keys() <= undecided.keys()
         for producer_id, offset in undecided.items():

@@ -106,4 +106,4 @@ def test_behind_a_cut_the_newest_epoch_is_that_of_the_last_batch(
         check_one_bit(error, written, known)
         return
     sound.truncate_from_end(cut)
-    assert (log.log_end_offset, log.latest_epoch) == (cut, sound.latest_epoch)
+    assert (log.log_end_offset, log.epochs.latest_epoch) == (cut, sound.latest_epoch)

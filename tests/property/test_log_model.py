@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from kraft.chaos.world.storage import Storage
 from partitions.log.config import LogConfig
 from partitions.log.errors import NoSpaceLeft
-from partitions.log.flush import run_flush
+from partitions.log.flushes import run_flush
 from partitions.log.log import PartitionLog
-from partitions.log.producer_state import BATCHES_RETAINED, BatchRange, ProducerState
+from partitions.log.producers.producer_state import BATCHES_RETAINED, BatchRange, ProducerState
 from partitions.records.batch import BatchHeader, iter_batches, verify_crc
 from tests.support.logs import FOLDER, PARTITION, batch_of, lead, new_storage, open_log, simulated_disk
 from tests.support.power import PowerCut, power_cut_before
@@ -272,7 +272,7 @@ class World:
         self.model.batches = self.model.batches_below(self.log.log_end_offset)
         self.model.end = self.log.log_end_offset
         self.note_start()
-        if self.log.size_bytes == 0 and not self.log.producer_state.producers:
+        if self.log.size_bytes == 0 and not self.log.producers.state.producers:
             self.model = Model(
                 [], self.model.end, self.model.end, self.model.end
             )  # perhaps even the folder is new
@@ -307,7 +307,7 @@ class World:
         whole = ProducerState()
         for batch in self.model.batches:
             whole.record(batch, batch.base_offset)
-        state = self.log.producer_state
+        state = self.log.producers.state
         assert state.end_offset == self.model.end
         for producer_id, entry in whole.producers.items():
             present = state.producers.get(producer_id)
@@ -387,7 +387,7 @@ def cut_power_within(world: World, action: str, amount: int, step: int) -> bool:
         world.storage.lose_power()
         world.log = world._open(clean=False)
         found = world.log
-        if found.size_bytes == 0 and not found.producer_state.producers:
+        if found.size_bytes == 0 and not found.producers.state.producers:
             world.model = Model([], found.log_end_offset, found.log_end_offset, found.log_end_offset)
         else:
             world.model.batches = before.batches_below(found.log_end_offset)

@@ -17,7 +17,7 @@ from partitions.log.inspection.findings import Findings
 from partitions.log.inspection.log_state import Expected
 from partitions.log.inspection.partition_check import check_partition
 from partitions.log.log import PartitionLog
-from partitions.log.producer_state import ProducerState
+from partitions.log.producers.producer_state import ProducerState
 from partitions.records.batch import decode_records, iter_batches
 from partitions.records.control import ControlType
 from partitions.records.markers import read_marker
@@ -129,11 +129,11 @@ class TransactionWorld(World):
         whole = ProducerState()
         for batch in self.model.batches:
             whole.record(batch, batch.base_offset)
-        for producer_id, entry in self.log.producer_state.producers.items():
+        for producer_id, entry in self.log.producers.state.producers.items():
             batches = [known[:3] for known in entry.batches]
             expected = [known[:3] for known in whole.producers[producer_id].batches]
             assert expected[len(expected) - len(batches) :] == batches
-        assert self.log.producer_state.end_offset == self.model.end
+        assert self.log.producers.state.end_offset == self.model.end
 
     def check_last_stable_offset(self) -> None:
         """Exactly what the list says, but for transactions of which the log cannot know any more."""

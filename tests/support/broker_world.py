@@ -38,7 +38,11 @@ from kraft.protocol.api import SUPPORTED
 from kraft.protocol.schema import Message
 from partitions.disk import Buffer
 from partitions.log.config import LogConfig
-from partitions.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from partitions.log.node_logs.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
 from partitions.log_manager import LogManager
 from partitions.records.builder import build_batch
 from partitions.topic_partition import TopicPartition

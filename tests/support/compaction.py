@@ -13,7 +13,7 @@ from kraft.chaos.world.storage import Storage
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.config import LogConfig
 from partitions.log.log import PartitionLog
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from partitions.log_manager import LogManager
 from partitions.records.batch import BatchHeader, decode_records, iter_batches, verify_crc
 from partitions.records.builder import build_batch

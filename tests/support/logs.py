@@ -12,9 +12,9 @@ from kraft.chaos.world.storage import Storage
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
 from partitions.disk import Buffer, Disk, File
 from partitions.log.config import LogConfig
-from partitions.log.creation import NewLog
-from partitions.log.epoch_checkpointing import EpochWriter
+from partitions.log.epochs.epoch_writer import EpochWriter
 from partitions.log.log import PartitionLog
+from partitions.log.node_logs.creation import NewLog
 from partitions.log_manager import LogManager
 from partitions.records.batch import decode_records, iter_batches, verify_crc
 from partitions.records.builder import build_batch

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kraft.runtime.disk import RealDisk
-from partitions.log.meta_properties import MetaProperties
+from partitions.log.node_logs.meta_properties import MetaProperties
 from quorum.controller.proposal import Proposal
 from quorum.metadata.records import Config, Listener, Partition, RegisterBroker, Topic
 from quorum.raft.journal import FIRST_ENTRY

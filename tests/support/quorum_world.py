@@ -12,7 +12,7 @@ from kraft.chaos.world.environment import simulated_environment
 from kraft.chaos.world.host import Host, Process
 from kraft.chaos.world.simulation import Simulation
 from partitions.log.config import LogConfig
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.controller_server import ControllerServer

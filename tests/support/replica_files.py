@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from partitions.log.data_directory import HIGH_WATERMARKS
-from partitions.log.offset_checkpoint import decode_offset_checkpoint
+from partitions.log.node_logs.data_directory import HIGH_WATERMARKS
+from partitions.log.node_logs.offset_checkpoint import decode_offset_checkpoint
 from partitions.records.batch import BatchHeader, iter_batches, verify_crc
 from partitions.topic_partition import TopicPartition
 from tests.support.node_processes import NodeProcesses, until

@@ -12,7 +12,7 @@ from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.scheduler import Scheduler
 from kraft.chaos.world.storage import Storage
 from kraft.chaos.world.trace import Trace
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from quorum.raft.config import FAST_TIMING, RaftConfig
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import (

@@ -7,17 +7,17 @@ from functools import cache
 
 from kraft.chaos.world.storage import Storage
 from partitions.log.config import LogConfig
-from partitions.log.data_directory import (
+from partitions.log.inspection.directory_check import DirectoryCheck
+from partitions.log.inspection.findings import Findings
+from partitions.log.log import PartitionLog
+from partitions.log.node_logs.data_directory import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
 )
-from partitions.log.inspection.directory_check import DirectoryCheck
-from partitions.log.inspection.findings import Findings
-from partitions.log.log import PartitionLog
-from partitions.log.meta_properties import MetaProperties, encode_meta_properties
-from partitions.log.offset_checkpoint import encode_offset_checkpoint
+from partitions.log.node_logs.meta_properties import MetaProperties, encode_meta_properties
+from partitions.log.node_logs.offset_checkpoint import encode_offset_checkpoint
 from partitions.records.builder import RecordTuple, build_batch
 from partitions.records.control import ControlType, encode_control_key
 from partitions.topic_partition import TopicPartition

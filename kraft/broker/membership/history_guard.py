@@ -13,7 +13,7 @@ import structlog
 
 from partitions.disk import Disk, write_atomically
 from partitions.log.errors import LogStorageError
-from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
+from partitions.log.node_logs.metadata_position import METADATA_POSITION, MetadataPosition
 from partitions.log.storage import is_wanting
 from partitions.ports import Executor, Halt
 from quorum.metadata.changes import MetadataChanges

@@ -25,10 +25,10 @@ from kraft.broker.replicas.offline_replicas import OfflineReplicas, kind_of
 from kraft.broker.vital_task import end_task, start_vital_task
 from kraft.dynamic_configs import dynamic_log_defaults
 from partitions.log.config import LogConfig
-from partitions.log.creation import CREATE_BATCH, NewLog
-from partitions.log.epoch_checkpointing import JOBS_AT_ONCE, ROUND_LOGS
+from partitions.log.epochs.epoch_writer import JOBS_AT_ONCE, ROUND_LOGS
 from partitions.log.errors import LogError, LogStorageError
 from partitions.log.log import PartitionLog
+from partitions.log.node_logs.creation import CREATE_BATCH, NewLog
 from partitions.log_manager import LogManager
 from partitions.partition import NO_LEADER, Partition
 from partitions.ports import Halt
@@ -464,7 +464,7 @@ class ReplicaLogs:
             if error is not None:
                 if error.is_transient:
                     self._wait_for_room(key)
-            elif replica_log.epochs_are_durable:
+            elif replica_log.epoch_file.is_durable:
                 partition.on_epoch_start_durable(partition.leader_epoch)
             else:
                 self.write_epochs(key)  # the log has another epoch by now, or wanted to write it itself

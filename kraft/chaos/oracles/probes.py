@@ -21,12 +21,9 @@ from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.disk import SimulatedDisk
 from partitions.leadership import Leadership
-from partitions.log.data_directory import DELETE_SUFFIX
-from partitions.log.durability import DurableLog
 from partitions.log.errors import LogCorruptError
 from partitions.log.log import PartitionLog
-from partitions.log.readable import ReadableLog
-from partitions.log.shortening import ShortenableLog
+from partitions.log.node_logs.data_directory import DELETE_SUFFIX
 from partitions.partition import Partition, Transition
 
 CORRUPT_BATCH_SERVED = "corrupt-batch-served"
@@ -53,15 +50,15 @@ class LogProbes:
                 (PartitionLog, "open"): self._open,
                 (PartitionLog, "newly_made"): self._open,
                 (PartitionLog, "claim"): self._claim,
-                (ReadableLog, "read"): self._read,
+                (PartitionLog, "read"): self._read,
                 (PartitionLog, "_write"): self._write,
                 (PartitionLog, "_duplicate"): self._duplicate,
-                (DurableLog, "_roll"): self._roll,
+                (PartitionLog, "_roll"): self._roll,
                 (SimulatedDisk, "rename"): self._rename,
-                (ShortenableLog, "truncate_to"): self._truncate_to,
-                (ShortenableLog, "truncate_fully_and_start_at"): self._restart,
-                (ShortenableLog, "raise_log_start_offset"): self._raise_start,
-                (ShortenableLog, "expire_segments"): self._expire,
+                (PartitionLog, "_truncate"): self._truncate_to,
+                (PartitionLog, "truncate_fully_and_start_at"): self._restart,
+                (PartitionLog, "raise_log_start_offset"): self._raise_start,
+                (PartitionLog, "expire_segments"): self._expire,
             }
         )
 
@@ -144,7 +141,7 @@ class LogProbes:
         return probe
 
     def _roll(self, original: Method) -> Method:
-        def probe(log: DurableLog) -> Any:
+        def probe(log: PartitionLog) -> Any:
             segment = original(log)
             if log.topic_id is not None:
                 self._verdicts.happened(events.LOG_ROLL, f"{log.topic_partition} at {log.log_end_offset}")
@@ -177,7 +174,7 @@ class LogProbes:
         )
 
     def _shortening(self, original: Method, tell: Callable[[TopicKey, int, int, int, bool], None]) -> Method:
-        def probe(log: ShortenableLog, offset: int) -> None:
+        def probe(log: PartitionLog, offset: int) -> None:
             key, node = key_of(log), self._whose.node()
             try:
                 original(log, offset)
@@ -191,7 +188,7 @@ class LogProbes:
         return probe
 
     def _raise_start(self, original: Method) -> Method:
-        def probe(log: ShortenableLog, offset: int) -> Any:
+        def probe(log: PartitionLog, offset: int) -> Any:
             key, node, before = key_of(log), self._whose.node(), log.log_start_offset
             try:
                 return original(log, offset)
@@ -203,7 +200,7 @@ class LogProbes:
         return probe
 
     def _expire(self, original: Method) -> Method:
-        def probe(log: ShortenableLog, now_ms: int, high_watermark: int) -> Any:
+        def probe(log: PartitionLog, now_ms: int, high_watermark: int) -> Any:
             self._retention = True
             try:
                 return original(log, now_ms, high_watermark)
@@ -389,6 +386,6 @@ def _view(leading: Leadership) -> LeaderView:
     return LeaderView(leading.epoch, isr.committed, isr.maximal, len(leading.replicas))
 
 
-def key_of(log: DurableLog) -> TopicKey | None:
+def key_of(log: PartitionLog) -> TopicKey | None:
     """The partition of a log; None for the quorum's journal and for an unclaimed log."""
     return None if log.topic_id is None else (log.topic_id, log.topic_partition.partition)

@@ -14,9 +14,10 @@ from kraft.chaos.oracles.compaction import Cleaning
 from kraft.chaos.oracles.probes import SegmentsIn, key_of
 from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
-from partitions.log.cleanable import CleanableLog, Section
+from partitions.log.cleaner.compaction import Section
 from partitions.log.cleaner.sources import Group
 from partitions.log.cleaner.swap import CLEANED_SUFFIX, SegmentSwap
+from partitions.log.log import PartitionLog
 from partitions.log.segment import Segment
 
 
@@ -46,15 +47,15 @@ class CleanerProbes:
         """The probes, for as long as the context lasts."""
         return wrapped(
             {
-                (CleanableLog, "cleanable_section"): self._section,
-                (CleanableLog, "begin_swap"): self._begin_swap,
+                (PartitionLog, "cleanable_section"): self._section,
+                (PartitionLog, "begin_swap"): self._begin_swap,
             }
         )
 
     def _section(self, original: Method) -> Method:
         """Around the choice of a section, which begins a cleaning and comes once for each."""
 
-        def probe(log: CleanableLog, now_ms: int, high_watermark: int) -> Section:
+        def probe(log: PartitionLog, now_ms: int, high_watermark: int) -> Section:
             node = self._whose.node()
             if node is not None:
                 self._began_ms[node, log.directory] = self._now_ms(node)
@@ -64,7 +65,7 @@ class CleanerProbes:
         return probe
 
     def _begin_swap(self, original: Method) -> Method:
-        def probe(log: CleanableLog, group: Group, new: Segment, **options: bool) -> SegmentSwap:
+        def probe(log: PartitionLog, group: Group, new: Segment, **options: bool) -> SegmentSwap:
             key, node = key_of(log), self._whose.node()
             cleaning = None
             delete_retention_ms = None if key is None else self._delete_retention_ms(key)

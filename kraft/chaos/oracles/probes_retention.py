@@ -9,8 +9,8 @@ from typing import Any
 from kraft.chaos.oracles.probes import key_of
 from kraft.chaos.oracles.retention import DataFile, RetentionJudge
 from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
-from partitions.log.retention import Retention
-from partitions.log.shortening import ShortenableLog
+from partitions.log.log import PartitionLog
+from partitions.log.node_logs.retention_rounds import Retention
 
 DataFilesIn = Callable[[int, str], Sequence[DataFile] | None]
 """The data files in a folder of a node's disk, in order; None while a cleaned segment takes the place of others."""
@@ -31,7 +31,7 @@ class RetentionProbes:
 
     def installed(self) -> AbstractContextManager[None]:
         """The probes, for as long as the context lasts."""
-        return wrapped({(Retention, "step"): self._step, (ShortenableLog, "expire_segments"): self._expire})
+        return wrapped({(Retention, "step"): self._step, (PartitionLog, "expire_segments"): self._expire})
 
     def _step(self, original: Method) -> Method:
         """Around a step, which asks the clock once and may reach its last log after the clock was set back."""
@@ -46,7 +46,7 @@ class RetentionProbes:
         return probe
 
     def _expire(self, original: Method) -> Method:
-        def probe(log: ShortenableLog, now_ms: int, high_watermark: int) -> None:
+        def probe(log: PartitionLog, now_ms: int, high_watermark: int) -> None:
             before = log.log_start_offset
             try:
                 original(log, now_ms, high_watermark)
@@ -56,7 +56,7 @@ class RetentionProbes:
 
         return probe
 
-    def _expired(self, log: ShortenableLog, before: int) -> None:
+    def _expired(self, log: PartitionLog, before: int) -> None:
         key, node = key_of(log), self._whose.node()
         files = None if node is None else self._files_in(node, log.directory)
         if key is not None and node is not None and files is not None:

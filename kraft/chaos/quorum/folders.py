@@ -20,7 +20,7 @@ from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.scheduler import Scheduler
 from kraft.chaos.world.storage import Storage
 from partitions.disk import Disk
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from quorum.raft.config import DIRECTORY_ID_BYTES, RaftConfig
 from quorum.raft.driver import RaftDriver
 from quorum.raft.state_machine import StateMachine

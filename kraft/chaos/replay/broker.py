@@ -28,10 +28,10 @@ from partitions.disk import write_atomically
 from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
 from partitions.log.config import LogConfig
-from partitions.log.data_directory import HIGH_WATERMARKS
-from partitions.log.epoch_checkpointing import install_files, write_temporaries
+from partitions.log.epochs.epoch_writer import install_files, write_temporaries
 from partitions.log.log import PartitionLog
-from partitions.log.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
+from partitions.log.node_logs.data_directory import HIGH_WATERMARKS
+from partitions.log.node_logs.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from partitions.partition import Partition, ReplicaContext, Transition
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage
@@ -215,16 +215,16 @@ class ReplayBroker:
 
     def _write_epochs(self, log: PartitionLog) -> None:
         """The leader's epoch checkpoint (KIP-101), as `EpochWriter` writes it beside an event loop."""
-        write = log.prepare_epoch_write()
+        write = log.epoch_file.prepare_write()
         if write is None:
             return
         errors = write_temporaries(self._disk, [write])
-        install = log.begin_epoch_install(write)
+        install = log.epoch_file.begin_install(write)
         if install is not None:
             errors += install_files(self._disk, [install])
         if install is None or errors != (None, None):
             raise ReplayError(f"broker {self.broker_id} cannot write its leader epochs: {errors}")
-        log.complete_epoch_install(install)
+        log.epoch_file.complete_install(install)
 
     def _new_replica(self, log: PartitionLog, topic_id: bytes) -> Partition:
         log.claim(topic_id)

@@ -43,7 +43,7 @@ from partitions.log.inspection.files import (
     read_whole,
 )
 from partitions.log.partition_files import topic_id_text
-from partitions.log.producer_state import ProducerEntry
+from partitions.log.producers.producer_state import ProducerEntry
 from partitions.records.batch import CorruptBatchError
 from partitions.records.compression import Codec
 from partitions.records.control import ControlType, decode_control_type

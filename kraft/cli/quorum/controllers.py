@@ -21,7 +21,7 @@ from kraft.runtime.disk import RealDisk
 from kraft.storage import read_config
 from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
 from partitions.log.errors import DataDirectoryError
-from partitions.log.meta_properties import read_meta_properties
+from partitions.log.node_logs.meta_properties import read_meta_properties
 from quorum.errors import MalformedMessageError
 from quorum.rpc import messages
 from quorum.rpc.client import ControllerChannel, RpcClient

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from partitions.disk import Disk
-from partitions.log.cleanable import Section
 from partitions.log.cleaner import jobs
+from partitions.log.cleaner.compaction import Section
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.errors import CleaningAborted, CleaningFailed
 from partitions.log.cleaner.filter import BatchFilter
@@ -27,9 +27,13 @@ from partitions.log.cleaner.throttle import Throttle
 from partitions.log.cleaner.transactions import CleanedTransactions, ProducerScan
 from partitions.log.errors import LogCorruptError, LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
+from partitions.log.producers.transaction_index import (
+    AbortedTransaction,
+    encode_entries,
+    transaction_index_path,
+)
 from partitions.log.segment import Segment
 from partitions.log.storage import OPEN_ATTEMPTS, is_disk_full, is_out_of_descriptors
-from partitions.log.transaction_index import AbortedTransaction, encode_entries, transaction_index_path
 from partitions.ports import Executor, NowMs
 
 T = TypeVar("T")
@@ -83,7 +87,11 @@ class CleaningRound:
         """
         log, now_ms = self._log, self._ports.now_ms()
         section = log.cleanable_section(now_ms, min(self._high_watermark, log.recovery_point))
-        sources = [source for source in log.source_segments() if source.next_base > log.log_start_offset]
+        sources = [
+            source
+            for source in log.compaction.sources(log.log_end_offset)
+            if source.next_base > log.log_start_offset
+        ]
         scan = await self._scan(sources)
         end = section.end
         if scan.first_undecided is not None:
@@ -125,16 +133,17 @@ class CleaningRound:
         for group in group_segments([s for s in closed if s.base_offset < clean_offset], self._config):
             await self._clean_group(group, batch_filter)
         self._check()
-        self._log.note_cleaned(clean_offset)
+        assert clean_offset <= self._log.recovery_point
+        self._log.compaction.clean_offset = clean_offset
         return RoundStats(clean_offset, self._read_bytes, self._written_bytes, self._replaced)
 
     # ---- passes
 
     async def _scan(self, sources: Sequence[SourceSegment]) -> ProducerScan:
         """What producers left below the high watermark, the active segment included."""
-        scan = ProducerScan(self._log.active_producers)
+        scan = ProducerScan(frozenset(self._log.producers.state.producers))
         for source in sources:
-            place = jobs.Place.start_of(source)
+            place = jobs.PiecePlace.start_of(source)
             while place.position < source.size_bytes:
                 step = await self._run(
                     source,
@@ -161,7 +170,7 @@ class CleaningRound:
             return
         transactions = CleanedTransactions(scan.aborted, from_offset=dirty[0].base_offset)
         for source in dirty:
-            place = jobs.Place.start_of(source)
+            place = jobs.PiecePlace.start_of(source)
             while place.position < source.size_bytes:
                 step = await self._run(
                     source,
@@ -183,7 +192,7 @@ class CleaningRound:
         """Writes what stays of the segments into one file and puts it in their place."""
         self._check()
         log = self._log
-        segment = log.make_segment(group)
+        segment = log.compaction.make_segment(group, log.config.index_interval_bytes)
         target = segment.log_path + CLEANED_SUFFIX
         leftovers = (
             target,
@@ -193,7 +202,7 @@ class CleaningRound:
         swap = None
         try:
             if await self._rewrite(group, batch_filter, segment, target) or len(group) > 1:
-                aborted = log.aborted_transactions_of(group, batch_filter.take_needed_aborts())
+                aborted = log.compaction.aborted_transactions_of(group, batch_filter.take_needed_aborts())
                 await self._make_durable(group, segment, target, aborted)
                 swap = log.begin_swap(group, segment, has_transaction_index=bool(aborted))
                 await self._carry_out(swap, aborted)
@@ -208,7 +217,7 @@ class CleaningRound:
         """Whether what stays differs from what there was."""
         changed = False
         for source in group:
-            place = jobs.Place.start_of(source)
+            place = jobs.PiecePlace.start_of(source)
             while place.position < source.size_bytes:
                 step = await self._run(
                     source,
@@ -252,7 +261,7 @@ class CleaningRound:
         await self._change_names(swap)
         log.replace_segments(swap, aborted)
         await self._change_names(swap)
-        log.finish_swap(swap)
+        log.compaction.finish_swap(swap)
         if swap.state is not SwapState.DONE:
             raise CleaningAborted(f"the segments of {log.directory} were truncated or deleted")
         await self._remove(swap.deleted_paths)

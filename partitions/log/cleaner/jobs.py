@@ -36,7 +36,7 @@ _BAD_RECORDS: Final = (CorruptBatchError, MalformedRecordError, ValueError, stru
 """What becomes of a body that holds anything at all; the last one where a number fits into no header."""
 
 
-class Place(NamedTuple):
+class PiecePlace(NamedTuple):
     """Between two batches of a segment."""
 
     position: int
@@ -44,14 +44,14 @@ class Place(NamedTuple):
     """No batch behind begins below."""
 
     @classmethod
-    def start_of(cls, source: SourceSegment) -> Place:
+    def start_of(cls, source: SourceSegment) -> PiecePlace:
         return cls(0, source.base_offset)
 
 
-class Progress(NamedTuple):
+class PassProgress(NamedTuple):
     """How far a job came in its segment."""
 
-    place: Place
+    place: PiecePlace
     read_bytes: int
     done: bool = False
     """Nothing after this is of interest to this pass, in this segment or a later one."""
@@ -60,7 +60,7 @@ class Progress(NamedTuple):
 class Cleaned(NamedTuple):
     """How far a cleaning job came, and what it wrote."""
 
-    place: Place
+    place: PiecePlace
     read_bytes: int
     placed: list[Placed]
     written_bytes: int
@@ -72,20 +72,20 @@ def scan_producers(
     disk: Disk,
     scan: ProducerScan,
     source: SourceSegment,
-    start: Place,
+    start: PiecePlace,
     up_to_offset: int,
     buffer_bytes: int,
-) -> Progress:
+) -> PassProgress:
     """Looks for producers and transactions in a piece of the segment, below `up_to_offset`."""
     with _Piece(disk, source, start, buffer_bytes) as piece:
         for at, header in piece:
             if header.next_offset > up_to_offset:
-                return Progress(piece.place, piece.read_bytes, done=True)
+                return PassProgress(piece.place, piece.read_bytes, done=True)
             if header.is_control:
                 scan.see_marker(header, control_type(piece.data, at, header))
             else:
                 scan.see_data(header)
-        return Progress(piece.place, piece.read_bytes)
+        return PassProgress(piece.place, piece.read_bytes)
 
 
 def map_offsets(
@@ -93,10 +93,10 @@ def map_offsets(
     offsets: OffsetMap,
     transactions: CleanedTransactions,
     source: SourceSegment,
-    start: Place,
+    start: PiecePlace,
     from_offset: int,
     buffer_bytes: int,
-) -> Progress:
+) -> PassProgress:
     """Takes the keys of a piece of the segment, from `from_offset` on, into the map; done when it is full."""
     with _Piece(disk, source, start, buffer_bytes) as piece:
         for at, header in piece:
@@ -105,10 +105,10 @@ def map_offsets(
             elif not transactions.on_data(header) and header.last_offset >= from_offset:
                 full = _map_batch(offsets, piece.data, at, header, from_offset)
                 if full:
-                    return Progress(piece.place, piece.read_bytes, done=True)
+                    return PassProgress(piece.place, piece.read_bytes, done=True)
             if header.last_offset >= from_offset:
                 offsets.latest_offset = header.last_offset
-        return Progress(piece.place, piece.read_bytes)
+        return PassProgress(piece.place, piece.read_bytes)
 
 
 def _map_batch(offsets: OffsetMap, data: memoryview, at: int, header: BatchHeader, from_offset: int) -> bool:
@@ -131,7 +131,7 @@ def clean_piece(
     disk: Disk,
     batch_filter: BatchFilter,
     source: SourceSegment,
-    start: Place,
+    start: PiecePlace,
     target_path: str,
     target_bytes: int,
     ends_file: bool,
@@ -214,7 +214,7 @@ class _Piece:
     byte. No checksum covers offsets: a batch that rotted to a late one would take older records' places.
     """
 
-    def __init__(self, disk: Disk, source: SourceSegment, start: Place, buffer_bytes: int) -> None:
+    def __init__(self, disk: Disk, source: SourceSegment, start: PiecePlace, buffer_bytes: int) -> None:
         self._source = source
         self._start = start.position
         self._buffer_bytes = max(buffer_bytes, HEADER_BYTES)
@@ -270,7 +270,7 @@ class _Piece:
                 )
             before, at = at, at + header.size_bytes
             self._at_hand = self._start + before
-            self.place = Place(self._start + at, header.next_offset)
+            self.place = PiecePlace(self._start + at, header.next_offset)
             yield before, header
         ended, next_base = self.place.due_offset, self._source.next_base
         if ended != next_base:  # a cleaning would make the hole look like records that were compacted away

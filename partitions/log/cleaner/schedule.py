@@ -14,14 +14,14 @@ from typing import Final
 
 import structlog
 
-from partitions.log.cleanable import Section
 from partitions.log.cleaner.cleaner import CleanerPorts, CleaningRound
+from partitions.log.cleaner.compaction import Section
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.errors import CleaningAborted, CleaningFailed
 from partitions.log.cleaner.throttle import Throttle
-from partitions.log.directories import PostponedErrors
 from partitions.log.errors import LogCorruptError, LogStorageError
 from partitions.log.log import PartitionLog
+from partitions.log.node_logs.directories import PostponedErrors
 from partitions.topic_partition import TopicPartition
 
 logger = structlog.get_logger(__name__)
@@ -96,7 +96,9 @@ class LogCleaner:
                 asked = 0
                 continue
             try:
-                looked = log.look_ahead(first, SEGMENTS_PER_STEP - asked, self._ports.now_ms())
+                looked = log.compaction.look_ahead(
+                    log.config, first, SEGMENTS_PER_STEP - asked, self._ports.now_ms()
+                )
             except (OSError, LogCorruptError):
                 break
             first, asked = first + looked, asked + looked

@@ -15,7 +15,7 @@ from partitions.records.batch import BatchHeader
 from partitions.records.control import ControlType
 
 
-class AbortedTransaction(NamedTuple):
+class ScannedAbort(NamedTuple):
     """Data of this producer from the first offset to its marker was given up."""
 
     producer_id: int
@@ -43,7 +43,7 @@ class ProducerScan:
         """`active`: the producers that the log remembers."""
         self._active = active
         self._open: dict[int, int] = {}
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted: list[ScannedAbort] = []
         """In the order of their markers."""
         self.last_batches: dict[int, LastBatch] = {}
         """By active producer, what its sequence and epoch are known from."""
@@ -68,7 +68,7 @@ class ProducerScan:
         if kind in (None, ControlType.ABORT, ControlType.COMMIT):
             first = self._open.pop(header.producer_id, None)
             if kind is ControlType.ABORT and first is not None:
-                self.aborted.append(AbortedTransaction(header.producer_id, first, header.base_offset))
+                self.aborted.append(ScannedAbort(header.producer_id, first, header.base_offset))
 
     @property
     def first_undecided(self) -> int | None:
@@ -81,7 +81,7 @@ class CleanedTransactions:
 
     __slots__ = ("_aborted", "_committed", "_needed", "_next", "_passed")
 
-    def __init__(self, aborted: Sequence[AbortedTransaction], *, from_offset: int = 0) -> None:
+    def __init__(self, aborted: Sequence[ScannedAbort], *, from_offset: int = 0) -> None:
         """For a pass that begins at `from_offset`: what ended before is of no concern to it."""
         self._aborted = sorted(
             (transaction for transaction in aborted if transaction.marker_offset >= from_offset),

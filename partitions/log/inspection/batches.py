@@ -3,7 +3,7 @@
 Guarantees: a StoredBatch is whole and its CRC is right; everything between those is an Unsound that says
 where and why, so that nothing of the file goes unmentioned. Bytes that fail are read again as long as
 they change: a running broker appends, and may cut, while the file is read. Memory is a window of 1 MiB,
-plus one batch for whoever asks for its records. Used by `kraft log dump` and the checks of this package.
+plus one batch where its records are asked for. Used by `kraft log dump` and the checks of this package.
 """
 
 from __future__ import annotations

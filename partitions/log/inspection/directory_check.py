@@ -9,15 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from partitions.log.data_directory import (
-    CHECKPOINTS,
-    CLEAN_SHUTDOWN_FILE,
-    CLEANER_OFFSETS,
-    DELETE_SUFFIX,
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-)
 from partitions.log.inspection.entries import (
     broker_epoch,
     meta_properties,
@@ -29,10 +20,19 @@ from partitions.log.inspection.files import ReadableDisk, StoredDamage, partitio
 from partitions.log.inspection.findings import Finding, Findings
 from partitions.log.inspection.log_state import EVERYTHING, Expected
 from partitions.log.inspection.partition_check import check_partition
-from partitions.log.meta_properties import META_PROPERTIES, MetaProperties
-from partitions.log.metadata_position import METADATA_POSITION
+from partitions.log.node_logs.data_directory import (
+    CHECKPOINTS,
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSETS,
+    DELETE_SUFFIX,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+)
+from partitions.log.node_logs.meta_properties import META_PROPERTIES, MetaProperties
+from partitions.log.node_logs.metadata_position import METADATA_POSITION
+from partitions.log.node_logs.placements import FILE_NAME as PARTITION_DIRECTORIES
 from partitions.log.partition_files import PARTITION_METADATA, topic_id_text
-from partitions.log.placements import FILE_NAME as PARTITION_DIRECTORIES
 from partitions.topic_partition import TopicPartition
 
 JOURNAL_FOLDER: Final = "__cluster_metadata-0"

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from leader_epoch.epoch_cache import EpochEntry
-from partitions.log.damage_note import DamageNote, decode_damage_note
 from partitions.log.errors import DataDirectoryError
 from partitions.log.inspection.files import ReadableFile, StoredDamage
-from partitions.log.meta_properties import MetaProperties, decode_meta_properties
-from partitions.log.metadata_position import MetadataPosition
+from partitions.log.node_logs.meta_properties import MetaProperties, decode_meta_properties
+from partitions.log.node_logs.metadata_position import MetadataPosition
+from partitions.log.node_logs.placements import Line, decode_line
+from partitions.log.opening.damage_note import DamageNote, decode_damage_note
 from partitions.log.partition_files import (
     PartitionFileError,
     TruncationCheckpoint,
@@ -27,9 +28,8 @@ from partitions.log.partition_files import (
     parse_topic_id,
     topic_id_text,
 )
-from partitions.log.placements import Line, decode_line
-from partitions.log.producer_snapshot import SnapshotFormatError, decode_snapshot
-from partitions.log.producer_state import ProducerEntry
+from partitions.log.producers.producer_snapshot import SnapshotFormatError, decode_snapshot
+from partitions.log.producers.producer_state import ProducerEntry
 from partitions.records.header import NO_TIMESTAMP
 from partitions.topic_partition import ZERO_TOPIC_ID, TopicPartition
 
@@ -67,7 +67,7 @@ class TimeIndexEntry(NamedTuple):
     offset: int
 
 
-class AbortedTransaction(NamedTuple):
+class TransactionIndexEntry(NamedTuple):
     """At `at` in the index: an aborted transaction, and the last stable offset once it was."""
 
     at: int
@@ -141,11 +141,11 @@ def time_index_entries(path: str, file: ReadableFile, base_offset: int) -> Itera
         before = entry
 
 
-def aborted_transactions(path: str, file: ReadableFile) -> Iterator[AbortedTransaction]:
+def aborted_transactions(path: str, file: ReadableFile) -> Iterator[TransactionIndexEntry]:
     """The entries in order. Raises StoredDamage, OSError."""
     before = -1
     for at, fields in _structs(path, file, _TXN_ENTRY, has_room=False):
-        entry = AbortedTransaction(at, *fields)
+        entry = TransactionIndexEntry(at, *fields)
         if entry.version != _TXN_VERSION:
             raise StoredDamage(path, at, f"the entry has version {entry.version} instead of {_TXN_VERSION}")
         if not (before < entry.last_offset and 0 <= entry.first_offset <= entry.last_offset):

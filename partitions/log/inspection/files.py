@@ -13,15 +13,16 @@ from enum import Enum
 from typing import Final, Protocol
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
-from partitions.log.damage_note import DAMAGE_NOTE
-from partitions.log.data_directory import CHECKPOINTS, CLEAN_SHUTDOWN_FILE
-from partitions.log.meta_properties import META_PROPERTIES
-from partitions.log.metadata_position import METADATA_POSITION
+from partitions.log.node_logs.data_directory import CHECKPOINTS, CLEAN_SHUTDOWN_FILE
+from partitions.log.node_logs.meta_properties import META_PROPERTIES
+from partitions.log.node_logs.metadata_position import METADATA_POSITION
+from partitions.log.node_logs.placements import FILE_NAME as PARTITION_DIRECTORIES
+from partitions.log.opening.damage_note import DAMAGE_NOTE
 from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKPOINT
-from partitions.log.placements import FILE_NAME as PARTITION_DIRECTORIES
-from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
-from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
-from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.producers.transaction_index import TRANSACTION_INDEX_SUFFIX
+from partitions.log.segment import LOG_SUFFIX
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.topic_partition import TopicPartition
 
 MAX_WHOLE_FILE_BYTES: Final = 512 * 1024 * 1024

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from partitions.log.inspection.entries import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry
+from partitions.log.inspection.entries import OffsetIndexEntry, TimeIndexEntry, TransactionIndexEntry
 from partitions.log.inspection.files import StoredDamage
-from partitions.log.transaction_index import ENTRY_BYTES as TXN_ENTRY_BYTES
-from partitions.log.transaction_offsets import CompletedTransaction
+from partitions.log.producers.transaction_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from partitions.log.producers.transaction_offsets import CompletedTransaction
 from partitions.records.header import NO_TIMESTAMP, BatchHeader
 from partitions.records.markers import EndTransactionMarker
 
-Report = Callable[[int, str], None]
+ReportAt = Callable[[int, str], None]
 """Takes a byte in the index and what is wrong there."""
-Entry = TypeVar("Entry", OffsetIndexEntry, TimeIndexEntry, AbortedTransaction)
+IndexEntry = TypeVar("IndexEntry", OffsetIndexEntry, TimeIndexEntry, TransactionIndexEntry)
 
 
 class IndexCheck(Protocol):
@@ -35,18 +35,18 @@ class IndexCheck(Protocol):
         """The segment ends; the offset is the one behind its last batch."""
 
 
-class _Cursor(Generic[Entry]):
+class _Cursor(Generic[IndexEntry]):
     """The entries one by one; damage ends them and is reported."""
 
-    def __init__(self, entries: Iterator[Entry], report: Report) -> None:
-        self._entries: Iterator[Entry] = entries
+    def __init__(self, entries: Iterator[IndexEntry], report: ReportAt) -> None:
+        self._entries: Iterator[IndexEntry] = entries
         self.report = report
-        self.last: Entry | None = None
+        self.last: IndexEntry | None = None
         """The entry that was passed last."""
         self.is_broken = False
-        self.entry: Entry | None = self._next()
+        self.entry: IndexEntry | None = self._next()
 
-    def _next(self) -> Entry | None:
+    def _next(self) -> IndexEntry | None:
         try:
             return next(self._entries, None)
         except StoredDamage as damage:
@@ -62,7 +62,7 @@ class _Cursor(Generic[Entry]):
 class OffsetIndexCheck:
     """Entries name the first byte and the last offset of a batch."""
 
-    def __init__(self, entries: Iterator[OffsetIndexEntry], report: Report) -> None:
+    def __init__(self, entries: Iterator[OffsetIndexEntry], report: ReportAt) -> None:
         self._cursor = _Cursor(entries, report)
         self._is_behind_damage = False
 
@@ -103,7 +103,7 @@ class TimeIndexCheck:
     def __init__(
         self,
         entries: Iterator[TimeIndexEntry],
-        report: Report,
+        report: ReportAt,
         size_of: Callable[[], int],
         *,
         is_closed: bool,
@@ -165,8 +165,8 @@ class TxnIndexCheck:
 
     def __init__(
         self,
-        entries: Iterator[AbortedTransaction],
-        report: Report,
+        entries: Iterator[TransactionIndexEntry],
+        report: ReportAt,
         base_offset: int,
         *,
         is_complete: bool,
@@ -185,7 +185,7 @@ class TxnIndexCheck:
 
     def batch(self, position: int, header: BatchHeader) -> None:
         cursor = self._cursor
-        here: AbortedTransaction | None = None
+        here: TransactionIndexEntry | None = None
         while (entry := cursor.entry) is not None and entry.last_offset <= header.last_offset:
             # The cleaner may have removed the marker; then no batch holds the offset.
             is_here = header.base_offset <= entry.last_offset
@@ -201,11 +201,11 @@ class TxnIndexCheck:
         if self._completed is not None and self._completed.is_aborted:
             self._compare(here, self._completed)
 
-    def _is_abort_of(self, header: BatchHeader, entry: AbortedTransaction) -> bool:
+    def _is_abort_of(self, header: BatchHeader, entry: TransactionIndexEntry) -> bool:
         says_commit = self._marker is not None and not self._marker.is_abort
         return header.is_control and header.producer_id == entry.producer_id and not says_commit
 
-    def _compare(self, entry: AbortedTransaction | None, completed: CompletedTransaction) -> None:
+    def _compare(self, entry: TransactionIndexEntry | None, completed: CompletedTransaction) -> None:
         cursor = self._cursor
         if entry is None:
             if self._is_complete and not cursor.is_broken:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from partitions.log.inspection.findings import Finding
-from partitions.log.producer_state import ProducerEntry, ProducerState
+from partitions.log.producers.producer_state import ProducerEntry, ProducerState
 from partitions.records.header import NO_LEADER_EPOCH, BatchHeader
 
 EVERYTHING: Final = 2**63 - 1

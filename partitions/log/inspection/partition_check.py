@@ -13,8 +13,6 @@ from contextlib import closing, suppress
 from typing import Final
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME
-from partitions.log.damage_note import DAMAGE_NOTE, DamageNote, known_epochs
-from partitions.log.data_directory import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from partitions.log.inspection.batches import READ_ATTEMPTS
 from partitions.log.inspection.entries import (
     PlacedEpoch,
@@ -29,11 +27,13 @@ from partitions.log.inspection.files import ReadableDisk, read_whole
 from partitions.log.inspection.findings import Finding, Findings
 from partitions.log.inspection.log_state import EVERYTHING, Expected, LogState, snapshot_difference
 from partitions.log.inspection.segment_check import SegmentCheck
+from partitions.log.node_logs.data_directory import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from partitions.log.opening.damage_note import DAMAGE_NOTE, DamageNote, known_epochs
 from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKPOINT
-from partitions.log.producer_snapshot import SNAPSHOT_SUFFIX
-from partitions.log.recovery import base_offsets
-from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
-from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.producers.transaction_index import TRANSACTION_INDEX_SUFFIX
+from partitions.log.segment import LOG_SUFFIX, base_offsets, file_name
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.records.batch import BatchHeader
 
 UNFINISHED_SUFFIXES: Final = (".tmp", ".cleaned", ".swap", ".deleted")
@@ -245,7 +245,7 @@ class PartitionCheck:
             self._check_epochs_beyond(path, entries)
 
     def _check_epochs_beyond(self, path: str, entries: Sequence[PlacedEpoch]) -> None:
-        """A crash may take the log's end back behind what the checkpoint says; whoever ends properly does not."""
+        """A crash may take the log's end back behind what the checkpoint says; a proper end does not."""
         if self._state.next_offset is None:
             return  # damage hides where the log ends
         for finding in entries_beyond(path, entries, self._state.end_offset):

@@ -20,7 +20,7 @@ from partitions.log.inspection.batches import (
     plain_reason,
 )
 from partitions.log.inspection.entries import (
-    AbortedTransaction,
+    TransactionIndexEntry,
     aborted_transactions,
     offset_index_entries,
     time_index_entries,
@@ -29,8 +29,9 @@ from partitions.log.inspection.files import ReadableDisk, ReadableFile
 from partitions.log.inspection.findings import Findings
 from partitions.log.inspection.index_check import IndexCheck, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
 from partitions.log.inspection.log_state import EVERYTHING, Expected, LogState
-from partitions.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
-from partitions.log.transaction_index import TRANSACTION_INDEX_SUFFIX
+from partitions.log.producers.transaction_index import TRANSACTION_INDEX_SUFFIX
+from partitions.log.segment import LOG_SUFFIX, file_name
+from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.records.batch import BatchHeader, CorruptBatchError, Record
 from partitions.records.control import decode_control_type
 from partitions.records.markers import EndTransactionMarker, marker_in
@@ -39,7 +40,7 @@ OnBatch = Callable[[BatchHeader], None]
 """Called before a sound batch is taken into the state."""
 
 
-Step: TypeAlias = StoredBatch | Unsound
+StoredStep: TypeAlias = StoredBatch | Unsound
 
 
 class _GoingBack(NamedTuple):
@@ -267,7 +268,7 @@ class SegmentCheck:
                 checks.append(make(path, file))
         return checks
 
-    def _txn_check(self, entries: Iterator[AbortedTransaction]) -> TxnIndexCheck:
+    def _txn_check(self, entries: Iterator[TransactionIndexEntry]) -> TxnIndexCheck:
         return TxnIndexCheck(
             entries,
             self._reporter(self._path_of(TRANSACTION_INDEX_SUFFIX)),
@@ -285,9 +286,9 @@ class SegmentCheck:
         return report
 
 
-def _with_next(steps: Iterator[Step]) -> Iterator[tuple[Step, Step | None]]:
+def _with_next(steps: Iterator[StoredStep]) -> Iterator[tuple[StoredStep, StoredStep | None]]:
     """Each with the one that follows it; the last with None."""
-    held: Step | None = None
+    held: StoredStep | None = None
     for step in steps:
         if held is not None:
             yield held, step

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from partitions.log import opening
-from partitions.log.cleanable import CleanableLog
 from partitions.log.cleaner import swap
 from partitions.log.cleaner.filter import BatchFilter
 from partitions.log.cleaner.offset_map import OffsetMap
+from partitions.log.log import PartitionLog
+from partitions.log.opening import open_log
 from tests.chaos.mutations import scenarios
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
@@ -78,13 +78,13 @@ MUTATIONS = (
         "the section to clean ends with the log, not with what is committed",
         ("cleaned-below-high-watermark",),
         scenarios.COMPACTION_BEHIND_FOLLOWERS,
-        (Patch(CleanableLog, "cleanable_section", _up_to_the_end),),
+        (Patch(PartitionLog, "cleanable_section", _up_to_the_end),),
     ),
     Mutation(
         "decided-swap-undone",
         "a start after a crash removes a cleaned segment whose place was decided, though the old ones are gone",
         ("no-committed-record-lost",),
         scenarios.COMPACTION,
-        (Patch(opening, "recover_swaps", _undo_what_was_decided),),
+        (Patch(open_log, "recover_swaps", _undo_what_was_decided),),
     ),
 )

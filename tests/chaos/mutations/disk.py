@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from kraft.broker.replicas.offline_replicas import OfflineReplicas
-from partitions.log import opening
+from partitions.log.checked_bytes import CheckedBytes, CheckedTo
 from partitions.log.errors import LogStorageError, NoRoomToAppend
 from partitions.log.log import PartitionLog
+from partitions.log.opening import open_log
 from partitions.log.storage import LogStorage
-from partitions.log.verification import Checked, Verification
 from quorum.controller import replica_states
 from quorum.controller.partition_change_builder import PartitionChangeBuilder
 from quorum.metadata.image import PartitionImage
@@ -65,9 +65,9 @@ MUTATIONS = (
         scenarios.ROT,
         (
             Patch(
-                Verification,
-                "checked",
-                replaced_by(lambda self, segment, file, wanted: Checked(wanted.end, None)),
+                CheckedBytes,
+                "check",
+                replaced_by(lambda self, segment, file, wanted: CheckedTo(wanted.end, None)),
             ),
         ),
     ),
@@ -105,7 +105,7 @@ MUTATIONS = (
         "recovery cuts a log at a bad checksum, however long ago that was flushed",
         ("durable-records-cut",),
         scenarios.ROT,
-        (Patch(opening, "Recovery", _tail_from_the_start),),
+        (Patch(open_log, "Recovery", _tail_from_the_start),),
     ),
     Mutation(
         "half-an-append-stays",

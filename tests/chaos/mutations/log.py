@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from partitions.log import recovery
-from partitions.log.epoch_checkpointing import CheckpointedEpochs
+from partitions.log.epochs.epoch_file import EpochFile
 from partitions.log.index import OffsetIndex, TimeIndex
 from partitions.log.log import PartitionLog
+from partitions.log.opening import recovery
 from partitions.log.scan import Damage
 from partitions.log_manager import LogManager
 from partitions.records.batch import CorruptBatchError, parse_header
@@ -23,7 +23,7 @@ def _epoch_after_the_batch(original: Callable[..., Any]) -> Callable[..., Any]:
         if is_new and not info.duplicate:
             log.epochs.truncate_from_end(info.first_offset)
             log.epochs.assign(leader_epoch, log.log_end_offset)
-            log._epochs_dirty = True
+            log.epoch_file.is_durable = False
         return info
 
     return append_as_leader
@@ -47,7 +47,7 @@ def _any_checksum(file: Any, end: int) -> Iterator[Any]:
 
 async def _checkpoint_without_flush(manager: Any) -> None:
     for log in manager._logs.values():
-        log.recovery_point = log.log_end_offset
+        log.flushes.recovery_point = log.log_end_offset
         log._offsets_moved()
     await manager._checkpoints.write_recovery_points()
 
@@ -73,7 +73,7 @@ MUTATIONS = (
         ("log-matching",),
         scenarios.ELECTIONS,
         (
-            Patch(CheckpointedEpochs, "assign_epoch_start", replaced_by(lambda log, epoch: True)),
+            Patch(EpochFile, "begin", replaced_by(lambda epoch_file, epoch, log_end_offset: True)),
             Patch(PartitionLog, "append_as_leader", _epoch_after_the_batch),
         ),
     ),

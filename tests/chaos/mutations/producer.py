@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from partitions.log import opening, producer_snapshot, producer_state, shortening
 from partitions.log.log import PartitionLog
-from partitions.log.producer_state import ProducerState
+from partitions.log.opening import open_log
+from partitions.log.producers import log_producers, producer_snapshot, producer_state
+from partitions.log.producers.producer_state import ProducerState
 from tests.chaos.mutations import scenarios
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 
@@ -15,7 +16,7 @@ from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 def _forgets_producers(original: Callable[..., Any]) -> Callable[..., Any]:
     def append_as_follower(log: Any, records: Any, **bounds: Any) -> Any:
         info = original(log, records, **bounds)
-        log.producer_state.producers.clear()
+        log.producers.state.producers.clear()
         return info
 
     return append_as_follower
@@ -55,8 +56,8 @@ MUTATIONS = (
         scenarios.RETRIES,
         (
             Patch(PartitionLog, "append_as_follower", _forgets_producers),
-            Patch(opening, "load_producer_state", replaced_by(_knows_nobody)),
-            Patch(shortening, "load_producer_state", replaced_by(_knows_nobody)),
+            Patch(open_log, "load_producer_state", replaced_by(_knows_nobody)),
+            Patch(log_producers, "load_producer_state", replaced_by(_knows_nobody)),
         ),
     ),
     Mutation(

@@ -12,7 +12,7 @@ from typing import Any
 from kraft.broker.replicas.replica_logs import TopicLogConfigs
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.protocol.schemas.offsets import EARLIEST_TIMESTAMP
-from partitions.log.shortening import ShortenableLog
+from partitions.log import retention
 from partitions.partition import Partition
 from quorum.controller import partition_change_builder
 from quorum.controller.election import Elected
@@ -51,17 +51,17 @@ def _one_in_sync_is_enough(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _an_eighth_of_the_size(original: Callable[..., int]) -> Callable[..., int]:
-    def surplus(log: Any) -> int:
-        limit: int = log.config.retention_bytes
-        return original(log) + (limit - limit // 8 if limit >= 0 else 0)
+    def surplus(segments: Any, config: Any) -> int:
+        limit: int = config.retention_bytes
+        return original(segments, config) + (limit - limit // 8 if limit >= 0 else 0)
 
     return surplus
 
 
 def _a_quarter_of_the_age(original: Callable[..., bool]) -> Callable[..., bool]:
-    def is_expired(log: Any, number: int, now_ms: int) -> bool:
-        limit: int = log.config.retention_ms
-        return original(log, number, now_ms + (limit - limit // 4 if limit >= 0 else 0))
+    def is_expired(segment: Any, config: Any, now_ms: int) -> bool:
+        limit: int = config.retention_ms
+        return original(segment, config, now_ms + (limit - limit // 4 if limit >= 0 else 0))
 
     return is_expired
 
@@ -109,14 +109,14 @@ MUTATIONS = (
         "logs are cut when they have an eighth of retention.bytes",
         ("retention-limits",),
         RETENTION,
-        (Patch(ShortenableLog, "_surplus_bytes", _an_eighth_of_the_size),),
+        (Patch(retention, "surplus_bytes", _an_eighth_of_the_size),),
     ),
     Mutation(
         "retention-before-its-time",
         "segments go after a quarter of retention.ms",
         ("retention-limits",),
         RETENTION,
-        (Patch(ShortenableLog, "_is_expired", _a_quarter_of_the_age),),
+        (Patch(retention, "is_expired", _a_quarter_of_the_age),),
     ),
     Mutation(
         "earliest-a-record-late",

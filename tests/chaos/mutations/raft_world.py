@@ -16,7 +16,7 @@ from pysyncobj import syncobj
 from pysyncobj.poller import createPoller
 
 from kraft.chaos.quorum.settings import NONE, Settings
-from partitions.log.meta_properties import MetaProperties, read_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, read_meta_properties
 from quorum.raft import journal_check, snapshot, storage
 from quorum.raft.applying import Applying
 from quorum.raft.compat import SyncObj, World

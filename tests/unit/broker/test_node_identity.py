@@ -10,7 +10,7 @@ from kraft.chaos.world.disk import SimulatedDisk
 from kraft.config import load_config
 from kraft.node import Node
 from partitions.log.errors import DataDirectoryError
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from tests.support.logs import memory_disk
 
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"

@@ -14,9 +14,9 @@ from kraft.chaos.world.host import Process
 from kraft.chaos.world.simulation import Simulation
 from kraft.config import load_config
 from kraft.node import Node
-from partitions.log.data_directory import CLEAN_SHUTDOWN_FILE
 from partitions.log.errors import DataDirectoryError, LogStorageError
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.data_directory import CLEAN_SHUTDOWN_FILE
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from quorum.metadata.record_codec import decode_records
 from quorum.metadata.records import RegisterBroker
 from tests.support.broker_world import CLUSTER_ID

@@ -19,7 +19,7 @@ from kraft.chaos.world.environment import simulated_environment
 from kraft.chaos.world.host import Host, Process
 from kraft.chaos.world.isolation import run_isolated
 from kraft.chaos.world.simulation import Simulation
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from quorum.raft.config import FAST_TIMING, RaftConfig
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import (

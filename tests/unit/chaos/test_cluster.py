@@ -13,7 +13,7 @@ from kraft.chaos.scenario import NodeSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.simulation import Simulation
 from kraft.config import load_config
-from partitions.log.meta_properties import decode_meta_properties
+from partitions.log.node_logs.meta_properties import decode_meta_properties
 from quorum.metadata.image import PartitionImage, TopicImage
 
 EPOCHS = {"leader_epoch": 1, "partition_epoch": 1}

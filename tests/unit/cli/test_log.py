@@ -13,10 +13,10 @@ import pytest
 
 from kraft.cli.app import run
 from kraft.cli.log.dump import printable
-from partitions.log.damage_note import DAMAGE_NOTE
-from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
-from partitions.log.placements import FILE_NAME as PARTITION_DIRECTORIES
-from partitions.log.placements import Line, Placement
+from partitions.log.node_logs.metadata_position import METADATA_POSITION, MetadataPosition
+from partitions.log.node_logs.placements import FILE_NAME as PARTITION_DIRECTORIES
+from partitions.log.node_logs.placements import Line, Placement
+from partitions.log.opening.damage_note import DAMAGE_NOTE
 from partitions.records.batch import iter_batches
 from partitions.topic_partition import TopicPartition
 from tests.support.stored_logs import DATA, closed_directory, crashed_directory

@@ -11,7 +11,7 @@ from kraft.cli.app import run
 from kraft.runtime.disk import RealDisk
 from kraft.storage import format_node, new_uuid
 from kraft.user_error import EXIT_USAGE, UserError
-from partitions.log.meta_properties import read_meta_properties
+from partitions.log.node_logs.meta_properties import read_meta_properties
 
 CLUSTER_ID = "kraftTestingClusterIdA"
 

@@ -223,7 +223,7 @@ def test_a_leader_epoch_that_has_rotted_in_the_last_batch_does_not_keep_the_repl
 
     replica = FollowerMemory(epoch=2)
     replica.log = recovered = open_log(disk)  # type: ignore[assignment]
-    assert recovered.latest_epoch == (1 << 16) + 2
+    assert recovered.epochs.latest_epoch == (1 << 16) + 2
     follower = Follower()
     follower.follow((A, replica), leader_epoch=2)
     for _ in range(4):

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from partitions.disk import Disk
-from partitions.log.damage_note import DAMAGE_NOTE, LogExtent, check_damage_note, write_damage_note
 from partitions.log.errors import BatchDisplaced, LogCorruptError
 from partitions.log.log import PartitionLog
+from partitions.log.opening.damage_note import DAMAGE_NOTE, LogExtent, check_damage_note, write_damage_note
 from partitions.log.storage import LogStorage
 from partitions.records.batch import iter_batches
 from tests.support.logs import FOLDER, Stored, batch_of, halt, memory_disk, open_log, read_records

@@ -18,7 +18,7 @@ from partitions.log.errors import (
     LogStorageError,
 )
 from tests.support.logs import batch_of, simulated_disk
-from tests.unit.log.test_failing_directories import Node, T, two_directories
+from tests.unit.log.node_logs.test_failing_directories import Node, T, two_directories
 
 FIRST_SEGMENT = "/more/t-1/00000000000000000000.log"
 """T[1] lies in the second directory."""

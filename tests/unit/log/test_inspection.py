@@ -19,7 +19,7 @@ from partitions.log.inspection.entries import (
 from partitions.log.inspection.findings import KEPT_PER_FILE, Findings
 from partitions.log.inspection.log_state import Expected
 from partitions.log.inspection.partition_check import PartitionCheck, check_partition
-from partitions.log.offset_checkpoint import encode_offset_checkpoint
+from partitions.log.node_logs.offset_checkpoint import encode_offset_checkpoint
 from partitions.records.batch import iter_batches, stamp
 from partitions.topic_partition import TopicPartition
 from tests.support.compaction import Bench

@@ -15,7 +15,7 @@ from partitions.log.inspection.entries import (
     time_index_entries,
 )
 from partitions.log.inspection.files import FileKind, StoredDamage, file_kind
-from partitions.log.offset_checkpoint import encode_offset_checkpoint
+from partitions.log.node_logs.offset_checkpoint import encode_offset_checkpoint
 from partitions.topic_partition import TopicPartition
 from tests.support.stored_logs import StoredFile
 

@@ -10,9 +10,9 @@ import pytest
 
 from kraft.chaos.world.storage import Storage
 from kraft.runtime.disk import RealDisk
-from partitions.log.creation import NewLog
 from partitions.log.errors import NoRoomToAppend, NoSpaceLeft
 from partitions.log.log import PartitionLog
+from partitions.log.node_logs.creation import NewLog
 from tests.support.logs import (
     FOLDER,
     PARTITION,
@@ -24,8 +24,8 @@ from tests.support.logs import (
     read_records,
     simulated_disk,
 )
-from tests.unit.log.test_failing_directories import ID, Node, T
-from tests.unit.log.test_given_up import one_directory
+from tests.unit.log.node_logs.test_failing_directories import ID, Node, T
+from tests.unit.log.node_logs.test_given_up import one_directory
 
 RESERVED = replace(SMALL, preallocate=True)
 PLENTY = 100_000

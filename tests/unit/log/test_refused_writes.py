@@ -9,7 +9,7 @@ import pytest
 from partitions.log.errors import AppendError, LogStorageError
 from partitions.topic_partition import TopicPartition
 from tests.support.logs import batch_of, simulated_disk
-from tests.unit.log.test_failing_directories import Node, T, two_directories
+from tests.unit.log.node_logs.test_failing_directories import Node, T, two_directories
 
 FILLING = b"y" * 700
 """After one of these, the next needs a new segment."""

@@ -10,7 +10,7 @@ from partitions.disk import Disk
 from partitions.log.errors import BatchDamaged, LogCorruptError
 from partitions.log.log import PartitionLog
 from tests.support.logs import FOLDER, batch_of, memory_disk, open_log
-from tests.unit.log.test_rotten_epochs import LOG
+from tests.unit.log.epochs.test_rotten_epochs import LOG
 
 LAST_OFFSET_DELTA = 23
 """Where it is in a batch."""

@@ -14,7 +14,7 @@ from kraft.runtime.disk import RealDisk
 from partitions.disk import Disk
 from partitions.log.config import LogConfig
 from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
-from partitions.log.flush import run_flush
+from partitions.log.flushes import run_flush
 from partitions.log.index import OffsetIndex, OffsetIndexView, TimeIndex
 from partitions.log.log import PartitionLog
 from partitions.log.storage import LogStorage

@@ -41,7 +41,7 @@ def test_truncation_keeps_whole_batches_below_the_offset(offset: int) -> None:
     assert log.log_end_offset == kept
     assert read_records(log) == before[:kept]
     assert log.epochs.entries == tuple((epoch, 20 * epoch) for epoch in range(3) if 20 * epoch < kept)
-    assert log.producer_state.end_offset == kept
+    assert log.producers.state.end_offset == kept
     filled(log, 10, leader_epoch=7)
     assert read_records(log)[:kept] == before[:kept]
     for reopened in (open_log(disk), _reopened_cleanly(log, disk)):

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from partitions.log.meta_properties import MetaProperties
+from partitions.log.node_logs.meta_properties import MetaProperties
 from quorum.raft.config import RaftConfig
 from quorum.raft.membership import MembershipError, check_membership, directory_id_bytes
 from quorum.raft.quorum_state import QuorumState

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from kraft.chaos.world.storage import NAME_BYTES
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from partitions.records.batch import decode_records, iter_batches
 from quorum.raft.quorum_state import QuorumState, QuorumStateError
 from quorum.raft.storage import RaftStorageError

@@ -2,7 +2,7 @@
 
 import base64
 
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from quorum.raft.events import NOT_COMMITTED, PeerDisconnected, VoterDirectories, VoterStanding
 from quorum.raft.messages import PROPOSAL
 from quorum.raft.voter_watch import FAR_BEHIND_ENTRIES

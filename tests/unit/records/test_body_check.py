@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitions.records.batch import HEADER_BYTES, parse_header
-from partitions.records.body_check import Misfit, Wanted, look_through
+from partitions.records.body_check import Misfit, RecordBounds, look_through
 from partitions.records.builder import build_batch
 from partitions.records.record import MalformedRecordError, decode_body, record_times
 
-ANY = Wanted(-(2**63), 2**63 - 1, key=False)
+ANY = RecordBounds(-(2**63), 2**63 - 1, key=False)
 TIMES = st.integers(-5, 300_000)
 BYTES = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2)
@@ -30,7 +30,7 @@ def test_misfits_are_those_that_decoding_finds(
 ) -> None:
     batch = build_batch(records)
     found = look_through(
-        batch[HEADER_BYTES:], parse_header(batch, 0), Wanted(earliest, latest, key), at_most=at_most
+        batch[HEADER_BYTES:], parse_header(batch, 0), RecordBounds(earliest, latest, key), at_most=at_most
     )
     expected = [
         Misfit(number, time, record_key is not None)

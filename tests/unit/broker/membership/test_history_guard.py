@@ -14,8 +14,8 @@ from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.host import Process
 from kraft.node import Node
 from partitions.log.errors import LogStorageError
-from partitions.log.meta_properties import MetaProperties, write_meta_properties
-from partitions.log.metadata_position import METADATA_POSITION, MetadataPosition
+from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
+from partitions.log.node_logs.metadata_position import METADATA_POSITION, MetadataPosition
 from quorum.metadata.changes import ImageDiff
 from quorum.metadata.image import EMPTY, MetadataImage
 from tests.support.broker_world import CLUSTER_ID, HeldExecutor

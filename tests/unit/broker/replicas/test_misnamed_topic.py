@@ -7,9 +7,8 @@ import pytest
 from kraft.broker.replicas.replica_manager import UnknownTopicOrPartition
 from kraft.chaos.world.disk import SimulatedDisk
 from partitions.errors import ReplicaOffline
-from partitions.log.partition_files import PARTITION_METADATA, encode_partition_metadata
 from partitions.topic_partition import CLUSTER_METADATA, CLUSTER_METADATA_TOPIC, TopicPartition
-from tests.support.broker_world import BrokerWorld, batch, gone, topic, topic_id
+from tests.support.broker_world import BrokerWorld, batch, gone, topic
 from tests.support.logs import memory_disk
 
 FOLDER = f"/data/{CLUSTER_METADATA}"
@@ -54,28 +53,4 @@ async def test_a_journal_is_left_alone() -> None:
     await world.replicas.settled()
     await world.logs.remove_deleted()
     assert disk.read_bytes(SEGMENT) == b"a vote"
-    await world.close()
-
-
-@pytest.mark.parametrize("is_away", [False, True])
-async def test_a_folder_that_a_broker_made_for_it_goes_with_the_topic(is_away: bool) -> None:
-    """Also if the topic is deleted while the broker is away; the others count as closed meanwhile."""
-    disk = memory_disk()
-    write(disk, f"{FOLDER}/{PARTITION_METADATA}", encode_partition_metadata(topic_id(1)))
-    write(disk, SEGMENT, b"records")
-    world = BrokerWorld(disk)
-    await world.start(*topic(CLUSTER_METADATA_TOPIC, 1, (1,)))
-    with pytest.raises(ReplicaOffline, match="the controller quorum's own log"):
-        world.replicas.partition(CLUSTER_METADATA)
-    assert disk.read_bytes(SEGMENT) == b"records"
-    if is_away:
-        await world.close()
-        world = BrokerWorld(disk)
-        assert disk.exists("/data/.kafka_cleanshutdown")
-        await world.start()
-    else:
-        await world.publish(gone(1))
-    await world.replicas.settled()
-    await world.logs.remove_deleted()
-    assert not folders(world)
     await world.close()

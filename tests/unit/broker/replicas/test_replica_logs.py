@@ -12,8 +12,8 @@ from kraft.broker.handlers import forwarding
 from kraft.broker.handlers.forwarding import catch_up
 from kraft.broker.replicas import replica_logs
 from partitions.errors import NotLeaderOrFollower
-from partitions.log.creation import CREATE_BATCH
-from partitions.log.epoch_checkpointing import JOBS_AT_ONCE
+from partitions.log.epochs.epoch_writer import JOBS_AT_ONCE
+from partitions.log.node_logs.creation import CREATE_BATCH
 from partitions.log.partition_files import decode_partition_metadata
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config, PartitionChange, Record

@@ -14,7 +14,7 @@ def test_what_voters_log_stays_out_of_the_output(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def play_and_log(quorum: Quorum) -> None:
-        structlog.get_logger("partitions.log.opening").warning("missing indexes were not made")
+        structlog.get_logger("partitions.log.opening.open_log").warning("missing indexes were not made")
 
     monkeypatch.setattr(Quorum, "play", play_and_log)
     assert play(1).oracle == ""

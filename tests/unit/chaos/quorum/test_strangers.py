@@ -14,7 +14,7 @@ from kraft.chaos.quorum.quorum import Quorum
 from kraft.chaos.quorum.settings import NONE, Settings
 from kraft.chaos.quorum.strangers import insult
 from kraft.chaos.quorum.voter import Voter
-from partitions.log.meta_properties import MetaProperties
+from partitions.log.node_logs.meta_properties import MetaProperties
 from quorum.raft import messages, storage
 
 QUIET = Settings(faults=NONE)

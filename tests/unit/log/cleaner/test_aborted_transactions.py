@@ -9,7 +9,7 @@ import pytest
 from partitions.log.inspection.findings import Findings
 from partitions.log.inspection.log_state import Expected
 from partitions.log.inspection.partition_check import check_partition
-from partitions.log.transaction_index import ENTRY_BYTES
+from partitions.log.producers.transaction_index import ENTRY_BYTES
 from partitions.records.control import ControlType
 from tests.support.compaction import FOLDER, RETENTION_MS, Bench
 from tests.support.logs import simulated_disk

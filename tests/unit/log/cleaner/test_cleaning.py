@@ -231,9 +231,9 @@ async def test_the_last_batch_of_a_producer_stays_as_a_header() -> None:
         if name.endswith(".snapshot"):
             bench.storage.remove_file(f"/data/table-0/{name}")
     bench.start()
-    assert bench.log.producer_state.producers[7].batches[-1].last_sequence == 2
+    assert bench.log.producers.state.producers[7].batches[-1].last_sequence == 2
     # Once the producer is forgotten, so is its batch.
-    bench.log.producer_state.producers.clear()
+    bench.log.producers.state.producers.clear()
     bench.put((b"c", b"1"))
     bench.log.roll()
     await bench.clean()

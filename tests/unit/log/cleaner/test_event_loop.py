@@ -197,7 +197,7 @@ def test_a_segment_alone_is_freed_in_a_job() -> None:
     loop = Loop(1)
     loop.bench.put((b"old", b"newer"))
     loop.bench.log.roll()
-    old_bytes = loop.bench.log.source_segments()[0].size_bytes
+    old_bytes = loop.bench.log.compaction.sources(loop.bench.log.log_end_offset)[0].size_bytes
     assert loop.clean() == 1
     assert loop.lanes.freed_bytes["loop"] == 0
     assert loop.lanes.freed_bytes["job"] >= old_bytes

@@ -44,7 +44,7 @@ class Folded:
         file.append([batch])
         file.close()
         self.source = SourceSegment(0, COUNT, "/data/old", len(batch), 0)
-        self.start = jobs.Place.start_of(self.source)
+        self.start = jobs.PiecePlace.start_of(self.source)
         self.transactions = CleanedTransactions([])
         self.offsets = OffsetMap(8, load_factor=0.9)
 
