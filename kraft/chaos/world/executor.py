@@ -38,7 +38,7 @@ class ExecutorTiming:
 @dataclass
 class _Job(Generic[T]):
     call: Callable[[], T]
-    label: str
+    function: Callable[..., T]
     done: asyncio.Future[T]
     write_horizon: int
 
@@ -77,8 +77,7 @@ class SimulatedExecutor:
         if len(self._queue) >= QUEUE_MAX_JOBS:
             raise RuntimeError(f"more than {QUEUE_MAX_JOBS} executor jobs are waiting")
         done: asyncio.Future[T] = self._loop.create_future()
-        label = getattr(job, "__qualname__", type(job).__name__)
-        self._queue.append(_Job(lambda: job(*args), label, done, self._disk.write_sequence))
+        self._queue.append(_Job(lambda: job(*args), job, done, self._disk.write_sequence))
         self._start_next()
         return done
 
@@ -98,7 +97,7 @@ class SimulatedExecutor:
             self._busy -= 1
             self._start_next()
             return
-        self._scheduler.trace.job(self._scheduler.now, self._lane, job.label)
+        self._scheduler.trace.job(self._scheduler.now, self._lane, job.function)
         result, error = None, None
         with self._disk.accounting(job.write_horizon) as account:
             try:

@@ -23,7 +23,7 @@ from kraft.chaos.world.kernel import ANY_ADDRESS, LOOPBACK, Address, Kernel
 from kraft.chaos.world.scheduler import AnyHandle, LaneHandle, LaneTimer
 from kraft.chaos.world.server import SimServer
 from kraft.chaos.world.sockets import SimSocket
-from kraft.chaos.world.tasks import SimFuture, SimTask, label_of_coroutine
+from kraft.chaos.world.tasks import SimFuture, SimTask
 from kraft.chaos.world.transport import SimTransport
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._tasks_created += 1
             name = f"t{self._tasks_created}"
         created = SimTask(coro, loop=self, name=str(name), **options)
-        self.scheduler.trace.task(created.serial, label_of_coroutine(coro))
+        self.scheduler.trace.task(created.serial, coro)
         return created
 
     def set_task_factory(self, factory: Any) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from typing import Any
 
 from kraft.chaos.world.scheduler import Scheduler
+from kraft.chaos.world.trace import label_of_coroutine
 
 
 class SimTask(asyncio.Task[Any]):
@@ -44,11 +45,6 @@ class SimFuture(asyncio.Future[Any]):
         except AttributeError:
             self._serial = _next_serial(self)
             return self._serial
-
-
-def label_of_coroutine(coroutine: object) -> str:
-    """The name of the function that a task runs."""
-    return getattr(coroutine, "__qualname__", None) or type(coroutine).__name__
 
 
 def _next_serial(future: asyncio.Future[Any]) -> int:

@@ -45,53 +45,48 @@ class TracedLane(Protocol):
 class Trace:
     """A running SHA-256 over the events of one simulated run, and optionally their text."""
 
-    __slots__ = ("_hash", "_labels", "_names", "_numbers", "_timeline", "enabled")
+    __slots__ = ("_functions", "_hash", "_numbers", "_timeline", "enabled")
 
     def __init__(self, *, enabled: bool = True, timeline: IO[str] | None = None) -> None:
         """`timeline` is an open text file that the caller closes; `enabled=False` makes runs faster."""
         self.enabled = enabled
         self._hash = hashlib.sha256()
         self._numbers: list[float] = []
-        self._names: dict[str, int] = {}
-        self._labels: dict[object, int] = {}
+        self._functions: dict[object, int] = {}
         self._timeline = timeline
 
     def step(self, now_s: float, lane: TracedLane, callback: Callable[..., object]) -> None:
         """One callback of one lane is about to run."""
         numbers = self._numbers
         if type(callback) is MethodType:
-            function = callback.__func__
-            label = self._labels.get(function)
-            if label is None:
-                label = self._labels[function] = self._number_of(callback_label(callback))
-            numbers += (now_s, label, lane.serial)
+            numbers += (now_s, self._number_of(callback.__func__), lane.serial)
         elif type(callback) is FunctionType:
-            name = callback.__qualname__
-            numbers += (now_s, self._number_of(name), lane.serial)
+            numbers += (now_s, self._number_of(callback.__code__), lane.serial)
         else:
             # A task is its own label: `task` has told what it runs.
             serial = getattr(getattr(callback, "__self__", None), "serial", None)
             if serial is not None:
                 numbers += (now_s, serial)
             else:
-                numbers += (now_s, self._number_of(callback_label(callback)), lane.serial)
+                numbers += (now_s, self._number_of(_identity(callback)), lane.serial)
         if len(numbers) > _FLUSH_NUMBERS:
             self._flush()
         if self._timeline is not None:
             self._timeline.write(f"{now_s:.9f} run {lane.name} {callback_label(callback)}\n")
 
-    def task(self, serial: int, label: str) -> None:
-        """A task was created; its steps are known by its serial, from 1 on. `label`: what it runs."""
+    def task(self, serial: int, coroutine: object) -> None:
+        """A task was created that runs the coroutine; its steps are known by its serial, from 1 on."""
         if self.enabled:
-            self._numbers += (_TASK, serial, self._number_of(label))
+            code = getattr(coroutine, "cr_code", None) or getattr(coroutine, "gi_code", None)
+            self._numbers += (_TASK, serial, self._number_of(code or label_of_coroutine(coroutine)))
 
-    def job(self, now_s: float, lane: TracedLane, label: str) -> None:
-        """An executor begins a job. `label`: the function that it runs."""
+    def job(self, now_s: float, lane: TracedLane, job: Callable[..., object]) -> None:
+        """An executor begins to run the function `job`."""
         if not self.enabled:
             return
-        self._numbers += (_JOB, now_s, lane.serial, self._number_of(label))
+        self._numbers += (_JOB, now_s, lane.serial, self._number_of(_identity(job)))
         if self._timeline is not None:
-            self._timeline.write(f"{now_s:.9f} job {lane.name} {label}\n")
+            self._timeline.write(f"{now_s:.9f} job {lane.name} {callback_label(job)}\n")
 
     def delivered(self, now_s: float, connection: int, direction: str, data: bytes) -> None:
         """The kernel of the receiver got `data` on a connection."""
@@ -124,9 +119,9 @@ class Trace:
         self._flush()
         return self._hash.hexdigest()[:_DIGEST_CHARACTERS]
 
-    def _number_of(self, label: str) -> int:
-        """A label's number, below 0: -1 for the first that appeared, -2 for the second."""
-        return self._names.setdefault(label, -1 - len(self._names))
+    def _number_of(self, function: object) -> int:
+        """A function's number, below 0: -1 for the first that appeared, -2 for the second."""
+        return self._functions.setdefault(function, -1 - len(self._functions))
 
     def _flush(self) -> None:
         packed = array("d", self._numbers)
@@ -146,3 +141,17 @@ def callback_label(callback: Callable[..., object]) -> str:
         return str(label)
     function = getattr(callback, "func", callback)
     return getattr(function, "__qualname__", None) or type(function).__name__
+
+
+def label_of_coroutine(coroutine: object) -> str:
+    """The name of the function that a coroutine runs."""
+    return getattr(coroutine, "__qualname__", None) or type(coroutine).__name__
+
+
+def _identity(callback: Callable[..., object]) -> object:
+    """What a renamed or moved function keeps: itself. Closures are made anew by each call and share their code; what is
+    no Python function is known by its name."""
+    function = getattr(callback, "func", callback)
+    if type(function) is MethodType:
+        return function.__func__
+    return getattr(function, "__code__", None) or callback_label(callback)
