@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 from hypothesis import HealthCheck, settings
@@ -16,3 +17,9 @@ settings.register_profile(
     derandomize="KRAFT_FIXED_EXAMPLES" in os.environ,
 )
 settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: searches for garbage skip it. Every simulation begins with one."""
+    gc.collect()
+    gc.freeze()

@@ -1,4 +1,4 @@
-"""The cluster that all tests with real clients share: three node processes, gone at the end."""
+"""The cluster that tests with real clients share in each process of theirs: three nodes, gone at the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcesses]:
-    """Three nodes. Whoever stops one of them takes `fragile_cluster` instead."""
+    """Three nodes. A test that stops one of them takes `fragile_cluster` instead."""
     running = NodeProcesses(tmp_path_factory.mktemp("cluster"))
     try:
         yield running

@@ -73,6 +73,7 @@ def test_segments_of_a_running_cluster(cluster: NodeProcesses, client: Client) -
 
 
 def test_a_whole_data_directory_is_sound_while_its_broker_runs(cluster: NodeProcesses) -> None:
+    LIBRARIES[0].produce(cluster.bootstrap, cluster.create_topic("sound"), {0: [b"on every replica"]})
     for node_id in cluster.node_ids:
         verified = kraft_log("verify", cluster.local.node_dir(node_id) / "data")
         assert verified["verdict"] == "sound"

@@ -17,6 +17,7 @@ from partitions.records.batch import BatchHeader, iter_batches
 
 NODES = 3
 WAIT_S = 40.0
+ATTEMPT_S = 5.0
 POLL_S = 0.05
 NOT_SERVED_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -111,7 +112,20 @@ class NodeProcesses:
 
     def partitions(self, topic: str) -> dict[int, Any]:
         """Partition → what Metadata says of it (`leader`, `isrs`, `replicas`)."""
-        return dict(self.admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
+        return dict(self._topics(topic)[topic].partitions)
+
+    def _topics(self, *named: str) -> dict[str, Any]:
+        """What Metadata says. librdkafka keeps a question for a node that has just died: others are asked anew."""
+
+        def ask() -> dict[str, Any] | None:
+            try:
+                return dict(self.admin.list_topics(*named, timeout=ATTEMPT_S).topics)
+            except KafkaException as error:
+                if error.args[0].code() not in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
+                    raise
+                return None
+
+        return dict(until(ask, "a broker tells of its topics"))
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The partition's leader; waits while there is none."""
@@ -136,10 +150,9 @@ class NodeProcesses:
         until(self._all_in_sync, "all replicas are in sync")
 
     def _all_in_sync(self) -> bool:
-        topics = self.admin.list_topics(timeout=WAIT_S).topics.values()
         return all(
             len(partition.isrs) == len(partition.replicas) and partition.leader >= 0
-            for topic in topics
+            for topic in self._topics().values()
             for partition in topic.partitions.values()
         )
 
