@@ -20,7 +20,7 @@ from partitions.log.flushes import run_flush, run_flushes
 from partitions.log.node_logs.closing import flush_before_closing
 from tests.support.logs import SMALL, InlineExecutor
 from tests.unit.log.node_logs.test_failing_directories import Node, T, two_directories
-from tests.unit.log.test_verification import append
+from tests.unit.log.test_checked_bytes import append
 
 LOST = T[1]
 
