@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from tests.unit.log.test_verification import RECORDS, append
-from tests.unit.log.test_verification import filled as filled_log
 
 from leader_epoch.epoch_cache import EpochEntry
 from partitions.disk import File
@@ -34,6 +32,8 @@ from tests.support.logs import (
 )
 from tests.support.transactions import ABORT, transactional
 from tests.unit.log.node_logs.test_failing_directories import CLUSTER, IDS, Node, T, filled
+from tests.unit.log.test_checked_bytes import RECORDS, append
+from tests.unit.log.test_checked_bytes import filled as filled_log
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 FIRST = f"/data/{P}/{0:020d}.log"

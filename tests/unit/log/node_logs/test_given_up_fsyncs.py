@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
-from tests.unit.log.test_verification import append
 
 from partitions.log.cleaner import jobs
 from partitions.log.epochs.epoch_writer import write_temporaries
@@ -21,6 +20,7 @@ from partitions.log.flushes import run_flush, run_flushes
 from partitions.log.node_logs.closing import flush_before_closing
 from tests.support.logs import SMALL, InlineExecutor
 from tests.unit.log.node_logs.test_failing_directories import Node, T, two_directories
+from tests.unit.log.test_checked_bytes import append
 
 LOST = T[1]
 
