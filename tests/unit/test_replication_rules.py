@@ -126,7 +126,7 @@ RULES = (
     Rule(
         "KIP-98",
         "a producer's retry is appended twice, or out of order",
-        ("log/window", "log/epochs", "log/restarts"),
+        ("log/producers/window", "log/producers/epochs", "log/producers/restarts"),
         ("dedupe-window-of-1", "producers-not-rebuilt", "sequence-gap-accepted"),
     ),
     Rule(
@@ -185,7 +185,7 @@ OF_THE_QUORUM = {"KIP-595", "KIP-630"}
 def test_a_rule_has_stories_that_name_it(rule: Rule) -> None:
     assert bool(rule.stories) != (rule.name in OF_THE_QUORUM)
     for story in rule.stories:
-        folder, name = story.split("/")
+        folder, _, name = story.rpartition("/")
         text = (UNIT / folder / "scripts" / f"{name}.txt").read_text()
         title = text.split("\n\n")[0].replace("\n# ", " ")
         assert rule.name.lower() in title.lower(), f"{story} does not say that it is about {rule.name}"
