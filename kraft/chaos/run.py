@@ -88,9 +88,9 @@ class _Run:
             scenario,
             self.history,
             self.verdicts,
-            on_acknowledged=self.white_box.acknowledged,
-            explains=self.white_box.explains,
-            on_list_offsets=self.white_box.list_offsets,
+            on_acknowledged=self.white_box.replication.acknowledged,
+            explains=self.white_box.replication.explains,
+            on_list_offsets=self.white_box.listed_offsets.asked,
         )
         self.faults = FaultContext(
             self.cluster, self.verdicts, scenario.topics, self.white_box.storage_damaged
@@ -113,7 +113,7 @@ class _Run:
         self.white_box.finish(self.logs.unclean_leaders)
         judge_processes(self.cluster, self.verdicts)
         self.history.lapsed = self.white_box.lapsed_tombstones
-        report = check_history(self.history, is_excused=self.white_box.explains)
+        report = check_history(self.history, is_excused=self.white_box.replication.explains)
         for anomaly in report.anomalies:
             self.verdicts.violated(anomaly.oracle, anomaly.text)
         for text in report.excused:

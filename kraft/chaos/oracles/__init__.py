@@ -16,7 +16,7 @@ All of it is incremental: it works when something changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from kraft.chaos.cluster import SimulatedCluster
@@ -25,7 +25,7 @@ from kraft.chaos.oracles.convergence import Convergence
 from kraft.chaos.oracles.durability import Durability
 from kraft.chaos.oracles.events import COUNTERS
 from kraft.chaos.oracles.isr_by_lag import IsrByLag
-from kraft.chaos.oracles.listed_offsets import Judge, ListedOffsets
+from kraft.chaos.oracles.listed_offsets import ListedOffsets
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
 from kraft.chaos.oracles.probes_cleaner import CleanerProbes
@@ -38,12 +38,12 @@ from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.retention import DataFile, RetentionJudge
 from kraft.chaos.oracles.shadow_log import BIT_ROT
-from kraft.chaos.oracles.topic_rules import Defaults
-from kraft.chaos.oracles.wrapping import Whose
+from kraft.chaos.oracles.wrapping import Probes, Whose
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.inodes import Inode
 from kraft.config import load_config
 from partitions.log.cleaner.swap import CLEANED_SUFFIX, SWAP_SUFFIX
+from partitions.log.config import LogConfig
 from partitions.log.segment import LOG_SUFFIX
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage
@@ -64,7 +64,7 @@ class WhiteBox:
         verdicts.declare(COUNTERS)
         self._lag_max_ms: dict[int, int] = {}
         whose = Whose(cluster.simulation.scheduler, cluster.node_id_of)
-        self.metadata = CommittedMetadata(verdicts, _defaults(cluster))
+        self.metadata = CommittedMetadata(verdicts, _topic_defaults(cluster))
         self.replication = Replication(
             verdicts,
             self.metadata,
@@ -72,46 +72,42 @@ class WhiteBox:
             lambda node_id: cluster.hosts[node_id].storage.sync_failure is not None,
         )
         self.quorum = Quorum(verdicts, self.metadata)
-        self._listed_offsets = ListedOffsets(verdicts, self.replication)
+        self.listed_offsets = ListedOffsets(verdicts, self.replication)
         self._replicas = ReplicaShadows(verdicts, self.replication)
-        self._log_probes = LogProbes(verdicts, whose, self._replicas, self._segments_in)
-        self._partition_probes = PartitionProbes(verdicts, whose, self.replication)
-        self._cleaner_probes = CleanerProbes(
-            whose,
-            self._replicas,
-            self._segments_in,
-            self._content_of,
-            self._wall_clock_ms,
-            self.metadata.rules.delete_retention_ms,
-        )
-        self._retention_probes = RetentionProbes(
-            whose,
-            RetentionJudge(verdicts, self.metadata.rules.retention, self.metadata.name),
-            self._data_files_in,
-            self._wall_clock_ms,
-        )
         self._durability = Durability(
             verdicts, lambda node_id: cluster.hosts[node_id].storage, cluster.controller_ids
         )
-        self._fetch_probes = FetchProbes(verdicts)
+        self._quorum_probes = QuorumProbes(verdicts, whose, self.quorum, self.metadata, self._durability)
         self._leader_probes = LeaderProbes(
             verdicts, whose, IsrByLag(verdicts, self.metadata.name), self._replica_lag_time_max_ms
         )
-        self._quorum_probes = QuorumProbes(verdicts, whose, self.quorum, self.metadata, self._durability)
+        self._probes: tuple[Probes, ...] = (
+            LogProbes(verdicts, whose, self._replicas, self._segments_in),
+            PartitionProbes(verdicts, whose, self.replication),
+            CleanerProbes(
+                whose,
+                self._replicas,
+                self._segments_in,
+                self._content_of,
+                self._wall_clock_ms,
+                self.metadata.rules.delete_retention_ms,
+            ),
+            RetentionProbes(
+                whose,
+                RetentionJudge(verdicts, self.metadata.rules.retention, self.metadata.name),
+                self._data_files_in,
+                self._wall_clock_ms,
+            ),
+            FetchProbes(verdicts),
+            self._leader_probes,
+            self._quorum_probes,
+        )
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Puts the probes on the product's classes, for the length of the run."""
         with ExitStack() as stack:
-            for probes in (
-                self._log_probes,
-                self._partition_probes,
-                self._cleaner_probes,
-                self._retention_probes,
-                self._fetch_probes,
-                self._leader_probes,
-                self._quorum_probes,
-            ):
+            for probes in self._probes:
                 stack.enter_context(probes.installed())
             yield
 
@@ -134,26 +130,7 @@ class WhiteBox:
         if kind == WIPE:
             self.quorum.forget(node_id)
 
-    def acknowledged(self, key: TopicKey, base_offset: int, values: Sequence[Value]) -> None:
-        """Notes that an acks=-1 send of these values was acknowledged to a client, at this offset."""
-        self.replication.acknowledged(key, base_offset, values)
-
-    def list_offsets(self, key: TopicKey, timestamp: int, broker: int) -> Judge:
-        """Notes that a client is about to ask ListOffsets of a broker; the returned function takes the answer."""
-        return self._listed_offsets.asked(key, timestamp, broker)
-
     # -- questions
-
-    def explains(self, key: TopicKey, offset: int, value: Value) -> bool:
-        """Whether the loss of that very record is fully explained by injected faults."""
-        return self.replication.explains(key, offset, value)
-
-    def has_excused_loss(self, topic: str, partition: int) -> bool:
-        """Whether committed records of a partition are gone with an excuse.
-
-        Clients and nodes may then complain: a producer's sequences, or a high watermark, went back.
-        """
-        return self.replication.has_excused_loss(topic, partition)
 
     @property
     def lapsed_tombstones(self) -> dict[TopicKey, dict[int, Value]]:
@@ -249,15 +226,6 @@ class WhiteBox:
         return found
 
 
-def _defaults(cluster: SimulatedCluster) -> Defaults:
+def _topic_defaults(cluster: SimulatedCluster) -> LogConfig:
     """The nodes' own configuration, for topics without a config."""
-    node_id = next(iter(cluster.specs))
-    defaults = load_config(cluster.properties_of(node_id)).log_defaults
-    return Defaults(
-        defaults.unclean_leader_election_enable,
-        defaults.min_insync_replicas,
-        defaults.cleanup_policy,
-        defaults.retention_ms,
-        defaults.retention_bytes,
-        defaults.delete_retention_ms,
-    )
+    return load_config(cluster.properties_of(next(iter(cluster.specs)))).log_defaults

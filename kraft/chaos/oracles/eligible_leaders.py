@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
-from kraft.chaos.oracles.topic_rules import Defaults, topic_config
+from kraft.chaos.oracles.topic_rules import topic_config
 from kraft.chaos.verdict import Verdicts
+from partitions.log.config import LogConfig
 from quorum.metadata.delta import changed_partition
 from quorum.metadata.image import MetadataImage, PartitionImage
 from quorum.metadata.records import (
@@ -47,7 +48,7 @@ def _may_lead(before: PartitionImage, after: PartitionImage) -> bool:
 class EligibleLeaders:
     """Follows one entry after the other; `where` names a partition for people."""
 
-    def __init__(self, verdicts: Verdicts, where: Callable[[TopicKey], str], defaults: Defaults) -> None:
+    def __init__(self, verdicts: Verdicts, where: Callable[[TopicKey], str], defaults: LogConfig) -> None:
         self._verdicts = verdicts
         self._where = where
         self._defaults = defaults
@@ -71,7 +72,11 @@ class EligibleLeaders:
     def allows_unclean(self, image: MetadataImage, key: TopicKey) -> bool:
         """Whether the topic asks for an unclean election rather than no leader."""
         value = topic_config(image, key, "unclean.leader.election.enable")
-        return self._defaults.unclean if value is None else value.strip().lower() == "true"
+        return (
+            self._defaults.unclean_leader_election_enable
+            if value is None
+            else value.strip().lower() == "true"
+        )
 
     def follow(self, base: MetadataImage, entries: Sequence[Sequence[Record]], image: MetadataImage) -> None:
         """Takes entries of records that were committed one after the other, from `base` to `image`."""

@@ -21,8 +21,9 @@ from typing import NamedTuple
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
 from kraft.chaos.oracles.eligible_leaders import EligibleLeaders
-from kraft.chaos.oracles.topic_rules import Defaults, TopicRules
+from kraft.chaos.oracles.topic_rules import TopicRules
 from kraft.chaos.verdict import Verdicts
+from partitions.log.config import LogConfig
 from quorum.metadata.image import EMPTY, MetadataImage, PartitionImage
 from quorum.metadata.records import (
     BrokerChange,
@@ -54,9 +55,9 @@ OnPartitionChange = Callable[[TopicKey, PartitionImage | None, PartitionImage], 
 class CommittedMetadata:
     """The newest committed metadata, and every entry that led to it."""
 
-    def __init__(self, verdicts: Verdicts, defaults: Defaults) -> None:
+    def __init__(self, verdicts: Verdicts, defaults: LogConfig) -> None:
         self._verdicts = verdicts
-        self._elections = EligibleLeaders(verdicts, self.name, defaults)
+        self.elections = EligibleLeaders(verdicts, self.name, defaults)
         self.rules = TopicRules(lambda: self.image, defaults)
         self._entries: dict[int, tuple[int, bytes]] = {}
         self._images: dict[int, bytes] = {}
@@ -82,21 +83,9 @@ class CommittedMetadata:
         broker = self.image.brokers.get(broker_id)
         return None if broker is None else broker.epoch
 
-    def is_unclean(self, key: TopicKey, leader_epoch: int) -> bool:
-        """Whether the leader of this epoch was elected although it may lack committed records."""
-        return self._elections.is_unclean(key, leader_epoch)
-
-    def was_unclean_after(self, key: TopicKey, leader_epoch: int) -> bool:
-        """Whether the leader of some later epoch was elected so."""
-        return self._elections.was_unclean_after(key, leader_epoch)
-
-    def unclean_leaders(self, key: TopicKey, low: int, high: int) -> list[tuple[int, int]]:
-        """The epochs from `low` to below `high` whose leaders were elected so, and those leaders."""
-        return self._elections.unclean_leaders(key, low, high)
-
     def allows_unclean(self, key: TopicKey) -> bool:
         """Whether the topic asks for an unclean election rather than no leader."""
-        return self._elections.allows_unclean(self.image, key)
+        return self.elections.allows_unclean(self.image, key)
 
     def leader_in(self, key: TopicKey, leader_epoch: int) -> int | None:
         """The leader that the quorum elected in this epoch; None if that was never seen."""
@@ -139,7 +128,7 @@ class CommittedMetadata:
                 brokers.update(dict.fromkeys(image.brokers))
             before, self.image = self.image, image
             if not skipped:
-                self._elections.follow(before, fresh, image)
+                self.elections.follow(before, fresh, image)
             self._adopt(before, image, touched, brokers)
 
     def applied(self, broker: int, entries: Sequence[Entry], image: MetadataImage) -> None:

@@ -7,13 +7,12 @@ between, are judged like any other event of a log.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.compaction import Cleaning
 from kraft.chaos.oracles.probes import SegmentsIn, key_of
 from kraft.chaos.oracles.replica_shadows import ReplicaShadows
-from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
+from kraft.chaos.oracles.wrapping import Method, Probes, Whose, around
 from partitions.log.cleaner.compaction import Section
 from partitions.log.cleaner.sources import Group
 from partitions.log.cleaner.swap import CLEANED_SUFFIX, SegmentSwap
@@ -21,7 +20,7 @@ from partitions.log.log import PartitionLog
 from partitions.log.segment import Segment
 
 
-class CleanerProbes:
+class CleanerProbes(Probes):
     """Probes on the beginning of a cleaning and on the swap that puts its segment into a log."""
 
     def __init__(
@@ -43,45 +42,33 @@ class CleanerProbes:
         self._delete_retention_ms = delete_retention_ms
         self._began_ms: dict[tuple[int, str], int] = {}
 
-    def installed(self) -> AbstractContextManager[None]:
-        """The probes, for as long as the context lasts."""
-        return wrapped(
-            {
-                (PartitionLog, "cleanable_section"): self._section,
-                (PartitionLog, "begin_swap"): self._begin_swap,
-            }
-        )
-
-    def _section(self, original: Method) -> Method:
+    @around(PartitionLog, "cleanable_section")
+    def _section(self, original: Method, log: PartitionLog, now_ms: int, high_watermark: int) -> Section:
         """Around the choice of a section, which begins a cleaning and comes once for each."""
+        node = self._whose.node()
+        if node is not None:
+            self._began_ms[node, log.directory] = self._now_ms(node)
+        section: Section = original(log, now_ms, high_watermark)
+        return section
 
-        def probe(log: PartitionLog, now_ms: int, high_watermark: int) -> Section:
-            node = self._whose.node()
-            if node is not None:
-                self._began_ms[node, log.directory] = self._now_ms(node)
-            section: Section = original(log, now_ms, high_watermark)
-            return section
-
-        return probe
-
-    def _begin_swap(self, original: Method) -> Method:
-        def probe(log: PartitionLog, group: Group, new: Segment, **options: bool) -> SegmentSwap:
-            key, node = key_of(log), self._whose.node()
-            cleaning = None
-            delete_retention_ms = None if key is None else self._delete_retention_ms(key)
-            if key is not None and node is not None and delete_retention_ms is not None:
-                cleaning = Cleaning(
-                    key,
-                    node,
-                    [self._content_of(node, source.path) for source in group],
-                    self._content_of(node, new.log_path + CLEANED_SUFFIX),
-                    self._segments_in(node, log.directory),
-                    self._began_ms[node, log.directory],
-                    delete_retention_ms,
-                )
-            swap: SegmentSwap = original(log, group, new, **options)
-            if cleaning is not None:
-                self._replicas.cleaned(cleaning)
-            return swap
-
-        return probe
+    @around(PartitionLog, "begin_swap")
+    def _begin_swap(
+        self, original: Method, log: PartitionLog, group: Group, new: Segment, **options: bool
+    ) -> SegmentSwap:
+        key, node = key_of(log), self._whose.node()
+        cleaning = None
+        delete_retention_ms = None if key is None else self._delete_retention_ms(key)
+        if key is not None and node is not None and delete_retention_ms is not None:
+            cleaning = Cleaning(
+                key,
+                node,
+                [self._content_of(node, source.path) for source in group],
+                self._content_of(node, new.log_path + CLEANED_SUFFIX),
+                self._segments_in(node, log.directory),
+                self._began_ms[node, log.directory],
+                delete_retention_ms,
+            )
+        swap: SegmentSwap = original(log, group, new, **options)
+        if cleaning is not None:
+            self._replicas.cleaned(cleaning)
+        return swap

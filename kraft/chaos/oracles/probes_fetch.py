@@ -7,75 +7,47 @@ fetch at most, and for throttles only where some are set.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 from kraft.broker.replicas.replication_throttles import FOLLOWER, LEADER, _Direction
 from kraft.chaos.oracles import events
-from kraft.chaos.oracles.wrapping import Method, wrapped
+from kraft.chaos.oracles.wrapping import Method, Probes, around
 from kraft.chaos.verdict import Verdicts
 from partitions.fetch_session_cache import FetchSessionCache, FetchSessionError
 
 _THROTTLED = {LEADER: events.THROTTLED_BY_LEADER, FOLLOWER: events.THROTTLED_BY_FOLLOWER}
 
 
-class FetchProbes:
+class FetchProbes(Probes):
     """Probes on the session caches and the throttles of all brokers."""
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._coverage = verdicts.coverage
 
-    def installed(self) -> AbstractContextManager[None]:
-        """The probes, for as long as the context lasts."""
-        return wrapped(
-            {
-                (FetchSessionCache, "open"): self._open,
-                (FetchSessionCache, "go_on"): self._go_on,
-                (FetchSessionCache, "_evict"): self._evict,
-                (_Direction, "is_exceeded"): self._is_exceeded,
-            }
-        )
+    @around(FetchSessionCache, "open")
+    def _open(self, original: Method, cache: FetchSessionCache, *arguments: Any, **options: Any) -> Any:
+        session = original(cache, *arguments, **options)
+        self._coverage[events.SESSION_REFUSED if session is None else events.SESSION_OPENED] += 1
+        return session
 
-    def _open(self, original: Method) -> Method:
-        coverage = self._coverage
-
-        def probe(cache: FetchSessionCache, *arguments: Any, **options: Any) -> Any:
+    @around(FetchSessionCache, "go_on")
+    def _go_on(self, original: Method, cache: FetchSessionCache, *arguments: Any, **options: Any) -> Any:
+        try:
             session = original(cache, *arguments, **options)
-            coverage[events.SESSION_REFUSED if session is None else events.SESSION_OPENED] += 1
-            return session
+        except FetchSessionError:
+            self._coverage[events.SESSION_ERROR] += 1
+            raise
+        self._coverage[events.INCREMENTAL_FETCH] += 1
+        return session
 
-        return probe
+    @around(FetchSessionCache, "_evict")
+    def _evict(self, original: Method, cache: FetchSessionCache, loser: Any) -> None:
+        self._coverage[events.SESSION_EVICTED] += 1
+        original(cache, loser)
 
-    def _go_on(self, original: Method) -> Method:
-        coverage = self._coverage
-
-        def probe(cache: FetchSessionCache, *arguments: Any, **options: Any) -> Any:
-            try:
-                session = original(cache, *arguments, **options)
-            except FetchSessionError:
-                coverage[events.SESSION_ERROR] += 1
-                raise
-            coverage[events.INCREMENTAL_FETCH] += 1
-            return session
-
-        return probe
-
-    def _evict(self, original: Method) -> Method:
-        coverage = self._coverage
-
-        def probe(cache: FetchSessionCache, loser: Any) -> None:
-            coverage[events.SESSION_EVICTED] += 1
-            original(cache, loser)
-
-        return probe
-
-    def _is_exceeded(self, original: Method) -> Method:
-        coverage = self._coverage
-
-        def probe(direction: _Direction, *arguments: Any) -> bool:
-            is_exceeded = bool(original(direction, *arguments))
-            if is_exceeded:
-                coverage[_THROTTLED[direction.name]] += 1
-            return is_exceeded
-
-        return probe
+    @around(_Direction, "is_exceeded")
+    def _is_exceeded(self, original: Method, direction: _Direction, *arguments: Any) -> bool:
+        is_exceeded = bool(original(direction, *arguments))
+        if is_exceeded:
+            self._coverage[_THROTTLED[direction.name]] += 1
+        return is_exceeded

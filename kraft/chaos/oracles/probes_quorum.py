@@ -7,7 +7,6 @@ taken where they are made; they count once the step that made them has returned,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from kraft.broker.membership.lifecycle import BrokerLifecycle
@@ -16,7 +15,7 @@ from kraft.chaos.oracles import events
 from kraft.chaos.oracles.durability import Durability
 from kraft.chaos.oracles.metadata import CommittedMetadata, Entry
 from kraft.chaos.oracles.raft import COVERED, Quorum
-from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
+from kraft.chaos.oracles.wrapping import Method, Probes, Whose, around
 from kraft.chaos.verdict import Verdicts
 from quorum.raft.driver import RaftDriver
 from quorum.raft.events import Committed, LeaderChanged, RaftEffect
@@ -25,7 +24,7 @@ from quorum.raft.snapshot import SnapshotStore
 from quorum.raft.transport import QuorumTransport
 
 
-class QuorumProbes:
+class QuorumProbes(Probes):
     """Probes on voters, and on brokers as followers of the metadata."""
 
     def __init__(
@@ -45,18 +44,6 @@ class QuorumProbes:
         self._snapshots: list[tuple[int, int, int, bool]] = []
         self._lifecycles: dict[int, tuple[str, BrokerLifecycle]] = {}
 
-    def installed(self) -> AbstractContextManager[None]:
-        """The probes, for as long as the context lasts."""
-        return wrapped(
-            {
-                (RaftDriver, "step"): self._step,
-                (QuorumTransport, "send"): self._send,
-                (SnapshotStore, "save"): self._save,
-                (MetadataLoader, "_apply"): self._apply,
-                (BrokerLifecycle, "__init__"): self._lifecycle,
-            }
-        )
-
     def registration(self, node: int, process: str) -> int | None:
         """The broker epoch of this incarnation of a broker; None before it has one."""
         known = self._lifecycles.get(node)
@@ -66,16 +53,14 @@ class QuorumProbes:
 
     # -- voters
 
-    def _step(self, original: Method) -> Method:
-        def probe(driver: RaftDriver, arrived: Any) -> list[RaftEffect]:
-            self._votes.clear()
-            self._snapshots.clear()
-            effects: list[RaftEffect] = original(driver, arrived)
-            if effects:
-                self._take(driver, effects)
-            return effects
-
-        return probe
+    @around(RaftDriver, "step")
+    def _step(self, original: Method, driver: RaftDriver, arrived: Any) -> list[RaftEffect]:
+        self._votes.clear()
+        self._snapshots.clear()
+        effects: list[RaftEffect] = original(driver, arrived)
+        if effects:
+            self._take(driver, effects)
+        return effects
 
     def _take(self, driver: RaftDriver, effects: Sequence[RaftEffect]) -> None:
         node, directory = driver._config.node_id, driver._config.journal_directory
@@ -110,42 +95,36 @@ class QuorumProbes:
         elif change.leader_id is not None:
             self._quorum.heard(node, change.epoch, change.leader_id)
 
-    def _send(self, original: Method) -> Method:
-        def probe(transport: QuorumTransport, peer: Any, message: dict[str, Any]) -> bool:
-            sent: bool = original(transport, peer, message)
-            kind = message["type"]
-            if sent and kind in ("request_vote", "response_vote"):
-                voter = transport.node.node_id()
-                self._votes.append(
-                    (voter, message["term"], voter if kind == "request_vote" else int(peer.id))
-                )
-            return sent
+    @around(QuorumTransport, "send")
+    def _send(self, original: Method, transport: QuorumTransport, peer: Any, message: dict[str, Any]) -> bool:
+        sent: bool = original(transport, peer, message)
+        kind = message["type"]
+        if sent and kind in ("request_vote", "response_vote"):
+            voter = transport.node.node_id()
+            self._votes.append((voter, message["term"], voter if kind == "request_vote" else int(peer.id)))
+        return sent
 
-        return probe
-
-    def _save(self, original: Method) -> Method:
-        def probe(store: SnapshotStore, snapshot: Any, encoded: bytes | None = None) -> None:
-            original(store, snapshot, encoded)
-            node = self._whose.node()
-            if node is not None:
-                self._snapshots.append((node, snapshot.last[1], snapshot.last[2], encoded is not None))
-
-        return probe
+    @around(SnapshotStore, "save")
+    def _save(
+        self, original: Method, store: SnapshotStore, snapshot: Any, encoded: bytes | None = None
+    ) -> None:
+        original(store, snapshot, encoded)
+        node = self._whose.node()
+        if node is not None:
+            self._snapshots.append((node, snapshot.last[1], snapshot.last[2], encoded is not None))
 
     # -- brokers
 
-    def _apply(self, original: Method) -> Method:
-        async def probe(loader: MetadataLoader, response: Any, whole: Any) -> bool:
-            base, published = loader._newest.offset, loader.image.offset
-            changed: bool = await original(loader, response, whole)
-            image = loader._newest
-            if image.offset != base and self._whose.node() is not None:
-                self._applied(loader._node_id, response, base, image)
-            if loader.image.offset < published:
-                self._metadata.went_back(loader._node_id, published, loader.image.offset)
-            return changed
-
-        return probe
+    @around(MetadataLoader, "_apply")
+    async def _apply(self, original: Method, loader: MetadataLoader, response: Any, whole: Any) -> bool:
+        base, published = loader._newest.offset, loader.image.offset
+        changed: bool = await original(loader, response, whole)
+        image = loader._newest
+        if image.offset != base and self._whose.node() is not None:
+            self._applied(loader._node_id, response, base, image)
+        if loader.image.offset < published:
+            self._metadata.went_back(loader._node_id, published, loader.image.offset)
+        return changed
 
     def _applied(self, node: int, response: Any, base: int, image: Any) -> None:
         if response.snapshot is not None:
@@ -159,12 +138,12 @@ class QuorumProbes:
         ]
         self._metadata.applied(node, entries, image)
 
-    def _lifecycle(self, original: Method) -> Method:
-        def probe(lifecycle: BrokerLifecycle, registration: Any, *arguments: Any, **options: Any) -> None:
-            original(lifecycle, registration, *arguments, **options)
-            self._lifecycles[registration.broker_id] = (self._whose.process(), lifecycle)
-
-        return probe
+    @around(BrokerLifecycle, "__init__")
+    def _lifecycle(
+        self, original: Method, lifecycle: BrokerLifecycle, registration: Any, *arguments: Any, **options: Any
+    ) -> None:
+        original(lifecycle, registration, *arguments, **options)
+        self._lifecycles[registration.broker_id] = (self._whose.process(), lifecycle)
 
 
 def _term_at(journal: DurableJournal, index: int) -> int | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from kraft.chaos.oracles.probes import key_of
 from kraft.chaos.oracles.retention import DataFile, RetentionJudge
-from kraft.chaos.oracles.wrapping import Method, Whose, wrapped
+from kraft.chaos.oracles.wrapping import Method, Probes, Whose, around
 from partitions.log.log import PartitionLog
 from partitions.log.node_logs.retention_rounds import Retention
 
@@ -16,7 +15,7 @@ DataFilesIn = Callable[[int, str], Sequence[DataFile] | None]
 """The data files in a folder of a node's disk, in order; None while a cleaned segment takes the place of others."""
 
 
-class RetentionProbes:
+class RetentionProbes(Probes):
     """Probes on the rounds of retention, and on their effect on each log."""
 
     def __init__(
@@ -29,32 +28,25 @@ class RetentionProbes:
         self._now_ms = now_ms
         self._began_ms: dict[int, int] = {}
 
-    def installed(self) -> AbstractContextManager[None]:
-        """The probes, for as long as the context lasts."""
-        return wrapped({(Retention, "step"): self._step, (PartitionLog, "expire_segments"): self._expire})
-
-    def _step(self, original: Method) -> Method:
+    @around(Retention, "step")
+    def _step(
+        self, original: Method, retention: Retention, *arguments: Any, **options: Any
+    ) -> Coroutine[Any, Any, int]:
         """Around a step, which asks the clock once and may reach its last log after the clock was set back."""
+        node = self._whose.node()
+        if node is not None:
+            self._began_ms[node] = self._now_ms(node)
+        steps: Coroutine[Any, Any, int] = original(retention, *arguments, **options)
+        return steps
 
-        def probe(retention: Retention, *arguments: Any, **options: Any) -> Coroutine[Any, Any, int]:
-            node = self._whose.node()
-            if node is not None:
-                self._began_ms[node] = self._now_ms(node)
-            steps: Coroutine[Any, Any, int] = original(retention, *arguments, **options)
-            return steps
-
-        return probe
-
-    def _expire(self, original: Method) -> Method:
-        def probe(log: PartitionLog, now_ms: int, high_watermark: int) -> None:
-            before = log.log_start_offset
-            try:
-                original(log, now_ms, high_watermark)
-            finally:
-                if log.log_start_offset > before:
-                    self._expired(log, before)
-
-        return probe
+    @around(PartitionLog, "expire_segments")
+    def _expire(self, original: Method, log: PartitionLog, now_ms: int, high_watermark: int) -> None:
+        before = log.log_start_offset
+        try:
+            original(log, now_ms, high_watermark)
+        finally:
+            if log.log_start_offset > before:
+                self._expired(log, before)
 
     def _expired(self, log: PartitionLog, before: int) -> None:
         key, node = key_of(log), self._whose.node()

@@ -255,7 +255,7 @@ class Replication:
             return
         # Several changes at once hide the states in between; an unclean election among them counts.
         first = -1 if before is None else before.leader_epoch
-        for epoch, leader in self._metadata.unclean_leaders(key, first + 1, after.leader_epoch):
+        for epoch, leader in self._metadata.elections.unclean_leaders(key, first + 1, after.leader_epoch):
             if self._unclean.is_allowed(model, epoch):
                 self._leaders.judge(model, leader, epoch)
         if before is not None and _members(before) == _members(after):

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kraft.chaos.history import TopicKey
+from partitions.log.config import LogConfig
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 
-_HOUR_MS = 3_600_000
 _OF_BROKERS = {
     "cleanup.policy": "log.cleanup.policy",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
@@ -23,17 +23,6 @@ _OF_BROKERS = {
     "retention.ms": "log.retention.ms",
 }
 """Brokers' names of topic configs, where they differ."""
-
-
-class Defaults(NamedTuple):
-    """The nodes' own configuration, for topics without a config of their own. Times in ms."""
-
-    unclean: bool = False
-    min_insync_replicas: int = 1
-    cleanup_policy: str = "delete"
-    retention_ms: int = 168 * _HOUR_MS
-    retention_bytes: int = -1
-    delete_retention_ms: int = 24 * _HOUR_MS
 
 
 class RetentionRule(NamedTuple):
@@ -48,7 +37,7 @@ class RetentionRule(NamedTuple):
 class TopicRules:
     """Asks the newest committed metadata; every answer about a missing topic is None."""
 
-    def __init__(self, image: Callable[[], MetadataImage], defaults: Defaults) -> None:
+    def __init__(self, image: Callable[[], MetadataImage], defaults: LogConfig) -> None:
         self._image = image
         self._defaults = defaults
 

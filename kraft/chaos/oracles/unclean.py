@@ -29,7 +29,7 @@ class UncleanElections:
     def is_allowed(self, model: PartitionModel, leader_epoch: int) -> bool:
         """Whether the leader of this epoch was elected uncleanly, with its topic's leave."""
         metadata = self._metadata
-        return metadata.is_unclean(model.key, leader_epoch) and metadata.allows_unclean(model.key)
+        return metadata.elections.is_unclean(model.key, leader_epoch) and metadata.allows_unclean(model.key)
 
     def is_overruled(self, model: PartitionModel, leader_epoch: int) -> bool:
         """Whether an election that its topic allows has replaced the leader of this epoch uncleanly."""
@@ -38,7 +38,7 @@ class UncleanElections:
             state is not None
             and leader_epoch < state.leader_epoch
             and self._metadata.allows_unclean(model.key)
-            and self._metadata.was_unclean_after(model.key, leader_epoch)
+            and self._metadata.elections.was_unclean_after(model.key, leader_epoch)
         )
 
     def has_overruled(self, model: PartitionModel) -> bool:
@@ -57,7 +57,7 @@ class UncleanElections:
 
     def leads(self, model: PartitionModel, leader_epoch: int, log_end: int) -> None:
         """Takes the elected leader of this epoch, which begins to lead with a log that ends at `log_end`."""
-        if self._metadata.is_unclean(model.key, leader_epoch):
+        if self._metadata.elections.is_unclean(model.key, leader_epoch):
             self._led[self._metadata.name(model.key), leader_epoch] = (model, log_end)
 
     def judge(self, reported: Mapping[tuple[str, int], int], passed_over: Collection[str]) -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from kraft.chaos.world.scheduler import Scheduler
 
 Method = Callable[..., Any]
+Probe = TypeVar("Probe", bound=Method)
+_PROBED: dict[Method, list[tuple[type, str]]] = {}
+"""By probe: the product's methods, with their classes, in whose place it is put."""
 
 
 class Whose:
@@ -54,19 +57,38 @@ class Whose:
         return f"{address}#{life.partition('.')[0]}"
 
 
-@contextmanager
-def wrapped(wrappers: dict[tuple[type, str], Callable[[Method], Method]]) -> Iterator[None]:
-    """Puts wrappers in the place of methods, by (class, name); each gets the method that it replaces."""
-    before: list[tuple[type, str, Any]] = []
-    try:
-        for (cls, name), wrapper in wrappers.items():
-            original = cls.__dict__[name]
-            before.append((cls, name, original))
-            if isinstance(original, classmethod):
-                setattr(cls, name, classmethod(wrapper(original.__func__)))
-            else:
-                setattr(cls, name, wrapper(original))
-        yield
-    finally:
-        for cls, name, original in reversed(before):
-            setattr(cls, name, original)
+def around(cls: type, method: str) -> Callable[[Probe], Probe]:
+    """Makes a method of `Probes` the probe on a method of a product class, which it gets as its first argument."""
+
+    def mark(probe: Probe) -> Probe:
+        _PROBED.setdefault(probe, []).append((cls, method))
+        return probe
+
+    return mark
+
+
+class Probes:
+    """Some probes, its methods that are marked with `around`, and what they share."""
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """The probes, for as long as the context lasts."""
+        before: list[tuple[type, str, Any]] = []
+        try:
+            for probe in vars(type(self)).values():
+                for cls, name in _PROBED.get(probe, ()) if callable(probe) else ():
+                    original = cls.__dict__[name]
+                    before.append((cls, name, original))
+                    bound = probe.__get__(self)
+                    if isinstance(original, classmethod):
+                        setattr(cls, name, classmethod(_probed(original.__func__, bound)))
+                    else:
+                        setattr(cls, name, _probed(original, bound))
+            yield
+        finally:
+            for cls, name, original in reversed(before):
+                setattr(cls, name, original)
+
+
+def _probed(original: Method, probe: Method) -> Method:
+    return lambda *arguments, **options: probe(original, *arguments, **options)

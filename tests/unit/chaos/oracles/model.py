@@ -12,9 +12,9 @@ from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.shadow_log import Batch
-from kraft.chaos.oracles.topic_rules import Defaults
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.simulation import Simulation
+from partitions.log.config import LogConfig
 from partitions.records.builder import build_opaque_batch
 from quorum.metadata.delta import changed_partition
 from quorum.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
@@ -39,7 +39,9 @@ class Model:
 
     def __init__(self, *, unclean: bool = False, min_isr: int = 2) -> None:
         self.verdicts = Verdicts(Simulation(1, trace=False))
-        self.metadata = CommittedMetadata(self.verdicts, Defaults(unclean, min_isr))
+        self.metadata = CommittedMetadata(
+            self.verdicts, LogConfig(unclean_leader_election_enable=unclean, min_insync_replicas=min_isr)
+        )
         self.features = {"eligible.leader.replicas.version": 1}
         self.running: dict[int, int] = {node: node for node in NODES}
         self.replication = Replication(self.verdicts, self.metadata, self.running.get)

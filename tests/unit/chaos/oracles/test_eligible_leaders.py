@@ -72,7 +72,7 @@ def test_an_eligible_leader_replica_is_elected(model: Model) -> None:
     model.change(isr=(1,), elr=(2, 3))
     model.change(isr=(2,), leader=2, elr=(1, 3))
     assert model.oracles == []
-    assert not model.metadata.is_unclean((model.image().topics.popitem()[0], 0), 1)
+    assert not model.metadata.elections.is_unclean((model.image().topics.popitem()[0], 0), 1)
     assert model.verdicts.coverage["leader elected from the ELR"] == 1
 
 
@@ -106,7 +106,7 @@ def test_the_last_known_leader_leads_when_nobody_is_left(model: Model) -> None:
     model.unfence(1)
     model.change(isr=(1,), leader=1, recovering=1, last_known_elr=())
     assert model.oracles == []
-    assert model.metadata.is_unclean((model.image().topics.popitem()[0], 0), 2)
+    assert model.metadata.elections.is_unclean((model.image().topics.popitem()[0], 0), 2)
     assert model.verdicts.coverage["last known leader elected"] == 1
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.chaos.oracles.topic_rules import Defaults, RetentionRule, TopicRules
+from kraft.chaos.oracles.topic_rules import RetentionRule, TopicRules
+from partitions.log.config import LogConfig
 from quorum.metadata.image import MetadataImage, TopicImage
 from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from tests.unit.chaos.oracles.model import KEY, TOPIC_ID
 
-DEFAULTS = Defaults(min_insync_replicas=3, retention_ms=70, retention_bytes=700, delete_retention_ms=7)
+DEFAULTS = LogConfig(min_insync_replicas=3, retention_ms=70, retention_bytes=700, delete_retention_ms=7)
 
 
 def rules(own: dict[str, str], of_brokers: dict[str, str] | None = None) -> TopicRules:

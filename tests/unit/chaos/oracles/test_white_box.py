@@ -1,6 +1,7 @@
 """The probes on the product's own classes: a whole cluster, unhurt and with rules of it broken."""
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -108,7 +109,7 @@ def test_what_is_answered_in_another_leader_epoch_is_seen() -> None:
     with white_box.installed():
         probes = white_box._leader_probes
         probes._whose = SimpleNamespace(node=lambda: 1)
-        answer = probes._answer(lambda replica, *rest, **options: asked.append(options) or "records")
+        answer = partial(probes._answer, lambda replica, *rest, **options: asked.append(options) or "records")
         for epoch in (None, -1, 4):
             assert answer(replica, 0, current_leader_epoch=epoch) == "records"
         assert verdicts.violations == []
