@@ -16,18 +16,6 @@ OFFSET_MAX_MS = 300_000
 DRIFTS_MAX = (0.001, 0.05, 0.3)
 
 
-@fault("clock-jump", "the wall clock of a machine is set, forwards or backwards")
-def clock_jump(context: FaultContext, rng: random.Random) -> None:
-    """It stays wrong until the faults are over, unless it jumps again."""
-    node_id = rng.choice(list(context.cluster.hosts))
-    most_ms = rng.choice(JUMPS_MAX_MS)
-    jump_ms = rng.randint(-most_ms, most_ms)
-    clock = context.host(node_id).clock
-    if jump_ms and abs(clock.offset_ms + jump_ms) <= OFFSET_MAX_MS:
-        context.happened("clock-jump", f"node {node_id} by {jump_ms} ms")
-        clock.offset_ms += jump_ms
-
-
 @fault("clock-skew", "the wall clock of a machine runs too fast or too slow")
 def clock_skew(context: FaultContext, rng: random.Random) -> None:
     """What it gained or lost meanwhile stays."""
@@ -41,4 +29,13 @@ def clock_skew(context: FaultContext, rng: random.Random) -> None:
         context.until(duration_s, lambda: clock.set_drift(0.0))
 
 
-KINDS = (clock_skew, clock_jump)
+@fault("clock-jump", "the wall clock of a machine is set, forwards or backwards")
+def clock_jump(context: FaultContext, rng: random.Random) -> None:
+    """It stays wrong until the faults are over, unless it jumps again."""
+    node_id = rng.choice(list(context.cluster.hosts))
+    most_ms = rng.choice(JUMPS_MAX_MS)
+    jump_ms = rng.randint(-most_ms, most_ms)
+    clock = context.host(node_id).clock
+    if jump_ms and abs(clock.offset_ms + jump_ms) <= OFFSET_MAX_MS:
+        context.happened("clock-jump", f"node {node_id} by {jump_ms} ms")
+        clock.offset_ms += jump_ms

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from kraft.chaos.cluster import DATA, JOURNAL
 from kraft.chaos.faults.context import FaultContext
-from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
+from kraft.chaos.faults.kind import draw_duration_s, fault
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.host import Process
 from kraft.chaos.world.paths import is_below
@@ -46,7 +46,7 @@ def slow_disk(context: FaultContext, rng: random.Random) -> None:
     context.until(duration_s, lambda: storage.speed_up(timing))
 
 
-@fault("disk-full", "a data directory has no room for a while (ENOSPC)", by_default=DISK_FAULTS_BY_DEFAULT)
+@fault("disk-full", "a data directory has no room for a while (ENOSPC)")
 def disk_full(context: FaultContext, rng: random.Random) -> None:
     """It has happened when something was refused; until then there is a little room.
 
@@ -83,9 +83,7 @@ def disk_full(context: FaultContext, rng: random.Random) -> None:
 
 
 @fault(
-    "fsync-error",
-    "the fsyncs of a data directory fail (EIO), and what they should have made durable is not",
-    by_default=DISK_FAULTS_BY_DEFAULT,
+    "fsync-error", "the fsyncs of a data directory fail (EIO), and what they should have made durable is not"
 )
 def fsync_error(context: FaultContext, rng: random.Random) -> None:
     """One of the next fsyncs, and perhaps all after it. Not while `DamageGuard` spares the node.
@@ -178,6 +176,3 @@ def _must_have_given_up(
 def _is_of_quorum(path: str) -> bool:
     """Whether a path is of a voter's files, or of what identifies a directory."""
     return is_below(path, JOURNAL) or path.startswith(QUORUM_FILES)
-
-
-KINDS = (slow_disk, disk_full, fsync_error)

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 
 from kraft.chaos.faults.context import FaultContext
 
-DISK_FAULTS_BY_DEFAULT = True
-"""Whether the default swarm has full disks, failing fsyncs, bit rot and wiped disks."""
-
 Strike = Callable[[FaultContext, random.Random], None]
 """Draws a target and a size, does it, says so (`FaultContext.happened`) and sees to its end. Where it makes
 no sense in the state of the cluster it does nothing, and says nothing."""

@@ -7,6 +7,7 @@ impairments may overlap: a link is whole again when the last of them has ended.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from kraft.chaos.faults.context import FaultContext
 from kraft.chaos.faults.kind import draw_duration_s, fault
@@ -50,19 +51,32 @@ def _sides(context: FaultContext, rng: random.Random) -> tuple[list[str], list[s
     return [mine], others
 
 
-def _block(context: FaultContext, name: str, links: Links, what: str, duration_s: float) -> None:
+def _disturb(
+    context: FaultContext,
+    name: str,
+    links: Links,
+    what: str,
+    duration_s: float,
+    begin: Callable[[str, str], None],
+    end: Callable[[str, str], None],
+) -> None:
+    """Begins something on every link, and ends it after a while; nothing happens where there are no links."""
     if not links:
         return
-    network = context.simulation.network
     context.happened(name, f"{what} for {duration_s:.3f} s")
     for source, target in links:
-        network.block(source, target)
+        begin(source, target)
 
-    def heal() -> None:
+    def end_all() -> None:
         for source, target in links:
-            network.heal(source, target)
+            end(source, target)
 
-    context.until(duration_s, heal)
+    context.until(duration_s, end_all)
+
+
+def _block(context: FaultContext, name: str, links: Links, what: str, duration_s: float) -> None:
+    network = context.simulation.network
+    _disturb(context, name, links, what, duration_s, network.block, network.heal)
 
 
 def _between(left: list[str], right: list[str]) -> Links:
@@ -177,18 +191,16 @@ def _some_links(context: FaultContext, rng: random.Random) -> Links:
 
 def _impair(context: FaultContext, rng: random.Random, name: str, impairment: Impairment, what: str) -> None:
     links, duration_s = _some_links(context, rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
-    if not links:
-        return
     network = context.simulation.network
-    context.happened(name, f"{what} on {_shown(links)} for {duration_s:.3f} s")
-    for link in links:
-        network.impair(*link, impairment)
-
-    def relieve() -> None:
-        for link in links:
-            network.relieve(*link, impairment)
-
-    context.until(duration_s, relieve)
+    _disturb(
+        context,
+        name,
+        links,
+        f"{what} on {_shown(links)}",
+        duration_s,
+        lambda source, target: network.impair(source, target, impairment),
+        lambda source, target: network.relieve(source, target, impairment),
+    )
 
 
 def _shown(links: Links) -> str:
@@ -210,41 +222,17 @@ def slow_link(context: FaultContext, rng: random.Random) -> None:
     _impair(context, rng, "slow-link", Impairment(bytes_per_s=bytes_per_s), f"{bytes_per_s} bytes/s")
 
 
+@fault("clogged-link", "nothing gets through for a while, and then everything at once")
+def clogged_link(context: FaultContext, rng: random.Random) -> None:
+    """Shorter than a partition, as a rule, and nobody backs off."""
+    links, duration_s = _some_links(context, rng), draw_duration_s(rng, 0.05, 1.5, long_max_s=5.0)
+    network = context.simulation.network
+    _disturb(context, "clogged-link", links, _shown(links), duration_s, network.clog, network.unclog)
+
+
 @fault("partial-writes", "what was written at once arrives in pieces, cut anywhere")
 def partial_writes(context: FaultContext, rng: random.Random) -> None:
     """With a little time between the pieces."""
     impairment = Impairment(cut_odds=rng.choice((0.1, 0.5, 1.0)), cut_gap_s=rng.choice((0.001, 0.02, 0.2)))
     what = f"odds {impairment.cut_odds:g}, gaps {impairment.cut_gap_s:g} s"
     _impair(context, rng, "partial-writes", impairment, what)
-
-
-@fault("clogged-link", "nothing gets through for a while, and then everything at once")
-def clogged_link(context: FaultContext, rng: random.Random) -> None:
-    """Shorter than a partition, as a rule, and nobody backs off."""
-    links, duration_s = _some_links(context, rng), draw_duration_s(rng, 0.05, 1.5, long_max_s=5.0)
-    if not links:
-        return
-    network = context.simulation.network
-    context.happened("clogged-link", f"{_shown(links)} for {duration_s:.3f} s")
-    for source, target in links:
-        network.clog(source, target)
-
-    def unclog() -> None:
-        for source, target in links:
-            network.unclog(source, target)
-
-    context.until(duration_s, unclog)
-
-
-KINDS = (
-    partition,
-    partition_one_way,
-    isolate_leader,
-    isolate_controller,
-    reset,
-    drop,
-    high_latency,
-    slow_link,
-    clogged_link,
-    partial_writes,
-)

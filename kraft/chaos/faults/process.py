@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kraft.chaos.cluster import JOURNAL, VOTER_FILES
 from kraft.chaos.faults.context import FaultContext
-from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
+from kraft.chaos.faults.kind import draw_duration_s, fault
 from kraft.chaos.world.operations import TornOperation
 from kraft.chaos.world.paths import is_below
 
@@ -79,82 +79,6 @@ def kill_all(context: FaultContext, rng: random.Random) -> None:
 def kill_mid_operation(context: FaultContext, rng: random.Random) -> None:
     """One of the next operations of the node."""
     _at_operation(context, rng, "kill-mid-operation", lambda node_id: True, context.kill)
-
-
-# -- power
-
-
-def _lose_power(context: FaultContext, node_id: int) -> None:
-    context.host(node_id).power_loss()
-    context.damaged(node_id, "power loss")
-
-
-@fault("power-loss", "a machine loses its power: of what was not synced, anything may be gone")
-def power_loss(context: FaultContext, rng: random.Random) -> None:
-    """Not while `DamageGuard` spares the node."""
-    node_id, down_s = context.node(rng), _down_s(rng)
-    if node_id is not None and context.guard.allows(node_id):
-        context.happened("power-loss", f"node {node_id}, for {down_s:.3f} s")
-        _lose_power(context, node_id)
-        context.keep_down(node_id, down_s)
-
-
-@fault("power-loss-mid-operation", "a machine loses its power in the middle of a disk operation")
-def power_loss_mid_operation(context: FaultContext, rng: random.Random) -> None:
-    """One of the next operations of the node; not while `DamageGuard` spares it."""
-    _at_operation(
-        context,
-        rng,
-        "power-loss-mid-operation",
-        context.guard.allows,
-        lambda node_id: _lose_power(context, node_id),
-    )
-
-
-@fault("power-loss-all", "the whole cluster loses its power at once", by_default=False)
-def power_loss_all(context: FaultContext, rng: random.Random) -> None:
-    """Nodes that do not run lose what is left in their page cache, too."""
-    if not context.guard.allows_any():
-        return
-    context.happened("power-loss-all", f"running were {context.cluster.running}")
-    for node_id in context.cluster.hosts:
-        _lose_power(context, node_id)
-        context.keep_down(node_id, _down_s(rng))
-
-
-@fault(
-    "wipe",
-    "a machine loses its power and comes back with a new, empty disk",
-    by_default=DISK_FAULTS_BY_DEFAULT,
-)
-def wipe(context: FaultContext, rng: random.Random) -> None:
-    """Not while `DamageGuard` spares the node, nor in a cluster that is not whole."""
-    node_id, down_s = context.node(rng), _down_s(rng)
-    if node_id is not None and context.guard.allows_wipe(node_id, context.topics):
-        context.happened("wipe", f"node {node_id}, for {down_s:.3f} s")
-        context.host(node_id).wipe()
-        context.damaged(node_id, "wipe")
-        context.keep_down(node_id, down_s)
-
-
-@fault(
-    "wipe-data",
-    "a machine loses its power and comes back without its partitions; what it has as a voter is spared",
-    by_default=DISK_FAULTS_BY_DEFAULT,
-)
-def wipe_data(context: FaultContext, rng: random.Random) -> None:
-    """A broker's; what it keeps says who it is, so that only its epochs tell it from the one it was (KIP-903,
-    966). Not while `DamageGuard` spares the node."""
-    node_id, down_s = context.node(rng), _down_s(rng)
-    if node_id in context.cluster.broker_ids and context.guard.allows(node_id):
-        context.happened("wipe-data", f"node {node_id}, for {down_s:.3f} s")
-        context.host(node_id).wipe(_is_spared)
-        context.damaged(node_id, "data wipe")
-        context.keep_down(node_id, down_s)
-
-
-def _is_spared(path: str) -> bool:
-    return is_below(path, JOURNAL) or path in VOTER_FILES
 
 
 # -- in the middle of a disk operation
@@ -242,19 +166,72 @@ def restart(context: FaultContext, rng: random.Random) -> None:
     context.keep_down(node_id, down_s)
 
 
-KINDS = (
-    kill,
-    kill_leader,
-    kill_controller,
-    kill_all,
-    kill_mid_operation,
-    pause,
-    pause_leader,
-    pause_controller,
-    restart,
-    power_loss,
-    power_loss_mid_operation,
-    power_loss_all,
-    wipe,
-    wipe_data,
+# -- power
+
+
+def _lose_power(context: FaultContext, node_id: int) -> None:
+    context.host(node_id).power_loss()
+    context.damaged(node_id, "power loss")
+
+
+@fault("power-loss", "a machine loses its power: of what was not synced, anything may be gone")
+def power_loss(context: FaultContext, rng: random.Random) -> None:
+    """Not while `DamageGuard` spares the node."""
+    node_id, down_s = context.node(rng), _down_s(rng)
+    if node_id is not None and context.guard.allows(node_id):
+        context.happened("power-loss", f"node {node_id}, for {down_s:.3f} s")
+        _lose_power(context, node_id)
+        context.keep_down(node_id, down_s)
+
+
+@fault("power-loss-mid-operation", "a machine loses its power in the middle of a disk operation")
+def power_loss_mid_operation(context: FaultContext, rng: random.Random) -> None:
+    """One of the next operations of the node; not while `DamageGuard` spares it."""
+    _at_operation(
+        context,
+        rng,
+        "power-loss-mid-operation",
+        context.guard.allows,
+        lambda node_id: _lose_power(context, node_id),
+    )
+
+
+@fault("power-loss-all", "the whole cluster loses its power at once", by_default=False)
+def power_loss_all(context: FaultContext, rng: random.Random) -> None:
+    """Nodes that do not run lose what is left in their page cache, too."""
+    if not context.guard.allows_any():
+        return
+    context.happened("power-loss-all", f"running were {context.cluster.running}")
+    for node_id in context.cluster.hosts:
+        _lose_power(context, node_id)
+        context.keep_down(node_id, _down_s(rng))
+
+
+@fault("wipe", "a machine loses its power and comes back with a new, empty disk")
+def wipe(context: FaultContext, rng: random.Random) -> None:
+    """Not while `DamageGuard` spares the node, nor in a cluster that is not whole."""
+    node_id, down_s = context.node(rng), _down_s(rng)
+    if node_id is not None and context.guard.allows_wipe(node_id, context.topics):
+        context.happened("wipe", f"node {node_id}, for {down_s:.3f} s")
+        context.host(node_id).wipe()
+        context.damaged(node_id, "wipe")
+        context.keep_down(node_id, down_s)
+
+
+@fault(
+    "wipe-data",
+    "a machine loses its power and comes back without its partitions; what it has as a voter is spared",
 )
+def wipe_data(context: FaultContext, rng: random.Random) -> None:
+    """A broker's; what it keeps says who it is, so that only its epochs tell it from the one it was (KIP-903,
+    966). Not while `DamageGuard` spares the node."""
+    node_id, down_s = context.node(rng), _down_s(rng)
+    if node_id in context.cluster.broker_ids and context.guard.allows(node_id):
+        context.happened("wipe-data", f"node {node_id}, for {down_s:.3f} s")
+        context.host(node_id).wipe(_is_spared)
+        context.damaged(node_id, "data wipe")
+        context.keep_down(node_id, down_s)
+
+
+def _is_spared(path: str) -> bool:
+    return is_below(path, JOURNAL) or path in VOTER_FILES

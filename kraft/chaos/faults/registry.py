@@ -10,8 +10,12 @@ from kraft.chaos.faults.kind import FaultKind
 from kraft.chaos.scenario import FaultSpec
 
 FAULTS: Mapping[str, FaultKind] = {
-    kind.name: kind for kind in (*process.KINDS, *network.KINDS, *disk.KINDS, *rot.KINDS, *clock.KINDS)
+    kind.name: kind
+    for family in (process, network, disk, rot, clock)
+    for kind in vars(family).values()
+    if isinstance(kind, FaultKind)
 }
+"""Family by family, each in the order of its module."""
 DEFAULT_FAULTS: tuple[str, ...] = tuple(name for name, kind in FAULTS.items() if kind.by_default)
 
 

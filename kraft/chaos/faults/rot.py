@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kraft.chaos.cluster import JOURNAL
 from kraft.chaos.faults.context import FaultContext
-from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT, draw_duration_s, fault
+from kraft.chaos.faults.kind import draw_duration_s, fault
 from kraft.chaos.world.paths import is_below
 
 START_AFTER_S = 0.2
@@ -30,7 +30,7 @@ METADATA_POSITION = "/metadata-position-checkpoint"
 MayRot = Callable[[str], bool]
 
 
-@fault("bit-rot", "a bit of a partition's log, index or checkpoint flips", by_default=DISK_FAULTS_BY_DEFAULT)
+@fault("bit-rot", "a bit of a partition's log, index or checkpoint flips")
 def bit_rot(context: FaultContext, rng: random.Random) -> None:
     """In a replica that others can replace, as `DamageGuard` sees it.
 
@@ -91,11 +91,7 @@ def _of_replicas(context: FaultContext, node_id: int, suffixes: tuple[str, ...])
     return lambda path: path.endswith(suffixes) and path.rpartition("/")[0] in folders
 
 
-@fault(
-    "bit-rot-voter",
-    "a bit of a voter's journal, snapshot or vote flips",
-    by_default=DISK_FAULTS_BY_DEFAULT,
-)
+@fault("bit-rot-voter", "a bit of a voter's journal, snapshot or vote flips")
 def bit_rot_voter(context: FaultContext, rng: random.Random) -> None:
     """A voter that starts meanwhile may refuse to, and one that runs may halt. After a while the byte is
     restored, if it was not written over. Not while `DamageGuard` spares the node."""
@@ -106,11 +102,7 @@ def bit_rot_voter(context: FaultContext, rng: random.Random) -> None:
         context.damaged(node_id, "voter rot")
 
 
-@fault(
-    "bit-rot-broker",
-    "a bit flips in what a broker remembers of the metadata that it has followed",
-    by_default=DISK_FAULTS_BY_DEFAULT,
-)
+@fault("bit-rot-broker", "a bit flips in what a broker remembers of the metadata that it has followed")
 def bit_rot_broker(context: FaultContext, rng: random.Random) -> None:
     """A broker that starts meanwhile may refuse to, rather than take another quorum's metadata for its own."""
     node_id, duration_s = context.node(rng), draw_duration_s(rng, 0.5, 4.0, long_max_s=9.0)
@@ -154,6 +146,3 @@ def _rot_until_restored(
 
 def _is_of_voter(path: str) -> bool:
     return path == QUORUM_STATE or (is_below(path, JOURNAL) and path.endswith(VOTER_SUFFIXES))
-
-
-KINDS = (bit_rot, bit_rot_voter, bit_rot_broker)

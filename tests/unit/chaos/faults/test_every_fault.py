@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS, strike
-from kraft.chaos.faults.kind import DISK_FAULTS_BY_DEFAULT
 from kraft.chaos.scenario import FaultSpec
 
 LONGEST_S = 25.0
@@ -17,17 +16,7 @@ def test_names_and_lines_for_people():
         assert kind.name == name == name.lower().replace("_", "-")
         assert kind.doc
         assert "\n" not in kind.doc
-    disk_faults = {
-        "wipe",
-        "wipe-data",
-        "bit-rot",
-        "bit-rot-voter",
-        "bit-rot-broker",
-        "disk-full",
-        "fsync-error",
-    }
-    left_out = {"power-loss-all"} if DISK_FAULTS_BY_DEFAULT else {"power-loss-all", *disk_faults}
-    assert set(DEFAULT_FAULTS) == set(FAULTS) - left_out
+    assert set(DEFAULT_FAULTS) == set(FAULTS) - {"power-loss-all"}
 
 
 def test_it_happens_and_ends_by_itself(world, name):
