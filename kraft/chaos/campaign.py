@@ -12,13 +12,14 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import chain
 from typing import IO, Protocol
 
-from kraft.chaos.pool import Ended, Limits, ProcessPool, write_all
+from kraft.chaos.pool import TICK_S, Ended, Limits, ProcessPool, in_turn, tallied, write_all
 from kraft.chaos.run import Outcome
 from kraft.chaos.scenario import Scenario
 from kraft.chaos.timeline import Timeline
@@ -32,7 +33,6 @@ WALL_PER_CPU = 10
 MEMORY_MAX_BYTES = 4 << 30
 KEPT_MAX = 1000
 """Failed runs of a campaign that are kept whole."""
-TICK_S = 0.25
 HASH_SEEDS = (1, 4242)
 
 
@@ -52,33 +52,15 @@ class Finished:
     """`cpu_s` and `wall_s` count its whole process."""
 
 
-class RunPool:
+class RunPool(ProcessPool):
     """Plays scenarios, at most `jobs` at once. A context: leaving it ends the runs under way."""
 
     def __init__(self, run: Run, jobs: int, limits: Limits | None = None) -> None:
         """`limits`: of each run; by default what its length in virtual seconds allows."""
+        super().__init__(jobs)
         self._run = run
-        self._jobs = jobs
         self._limits = limits
-        self._pool = ProcessPool(jobs)
         self._scenarios: dict[int, Scenario] = {}
-
-    def __enter__(self) -> RunPool:
-        self._pool.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._pool.close()
-
-    @property
-    def free(self) -> int:
-        """How many more runs may begin now."""
-        return self._pool.free
-
-    @property
-    def keys(self) -> list[int]:
-        """The keys of the runs under way, as `begin` got them."""
-        return self._pool.keys
 
     def begin(
         self, key: int, scenario: Scenario, *, trace: str | None = None, hash_seed: int | None = None
@@ -91,16 +73,16 @@ class RunPool:
             write_all(descriptor, encoded(_played(self._run, scenario, trace)))
 
         self._scenarios[key] = scenario
-        self._pool.start(key, work, self._limits or limits_of(scenario))
+        self.start(key, work, self._limits or limits_of(scenario))
 
     def abandon(self, key: int) -> None:
         """Ends a run whose outcome is not wanted any more."""
-        self._pool.end(key)
+        self.end(key)
         del self._scenarios[key]
 
     def finished(self, timeout_s: float = TICK_S) -> list[Finished]:
         """The runs that have ended; waits for one, at most `timeout_s`."""
-        return [self._finished(ended) for ended in self._pool.wait(timeout_s)]
+        return [self._finished(ended) for ended in self.wait(timeout_s)]
 
     def _finished(self, ended: Ended) -> Finished:
         scenario = self._scenarios.pop(ended.key)
@@ -240,36 +222,12 @@ def run_campaign(
     `declared`: counters that are shown even if they stay at zero. `on_end` is called with every run that ended,
     `on_tick` at least every TICK_S seconds.
     """
-    tally = Tally(coverage=Counter(dict.fromkeys(declared, 0)))
-    waiting = iter(scenarios)
-    began_s = time.monotonic()
-    try:
+
+    def ended() -> Iterator[list[Finished]]:
         with RunPool(run, jobs, limits) as pool:
-            for ended in _all_of(pool, waiting, trace):
-                tally.wall_s = time.monotonic() - began_s
-                for finished in ended:
-                    tally.add(finished)
-                    on_end(finished)
-                on_tick(tally)
-    except KeyboardInterrupt:
-        tally.interrupted = True
-    tally.wall_s = time.monotonic() - began_s
-    return tally
+            yield from in_turn(pool, scenarios, partial(pool.begin, trace=trace), pool.finished)
 
-
-def _all_of(pool: RunPool, waiting: Iterator[Scenario], trace: str | None) -> Iterator[list[Finished]]:
-    begun, is_over = 0, False
-    while True:
-        while pool.free and not is_over:
-            scenario = next(waiting, None)
-            if scenario is None:
-                is_over = True
-            else:
-                pool.begin(begun, scenario, trace=trace)
-                begun += 1
-        if is_over and not pool.keys:
-            return
-        yield pool.finished()
+    return tallied(Tally(coverage=Counter(dict.fromkeys(declared, 0))), ended(), on_end, on_tick)
 
 
 @dataclass(frozen=True)
@@ -297,27 +255,22 @@ def verify(
     on_end: Callable[[Verification], None] = lambda _: None,
 ) -> list[Verification]:
     """Plays every scenario twice and compares the hashes of the traces. Ctrl-C raises as usual."""
-    waiting = ((scenario, turn) for scenario in scenarios for turn in range(len(HASH_SEEDS)))
+    waiting = ((scenario, hash_seed) for scenario in scenarios for hash_seed in HASH_SEEDS)
     halves: dict[int, dict[int, Outcome]] = {}
     done: list[Verification] = []
-    begun, is_over = 0, False
     with RunPool(run, jobs) as pool:
-        while not is_over or pool.keys:
-            while pool.free and not is_over:
-                scenario, turn = next(waiting, (None, 0))
-                if scenario is None:
-                    is_over = True
-                else:
-                    pool.begin(begun, scenario, hash_seed=HASH_SEEDS[turn])
-                    begun += 1
-            for finished in pool.finished():
-                pair, turn = divmod(finished.key, len(HASH_SEEDS))
-                half = halves.setdefault(pair, {})
-                half[turn] = finished.outcome
-                if len(half) == len(HASH_SEEDS):
-                    done.append(_compared(half[0], half[1]))
-                    on_end(done[-1])
-                    del halves[pair]
+
+        def begin(key: int, half: tuple[Scenario, int]) -> None:
+            pool.begin(key, half[0], hash_seed=half[1])
+
+        for finished in chain.from_iterable(in_turn(pool, waiting, begin, pool.finished)):
+            pair, turn = divmod(finished.key, len(HASH_SEEDS))
+            half = halves.setdefault(pair, {})
+            half[turn] = finished.outcome
+            if len(half) == len(HASH_SEEDS):
+                done.append(_compared(half[0], half[1]))
+                on_end(done[-1])
+                del halves[pair]
     return done
 
 

@@ -5,7 +5,8 @@ without cleaning up, since the `finally` blocks of coroutines that a killed node
 However it ends (answer, exception, crash, too much CPU time, memory, wall time or output), the pool reports the end
 with the reason: a seed that hangs or crashes is one failed seed. A process that sticks says where: its stack is
 dumped when its CPU time is over. Leaving the pool kills the remaining processes, and only those. The caller has no
-threads, since a fork takes none along. `kraft.chaos.campaign` calls it.
+threads, since a fork takes none along. Both campaigns, of whole clusters and
+of quorums, play their seeds through it.
 """
 
 from __future__ import annotations
@@ -20,17 +21,22 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
 
 Work = Callable[[int], None]
 """Runs in the forked process; writes its answer to the file descriptor, or replaces the process."""
 
+TICK_S = 0.25
 CHUNK_BYTES = 1 << 20
 OUTPUT_MAX_BYTES = 64 << 20
 STACK_MAX_CHARACTERS = 8000
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+Piece = TypeVar("Piece")
+End = TypeVar("End")
 
 
 @dataclass(frozen=True)
@@ -74,15 +80,10 @@ class ProcessPool:
         self._running: dict[int, _Running] = {}
         self._selector = selectors.DefaultSelector()
 
-    def __enter__(self) -> ProcessPool:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Kills the remaining processes."""
         with interrupts_held():
             for key in list(self._running):
@@ -161,6 +162,62 @@ class ProcessPool:
             cpu_s=usage.ru_utime + usage.ru_stime,
             wall_s=time.monotonic() - running.began_s,
         )
+
+
+def in_turn(
+    pool: ProcessPool,
+    waiting: Iterable[Piece],
+    begin: Callable[[int, Piece], object],
+    ended: Callable[[], list[End]],
+) -> Iterator[list[End]]:
+    """Begins one piece of work after another, numbered from 0, while the pool has room; yields what has `ended`.
+
+    It yields whenever `ended` returns, with [] too, until all have ended.
+    """
+    numbered, is_over = enumerate(waiting), False
+    while True:
+        while pool.free and not is_over:
+            following = next(numbered, None)
+            if following is None:
+                is_over = True
+            else:
+                begin(*following)
+        if is_over and not pool.keys:
+            return
+        yield ended()
+
+
+class Tallying(Protocol):
+    """The results of many pieces of work so far."""
+
+    wall_s: float
+    interrupted: bool
+
+    def add(self, one: Any, /) -> None: ...
+
+
+Tallied = TypeVar("Tallied", bound=Tallying)
+
+
+def tallied(
+    tally: Tallied,
+    ended: Iterable[Sequence[End]],
+    on_end: Callable[[End], None],
+    on_tick: Callable[[Tallied], None] = lambda _: None,
+) -> Tallied:
+    """Adds all that ends to the tally; Ctrl-C ends it with what is there until then."""
+    began_s = time.monotonic()
+    try:
+        for together in ended:
+            tally.wall_s = time.monotonic() - began_s
+            for one in together:
+                tally.add(one)
+                on_end(one)
+            on_tick(tally)
+    except KeyboardInterrupt:
+        tally.interrupted = True
+    tally.wall_s = time.monotonic() - began_s
+    return tally
 
 
 def _failure(code: int, limits: Limits) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
-from kraft.chaos.pool import Limits, ProcessPool, write_all
+from kraft.chaos.pool import TICK_S, Ended, Limits, ProcessPool, in_turn, tallied, write_all
 from kraft.chaos.quorum.counters import COUNTERS
 from kraft.chaos.quorum.run import QuorumOutcome, play
 from kraft.chaos.quorum.settings import VIRTUAL_S, drawn
@@ -24,7 +24,6 @@ RUN_FAILED = "run-failed"
 CPU_BASE_S, CPU_PER_SECOND = 20, 2
 MEMORY_MAX_BYTES = 2 << 30
 KEPT_MAX = 1000
-TICK_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,7 @@ class QuorumTally:
         self.acknowledged += outcome.acknowledged
         self.steps += outcome.steps
         self.virtual_s += outcome.virtual_s
+        self.cpu_s += outcome.cpu_s
         if outcome.oracle:
             self.violated_count += 1
             if len(self.violated) < KEPT_MAX:
@@ -120,56 +120,32 @@ class QuorumTally:
 
 
 def run_campaign(
-    plan: QuorumPlan,
-    *,
-    jobs: int,
-    on_end: Callable[[QuorumOutcome], None] = lambda _: None,
-    on_tick: Callable[[QuorumTally], None] = lambda _: None,
+    plan: QuorumPlan, *, jobs: int, on_end: Callable[[QuorumOutcome], None] = lambda _: None
 ) -> QuorumTally:
     """Plays all seeds; Ctrl-C ends it with what is there until then."""
-    tally = QuorumTally()
-    began_s = time.monotonic()
-    try:
-        with ProcessPool(jobs) as pool:
-            for outcome, cpu_s in _outcomes(plan, pool):
-                tally.wall_s = time.monotonic() - began_s
-                if outcome is not None:
-                    tally.add(outcome)
-                    tally.cpu_s += cpu_s
-                    on_end(outcome)
-                on_tick(tally)
-    except KeyboardInterrupt:
-        tally.interrupted = True
-    tally.wall_s = time.monotonic() - began_s
-    return tally
+    return tallied(QuorumTally(), _outcomes(plan, jobs), on_end)
 
 
-def _outcomes(plan: QuorumPlan, pool: ProcessPool) -> Iterator[tuple[QuorumOutcome | None, float]]:
-    """Every outcome with its CPU time; (None, 0) now and then while none has come."""
-    waiting = iter(plan.seeds)
+def _outcomes(plan: QuorumPlan, jobs: int) -> Iterator[list[QuorumOutcome]]:
     cpu_s = int(CPU_BASE_S + CPU_PER_SECOND * plan.seconds)
     limits = Limits(cpu_s, 10.0 * cpu_s, MEMORY_MAX_BYTES)
-    is_over = False
-    while not is_over or pool.keys:
-        while pool.free and not is_over:
-            seed = next(waiting, None)
-            if seed is None:
-                is_over = True
-            else:
-                pool.start(seed, _work(plan, seed), limits)
-        ended = pool.wait(TICK_S)
-        for one in ended:
-            if one.failure:
-                voters = drawn(one.key, plan.voters).voters
-                yield QuorumOutcome(one.key, voters, RUN_FAILED, one.failure), one.cpu_s
-            else:
-                yield QuorumOutcome(**json.loads(one.answer)), one.cpu_s
-        if not ended:
-            yield None, 0.0
+    with ProcessPool(jobs) as pool:
+        yield from in_turn(
+            pool,
+            plan.seeds,
+            lambda _, seed: pool.start(seed, partial(_answer, plan, seed), limits),
+            lambda: [_outcome_of(plan, one) for one in pool.wait(TICK_S)],
+        )
 
 
-def _work(plan: QuorumPlan, seed: int) -> Callable[[int], None]:
-    def work(descriptor: int) -> None:
-        write_all(descriptor, json.dumps(plan.outcome_of(seed).to_document()).encode())
+def _answer(plan: QuorumPlan, seed: int, descriptor: int) -> None:
+    write_all(descriptor, json.dumps(asdict(plan.outcome_of(seed))).encode())
 
-    return work
+
+def _outcome_of(plan: QuorumPlan, ended: Ended) -> QuorumOutcome:
+    if ended.failure:
+        outcome = QuorumOutcome(ended.key, drawn(ended.key, plan.voters).voters, RUN_FAILED, ended.failure)
+    else:
+        outcome = QuorumOutcome(**json.loads(ended.answer))
+    outcome.cpu_s = ended.cpu_s
+    return outcome

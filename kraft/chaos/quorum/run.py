@@ -5,8 +5,7 @@ Called by `campaign` in forked processes, by tests and by the mutations of the j
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from structlog.testing import capture_logs
 
@@ -32,11 +31,10 @@ class QuorumOutcome:
     acknowledged: int = 0
     """Proposals."""
     virtual_s: float = 0.0
+    cpu_s: float = 0.0
+    """Of its whole process, where a campaign gave it one."""
     digest: str = ""
     coverage: dict[str, int] = field(default_factory=dict)
-
-    def to_document(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def play(seed: int, settings: Settings | None = None) -> QuorumOutcome:

@@ -63,28 +63,8 @@ class FaultOdds:
     """A peer says what the library would obey, and what is not on the list."""
 
 
-NONE = FaultOdds(
-    drop=0.0,
-    duplicate=0.0,
-    overtake=0.0,
-    late=0.0,
-    reset=0.0,
-    reconnect=1.0,
-    clog=0.0,
-    kill=0.0,
-    power_loss=0.0,
-    cut_short=0.0,
-    cut_short_start=0.0,
-    fsync_error=0.0,
-    slow_fsync=0.0,
-    pause=0.0,
-    isolate=0.0,
-    hand_over=0.0,
-    wipe=0.0,
-    rot=0.0,
-    wrong_folder=0.0,
-    rot_snapshot=0.0,
-    insult=0.0,
+NONE = replace(
+    FaultOdds(**{one.name: 0.0 for one in fields(FaultOdds)}), half_open=FaultOdds.half_open, reconnect=1.0
 )
 MILD = FaultOdds(
     drop=0.002,
