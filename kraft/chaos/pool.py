@@ -15,6 +15,7 @@ import contextlib
 import faulthandler
 import gc
 import os
+import pickle
 import resource
 import selectors
 import signal
@@ -37,6 +38,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Piece = TypeVar("Piece")
 End = TypeVar("End")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class Limits:
     cpu_s: int
     wall_s: float
     memory_bytes: int
+
+
+ISOLATED = Limits(cpu_s=3_600, wall_s=7_200.0, memory_bytes=8 << 30)
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,29 @@ def in_turn(
         if is_over and not pool.keys:
             return
         yield ended()
+
+
+class IsolatedRunError(RuntimeError):
+    """The isolated function raised, or its process died. The message says how."""
+
+
+def run_isolated(function: Callable[[], Value]) -> Value:
+    """The value of `function()`, computed in a forked process; it must be picklable.
+
+    Call it outside of any simulation. Raises IsolatedRunError with the traceback of the other process.
+    """
+
+    def work(descriptor: int) -> None:
+        write_all(descriptor, pickle.dumps(function()))
+
+    with ProcessPool(1) as pool:
+        pool.start(0, work, ISOLATED)
+        while not (ended := pool.wait(TICK_S)):
+            pass
+    if ended[0].failure:
+        raise IsolatedRunError(ended[0].failure)
+    value: Value = pickle.loads(ended[0].answer)
+    return value
 
 
 class Tallying(Protocol):

@@ -3,7 +3,7 @@
 The cluster starts and becomes whole; workloads begin; faults strike; then everything heals. Under load the cluster
 must be whole again within a bounded time, and then take writes to every partition. When the workloads have ended,
 every write must be answered (liveness). A fresh client reads everything back, and the judges look at the rest.
-Equal scenarios give equal digests in every process. Callers isolate runs with `kraft.chaos.world.isolation`.
+Equal scenarios give equal digests in every process. Callers isolate runs with `kraft.chaos.pool`.
 """
 
 from __future__ import annotations

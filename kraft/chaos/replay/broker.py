@@ -83,11 +83,8 @@ class ReplayBroker:
         self.incarnation = 0
         self.is_clean = False
         """Whether its last process closed the log."""
-        self.metadata = MetadataCache()
         self.replica: Partition | None = None
         self.log: PartitionLog | None = None
-        self.states = FetchStates(FetcherSettings(), _half)
-        self.replication = Replication(self.states, self)
         self._rule = rule
         self._config = config
         self._now_ms = now_ms

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any, cast
 
 from fetcher.follower_log import FollowerLog
-from fetcher.leader_endpoint import Buffer
 from leader_epoch.epoch_cache import EpochCache
 from partitions.partition import FollowerFetch, Partition
 from quorum.metadata.image import MetadataImage
@@ -58,7 +58,7 @@ class HighWatermark(Rule):
 
     def subscribe(self, replica: Partition, leader: LeaderOf) -> FollowerLog:
         replica.truncate_to(replica.high_watermark, leader_epoch=replica.leader_epoch)
-        return _ComparesNothing(replica)
+        return cast(FollowerLog, _ComparesNothing(replica))
 
 
 class EpochEndOnly(Rule):
@@ -75,7 +75,7 @@ class EpochEndOnly(Rule):
             end_offset = next(later, leads.log_end_offset)
             cut = min(end_offset, replica.log_end_offset)
             replica.truncate_to(cut, leader_epoch=replica.leader_epoch)
-        return _ComparesNothing(replica)
+        return cast(FollowerLog, _ComparesNothing(replica))
 
 
 class UnfencedFetch(Rule):
@@ -116,39 +116,11 @@ class WithoutEligibleLeaders(Rule):
 
 
 class _ComparesNothing:
-    """A follower's replica whose fetches do not say what epoch its log ends in."""
+    """A follower's replica whose fetches do not say what epoch its log ends in; all else is the replica's."""
 
     def __init__(self, replica: Partition) -> None:
         self._replica = replica
         self.epochs = EpochCache()
 
-    @property
-    def log_start_offset(self) -> int:
-        return self._replica.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._replica.log_end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self._replica.high_watermark
-
-    def confirm_epoch_end(self, epoch: int) -> None:
-        self._replica.confirm_epoch_end(epoch)
-
-    def append_as_follower(
-        self, records: Buffer, *, leader_epoch: int, leader_high_watermark: int, leader_log_start_offset: int
-    ) -> None:
-        self._replica.append_as_follower(
-            records,
-            leader_epoch=leader_epoch,
-            leader_high_watermark=leader_high_watermark,
-            leader_log_start_offset=leader_log_start_offset,
-        )
-
-    def truncate_to(self, offset: int, *, leader_epoch: int) -> None:
-        self._replica.truncate_to(offset, leader_epoch=leader_epoch)
-
-    def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int) -> None:
-        self._replica.truncate_fully_and_start_at(offset, leader_epoch=leader_epoch)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replica, name)

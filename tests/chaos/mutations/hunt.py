@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from kraft.chaos.world.isolation import IsolatedRunError, run_isolated
+from kraft.chaos.pool import IsolatedRunError, run_isolated
 from tests.chaos.mutations.registry import Mutation, Sighting, Stage
 
 CRASH = "crash"

@@ -15,9 +15,9 @@ import struct
 from collections.abc import Coroutine
 from typing import Any
 
+from kraft.chaos.pool import run_isolated
 from kraft.chaos.world.environment import simulated_environment
 from kraft.chaos.world.host import Host, Process
-from kraft.chaos.world.isolation import run_isolated
 from kraft.chaos.world.simulation import Simulation
 from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from quorum.raft.config import FAST_TIMING, RaftConfig

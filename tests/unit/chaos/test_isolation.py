@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kraft.chaos.world.isolation import IsolatedRunError, run_isolated
+from kraft.chaos.pool import IsolatedRunError, run_isolated
 from kraft.chaos.world.simulation import Simulation
 
 
@@ -13,7 +13,7 @@ def test_values_and_errors_come_back_from_another_process():
     assert run_isolated(lambda: {"big": b"x" * 1_000_000}) == {"big": b"x" * 1_000_000}
     with pytest.raises(IsolatedRunError, match="ZeroDivisionError"):
         run_isolated(lambda: 1 // 0)
-    with pytest.raises(IsolatedRunError, match="status"):
+    with pytest.raises(IsolatedRunError, match="code 3"):
         run_isolated(lambda: os._exit(3))
 
 

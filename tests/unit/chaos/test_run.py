@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from kraft.chaos.faults import FaultContext
+from kraft.chaos.pool import run_isolated
 from kraft.chaos.run import run
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
-from kraft.chaos.world.isolation import run_isolated
 from partitions.errors import NotEnoughReplicas
 from partitions.leadership import Leadership
 from partitions.partition import Partition

@@ -21,8 +21,8 @@ from typing import IO, Any
 import aiohttp
 from aiohttp import web
 
+from kraft.chaos.pool import run_isolated
 from kraft.chaos.world.host import Host, Process
-from kraft.chaos.world.isolation import run_isolated
 from kraft.chaos.world.simulation import Simulation
 from partitions.disk import write_atomically
 

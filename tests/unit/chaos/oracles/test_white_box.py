@@ -8,10 +8,10 @@ import pytest
 
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.oracles import COUNTERS, WhiteBox
+from kraft.chaos.pool import run_isolated
 from kraft.chaos.run import Outcome, run
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.verdict import Verdicts
-from kraft.chaos.world.isolation import run_isolated
 from kraft.chaos.world.simulation import Simulation
 from partitions.leadership import Leadership
 from partitions.log.log import PartitionLog
