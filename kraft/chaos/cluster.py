@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kraft.chaos.scenario import NodeSpec
 from kraft.chaos.world.environment import simulated_environment
 from kraft.chaos.world.host import Host, Process
+from kraft.chaos.world.incarnation import process_of
 from kraft.chaos.world.simulation import Simulation
 from kraft.config import BROKER_ROLE, CONTROLLER_ROLE, load_config
 from kraft.environment import Environment
@@ -209,11 +210,11 @@ class SimulatedCluster:
 
     def is_excused(self, name: str) -> bool:
         """Whether a process, or the process of a lane, may complain."""
-        return self.may_end(name) or _process_of(name) in self.ailing
+        return self.may_end(name) or process_of(name) in self.ailing
 
     def may_end(self, name: str) -> bool:
         """Whether a process, or the process of a lane, may halt, and fail as a program."""
-        return _process_of(name) in self.excused
+        return process_of(name) in self.excused
 
     @property
     def halts(self) -> list[HaltedNode]:
@@ -346,9 +347,3 @@ def _behind(node: Node, newest: MetadataImage) -> list[str]:
         for role, offset in held.items()
         if newest.offset - offset > METADATA_LAG_MAX or (offset < 0 <= newest.offset)
     ]
-
-
-def _process_of(name: str) -> str:
-    """The incarnation that a lane belongs to: "10.0.0.1#2" of "10.0.0.1#2.raft"."""
-    address, _, life = name.partition("#")
-    return f"{address}#{life.partition('.')[0]}"

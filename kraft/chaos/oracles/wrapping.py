@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from kraft.chaos.world.incarnation import process_of
 from kraft.chaos.world.scheduler import Scheduler
 
 Method = Callable[..., Any]
@@ -51,10 +52,7 @@ class Whose:
     def process(self) -> str:
         """The incarnation, such as "10.0.0.1#2"; empty for the world itself."""
         lane = self._scheduler.current
-        if lane is None:
-            return ""
-        address, _, life = lane.name.partition("#")
-        return f"{address}#{life.partition('.')[0]}"
+        return "" if lane is None else process_of(lane.name)
 
 
 def around(cls: type, method: str) -> Callable[[Probe], Probe]:

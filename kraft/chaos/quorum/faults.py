@@ -11,6 +11,7 @@ from random import Random
 from typing import Protocol
 
 from kraft.chaos.quorum import counters
+from kraft.chaos.quorum.judge import RaftJudge
 from kraft.chaos.quorum.links import Links
 from kraft.chaos.quorum.settings import Settings
 from kraft.chaos.quorum.voter import Injury, Voter
@@ -32,17 +33,12 @@ class Struck(Protocol):
     scheduler: Scheduler
     voters: dict[int, Voter]
     links: Links
+    judge: RaftJudge
 
     def happened(self, what: str, times: int = 1) -> None: ...
 
-    def forget(self, voter: Voter) -> None:
-        """The voter's disk is gone: its promises are void."""
-
     def is_recorded(self, voter: Voter, *, besides: Voter) -> bool:
         """Whether somebody else than `besides` knows that the voter's disk is recorded."""
-
-    def doubt(self, voter: Voter) -> None:
-        """A bit of the voter's journal is wrong; if it lies in what was written last, nobody can tell."""
 
 
 class FaultDriver:
@@ -147,7 +143,8 @@ class FaultDriver:
             if voter.storage.rot(self._rng, lambda path: path.endswith(suffix)) is not None:
                 self._rotten = self._without_disk = voter.node_id
                 self._rotten_end = newest
-                self._quorum.doubt(voter)
+                # If the bit lies in what was written last, nobody can tell.
+                self._quorum.judge.forget_acknowledgements(voter.node_id)
             self._start_later(voter)
 
     def has_rotted(self, voter: Voter) -> bool:
@@ -167,7 +164,7 @@ class FaultDriver:
 
     def _replace(self, voter: Voter) -> None:
         self._without_disk = voter.node_id
-        self._quorum.forget(voter)
+        self._quorum.judge.forget(voter.node_id)
         voter.format()
         self._start_later(voter)
 

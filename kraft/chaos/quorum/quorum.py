@@ -103,9 +103,6 @@ class Quorum:
     def may_have_forgotten(self, voter: Voter) -> bool:
         return self.faults.has_rotted(voter)
 
-    def forget(self, voter: Voter) -> None:
-        self.judge.forget(voter.node_id)
-
     def is_recorded(self, voter: Voter, *, besides: Voter) -> bool:
         """Whether somebody else than `besides` knows that the voter's disk is recorded."""
         return any(
@@ -113,9 +110,6 @@ class Quorum:
             for other in self.voters.values()
             if other is not besides
         )
-
-    def doubt(self, voter: Voter) -> None:
-        self.judge.forget_acknowledgements(voter.node_id)
 
     def _introduced(self, to: int, peer: int, session: int) -> PeerConnected:
         """What the handshake of two voters would have proved."""

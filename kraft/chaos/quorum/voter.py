@@ -15,18 +15,16 @@ from typing import Any, Protocol
 
 from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.controller import Controller, OnAnswer
-from kraft.chaos.quorum.folders import DATA, check_refuses_wrong_folder, format_folder, open_driver
-from kraft.chaos.quorum.judge import RaftJudge, Violation
+from kraft.chaos.quorum.folders import DATA, Place, check_refuses_wrong_folder, format_folder, open_driver
+from kraft.chaos.quorum.judge import Violation
 from kraft.chaos.quorum.machine import INNER, Application, WatchedMachine
-from kraft.chaos.quorum.metadata_judge import MetadataJudge
-from kraft.chaos.quorum.settings import Settings
 from kraft.chaos.quorum.strangers import insult
-from kraft.chaos.quorum.witness import Witness
+from kraft.chaos.quorum.witness import Judged, Witness
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.operations import TornOperation
-from kraft.chaos.world.scheduler import KernelEvent, Scheduler
+from kraft.chaos.world.scheduler import KernelEvent
 from kraft.chaos.world.storage import Storage
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.raft.config import DIRECTORY_ID_BYTES
@@ -43,20 +41,8 @@ SLOW_S = (0.1, 0.9)
 CONTROLLER_TICK_S = 0.1
 
 
-class World(Protocol):
+class World(Place, Judged, Protocol):
     """What a voter needs of the world around it."""
-
-    seed: int
-    settings: Settings
-    scheduler: Scheduler
-    judge: RaftJudge
-    metadata: MetadataJudge
-    ids: list[int]
-    candidacies: set[int]
-
-    def happened(self, what: str, times: int = 1) -> None: ...
-
-    def note(self, node_id: int, effect: RaftEffect) -> None: ...
 
     def send(self, sender: int, effect: SendToPeer) -> None: ...
 

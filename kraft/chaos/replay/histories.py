@@ -68,8 +68,7 @@ def _kip_101_loss(stage: Stage) -> None:
     with stage.step("Broker 1 starts again and follows broker 2."):
         stage.start(1)
     with stage.step("Broker 2 dies before broker 1 has fetched anything; broker 1 is elected."):
-        stage.brokers[2].crash()
-        stage.end_session(2)
+        stage.kill(2)
         stage.publish_all()
     with stage.step("A consumer reads."):
         stage.consume()
@@ -78,8 +77,7 @@ def _kip_101_loss(stage: Stage) -> None:
         stage.start(2)
         stage.publish_all()
         stage.replicate(2)
-        stage.deliver_proposals()
-        stage.publish_all()
+        stage.change_isr()
         stage.replicate(2)
     with stage.step("A consumer reads everything."):
         stage.consume(final=True)
@@ -112,12 +110,10 @@ def _kip_101_fork(stage: Stage) -> None:
         stage.start(1)
         stage.publish_all()
         stage.replicate(1)
-        stage.deliver_proposals()
-        stage.publish_all()
+        stage.change_isr()
         stage.replicate(1)
     with stage.step("Broker 2 dies; broker 1 leads."):
-        stage.brokers[2].crash()
-        stage.end_session(2)
+        stage.kill(2)
         stage.publish_all()
     with stage.step("A consumer reads everything from broker 1."):
         stage.consume(final=True)
@@ -127,15 +123,13 @@ def _kip_279(stage: Stage) -> None:
     with stage.step(
         "Broker 2 is preferred but away; broker 1 leads and writes m1; broker 2 comes and gets it."
     ):
-        stage.brokers[2].crash()
-        stage.end_session(2)
+        stage.kill(2)
         stage.create_topic(2, 1)
         stage.produce("m1")
         stage.start(2)
         stage.publish_all()
         stage.replicate(2)
-        stage.deliver_proposals()
-        stage.publish_all()
+        stage.change_isr()
     with stage.step("Broker 1 writes m2 with acks=1; broker 2 has not fetched it."):
         stage.produce("m2", acks=1)
     with stage.step(
@@ -146,8 +140,7 @@ def _kip_279(stage: Stage) -> None:
         stage.produce("m3", acks=1)
         stage.produce("m4", acks=1)
     with stage.step("Broker 2 dies at once; broker 1 leads again and hears of both elections together."):
-        stage.brokers[2].crash()
-        stage.end_session(2)
+        stage.kill(2)
         stage.publish(1)
     with stage.step("Broker 1 writes m5; a consumer reads."):
         stage.produce("m5")
@@ -157,12 +150,10 @@ def _kip_279(stage: Stage) -> None:
         stage.publish_all()
     with stage.step("Broker 2 follows and is in sync."):
         stage.replicate(2)
-        stage.deliver_proposals()
-        stage.publish_all()
+        stage.change_isr()
         stage.replicate(2)
     with stage.step("Broker 1 dies; broker 2 leads."):
-        stage.brokers[1].crash()
-        stage.end_session(1)
+        stage.kill(1)
         stage.publish_all()
     with stage.step("A consumer reads everything from broker 2."):
         stage.consume(final=True)
@@ -183,8 +174,7 @@ def _kip_320(stage: Stage) -> None:
         "Broker 1 is away for a moment: broker 3 leads, broker 1 comes back, follows it and gives up m2."
     ):
         stage.brokers[1].checkpoint_high_watermark()
-        stage.brokers[1].crash()
-        stage.end_session(1)
+        stage.kill(1)
         stage.start(1)
         stage.publish(3)
         stage.replicate(1)
@@ -198,8 +188,7 @@ def _kip_320(stage: Stage) -> None:
         stage.deliver_fetch(late)
     with stage.step("Brokers 3 and 1 die; broker 2, still in the ISR, leads."):
         for broker_id in (3, 1):
-            stage.brokers[broker_id].crash()
-            stage.end_session(broker_id)
+            stage.kill(broker_id)
         stage.publish(2)
     with stage.step("Brokers 1 and 3 are back; m4 is written; a consumer reads everything."):
         stage.start(1)
@@ -214,8 +203,7 @@ def _kip_320(stage: Stage) -> None:
 def _kip_903(stage: Stage) -> None:
     with stage.step("Broker 2 was away: broker 1 leads alone and has m1 and m2."):
         stage.create_topic(1, 2)
-        stage.brokers[2].crash()
-        stage.end_session(2)
+        stage.kill(2)
         stage.publish(1)
         stage.produce("m1")
         stage.produce("m2")
@@ -229,11 +217,9 @@ def _kip_903(stage: Stage) -> None:
         stage.brokers[2].wipe()
         stage.start(2)
     with stage.step("The request of broker 1 arrives."):
-        stage.deliver_proposals()
-        stage.publish_all()
+        stage.change_isr()
     with stage.step("Broker 1 dies."):
-        stage.brokers[1].crash()
-        stage.end_session(1)
+        stage.kill(1)
         stage.publish_all()
     with stage.step("Broker 1 is back."):
         stage.start(1)
@@ -268,8 +254,7 @@ def _kip_966(stage: Stage) -> None:
         followers = [n for n in stage.brokers if n != stage.controller.partition.leader]
         for follower_id in followers:
             stage.replicate(follower_id)
-            stage.deliver_proposals()
-            stage.publish_all()
+            stage.change_isr()
     with stage.step("m2 is written; a consumer reads everything."):
         stage.produce("m2")
         stage.replicate(*followers)

@@ -160,6 +160,11 @@ class Stage:
         self.brokers[broker_id].stop()
         self.end_session(broker_id)
 
+    def kill(self, broker_id: int) -> None:
+        """The broker ends as by kill -9, and its session some time later."""
+        self.brokers[broker_id].crash()
+        self.end_session(broker_id)
+
     def publish(self, *broker_ids: int) -> None:
         """The newest metadata reaches these brokers, where they run."""
         for broker_id in broker_ids:
@@ -199,6 +204,11 @@ class Stage:
             result = self._decide(proposed)
             if self.brokers[proposed.broker_id].replica is proposed.replica:
                 proposed.replica.on_alter_partition_result(proposed.proposal, result, self.controller.now_ms)
+
+    def change_isr(self) -> None:
+        """What leaders have proposed is decided, and everybody hears of it."""
+        self.deliver_proposals()
+        self.publish_all()
 
     def _decide(self, proposed: SentProposal) -> AlterPartitionResult:
         proposal = proposed.proposal

@@ -5,7 +5,7 @@ Values only; they are compared between two rules, printed side by side, and writ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 
@@ -65,13 +65,7 @@ class Step:
 
     def differs(self, other: Step) -> bool:
         """Whether the two rules have parted by this step."""
-        return (self.replicas, self.leader, self.isr, self.elr, self.seen) != (
-            other.replicas,
-            other.leader,
-            other.isr,
-            other.elr,
-            other.seen,
-        )
+        return replace(other, number=self.number, text=self.text, leader_epoch=self.leader_epoch) != self
 
     def to_document(self) -> dict[str, Any]:
         return {

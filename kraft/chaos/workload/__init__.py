@@ -23,7 +23,7 @@ from kraft.chaos.workload.base import (
 from kraft.chaos.workload.batches import Decoder
 from kraft.chaos.workload.churn import TopicChurn
 from kraft.chaos.workload.consumer import Consumer
-from kraft.chaos.workload.final import FinalReader, TopicCreation, Unthrottling
+from kraft.chaos.workload.final import ADMIN, READER, UNTHROTTLER, FinalReader, TopicCreation, Unthrottling
 from kraft.chaos.workload.offset_lister import OffsetLister
 from kraft.chaos.workload.operator import Operator
 from kraft.chaos.workload.plain_producer import PlainProducer
@@ -75,8 +75,8 @@ class Workloads:
             on_list_offsets,
             scenario.run_time_configs,
         )
-        self._creation = TopicCreation(self._around)
-        self._reader = FinalReader(self._around)
+        self._creation = TopicCreation(self._around, ADMIN)
+        self._reader = FinalReader(self._around, READER)
         self._workloads = [WORKLOADS[spec.kind](self._around, spec) for spec in scenario.workloads]
 
     def create_topics(self) -> None:
@@ -90,7 +90,7 @@ class Workloads:
     def take_limits_away(self) -> None:
         """Starts a client that undoes the scenario's run-time configs, if it has any."""
         if self._around.run_time_configs:
-            Unthrottling(self._around).start()
+            Unthrottling(self._around, UNTHROTTLER).start()
 
     def start(self) -> None:
         """Starts every workload, on hosts of their own."""

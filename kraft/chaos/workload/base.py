@@ -253,24 +253,18 @@ class Workload(ABC):
     ) -> None:
         """Enters a poll that is over, with its beginning: most polls find nothing and are not entered."""
         self.begun += 1
-        now_s, operations = self.around.now_s, self.around.history.operations
-        operations.append(
-            Operation(
-                index=len(operations),
-                process=self.process_name,
-                kind=OperationKind.POLL,
-                key=(topic_id, name[1]),
-                invoked_s=began_s,
-                records=tuple(records),
-                position=position,
-                final=final,
-                sought=sought,
-                status=OperationStatus.OK,
-                next_offset=next_offset,
-                completed_s=now_s,
-                topic=name[0],
-            )
+        now_s, history = self.around.now_s, self.around.history
+        poll = history.invoke(
+            self.process_name,
+            OperationKind.POLL,
+            began_s,
+            key=(topic_id, name[1]),
+            topic=name[0],
+            position=position,
+            final=final,
+            sought=sought,
         )
+        history.complete(poll, OperationStatus.OK, now_s, records=records, next_offset=next_offset)
         if records:
             self.acknowledged += 1
             self.newest_read_s[name] = now_s

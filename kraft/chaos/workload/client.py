@@ -12,8 +12,9 @@ import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from kraft.chaos.workload.connection import ClientConnection, decoded
+from kraft.chaos.workload.connection import ClientConnection
 from kraft.protocol.errors import ErrorCode, ProtocolError
+from kraft.protocol.messages import decode_response
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
@@ -59,7 +60,6 @@ class Client:
         self.loop = asyncio.get_running_loop()
         self.topics = dict.fromkeys(topics)
         self.topic_ids: dict[str, bytes] = {}
-        self.on_metadata: Callable[[], None] | None = None
         self._gone: set[bytes] = set()
         """Ids of topics that were deleted."""
         self._leaders: dict[PartitionName, Leader] = {}
@@ -147,7 +147,7 @@ class Client:
         if body is None:
             raise CallFailedError(connection.reason, was_not_sent=False)
         try:
-            response = decoded(message.API_KEY, version, body)
+            response = decode_response(message.API_KEY, version, body)
         except ProtocolError as error:
             self.surprise(broker, f"unreadable answer to {message.API_KEY.name}: {error}")
             raise CallFailedError("an unreadable answer", was_not_sent=False) from error
@@ -222,8 +222,6 @@ class Client:
                 self._learn(
                     (topic.name, partition.partition_index), partition.leader_id, partition.leader_epoch
                 )
-        if self.on_metadata is not None:
-            self.on_metadata()
 
     def _learn(self, name: PartitionName, broker: int, epoch: int) -> None:
         if epoch < self._epochs.get(name, -1):

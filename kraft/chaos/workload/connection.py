@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 
 from kraft.protocol.api import ApiKey, is_flexible
 from kraft.protocol.headers import RequestHeader, encode_request_header
-from kraft.protocol.messages import decode_response, encode_request
+from kraft.protocol.messages import encode_request
 from kraft.protocol.schema import Message
 
 CLIENT_ID = "chaos"
@@ -149,8 +149,3 @@ class ClientConnection(asyncio.Protocol):
             self.close("an answer was late")
         else:
             self._arm(deadline_s)
-
-
-def decoded(api_key: ApiKey, version: int, body: memoryview) -> Message:
-    """The answer's message. Raises ProtocolError."""
-    return decode_response(api_key, version, body)

@@ -6,7 +6,7 @@ import asyncio
 
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.admin import Admin
-from kraft.chaos.workload.base import Surroundings, Workload
+from kraft.chaos.workload.base import Workload
 from kraft.chaos.workload.client import Client
 from kraft.chaos.workload.reader import Position, Reader
 from kraft.chaos.world.host import Process
@@ -27,9 +27,6 @@ class TopicCreation(Workload):
 
     may_crash = False
 
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around, ADMIN)
-
     async def run(self, process: Process, client: Client) -> None:
         admin = Admin(self, client)
         for topic in self.around.topics.values():
@@ -46,9 +43,6 @@ class Unthrottling(Workload):
 
     may_crash = False
 
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around, UNTHROTTLER)
-
     async def run(self, process: Process, client: Client) -> None:
         await Admin(self, client).configure_brokers(dict.fromkeys(self.around.run_time_configs))
 
@@ -60,9 +54,6 @@ class FinalReader(Workload):
     """Reads all topics of a scenario once, and enters their log starts of then."""
 
     may_crash = False
-
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around, READER)
 
     async def run(self, process: Process, client: Client) -> None:
         await client.wait_for_topics()

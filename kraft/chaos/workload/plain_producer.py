@@ -8,8 +8,8 @@ unknown. With acks=0 there is no answer: a send counts once it is written to the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from kraft.chaos.history import Operation, OperationStatus, TopicKey
 from kraft.chaos.scenario import WorkloadSpec
@@ -145,12 +145,7 @@ class PlainProducer(Workload):
         for _, send in sent:
             send.in_flight = True
             send.attempts_left -= 1
-        connection.request(request, PRODUCE_VERSION, REQUEST_TIMEOUT_S, self._taker(broker, sent))
-
-    def _taker(
-        self, broker: int, sent: list[tuple[PartitionState, Send]]
-    ) -> Callable[[memoryview | None], None]:
-        return lambda body: self._take(broker, sent, body)
+        connection.request(request, PRODUCE_VERSION, REQUEST_TIMEOUT_S, partial(self._take, broker, sent))
 
     def _take(self, broker: int, sent: list[tuple[PartitionState, Send]], body: memoryview | None) -> None:
         answers = produce_answers(self._client, broker, body, [state.name for state, _ in sent])

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kraft.chaos.workload.client import Client, PartitionName
-from kraft.chaos.workload.connection import decoded
 from kraft.protocol.errors import ErrorCode, ProtocolError
+from kraft.protocol.messages import decode_response
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 PRODUCE_VERSION = 12
@@ -53,7 +53,7 @@ def produce_answers(
 
 
 def _decoded(body: memoryview) -> Answers:
-    response = decoded(ProduceRequest.API_KEY, PRODUCE_VERSION, body)
+    response = decode_response(ProduceRequest.API_KEY, PRODUCE_VERSION, body)
     assert isinstance(response, ProduceResponse)
     return {
         (topic.name, answer.index): (ErrorCode.of(answer.error_code), answer.base_offset)

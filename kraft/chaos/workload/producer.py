@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from kraft.chaos.history import Operation, OperationStatus, TopicKey
 from kraft.chaos.scenario import WorkloadSpec
@@ -175,16 +175,11 @@ class IdempotentProducer(Workload):
             for state in states:
                 state.in_flight += 1
             request = produce_request({state.name: batch.records for state, batch in sent}, -1)
-            connection.request(request, PRODUCE_VERSION, REQUEST_TIMEOUT_S, self._taker(broker, sent))
+            connection.request(request, PRODUCE_VERSION, REQUEST_TIMEOUT_S, partial(self._take, broker, sent))
             sent_any = True
         return sent_any
 
     # -- answers
-
-    def _taker(
-        self, broker: int, sent: list[tuple[PartitionState, Batch]]
-    ) -> Callable[[memoryview | None], None]:
-        return lambda body: self._take(broker, sent, body)
 
     def _take(self, broker: int, sent: list[tuple[PartitionState, Batch]], body: memoryview | None) -> None:
         answers = produce_answers(self._client, broker, body, [state.name for state, _ in sent])
@@ -194,9 +189,8 @@ class IdempotentProducer(Workload):
             if state.failed or not any(batch is one for one in state.window):
                 continue  # one before it failed: it is sent again behind that one
             if state.window[0] is not batch:
-                self._send_again(
-                    state
-                )  # the batch before it went to the former leader, which is slower to answer
+                # The batch before it went to the former leader, which is slower to answer.
+                self._send_again(state)
                 continue
             if code is ErrorCode.NONE:
                 self._acknowledge(state, batch, offset)

@@ -217,10 +217,7 @@ class Determinism:
 
     def _install_clocks(self) -> None:
         now = self._now
-        for name in ("monotonic", "perf_counter"):
-            self._patch(time, name, now)
-            self._patch(time, f"{name}_ns", lambda: int(now() * 1e9))
-        for name in ("process_time", "thread_time"):
+        for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
             self._patch(time, name, now)
             self._patch(time, f"{name}_ns", lambda: int(now() * 1e9))
         localtime, gmtime = time.localtime, time.gmtime

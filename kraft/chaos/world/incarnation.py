@@ -21,6 +21,12 @@ class IncarnationGoneError(OSError):
         super().__init__(errno.EIO, f"the process {name} was killed")
 
 
+def process_of(lane: str) -> str:
+    """The incarnation that a lane belongs to: "10.0.0.1#2" of "10.0.0.1#2.raft"."""
+    address, _, life = lane.partition("#")
+    return f"{address}#{life.partition('.')[0]}"
+
+
 class Incarnation:
     """The process number `number` on a host; `name` is unique in a run and the same in every replay."""
 

@@ -3,7 +3,7 @@
 Unmodified asyncio code (tasks, timeouts, streams, protocols, aiohttp) runs on it. It is written on
 `AbstractEventLoop` because `BaseEventLoop` insists on a selector. All loops of a world share one
 scheduler; a handle, task, future or transport belongs to a process through the loop it carries. What
-is not here (TLS, datagrams, subprocesses, file descriptors) raises NotImplementedError.
+is not here (TLS, task factories, datagrams, subprocesses, file descriptors) raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._report = report
         self._tasks_created = 0
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
-        self._task_factory: Any = None
 
     def __repr__(self) -> str:
         return f"<SimLoop {self.incarnation.name}>"
@@ -121,21 +120,12 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_task(
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: object = None, **options: Any
     ) -> asyncio.Task[T]:
-        if self._task_factory is not None:
-            task: asyncio.Task[T] = self._task_factory(self, coro, **options)
-            return task
         if name is None:
             self._tasks_created += 1
             name = f"t{self._tasks_created}"
         created = SimTask(coro, loop=self, name=str(name), **options)
         self.scheduler.trace.task(created.serial, coro)
         return created
-
-    def set_task_factory(self, factory: Any) -> None:
-        self._task_factory = factory
-
-    def get_task_factory(self) -> Any:
-        return self._task_factory
 
     # -- the state of the loop
 

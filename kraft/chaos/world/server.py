@@ -96,11 +96,6 @@ class SimServer(asyncio.AbstractServer):
         if not self._connections:
             self._wake()
 
-    def close_clients(self) -> None:
-        """Closes what was accepted, as Python 3.13 does."""
-        for transport in list(self._connections):
-            transport.close()
-
     async def wait_closed(self) -> None:
         """Returns at once after `close`, as Python 3.11 does; its callers may not wait for clients."""
         if self.closed:
