@@ -87,8 +87,6 @@ class SimulatedCluster:
         self._directory_ids = {n: simulation.stream(f"directory ids of node {n}") for n in self.specs}
         self._stopping: dict[int, asyncio.Event] = {}
         self._asked_to_stop: set[str] = set()
-        self._lives: dict[int, list[tuple[str, int]]] = {n: [] for n in self.specs}
-        """Incarnations of each node, with the number of its host's earlier halts."""
 
     @property
     def addresses(self) -> dict[int, tuple[str, int]]:
@@ -138,7 +136,6 @@ class SimulatedCluster:
     async def _run_node(self, node_id: int, process: Process, stopping: asyncio.Event) -> None:
         """The program of a node's host: as `kraft server`, after a format where one is due."""
         name = process.incarnation.name
-        self._lives[node_id].append((name, len(process.host.halts)))
         environment = simulated_environment(process)
         try:
             self._format(environment.disk, node_id)
@@ -219,13 +216,11 @@ class SimulatedCluster:
     @property
     def halts(self) -> list[HaltedNode]:
         """Every node that ended itself: its incarnation, and the reason."""
-        found = []
-        for node_id, lives in self._lives.items():
-            reasons = self.hosts[node_id].halts
-            ends = [before for _, before in lives[1:]] + [len(reasons)]
-            for (name, before), end in zip(lives, ends, strict=False):
-                found += [HaltedNode(name, node_id, reason) for reason in reasons[before:end]]
-        return found
+        return [
+            HaltedNode(process, node_id, reason)
+            for node_id, host in self.hosts.items()
+            for process, reason in host.halts.items()
+        ]
 
     # -- looking in
 

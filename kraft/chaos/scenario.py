@@ -120,15 +120,7 @@ class Scenario:
             return cls(
                 seed=int(document["seed"]),
                 seconds=float(document["seconds"]),
-                nodes=tuple(
-                    NodeSpec(
-                        int(n["node_id"]),
-                        tuple(n["roles"]),
-                        int(n.get("log_dirs", 1)),
-                        str(n.get("rack", "")),
-                    )
-                    for n in document["nodes"]
-                ),
+                nodes=tuple(NodeSpec(**{**n, "roles": tuple(n["roles"])}) for n in document["nodes"]),
                 topics=tuple(TopicSpec(**topic) for topic in document["topics"]),
                 workloads=tuple(WorkloadSpec(**workload) for workload in document["workloads"]),
                 faults=tuple(FaultSpec(**fault) for fault in document["faults"]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 from kraft.chaos.cluster import JOURNAL, VOTER_FILES
 from kraft.chaos.faults.context import FaultContext
@@ -26,20 +27,20 @@ def _down_s(rng: random.Random) -> float:
     return draw_duration_s(rng, 0.05, 2.5, long_max_s=7.0)
 
 
-def _pause_s(rng: random.Random) -> float:
-    return draw_duration_s(rng, 0.1, 3.0, long_max_s=8.0)
+def _take_down(
+    context: FaultContext, name: str, node_id: int, down_s: float, end_node: Callable[[int], None]
+) -> None:
+    context.happened(name, f"node {node_id}, for {down_s:.3f} s")
+    end_node(node_id)
+    context.keep_down(node_id, down_s)
 
 
 # -- kill
 
 
 def _kill(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
-    if node_id is None:
-        return
-    down_s = _down_s(rng)
-    context.happened(name, f"node {node_id}, for {down_s:.3f} s")
-    context.kill(node_id)
-    context.keep_down(node_id, down_s)
+    if node_id is not None:
+        _take_down(context, name, node_id, _down_s(rng), context.kill)
 
 
 @fault("kill", "kill -9 of a node: its memory is gone, its disk is not", disturbs=True)
@@ -124,7 +125,7 @@ def _at_operation(
 def _pause(context: FaultContext, rng: random.Random, name: str, node_id: int | None) -> None:
     if node_id is None or context.host(node_id).paused:
         return
-    process, pause_s = context.host(node_id).process, _pause_s(rng)
+    process, pause_s = context.host(node_id).process, draw_duration_s(rng, 0.1, 3.0, long_max_s=8.0)
 
     def resume() -> None:
         if context.host(node_id).process is process:
@@ -179,21 +180,14 @@ def power_loss(context: FaultContext, rng: random.Random) -> None:
     """Not while `DamageGuard` spares the node."""
     node_id, down_s = context.node(rng), _down_s(rng)
     if node_id is not None and context.guard.allows(node_id):
-        context.happened("power-loss", f"node {node_id}, for {down_s:.3f} s")
-        _lose_power(context, node_id)
-        context.keep_down(node_id, down_s)
+        _take_down(context, "power-loss", node_id, down_s, partial(_lose_power, context))
 
 
 @fault("power-loss-mid-operation", "a machine loses its power in the middle of a disk operation")
 def power_loss_mid_operation(context: FaultContext, rng: random.Random) -> None:
     """One of the next operations of the node; not while `DamageGuard` spares it."""
-    _at_operation(
-        context,
-        rng,
-        "power-loss-mid-operation",
-        context.guard.allows,
-        lambda node_id: _lose_power(context, node_id),
-    )
+    end_node = partial(_lose_power, context)
+    _at_operation(context, rng, "power-loss-mid-operation", context.guard.allows, end_node)
 
 
 @fault("power-loss-all", "the whole cluster loses its power at once", by_default=False)

@@ -40,7 +40,7 @@ from kraft.chaos.oracles.retention import DataFile, RetentionJudge
 from kraft.chaos.oracles.shadow_log import BIT_ROT
 from kraft.chaos.oracles.wrapping import Probes, Whose
 from kraft.chaos.verdict import Verdicts
-from kraft.chaos.world.inodes import Inode
+from kraft.chaos.world.inodes import Folder, Inode
 from kraft.config import load_config
 from partitions.log.cleaner.swap import CLEANED_SUFFIX, SWAP_SUFFIX
 from partitions.log.config import LogConfig
@@ -62,7 +62,6 @@ class WhiteBox:
         self._cluster = cluster
         self._verdicts = verdicts
         verdicts.declare(COUNTERS)
-        self._lag_max_ms: dict[int, int] = {}
         whose = Whose(cluster.simulation.scheduler, cluster.node_id_of)
         self.metadata = CommittedMetadata(verdicts, _topic_defaults(cluster))
         self.replication = Replication(
@@ -79,7 +78,7 @@ class WhiteBox:
         )
         self._quorum_probes = QuorumProbes(verdicts, whose, self.quorum, self.metadata, self._durability)
         self._leader_probes = LeaderProbes(
-            verdicts, whose, IsrByLag(verdicts, self.metadata.name), self._replica_lag_time_max_ms
+            verdicts, whose, IsrByLag(verdicts, self.metadata.name), _lag_max_ms(cluster)
         )
         self._probes: tuple[Probes, ...] = (
             LogProbes(verdicts, whose, self._replicas, self._segments_in),
@@ -188,14 +187,6 @@ class WhiteBox:
     def _wall_clock_ms(self, node_id: int) -> int:
         return self._cluster.hosts[node_id].clock.now_ms()
 
-    def _replica_lag_time_max_ms(self, node_id: int) -> int:
-        """The value in the node's file: it does not change while the node runs."""
-        known = self._lag_max_ms.get(node_id)
-        if known is None:
-            config = load_config(self._cluster.properties_of(node_id))
-            known = self._lag_max_ms[node_id] = int(config.get("replica.lag.time.max.ms"))
-        return known
-
     def _data_files_in(self, node_id: int, directory: str) -> list[DataFile] | None:
         """The segments' data files of one log, in order; None while a cleaned one takes the place of others."""
         names = self._cluster.hosts[node_id].storage.folder(directory).names
@@ -214,18 +205,20 @@ class WhiteBox:
 
     def _segments_in(self, node_id: int, directory: str) -> list[bytes]:
         """The data files of one log on the disk now, in order; none if the folder is gone."""
-        try:
-            folder = self._cluster.hosts[node_id].storage.folder(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        found = []
-        for name in sorted(folder.names):
-            node = folder.names[name]
-            if name.endswith(_LOG_SUFFIXES) and isinstance(node, Inode):
-                found.append(bytes(node.data))
-        return found
+        folder = self._cluster.hosts[node_id].storage.find(directory)
+        return [
+            bytes(node.data)
+            for name, node in (sorted(folder.names.items()) if isinstance(folder, Folder) else ())
+            if name.endswith(_LOG_SUFFIXES) and isinstance(node, Inode)
+        ]
 
 
 def _topic_defaults(cluster: SimulatedCluster) -> LogConfig:
     """The nodes' own configuration, for topics without a config."""
     return load_config(cluster.properties_of(next(iter(cluster.specs)))).log_defaults
+
+
+def _lag_max_ms(cluster: SimulatedCluster) -> dict[int, int]:
+    """By node: replica.lag.time.max.ms in its file, which does not change while the node runs."""
+    files = {node_id: load_config(cluster.properties_of(node_id)) for node_id in cluster.specs}
+    return {node_id: int(file.get("replica.lag.time.max.ms")) for node_id, file in files.items()}

@@ -68,6 +68,10 @@ class LeaderEpoch:
         """The first members have the whole time until their first fetch."""
         self.appended_ms = now_ms
 
+    def known(self, members: Iterable[int]) -> list[tuple[int, Standing]]:
+        """Those members that are followers now, with their standings."""
+        return [(member, self.standings[member]) for member in members if member in self.standings]
+
 
 class IsrByLag:
     """All partitions that are led, by leader."""
@@ -97,10 +101,7 @@ class IsrByLag:
 
     def joined(self, led: LeaderEpoch, members: Iterable[int], now_ms: int) -> None:
         """Takes followers that the controller put into the ISR: they have the whole time to reach the log's end."""
-        for member in members:
-            standing = led.standings.get(member)
-            if standing is None:
-                continue
+        for member, standing in led.known(members):
             if standing.offset == standing.dropped_at:
                 self._verdicts.violated(
                     ISR_BY_LAG,
@@ -113,10 +114,8 @@ class IsrByLag:
     @staticmethod
     def left(led: LeaderEpoch, members: Iterable[int]) -> None:
         """Takes members that the controller dropped from the ISR: they have to prove anew that they are caught up."""
-        for member in members:
-            standing = led.standings.get(member)
-            if standing is not None:
-                standing.forget()
+        for _, standing in led.known(members):
+            standing.forget()
 
     @staticmethod
     def fetched(
@@ -156,9 +155,8 @@ class IsrByLag:
         """Takes an append of the leader; its log ends at `end`, and it may drop the `members` of its ISR now."""
         step_ms = min(now_ms - led.appended_ms, STEP_MAX_MS)
         led.appended_ms = now_ms
-        for member in members:
-            standing = led.standings.get(member)
-            if standing is None or standing.caught_up_ms is None:
+        for member, standing in led.known(members):
+            if standing.caught_up_ms is None:
                 continue
             if standing.offset == end or now_ms - standing.caught_up_ms <= led.lag_max_ms:
                 standing.late_ms = 0
@@ -180,10 +178,7 @@ class IsrByLag:
 
     def dropped(self, led: LeaderEpoch, members: Iterable[int], end: int, now_ms: int) -> None:
         """Takes a leader's proposal of an ISR without these lagging members; its log ends at `end`."""
-        for member in members:
-            standing = led.standings.get(member)
-            if standing is None:
-                continue
+        for member, standing in led.known(members):
             standing.dropped_at = standing.offset
             if standing.caught_up_ms is None:
                 continue

@@ -7,7 +7,7 @@ probe there costs a few microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from kraft.chaos.oracles.isr_by_lag import IsrByLag, LeaderEpoch, SessionFetch
@@ -24,9 +24,9 @@ class LeaderProbes(Probes):
     """Probes on the answers of replicas, and on the lag that leaders see."""
 
     def __init__(
-        self, verdicts: Verdicts, whose: Whose, lag: IsrByLag, lag_max_ms: Callable[[int], int]
+        self, verdicts: Verdicts, whose: Whose, lag: IsrByLag, lag_max_ms: Mapping[int, int]
     ) -> None:
-        """`lag_max_ms`: a node's replica.lag.time.max.ms."""
+        """`lag_max_ms`: replica.lag.time.max.ms by node."""
         self._verdicts = verdicts
         self._whose = whose
         self._lag = lag
@@ -72,7 +72,7 @@ class LeaderProbes(Probes):
         transition = original(partition, state, now_ms)
         node, leading = self._whose.node(), partition._leading
         if transition is Transition.BECAME_LEADER and node is not None and leading is not None:
-            lag_max_ms = self._lag_max_ms(node)
+            lag_max_ms = self._lag_max_ms[node]
             self._lag.leads(node, partition_key(partition), leading.epoch, state.isr, lag_max_ms, now_ms)
         led = None if leading is None else self._led(partition)
         if led is not None and leading is not None:

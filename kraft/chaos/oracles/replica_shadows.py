@@ -45,10 +45,7 @@ class ReplicaShadows:
         if model is None:
             return
         model.leading.pop(node, None)
-        log = model.replicas.get(node)
-        if log is None:
-            log = model.replicas[node] = ShadowLog(directory, start, start)
-        log.directory = directory
+        log = _shadow(model, node, directory, start)
         known = not log.uncertain and log.damaged_from is None and (log.start, log.end) == (start, end)
         if known:
             return
@@ -73,11 +70,7 @@ class ReplicaShadows:
         model = self._replication.model(key)
         if model is None:
             return
-        log = model.replicas.get(node)
-        if log is None:
-            start = batches[0].base if batches else 0
-            log = model.replicas[node] = ShadowLog(directory, start, start)
-        log.directory = directory
+        log = _shadow(model, node, directory, batches[0].base if batches else 0)
         compaction = model.compaction
         for batch in batches:
             if compaction.is_known:
@@ -189,6 +182,15 @@ class ReplicaShadows:
                     f"node {node} {self._replication.name(key)} by {kind}, {count} batches",
                     count,
                 )
+
+
+def _shadow(model: PartitionModel, node: int, directory: str, start: int) -> ShadowLog:
+    """A node's log in this folder; one that begins at `start`, if it had none."""
+    log = model.replicas.get(node)
+    if log is None:
+        log = model.replicas[node] = ShadowLog(directory, start, start)
+    log.directory = directory
+    return log
 
 
 def _in_front_of(batch: Batch, low: int, model: PartitionModel) -> Sequence[Batch]:

@@ -23,6 +23,8 @@ CLOG_MAX_S = 1.0
 class LinkedVoter(Protocol):
     """One voter, as the network sees it."""
 
+    directory_id: bytes
+
     @property
     def is_up(self) -> bool: ...
 
@@ -39,15 +41,12 @@ class Links:
         settings: Settings,
         endpoints: dict[int, LinkedVoter],
         happened: Callable[[str], None],
-        introduce: Callable[[int, int, int], PeerConnected],
     ) -> None:
-        """`introduce(to, peer, session)` makes the event by which a voter learns of a peer."""
         self._scheduler = scheduler
         self._rng = rng
         self._settings = settings
         self._endpoints = endpoints
         self._happened = happened
-        self._introduce = introduce
         self.calm = False
         self.slowness_s: dict[Pair, float] = {}
         """More delay from one voter to another, for directed stories."""
@@ -72,7 +71,8 @@ class Links:
         self._up.add(pair)
         for one, other in (pair, pair[::-1]):
             session = self._sessions[one, other] = self._scheduler.next_serial()
-            self._endpoints[one].post(self._introduce(one, other, session))
+            # The handshake of two voters proves to each which disk the other has.
+            self._endpoints[one].post(PeerConnected(other, session, self._endpoints[other].directory_id))
 
     def disconnect(self, a: int, b: int, *, late_side: int | None = None) -> None:
         """The connection is gone; `late_side` does not notice for a while."""

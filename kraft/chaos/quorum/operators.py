@@ -78,13 +78,10 @@ class Broker(_Caller):
     def __init__(self, broker_id: int, *caller: Any) -> None:
         super().__init__(*caller)
         self.calm = False
+        """It is not silent any more."""
         self._broker_id = broker_id
         self._incarnation = self.rng.randbytes(16)
         self._epoch = -1
-
-    def calm_down(self) -> None:
-        """It is not silent any more."""
-        self.calm = True
 
     def register(self) -> None:
         listener = Listener("PLAINTEXT", f"broker{self._broker_id}", 9092, "PLAINTEXT")

@@ -28,7 +28,6 @@ from kraft.chaos.world.trace import Trace
 from quorum.raft.events import (
     Committed,
     LeaderChanged,
-    PeerConnected,
     ProposalOutcome,
     RaftEffect,
     SendToPeer,
@@ -60,7 +59,6 @@ class Quorum:
             self.settings,
             dict(self.voters),
             self.happened,
-            self._introduced,
         )
         self.faults = FaultDriver(self, Random(f"{seed}/faults"))
         self._rng = Random(f"{seed}/work")
@@ -91,9 +89,6 @@ class Quorum:
         elif isinstance(effect, ProposalOutcome):
             note(self.now_s, node_id, "outcome", effect.request_id, effect.offset, effect.error)
 
-    def send(self, sender: int, effect: SendToPeer) -> None:
-        self.links.send(sender, effect)
-
     def led(self, node_id: int) -> None:
         self.faults.newly_leads(self.voters[node_id])
 
@@ -110,10 +105,6 @@ class Quorum:
             for other in self.voters.values()
             if other is not besides
         )
-
-    def _introduced(self, to: int, peer: int, session: int) -> PeerConnected:
-        """What the handshake of two voters would have proved."""
-        return PeerConnected(peer, session, self.voters[peer].directory_id)
 
     # -- work
 
@@ -205,7 +196,7 @@ class Quorum:
         for voter in self.voters.values():
             voter.calm_down()
         for broker in self.brokers:
-            broker.calm_down()
+            broker.calm = True
         for operator in self.operators:
             operator.stopping = True
 

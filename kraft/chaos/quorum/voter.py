@@ -17,6 +17,7 @@ from kraft.chaos.quorum import counters
 from kraft.chaos.quorum.controller import Controller, OnAnswer
 from kraft.chaos.quorum.folders import DATA, Place, check_refuses_wrong_folder, format_folder, open_driver
 from kraft.chaos.quorum.judge import Violation
+from kraft.chaos.quorum.links import Links
 from kraft.chaos.quorum.machine import INNER, Application, WatchedMachine
 from kraft.chaos.quorum.strangers import insult
 from kraft.chaos.quorum.witness import Judged, Witness
@@ -44,9 +45,7 @@ CONTROLLER_TICK_S = 0.1
 class World(Place, Judged, Protocol):
     """What a voter needs of the world around it."""
 
-    def send(self, sender: int, effect: SendToPeer) -> None: ...
-
-    def led(self, node_id: int) -> None: ...
+    links: Links
 
     def died(self, voter: Voter) -> None:
         """The voter's process has ended by itself; somebody starts it again."""
@@ -73,7 +72,8 @@ class Voter:
         self.node_id = node_id
         self.rng = Random(f"{world.seed}/voter {node_id}")
         self._mishaps = Random(f"{world.seed}/mishaps {node_id}")
-        self.storage = Storage(Random(f"{world.seed}/disk {node_id}"), timing=self._timing())
+        timing = DiskTiming(hiccup_odds=world.settings.faults.slow_fsync, hiccup_s=SLOW_S)
+        self.storage = Storage(Random(f"{world.seed}/disk {node_id}"), timing=timing)
         self.storage.before_operation = self._before_operation
         self.storage.sync_failure = self._sync_failure
         self.directory_id = b""
@@ -89,9 +89,6 @@ class Voter:
         self.paused_until_s = 0.0
         self.pending: dict[int, bytes] = {}
         self.format()
-
-    def _timing(self) -> DiskTiming:
-        return DiskTiming(hiccup_odds=self.world.settings.faults.slow_fsync, hiccup_s=SLOW_S)
 
     # -- life
 
@@ -332,7 +329,7 @@ class Voter:
         self._witness.see(effects, applications, driver)
         for effect in effects:
             if isinstance(effect, SendToPeer):
-                self.world.send(self.node_id, effect)
+                self.world.links.send(self.node_id, effect)
         told = [effect for effect in effects if not isinstance(effect, SendToPeer)]
         if self.controller is not None and told:
             self._told_s = self._in_order(self._told_s, self._tell, self.controller, told)

@@ -82,12 +82,12 @@ class Stage:
         self.controller = ReplayController()
         self.controller.set_features(rule.features)
         config = LogConfig().with_overrides(configs)
+        self._outbox: list[SentProposal] = []
         self.brokers = {
-            n: ReplayBroker(n, rule, config, lambda: self.controller.now_ms, self._proposed)
+            n: ReplayBroker(n, rule, config, lambda: self.controller.now_ms, self._outbox.append)
             for n in range(1, brokers + 1)
         }
         self._configs = configs
-        self._outbox: list[SentProposal] = []
         self._waiting: list[_Sent] = []
         self._seen: list[str] = []
         self._clients = 0
@@ -194,12 +194,10 @@ class Stage:
 
     # -- ISR changes
 
-    def _proposed(self, proposed: SentProposal) -> None:
-        self._outbox.append(proposed)
-
     def deliver_proposals(self) -> None:
         """What leaders have proposed reaches the controller, and the answers reach them."""
-        waiting, self._outbox = self._outbox, []
+        waiting = self._outbox.copy()
+        self._outbox.clear()
         for proposed in waiting:
             result = self._decide(proposed)
             if self.brokers[proposed.broker_id].replica is proposed.replica:

@@ -143,11 +143,11 @@ class TopicChurn(Workload):
         topic_id = client.topic_ids[topic.name]
         unread = [Position((topic.name, number), topic_id) for number in range(topic.partitions)]
         while unread and client.loop.time() < deadline_s:
-            leader = reader.leader(unread[0])
+            leader = client.leader(unread[0].name)
             if leader is None:
                 await client.back_off()
                 continue
-            together = [position for position in unread if reader.leader(position) == leader]
+            together = [position for position in unread if client.leader(position.name) == leader]
             if await reader.fetch(leader.broker, together, 0) < 0:
                 await client.back_off()
             unread = [position for position in unread if not position.is_at_end]

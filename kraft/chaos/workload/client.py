@@ -52,10 +52,11 @@ class Client:
         self,
         bootstrap: Mapping[int, tuple[str, int]],
         rng: random.Random,
-        topics: Iterable[str] = (),
-        on_surprise: Callable[[int, str], None] | None = None,
+        topics: Iterable[str],
+        surprise: Callable[[int, str], None],
     ) -> None:
-        """Metadata is asked for `topics`; `on_surprise(broker, text)` hears of bad answers."""
+        """Metadata is asked for `topics`; `surprise(broker, text)` reports an answer that a correct client must never
+        get."""
         self.rng = rng
         self.loop = asyncio.get_running_loop()
         self.topics = dict.fromkeys(topics)
@@ -69,7 +70,7 @@ class Client:
         self._connecting: dict[int, asyncio.Task[ClientConnection]] = {}
         self._refresh: asyncio.Task[None] | None = None
         self._refreshed_s = 0.0
-        self._on_surprise = on_surprise
+        self.surprise = surprise
         self._background: set[asyncio.Task[Any]] = set()
 
     async def back_off(self) -> None:
@@ -82,11 +83,6 @@ class Client:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-    def surprise(self, broker: int, text: str) -> None:
-        """Reports a broker's answer that a correct client must never get."""
-        if self._on_surprise is not None:
-            self._on_surprise(broker, text)
 
     # -- connections
 

@@ -71,7 +71,7 @@ class FinalReader(Workload):
             end = await self._ask(client, reader, position, LATEST_TIMESTAMP)
             reader.seek(position, start)
             while position.offset < end or not position.is_at_end:
-                leader = reader.leader(position)
+                leader = client.leader(position.name)
                 if leader is None or await reader.fetch(leader.broker, [position], 0) < 0:
                     await self._wait(client, position)
                 elif position.is_at_end and position.offset < end:
@@ -94,7 +94,7 @@ class FinalReader(Workload):
     async def _ask(self, client: Client, reader: Reader, position: Position, timestamp: int) -> int:
         """The partition's start or end; asks until the leader says."""
         while True:
-            leader = reader.leader(position)
+            leader = client.leader(position.name)
             if leader is not None:
                 offset = await reader.offset_of(leader.broker, position, timestamp)
                 if offset is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kraft.chaos.history import Value
 from kraft.chaos.workload.base import Workload
-from kraft.chaos.workload.client import REQUEST_TIMEOUT_S, CallFailedError, Client, Leader, PartitionName
+from kraft.chaos.workload.client import REQUEST_TIMEOUT_S, CallFailedError, Client, PartitionName
 from kraft.chaos.workload.read_session import Key, ReadSession, by_topic
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
@@ -292,7 +292,3 @@ class Reader:
         if not code.retriable:
             self._client.surprise(broker, f"ListOffsets of {position.name} failed: {code.name}")
         return None
-
-    def leader(self, position: Position) -> Leader | None:
-        """The partition's leader, if known."""
-        return self._client.leader(position.name)

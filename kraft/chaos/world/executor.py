@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from kraft.chaos.world.disk import SimulatedDisk
@@ -38,7 +39,6 @@ class ExecutorTiming:
 @dataclass
 class _Job(Generic[T]):
     call: Callable[[], T]
-    function: Callable[..., T]
     done: asyncio.Future[T]
     write_horizon: int
 
@@ -77,7 +77,7 @@ class SimulatedExecutor:
         if len(self._queue) >= QUEUE_MAX_JOBS:
             raise RuntimeError(f"more than {QUEUE_MAX_JOBS} executor jobs are waiting")
         done: asyncio.Future[T] = self._loop.create_future()
-        self._queue.append(_Job(lambda: job(*args), job, done, self._disk.write_sequence))
+        self._queue.append(_Job(partial(job, *args), done, self._disk.write_sequence))
         self._start_next()
         return done
 
@@ -97,7 +97,7 @@ class SimulatedExecutor:
             self._busy -= 1
             self._start_next()
             return
-        self._scheduler.trace.job(self._scheduler.now, self._lane, job.function)
+        self._scheduler.trace.job(self._scheduler.now, self._lane, job.call)
         result, error = None, None
         with self._disk.accounting(job.write_horizon) as account:
             try:

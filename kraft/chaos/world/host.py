@@ -61,7 +61,7 @@ class Process:
     def halt(self, reason: str) -> None:
         """The process ends itself at once, without cleaning up. Returns; the caller runs to its next await."""
         if self.incarnation.alive:
-            self.host.halts.append(reason)
+            self.host.halts[self.incarnation.name] = reason
             self.host.note("halt", self.incarnation.name)
             self.host.kill()
 
@@ -122,7 +122,8 @@ class Host:
         if simulation.trace.enabled:
             self.storage.on_changed = simulation.trace.written
         self.process: Process | None = None
-        self.halts: list[str] = []
+        self.halts: dict[str, str] = {}
+        """Why processes ended themselves, by incarnation."""
         self._lives = 0
         self._main: Main | None = None
 

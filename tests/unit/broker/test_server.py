@@ -275,7 +275,7 @@ def test_a_periodic_action_that_meets_a_full_disk_runs_again() -> None:
         await node.stop()
 
     simulation = told(story)
-    assert simulation.hosts["host-1"].halts == []
+    assert simulation.hosts["host-1"].halts == {}
 
 
 def test_a_periodic_action_with_a_defect_halts_the_node() -> None:
@@ -299,7 +299,7 @@ def test_a_periodic_action_with_a_defect_halts_the_node() -> None:
         host = simulation.add_host()
         host.start(program)
         simulation.run_for(30.0)
-        assert any("hw-checkpoint" in reason for reason in host.halts)
+        assert any("hw-checkpoint" in reason for reason in host.halts.values())
 
 
 def test_a_broker_that_was_never_unfenced_shuts_down_too() -> None:

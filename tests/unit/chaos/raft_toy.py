@@ -281,7 +281,7 @@ def run(seed: int, seconds: float) -> dict[str, Any]:
             "outcomes": judge.outcomes,
             "violations": judge.final(),
             "live": len(judge.entries) > committed,
-            "halts": [halt for host in hosts for halt in host.halts],
+            "halts": [halt for host in hosts for halt in host.halts.values()],
             "errors": [f"{e.process} {e.message} {e.error!r}" for e in simulation.errors],
         }
 

@@ -246,7 +246,7 @@ def test_halt_ends_the_process_and_is_remembered():
         host = simulation.add_host()
         host.start(program)
         simulation.run_until(1)
-    assert host.halts == ["a promise would be broken"]
+    assert list(host.halts.values()) == ["a promise would be broken"]
     assert not host.alive
     assert simulation.errors == []
 

@@ -168,7 +168,7 @@ def test_a_driver_that_fails_halts_its_process():
         host.start(program)
         simulation.run_until(1)
     assert not host.alive
-    assert host.halts == ["the Raft lane failed: ZeroDivisionError: "]
+    assert list(host.halts.values()) == ["the Raft lane failed: ZeroDivisionError: "]
     assert [type(error.error) for error in simulation.errors] == [ZeroDivisionError]
 
 

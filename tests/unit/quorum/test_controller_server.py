@@ -248,7 +248,7 @@ def test_a_defect_costs_the_controller_only_when_it_left_something_half_decided(
                 await world.register(2)
             await world.register(2)
             assert await world.active() == leader
-            assert world.hosts[leader].halts == []
+            assert world.hosts[leader].halts == {}
 
     told(story, 3)
 

@@ -34,7 +34,7 @@ def test_a_full_disk_refuses_and_a_node_that_halted_is_started_anew(world):
     world.strike_until_it_happens("disk-full")
     [victim] = [n for n, host in world.cluster.hosts.items() if host.halts]
     host = world.cluster.hosts[victim]
-    assert host.halts == ["disk: 28"]
+    assert list(host.halts.values()) == ["disk: 28"]
     assert world.cluster.ailing == [f"{host.address}#1"], "it may complain, and must live on"
     assert world.cluster.excused == []
     assert world.damage == []
@@ -74,7 +74,7 @@ def test_after_a_failed_fsync_only_synced_data_is_left(world):
     world.strike_until_it_happens("fsync-error")
     [victim] = [n for n, host in world.cluster.hosts.items() if host.halts]
     host = world.cluster.hosts[victim]
-    assert host.halts == ["disk: 5"]
+    assert list(host.halts.values()) == ["disk: 5"]
     assert world.cluster.excused == [f"{host.address}#1"]
     assert world.damage == []
     world.simulation.run_for(13.0)
