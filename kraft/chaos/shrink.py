@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from kraft.chaos.campaign import Finished, Run, RunPool, oracles_of, violations_of
@@ -160,12 +161,8 @@ class _Shrinker:
 
     def _shorten(self) -> None:
         """Makes the scenario as short as possible; faults that would strike later go."""
-        scenario = self._best
-
-        def within(seconds: float) -> Scenario:
-            return _within(scenario, seconds)
-
-        self._smallest(within, SECONDS_MIN, scenario.seconds, lambda _: SECONDS_PRECISION, whole=False)
+        within = partial(_within, self._best)
+        self._smallest(within, SECONDS_MIN, self._best.seconds, lambda _: SECONDS_PRECISION, whole=False)
 
     def _default_settings(self) -> None:
         """Removes unused topics, properties of nodes and configs of topics."""

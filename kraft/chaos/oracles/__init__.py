@@ -27,6 +27,7 @@ from kraft.chaos.oracles.events import COUNTERS
 from kraft.chaos.oracles.isr_by_lag import IsrByLag
 from kraft.chaos.oracles.listed_offsets import ListedOffsets
 from kraft.chaos.oracles.metadata import CommittedMetadata
+from kraft.chaos.oracles.node_disks import NodeDisks
 from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
 from kraft.chaos.oracles.probes_cleaner import CleanerProbes
 from kraft.chaos.oracles.probes_fetch import FetchProbes
@@ -36,23 +37,18 @@ from kraft.chaos.oracles.probes_retention import RetentionProbes
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
-from kraft.chaos.oracles.retention import DataFile, RetentionJudge
+from kraft.chaos.oracles.retention import RetentionJudge
 from kraft.chaos.oracles.shadow_log import BIT_ROT
 from kraft.chaos.oracles.wrapping import Probes, Whose
 from kraft.chaos.verdict import Verdicts
-from kraft.chaos.world.inodes import Folder, Inode
 from kraft.config import load_config
-from partitions.log.cleaner.swap import CLEANED_SUFFIX, SWAP_SUFFIX
 from partitions.log.config import LogConfig
-from partitions.log.segment import LOG_SUFFIX
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage
 
 __all__ = ["COUNTERS", "WhiteBox"]
 
 POWER_LOSS, WIPE, DATA_WIPE = "power loss", "wipe", "data wipe"
-_LOG_SUFFIXES = (".log", ".log.swap")
-"""Data files of a log. A cleaned segment belongs to it from the moment that it has the name of a swap."""
 
 
 class WhiteBox:
@@ -61,6 +57,7 @@ class WhiteBox:
     def __init__(self, cluster: SimulatedCluster, verdicts: Verdicts) -> None:
         self._cluster = cluster
         self._verdicts = verdicts
+        self._disks = NodeDisks(cluster.hosts)
         verdicts.declare(COUNTERS)
         whose = Whose(cluster.simulation.scheduler, cluster.node_id_of)
         self.metadata = CommittedMetadata(verdicts, _topic_defaults(cluster))
@@ -81,21 +78,18 @@ class WhiteBox:
             verdicts, whose, IsrByLag(verdicts, self.metadata.name), _lag_max_ms(cluster)
         )
         self._probes: tuple[Probes, ...] = (
-            LogProbes(verdicts, whose, self._replicas, self._segments_in),
+            LogProbes(verdicts, whose, self._replicas, self._disks),
             PartitionProbes(verdicts, whose, self.replication),
             CleanerProbes(
                 whose,
                 self._replicas,
-                self._segments_in,
-                self._content_of,
-                self._wall_clock_ms,
+                self._disks,
                 self.metadata.rules.delete_retention_ms,
             ),
             RetentionProbes(
                 whose,
                 RetentionJudge(verdicts, self.metadata.rules.retention, self.metadata.name),
-                self._data_files_in,
-                self._wall_clock_ms,
+                self._disks,
             ),
             FetchProbes(verdicts),
             self._leader_probes,
@@ -121,7 +115,7 @@ class WhiteBox:
         self._replicas.damaged(
             node_id,
             kind,
-            lambda directory: self._segments_in(node_id, directory),
+            lambda directory: self._disks.segments_in(node_id, directory),
             is_running=self._cluster.hosts[node_id].alive,
         )
         if kind not in (POWER_LOSS, DATA_WIPE, BIT_ROT):
@@ -158,7 +152,7 @@ class WhiteBox:
             self._verdicts,
             self.metadata,
             self.replication,
-            self._segments_in,
+            self._disks.segments_in,
             self._is_beyond_repair,
             self._high_watermark_of,
         ).judge(images)
@@ -183,34 +177,6 @@ class WhiteBox:
             return None
         high_watermarks = node.broker.replicas.high_watermarks()
         return high_watermarks.get(TopicPartition(topic.name, key[1]))
-
-    def _wall_clock_ms(self, node_id: int) -> int:
-        return self._cluster.hosts[node_id].clock.now_ms()
-
-    def _data_files_in(self, node_id: int, directory: str) -> list[DataFile] | None:
-        """The segments' data files of one log, in order; None while a cleaned one takes the place of others."""
-        names = self._cluster.hosts[node_id].storage.folder(directory).names
-        if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
-            return None
-        return [
-            DataFile(int(name.removesuffix(LOG_SUFFIX)), bytes(node.data))
-            for name, node in sorted(names.items())
-            if name.endswith(LOG_SUFFIX) and isinstance(node, Inode)
-        ]
-
-    def _content_of(self, node_id: int, path: str) -> bytes:
-        """The content of a file as readers see it; empty if there is no file."""
-        node = self._cluster.hosts[node_id].storage.find(path)
-        return bytes(node.data) if isinstance(node, Inode) else b""
-
-    def _segments_in(self, node_id: int, directory: str) -> list[bytes]:
-        """The data files of one log on the disk now, in order; none if the folder is gone."""
-        folder = self._cluster.hosts[node_id].storage.find(directory)
-        return [
-            bytes(node.data)
-            for name, node in (sorted(folder.names.items()) if isinstance(folder, Folder) else ())
-            if name.endswith(_LOG_SUFFIXES) and isinstance(node, Inode)
-        ]
 
 
 def _topic_defaults(cluster: SimulatedCluster) -> LogConfig:

@@ -7,11 +7,12 @@ costs a few microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
+from kraft.chaos.oracles.node_disks import NodeDisks
 from kraft.chaos.oracles.partition_model import LeaderView
 from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
@@ -26,20 +27,16 @@ from partitions.log.node_logs.data_directory import DELETE_SUFFIX
 from partitions.partition import Partition, Transition
 
 CORRUPT_BATCH_SERVED = "corrupt-batch-served"
-SegmentsIn = Callable[[int, str], Sequence[bytes]]
-"""The bytes of the data files in a folder of a node's disk."""
 
 
 class LogProbes(Probes):
     """Probes on every change of a partition's log."""
 
-    def __init__(
-        self, verdicts: Verdicts, whose: Whose, replicas: ReplicaShadows, segments_in: SegmentsIn
-    ) -> None:
+    def __init__(self, verdicts: Verdicts, whose: Whose, replicas: ReplicaShadows, disks: NodeDisks) -> None:
         self._verdicts = verdicts
         self._whose = whose
         self._replicas = replicas
-        self._segments_in = segments_in
+        self._disks = disks
         self._retention = False
 
     @around(PartitionLog, "open")
@@ -87,7 +84,7 @@ class LogProbes(Probes):
             log.directory,
             log.log_start_offset,
             log.log_end_offset,
-            lambda: self._segments_in(node, log.directory),
+            lambda: self._disks.segments_in(node, log.directory),
             recovery_point,
         )
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles.compaction import Cleaning
-from kraft.chaos.oracles.probes import SegmentsIn, key_of
+from kraft.chaos.oracles.node_disks import NodeDisks
+from kraft.chaos.oracles.probes import key_of
 from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.wrapping import Method, Probes, Whose, around
 from partitions.log.cleaner.compaction import Section
@@ -27,18 +28,13 @@ class CleanerProbes(Probes):
         self,
         whose: Whose,
         replicas: ReplicaShadows,
-        segments_in: SegmentsIn,
-        content_of: Callable[[int, str], bytes],
-        now_ms: Callable[[int], int],
+        disks: NodeDisks,
         delete_retention_ms: Callable[[TopicKey], int | None],
     ) -> None:
-        """`content_of`: a file of a node's disk, by path; `now_ms`: a node's wall clock; `delete_retention_ms`: a
-        topic's config, None if the topic is gone."""
+        """`delete_retention_ms`: a topic's config, None if the topic is gone."""
         self._whose = whose
         self._replicas = replicas
-        self._segments_in = segments_in
-        self._content_of = content_of
-        self._now_ms = now_ms
+        self._disks = disks
         self._delete_retention_ms = delete_retention_ms
         self._began_ms: dict[tuple[int, str], int] = {}
 
@@ -47,7 +43,7 @@ class CleanerProbes(Probes):
         """Around the choice of a section, which begins a cleaning and comes once for each."""
         node = self._whose.node()
         if node is not None:
-            self._began_ms[node, log.directory] = self._now_ms(node)
+            self._began_ms[node, log.directory] = self._disks.wall_clock_ms(node)
         section: Section = original(log, now_ms, high_watermark)
         return section
 
@@ -62,9 +58,9 @@ class CleanerProbes(Probes):
             cleaning = Cleaning(
                 key,
                 node,
-                [self._content_of(node, source.path) for source in group],
-                self._content_of(node, new.log_path + CLEANED_SUFFIX),
-                self._segments_in(node, log.directory),
+                [self._disks.content_of(node, source.path) for source in group],
+                self._disks.content_of(node, new.log_path + CLEANED_SUFFIX),
+                self._disks.segments_in(node, log.directory),
                 self._began_ms[node, log.directory],
                 delete_retention_ms,
             )

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any
 
+from kraft.chaos.oracles.node_disks import NodeDisks
 from kraft.chaos.oracles.probes import key_of
-from kraft.chaos.oracles.retention import DataFile, RetentionJudge
+from kraft.chaos.oracles.retention import RetentionJudge
 from kraft.chaos.oracles.wrapping import Method, Probes, Whose, around
 from partitions.log.log import PartitionLog
 from partitions.log.node_logs.retention_rounds import Retention
-
-DataFilesIn = Callable[[int, str], Sequence[DataFile] | None]
-"""The data files in a folder of a node's disk, in order; None while a cleaned segment takes the place of others."""
 
 
 class RetentionProbes(Probes):
     """Probes on the rounds of retention, and on their effect on each log."""
 
-    def __init__(
-        self, whose: Whose, judge: RetentionJudge, files_in: DataFilesIn, now_ms: Callable[[int], int]
-    ) -> None:
-        """`now_ms`: a node's wall clock."""
+    def __init__(self, whose: Whose, judge: RetentionJudge, disks: NodeDisks) -> None:
         self._whose = whose
         self._judge = judge
-        self._files_in = files_in
-        self._now_ms = now_ms
+        self._disks = disks
         self._began_ms: dict[int, int] = {}
 
     @around(Retention, "step")
@@ -35,7 +29,7 @@ class RetentionProbes(Probes):
         """Around a step, which asks the clock once and may reach its last log after the clock was set back."""
         node = self._whose.node()
         if node is not None:
-            self._began_ms[node] = self._now_ms(node)
+            self._began_ms[node] = self._disks.wall_clock_ms(node)
         steps: Coroutine[Any, Any, int] = original(retention, *arguments, **options)
         return steps
 
@@ -50,8 +44,8 @@ class RetentionProbes(Probes):
 
     def _expired(self, log: PartitionLog, before: int) -> None:
         key, node = key_of(log), self._whose.node()
-        files = None if node is None else self._files_in(node, log.directory)
+        files = None if node is None else self._disks.data_files_in(node, log.directory)
         if key is not None and node is not None and files is not None:
-            now_ms = self._now_ms(node)
+            now_ms = self._disks.wall_clock_ms(node)
             latest_ms = max(now_ms, self._began_ms.get(node, now_ms))
             self._judge.expired(key, node, before, log.log_start_offset, files, latest_ms)

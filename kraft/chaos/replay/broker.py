@@ -39,6 +39,7 @@ from quorum.metadata.image import MetadataImage
 TOPIC = "orders"
 PARTITION = TopicPartition(TOPIC, 0)
 DATA = "/data"
+CHECKPOINT = f"{DATA}/{HIGH_WATERMARKS}"
 REPLICA_LAG_TIME_MAX_MS = 30_000
 
 
@@ -111,7 +112,7 @@ class ReplayBroker:
         self.broker_epoch = broker_epoch
         self._process = Incarnation(self._scheduler, f"broker-{self.broker_id}", self.incarnation)
         self.metadata = MetadataCache()
-        self.states = FetchStates(FetcherSettings(), _half)
+        self.states = FetchStates(FetcherSettings(), lambda: 0.5)
         self.replication = Replication(self.states, self)
         self.replica = None
         self.log = PartitionLog.open(
@@ -153,7 +154,7 @@ class ReplayBroker:
 
     @property
     def _disk(self) -> SimulatedDisk:
-        return SimulatedDisk(self._storage, self._process, _fast)
+        return SimulatedDisk(self._storage, self._process, lambda low_s, high_s: low_s)
 
     def sync(self) -> None:
         """All that is written becomes durable, as after a flush."""
@@ -164,17 +165,12 @@ class ReplayBroker:
     def checkpoint_high_watermark(self) -> None:
         """What `replica.high.watermark.checkpoint.interval.ms` does now and then."""
         content = encode_offset_checkpoint({PARTITION: self.running.high_watermark})
-        write_atomically(self._disk, self._checkpoint_path, content)
+        write_atomically(self._disk, CHECKPOINT, content)
 
     def _checkpointed_high_watermark(self) -> int:
-        if not self._disk.exists(self._checkpoint_path):
+        if not self._disk.exists(CHECKPOINT):
             return 0
-        path = self._checkpoint_path
-        return decode_offset_checkpoint(self._disk.read_bytes(path), path).get(PARTITION, 0)
-
-    @property
-    def _checkpoint_path(self) -> str:
-        return f"{DATA}/{HIGH_WATERMARKS}"
+        return decode_offset_checkpoint(self._disk.read_bytes(CHECKPOINT), CHECKPOINT).get(PARTITION, 0)
 
     # -- its replica
 
@@ -262,11 +258,3 @@ class ReplayBroker:
         self, key: PartitionKey, leader_epoch: int, code: str, error: Exception | None, failures: int
     ) -> None:
         """It asks again when the script lets it."""
-
-
-def _half() -> float:
-    return 0.5
-
-
-def _fast(low_s: float, high_s: float) -> float:
-    return low_s

@@ -145,11 +145,7 @@ class Workload(ABC):
         """The partitions that it writes with acks=-1, without an acknowledged send begun after `since_s`."""
         if not self.keeps_writing or self.spec.acks != -1 or self.is_over:
             return []
-        return [
-            name
-            for name in self.partitions()
-            if self.newest_write_s.get(name, -1.0) <= since_s and not self.is_beyond_repair(name)
-        ]
+        return self.silent_since(self.newest_write_s, since_s)
 
     def unread_since(self, since_s: float) -> list[PartitionName]:
         """The partitions that it follows and has read nothing of since."""
@@ -189,6 +185,14 @@ class Workload(ABC):
     def is_beyond_repair(self, name: PartitionName) -> bool:
         """Whether every copy of a partition that counts is damaged: only an operator can help then."""
         return self.around.cluster.is_beyond_repair(*name)
+
+    def silent_since(self, newest_s: Mapping[PartitionName, float], since_s: float) -> list[PartitionName]:
+        """The partitions that have nothing newer than `since_s`, and are not beyond repair."""
+        return [
+            name
+            for name in self.partitions()
+            if newest_s.get(name, -1.0) <= since_s and not self.is_beyond_repair(name)
+        ]
 
     def pause_s(self, operations: int) -> float:
         """The wait after so many operations that keeps the workload's rate."""

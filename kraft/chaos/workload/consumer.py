@@ -46,13 +46,7 @@ class Consumer(Workload):
         return True  # a poll, nearly always
 
     def unread_since(self, since_s: float) -> list[PartitionName]:
-        if self.is_over:
-            return []
-        return [
-            name
-            for name in self.partitions()
-            if self.newest_read_s.get(name, -1.0) <= since_s and not self.is_beyond_repair(name)
-        ]
+        return [] if self.is_over else self.silent_since(self.newest_read_s, since_s)
 
     def abandon(self, why: str) -> None:
         """Does nothing: an unfinished poll leaves no trace in the history."""

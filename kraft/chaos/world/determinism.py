@@ -220,13 +220,11 @@ class Determinism:
         for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
             self._patch(time, name, now)
             self._patch(time, f"{name}_ns", lambda: int(now() * 1e9))
-        localtime, gmtime = time.localtime, time.gmtime
-        self._patch(time, "localtime", lambda at_s=None: localtime(EPOCH_S + now() if at_s is None else at_s))
-        self._patch(time, "gmtime", lambda at_s=None: gmtime(EPOCH_S + now() if at_s is None else at_s))
-        self._patch(time, "clock_gettime", lambda _: self.violation("time.clock_gettime"))
-        self._patch(time, "clock_gettime_ns", lambda _: self.violation("time.clock_gettime_ns"))
-        ctime, asctime, strftime = time.ctime, time.asctime, time.strftime
-        self._patch(time, "ctime", lambda at_s=None: ctime(EPOCH_S + now() if at_s is None else at_s))
+        for shipped in (time.localtime, time.gmtime, time.ctime):
+            self._patch(time, shipped.__name__, _at_virtual_time(shipped, now))
+        for name in ("clock_gettime", "clock_gettime_ns", "sleep"):
+            self._patch(time, name, lambda _, name=name: self.violation(f"time.{name}"))
+        asctime, strftime = time.asctime, time.strftime
         self._patch(time, "asctime", lambda of=None: asctime(time.localtime() if of is None else of))
         self._patch(
             time,
@@ -235,7 +233,6 @@ class Determinism:
         )
         self._patch(time, "time", lambda: EPOCH_S + now())
         self._patch(time, "time_ns", lambda: int((EPOCH_S + now()) * 1e9))
-        self._patch(time, "sleep", lambda _: self.violation("time.sleep"))
         self._patch(aiohttp.connector, "monotonic", now)
 
     def _install_entropy(self) -> None:
@@ -278,6 +275,11 @@ class Determinism:
             return shipped(*args, **options)
 
         return guarded
+
+
+def _at_virtual_time(shipped: Callable[[float], object], now: Callable[[], float]) -> Callable[..., object]:
+    """A function of a wall-clock time, which is the virtual one if none is given."""
+    return lambda at_s=None: shipped(EPOCH_S + now() if at_s is None else at_s)
 
 
 def _is_code(path: object) -> bool:
