@@ -1,38 +1,61 @@
 """What a broker counts: plain integers, so that the hot path pays an addition and nothing else.
 
-`kraft.http` reads them when somebody asks for `/metrics`. Names follow Kafka's BrokerTopicMetrics and
-ReplicaManager beans.
+`kraft.http` reads them, with their names and texts, when somebody asks for `/metrics`. Names follow Kafka's
+BrokerTopicMetrics and ReplicaManager beans.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def _counter(name: str, text: str) -> Any:
+    """`name` is that of its metric, between `kafka_server_` and `_total`; `text` says there what it counts."""
+    return field(default=0, metadata={"name": name, "text": text})
 
 
 @dataclass(slots=True)
 class BrokerMetrics:
     """Counters since the start of the broker."""
 
-    messages_in: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    replication_bytes_out: int = 0
-    produce_requests: int = 0
-    fetch_requests: int = 0
-    failed_produce_requests: int = 0
-    isr_shrinks: int = 0
-    isr_expands: int = 0
-    failed_isr_updates: int = 0
-    """Proposals for an ISR that the controller refused, or whose outcome is not known."""
-    leader_elections: int = 0
-    """Times that this broker became leader of a partition."""
-    truncations: int = 0
-    truncated_records: int = 0
-    """By offsets, of all truncations."""
-    lost_records: int = 0
-    """Of these, all that an unclean election gave up, acknowledged or not, and others known here to be committed."""
-    replication_retries: int = 0
-    failed_partitions: int = 0
+    messages_in: int = _counter("brokertopicmetrics_messagesin", "Records appended by producers.")
+    bytes_in: int = _counter("brokertopicmetrics_bytesin", "Bytes of record batches from producers.")
+    bytes_out: int = _counter("brokertopicmetrics_bytesout", "Bytes of record batches to consumers.")
+    replication_bytes_out: int = _counter(
+        "brokertopicmetrics_replicationbytesout", "Bytes of record batches to followers."
+    )
+    produce_requests: int = _counter("brokertopicmetrics_totalproducerequests", "Partitions produced to.")
+    fetch_requests: int = _counter("brokertopicmetrics_totalfetchrequests", "Fetches answered.")
+    failed_produce_requests: int = _counter(
+        "brokertopicmetrics_failedproducerequests", "Partitions whose produce failed."
+    )
+    isr_shrinks: int = _counter("replicamanager_isrshrinks", "ISRs that a leader here has shrunk.")
+    isr_expands: int = _counter("replicamanager_isrexpands", "ISRs that a leader here has expanded.")
+    failed_isr_updates: int = _counter(
+        "replicamanager_failedisrupdates",
+        "Proposals of a leader here for an ISR that were refused, or whose outcome is not known.",
+    )
+    leader_elections: int = _counter(
+        "replicamanager_leaderelections", "Times that this broker became leader of a partition."
+    )
+    truncations: int = _counter("replicafetchermanager_truncations", "Logs cut back to their leader's.")
+    truncated_records: int = _counter(
+        "replicafetchermanager_truncatedrecords", "Records cut off by truncations, counted by offsets."
+    )
+    lost_records: int = _counter(
+        "replicafetchermanager_lostrecords",
+        "Records cut off here that an unclean election gave up, of which some may never have been"
+        " acknowledged, or that were known to be committed. Each replica that had them counts them.",
+    )
+    replication_retries: int = _counter(
+        "replicafetchermanager_retries", "Fetches of a partition that are tried again after an error."
+    )
+    failed_partitions: int = _counter(
+        "replicafetchermanager_failedpartitions",
+        "Times that replication of a partition was given up until the metadata changes, for an"
+        " error in it or because a newer leader epoch fenced it.",
+    )
 
     def on_produced(self, records: int, size_bytes: int) -> None:
         """Batches of one partition were appended."""

@@ -10,7 +10,7 @@ partition: such series would outlive the lag, and `kraft topics describe` has ea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -75,60 +75,6 @@ class MetricsSource(Protocol):
 
     def controller_snapshot(self) -> ControllerSnapshot | None: ...
 
-
-_BROKER_COUNTERS = (
-    ("messages_in", "kafka_server_brokertopicmetrics_messagesin", "Records appended by producers."),
-    ("bytes_in", "kafka_server_brokertopicmetrics_bytesin", "Bytes of record batches from producers."),
-    ("bytes_out", "kafka_server_brokertopicmetrics_bytesout", "Bytes of record batches to consumers."),
-    (
-        "replication_bytes_out",
-        "kafka_server_brokertopicmetrics_replicationbytesout",
-        "Bytes of record batches to followers.",
-    ),
-    ("produce_requests", "kafka_server_brokertopicmetrics_totalproducerequests", "Partitions produced to."),
-    ("fetch_requests", "kafka_server_brokertopicmetrics_totalfetchrequests", "Fetches answered."),
-    (
-        "failed_produce_requests",
-        "kafka_server_brokertopicmetrics_failedproducerequests",
-        "Partitions whose produce failed.",
-    ),
-    ("isr_shrinks", "kafka_server_replicamanager_isrshrinks", "ISRs that a leader here has shrunk."),
-    ("isr_expands", "kafka_server_replicamanager_isrexpands", "ISRs that a leader here has expanded."),
-    (
-        "failed_isr_updates",
-        "kafka_server_replicamanager_failedisrupdates",
-        "Proposals of a leader here for an ISR that were refused, or whose outcome is not known.",
-    ),
-    (
-        "leader_elections",
-        "kafka_server_replicamanager_leaderelections",
-        "Times that this broker became leader of a partition.",
-    ),
-    ("truncations", "kafka_server_replicafetchermanager_truncations", "Logs cut back to their leader's."),
-    (
-        "truncated_records",
-        "kafka_server_replicafetchermanager_truncatedrecords",
-        "Records cut off by truncations, counted by offsets.",
-    ),
-    (
-        "lost_records",
-        "kafka_server_replicafetchermanager_lostrecords",
-        "Records cut off here that an unclean election gave up, of which some may never have been acknowledged, or"
-        " that were known to be committed. Each replica that had them counts them.",
-    ),
-    (
-        "replication_retries",
-        "kafka_server_replicafetchermanager_retries",
-        "Fetches of a partition that are tried again after an error.",
-    ),
-    (
-        "failed_partitions",
-        "kafka_server_replicafetchermanager_failedpartitions",
-        "Times that replication of a partition was given up until the metadata changes, for an error in it or because a"
-        " newer leader epoch fenced it.",
-    ),
-)
-"""Field of BrokerMetrics, name of the metric without `_total`, text."""
 
 _LED_STATES = (
     (LedPartitions.LED, "leadercount", "Partitions led by this broker."),
@@ -215,8 +161,9 @@ class _NodeCollector(Collector):
 
 def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     """The metrics of the broker role."""
-    for counter, name, text in _BROKER_COUNTERS:
-        yield CounterMetricFamily(name, text, value=getattr(broker.counters, counter))
+    for counter in fields(BrokerMetrics):
+        name, text = f"kafka_server_{counter.metadata['name']}", counter.metadata["text"]
+        yield CounterMetricFamily(name, text, value=getattr(broker.counters, counter.name))
     yield _gauge("kafka_server_kafkaserver_brokerstate", "The broker's state (KIP-631).", broker.state)
     yield _gauge(
         "kafka_server_replicamanager_partitioncount", "Replicas on this broker.", broker.partition_count

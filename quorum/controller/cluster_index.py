@@ -8,10 +8,15 @@ the committed image when the controller becomes active.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import repeat
+
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import MetadataImage, PartitionId, PartitionImage
 
 _Keys = dict[PartitionId, None]
+_CLUSTER = -1
+"""Stands for a broker in an index of the whole cluster."""
 
 
 def collision_key(topic: str) -> str:
@@ -28,11 +33,11 @@ class ClusterIndex:
         self._eligible: dict[int, _Keys] = {}
         self._offline: dict[int, _Keys] = {}
         self._leaderless: dict[int, _Keys] = {}
-        self._all_leaderless: _Keys = {}
+        self._all_leaderless: dict[int, _Keys] = {}
         self._preferred: dict[int, int] = {}
         self._imbalanced: dict[int, _Keys] = {}
-        self._reassigning: _Keys = {}
-        self._with_elr: _Keys = {}
+        self._reassigning: dict[int, _Keys] = {}
+        self._with_elr: dict[int, _Keys] = {}
         self._names: dict[str, dict[str, None]] = {}
         for topic_id in sorted(image.topics):
             topic = image.topics[topic_id]
@@ -66,7 +71,7 @@ class ClusterIndex:
 
     def leaderless(self) -> list[PartitionId]:
         """All partitions without a leader, ascending."""
-        return sorted(self._all_leaderless)
+        return sorted(self._all_leaderless.get(_CLUSTER, ()))
 
     def preferred_on(self, broker_id: int) -> int:
         """How many partitions have the broker as their preferred leader: as their first replica."""
@@ -86,11 +91,11 @@ class ClusterIndex:
 
     def reassigning(self) -> list[PartitionId]:
         """The partitions with a reassignment under way, ascending."""
-        return sorted(self._reassigning)
+        return sorted(self._reassigning.get(_CLUSTER, ()))
 
     def with_elr(self) -> list[PartitionId]:
         """The partitions that have eligible leader replicas beside their ISR, or had some, ascending."""
-        return sorted(self._with_elr)
+        return sorted(self._with_elr.get(_CLUSTER, ()))
 
     def colliding_name(self, topic: str) -> str | None:
         """An existing topic whose name differs from `topic` only in '.' and '_', or None."""
@@ -120,54 +125,35 @@ class ClusterIndex:
             del self._names[collision_key(name)]
 
     def _add(self, key: PartitionId, partition: PartitionImage) -> None:
-        for broker_id in partition.isr:
-            self._in_sync.setdefault(broker_id, {})[key] = None
-        for broker_id in partition.elr:
-            self._eligible.setdefault(broker_id, {})[key] = None
-        for broker_id in partition.offline_replicas:
-            self._offline.setdefault(broker_id, {})[key] = None
+        for index, broker_id in self._places(partition):
+            index.setdefault(broker_id, {})[key] = None
         preferred = partition.replicas[0]
         self._preferred[preferred] = self._preferred.get(preferred, 0) + 1
-        if partition.is_reassigning:
-            self._reassigning[key] = None
-        if partition.elr or partition.last_known_elr:
-            self._with_elr[key] = None
-        if partition.has_leader:
-            self._led.setdefault(partition.leader, {})[key] = None
-            if partition.leader != preferred:
-                self._imbalanced.setdefault(preferred, {})[key] = None
-            return
-        self._all_leaderless[key] = None
-        for broker_id in partition.replicas:
-            self._leaderless.setdefault(broker_id, {})[key] = None
 
     def _remove(self, key: PartitionId, partition: PartitionImage) -> None:
-        for broker_id in partition.isr:
-            _discard(self._in_sync, broker_id, key)
-        for broker_id in partition.elr:
-            _discard(self._eligible, broker_id, key)
-        for broker_id in partition.offline_replicas:
-            _discard(self._offline, broker_id, key)
+        for index, broker_id in self._places(partition):
+            keys = index[broker_id]
+            del keys[key]
+            if not keys:
+                del index[broker_id]
         preferred = partition.replicas[0]
         self._preferred[preferred] -= 1
         if not self._preferred[preferred]:
             del self._preferred[preferred]
+
+    def _places(self, partition: PartitionImage) -> Iterator[tuple[dict[int, _Keys], int]]:
+        """The indexes that a partition in this state is in, each with the broker that it is there under."""
+        yield from zip(repeat(self._in_sync), partition.isr)
+        yield from zip(repeat(self._eligible), partition.elr)
+        yield from zip(repeat(self._offline), partition.offline_replicas)
         if partition.is_reassigning:
-            del self._reassigning[key]
+            yield self._reassigning, _CLUSTER
         if partition.elr or partition.last_known_elr:
-            del self._with_elr[key]
-        if partition.has_leader:
-            _discard(self._led, partition.leader, key)
-            if partition.leader != preferred:
-                _discard(self._imbalanced, preferred, key)
+            yield self._with_elr, _CLUSTER
+        if not partition.has_leader:
+            yield self._all_leaderless, _CLUSTER
+            yield from zip(repeat(self._leaderless), partition.replicas)
             return
-        del self._all_leaderless[key]
-        for broker_id in partition.replicas:
-            _discard(self._leaderless, broker_id, key)
-
-
-def _discard(index: dict[int, _Keys], broker_id: int, key: PartitionId) -> None:
-    keys = index[broker_id]
-    del keys[key]
-    if not keys:
-        del index[broker_id]
+        yield self._led, partition.leader
+        if partition.leader != partition.replicas[0]:
+            yield self._imbalanced, partition.replicas[0]

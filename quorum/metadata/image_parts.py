@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Annotated
 
 from partitions.topic_partition import ZERO_TOPIC_ID
 from quorum.errors import InvalidPartitionStateError, MalformedError
@@ -17,12 +18,18 @@ from quorum.metadata.records import (
     NO_LEADER,
     NO_UNCLEAN_ELECTION,
     RECOVERED,
-    RECOVERING,
+    BrokerEpoch,
+    BrokerId,
+    BrokerIds,
+    Epoch,
     FeatureRange,
-    Listener,
-    feature_range,
-    listener,
+    LeaderId,
+    Listeners,
+    RecoveryState,
+    ShortText,
+    Uuid,
 )
+from quorum.metadata.typed_fields import field_checks
 
 PartitionId = tuple[bytes, int]
 """A topic's id and a partition's number."""
@@ -37,12 +44,12 @@ class BrokerImage:
     `features` are the levels that it supports; it does not know a feature that it does not name.
     """
 
-    broker_id: int
-    epoch: int
-    incarnation_id: bytes
-    listeners: tuple[Listener, ...]
-    rack: str | None
-    log_dirs: tuple[bytes, ...]
+    broker_id: BrokerId
+    epoch: BrokerEpoch
+    incarnation_id: Uuid
+    listeners: Listeners
+    rack: ShortText | None
+    log_dirs: tuple[Uuid, ...]
     fenced: bool
     in_controlled_shutdown: bool
     features: tuple[FeatureRange, ...] = ()
@@ -66,18 +73,20 @@ class PartitionImage:
     the log elected then lacks are lost; a replica that has them may come back much later.
     """
 
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    leader_recovery_state: int = RECOVERED
-    removing_replicas: tuple[int, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-    elr: tuple[int, ...] = ()
-    last_known_elr: tuple[int, ...] = ()
-    offline_replicas: tuple[int, ...] = ()
-    unclean_leader_epoch: int = NO_UNCLEAN_ELECTION
+    replicas: BrokerIds
+    isr: BrokerIds
+    leader: LeaderId
+    leader_epoch: Epoch
+    partition_epoch: Epoch
+    leader_recovery_state: RecoveryState = RECOVERED
+    removing_replicas: BrokerIds = ()
+    adding_replicas: BrokerIds = ()
+    elr: BrokerIds = ()
+    last_known_elr: BrokerIds = ()
+    offline_replicas: BrokerIds = ()
+    unclean_leader_epoch: Annotated[int, wire.integer(NO_UNCLEAN_ELECTION, wire.INT32_MAX)] = (
+        NO_UNCLEAN_ELECTION
+    )
 
     @property
     def has_leader(self) -> bool:
@@ -133,71 +142,26 @@ class TopicImage:
 
 
 BROKER_FIELDS = (8, 9, 9, 9)
-"""Of a broker's row, by image version."""
+"""How many of a broker's fields its row has, by image version."""
 PARTITION_FIELDS = (6, 10, 11, 12)
-"""Of a partition's row, by image version."""
+"""How many of a partition's fields its row has, by image version."""
 
 
-def broker_row(broker: BrokerImage) -> tuple[object, ...]:
-    return (
-        broker.broker_id,
-        broker.epoch,
-        broker.incarnation_id,
-        broker.listeners,
-        broker.rack,
-        broker.log_dirs,
-        broker.fenced,
-        broker.in_controlled_shutdown,
-        broker.features,
-    )
+broker_row = attrgetter(*field_checks(BrokerImage))
+partition_row = attrgetter(*field_checks(PartitionImage))
+_BROKER_CHECKS = tuple(field_checks(BrokerImage).values())
+_PARTITION_CHECKS = tuple(field_checks(PartitionImage).values())
 
-
-partition_row = attrgetter(
-    "replicas",
-    "isr",
-    "leader",
-    "leader_epoch",
-    "partition_epoch",
-    "leader_recovery_state",
-    "removing_replicas",
-    "adding_replicas",
-    "elr",
-    "last_known_elr",
-    "offline_replicas",
-    "unclean_leader_epoch",
-)
-
-_recovery_state = wire.integer(RECOVERED, RECOVERING)
-_unclean_leader_epoch = wire.integer(NO_UNCLEAN_ELECTION, wire.INT32_MAX)
-_NO_LISTS: tuple[tuple[int, ...], ...] = ((), (), (), (), ())
-"""Stands for the partition lists that a row of an older version lacks."""
 _short_text = wire.text(255)
 _topic_name = wire.text(249)
 _config_value = wire.text()
 _rows = wire.tuple_of(lambda row: row)
-_listeners = wire.tuple_of(listener)
-_log_dirs = wire.tuple_of(wire.uuid)
-_rack = wire.optional(_short_text)
-_features = wire.tuple_of(feature_range)
-_broker_ids = wire.distinct_broker_ids
 
 
 def read_broker(row: object, version: int) -> BrokerImage:
     """A broker from its row in an image of that version."""
-    broker_id, epoch, incarnation_id, listeners, rack, log_dirs, fenced, shutdown, *features = wire.array(
-        row, BROKER_FIELDS[version], "a broker"
-    )
-    return BrokerImage(
-        broker_id=wire.broker_id(broker_id),
-        epoch=wire.offset64(epoch),
-        incarnation_id=wire.uuid(incarnation_id),
-        listeners=_listeners(listeners),
-        rack=_rack(rack),
-        log_dirs=_log_dirs(log_dirs),
-        fenced=wire.boolean(fenced),
-        in_controlled_shutdown=wire.boolean(shutdown),
-        features=_features(features[0]) if features else (),
-    )
+    values = wire.array(row, BROKER_FIELDS[version], "a broker")
+    return BrokerImage(*(check(value) for check, value in zip(_BROKER_CHECKS, values, strict=False)))
 
 
 def read_topic_id(value: object) -> bytes:
@@ -216,27 +180,12 @@ def read_topic_name(value: object) -> str:
 
 def read_partition(row: object, version: int) -> PartitionImage:
     """A partition from its row in an image of that version, its invariants checked."""
-    replicas, isr, leader, leader_epoch, partition_epoch, recovery, *later = wire.array(
-        row, PARTITION_FIELDS[version], "a partition"
-    )
-    lists = (*later, *_NO_LISTS[len(later) :])[: len(_NO_LISTS)]
-    removing, adding, elr, last_known_elr, offline = map(_broker_ids, lists)
-    unclean_leader_epoch = later[len(_NO_LISTS)] if len(later) > len(_NO_LISTS) else NO_UNCLEAN_ELECTION
-    replicas = _broker_ids(replicas)
-    partition = PartitionImage(
-        replicas=replicas,
-        isr=replicas if isr == replicas else _broker_ids(isr),
-        leader=wire.leader_id(leader),
-        leader_epoch=wire.epoch32(leader_epoch),
-        partition_epoch=wire.epoch32(partition_epoch),
-        leader_recovery_state=_recovery_state(recovery),
-        removing_replicas=removing,
-        adding_replicas=adding,
-        elr=elr,
-        last_known_elr=last_known_elr,
-        offline_replicas=offline,
-        unclean_leader_epoch=_unclean_leader_epoch(unclean_leader_epoch),
-    )
+    raw = wire.array(row, PARTITION_FIELDS[version], "a partition")
+    values = [check(value) for check, value in zip(_PARTITION_CHECKS, raw, strict=False)]
+    replicas, isr = values[:2]
+    if isr == replicas:
+        values[1] = replicas
+    partition = PartitionImage(*values)
     partition.check()
     return partition
 

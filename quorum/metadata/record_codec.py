@@ -8,7 +8,7 @@ or ship the metadata log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -17,9 +17,6 @@ import msgpack
 from quorum.errors import MalformedError, MalformedRecordError
 from quorum.metadata import wire
 from quorum.metadata.records import (
-    NO_BROKER_EPOCH,
-    RECOVERED,
-    RECOVERING,
     BrokerChange,
     Config,
     FeatureLevel,
@@ -33,131 +30,58 @@ from quorum.metadata.records import (
     Topic,
     UnregisterBroker,
     VoterIdentity,
-    feature_range,
-    listener,
 )
+from quorum.metadata.typed_fields import field_checks
 from quorum.metadata.wire import Check
 
 MAX_RECORDS = 20_000
 """Records one encoded list may hold; bounds what a forged length can allocate."""
 
-_Fields = tuple[tuple[str, Check], ...]
-
 
 class _Layout(NamedTuple):
-    """The layout of one kind of record: its class, and its fields in order."""
+    """The layout of one version of a kind of record: its class, and its fields in order, each with its check."""
 
     record: type[Any]
-    fields: _Fields
+    fields: tuple[tuple[str, Check], ...]
 
 
-_recovery_state = wire.integer(RECOVERED, RECOVERING)
-_short_text = wire.text(255)
-
-_optional_broker_ids = wire.optional(wire.distinct_broker_ids)
-
-_REGISTER_BROKER_0: _Fields = (
-    ("broker_id", wire.broker_id),
-    ("incarnation_id", wire.uuid),
-    ("listeners", wire.tuple_of(listener)),
-    ("rack", wire.optional(_short_text)),
-    ("log_dirs", wire.tuple_of(wire.uuid)),
-    ("fenced", wire.boolean),
-)
-_PARTITION_0: _Fields = (
-    ("topic_id", wire.uuid),
-    ("partition", wire.partition_number),
-    ("replicas", wire.distinct_broker_ids),
-    ("isr", wire.distinct_broker_ids),
-    ("leader", wire.leader_id),
-    ("leader_epoch", wire.epoch32),
-    ("partition_epoch", wire.epoch32),
-    ("leader_recovery_state", _recovery_state),
-)
-_PARTITION_CHANGE_0: _Fields = (
-    ("topic_id", wire.uuid),
-    ("partition", wire.partition_number),
-    ("isr", _optional_broker_ids),
-    ("leader", wire.optional(wire.leader_id)),
-    ("leader_recovery_state", wire.optional(_recovery_state)),
-)
-
-_PARTITION_1: _Fields = (
-    *_PARTITION_0,
-    ("removing_replicas", wire.distinct_broker_ids),
-    ("adding_replicas", wire.distinct_broker_ids),
-    ("elr", wire.distinct_broker_ids),
-    ("last_known_elr", wire.distinct_broker_ids),
-)
-_PARTITION_CHANGE_1: _Fields = (
-    *_PARTITION_CHANGE_0,
-    ("replicas", _optional_broker_ids),
-    ("removing_replicas", _optional_broker_ids),
-    ("adding_replicas", _optional_broker_ids),
-    ("elr", _optional_broker_ids),
-    ("last_known_elr", _optional_broker_ids),
-)
-_PARTITION_CHANGE_2: _Fields = (*_PARTITION_CHANGE_1, ("offline_replicas", _optional_broker_ids))
-
-_LAYOUTS: dict[tuple[int, int], _Layout] = {
-    (1, 0): _Layout(RegisterBroker, _REGISTER_BROKER_0),
-    (1, 1): _Layout(
-        RegisterBroker,
-        (
-            *_REGISTER_BROKER_0,
-            ("previous_broker_epoch", wire.integer(NO_BROKER_EPOCH, wire.INT64_MAX)),
-            ("in_controlled_shutdown", wire.boolean),
-            ("features", wire.tuple_of(feature_range)),
-        ),
-    ),
-    (2, 0): _Layout(UnregisterBroker, (("broker_id", wire.broker_id), ("broker_epoch", wire.offset64))),
-    (3, 0): _Layout(
-        BrokerChange,
-        (
-            ("broker_id", wire.broker_id),
-            ("broker_epoch", wire.offset64),
-            ("fenced", wire.optional(wire.boolean)),
-            ("in_controlled_shutdown", wire.optional(wire.boolean)),
-        ),
-    ),
-    (4, 0): _Layout(Topic, (("name", wire.text(249)), ("topic_id", wire.uuid))),
-    (5, 0): _Layout(Partition, _PARTITION_0),
-    (5, 1): _Layout(Partition, _PARTITION_1),
-    (5, 2): _Layout(Partition, (*_PARTITION_1, ("offline_replicas", wire.distinct_broker_ids))),
-    (6, 0): _Layout(PartitionChange, _PARTITION_CHANGE_0),
-    (6, 1): _Layout(PartitionChange, _PARTITION_CHANGE_1),
-    (6, 2): _Layout(PartitionChange, _PARTITION_CHANGE_2),
-    (6, 3): _Layout(
-        PartitionChange, (*_PARTITION_CHANGE_2, ("unclean_leader_epoch", wire.optional(wire.epoch32)))
-    ),
-    (7, 0): _Layout(RemoveTopic, (("topic_id", wire.uuid),)),
-    (8, 0): _Layout(
-        Config,
-        (
-            ("resource_type", _short_text),
-            ("resource_name", _short_text),
-            ("key", _short_text),
-            ("value", wire.optional(wire.text())),
-        ),
-    ),
-    (9, 0): _Layout(
-        ProducerIds,
-        (("broker_id", wire.broker_id), ("broker_epoch", wire.offset64), ("next_producer_id", wire.offset64)),
-    ),
-    (10, 0): _Layout(NoOp, ()),
-    (11, 0): _Layout(FeatureLevel, (("name", _short_text), ("level", wire.feature_level))),
-    (12, 0): _Layout(VoterIdentity, (("node_id", wire.broker_id), ("directory_id", wire.uuid))),
+_KINDS: Mapping[int, tuple[type[Any], tuple[int, ...]]] = {
+    1: (RegisterBroker, (6, 9)),
+    2: (UnregisterBroker, (2,)),
+    3: (BrokerChange, (4,)),
+    4: (Topic, (2,)),
+    5: (Partition, (8, 12, 13)),
+    6: (PartitionChange, (5, 10, 11, 12)),
+    7: (RemoveTopic, (1,)),
+    8: (Config, (4,)),
+    9: (ProducerIds, (3,)),
+    10: (NoOp, (0,)),
+    11: (FeatureLevel, (2,)),
+    12: (VoterIdentity, (2,)),
 }
+"""The class of each kind, and how many of its fields its versions 0, 1, … have: a field is only ever added behind all
+others."""
 
 
-def _writer(fields: _Fields) -> attrgetter[tuple[Any, ...]] | None:
+def _layouts() -> Iterator[tuple[tuple[int, int], _Layout]]:
+    for kind, (record, counts) in _KINDS.items():
+        fields = tuple(field_checks(record).items())
+        assert len(fields) == counts[-1], f"the newest version of {record.__name__} has all its fields"
+        for version, count in enumerate(counts):
+            yield (kind, version), _Layout(record, fields[:count])
+
+
+_LAYOUTS = dict(_layouts())
+
+
+def _writer(layout: _Layout) -> attrgetter[tuple[Any, ...]] | None:
     """A getter of all fields as one tuple (a last, doubled name keeps single fields a tuple)."""
-    names = [name for name, _ in fields]
+    names = [name for name, _ in layout.fields]
     return attrgetter(*names, names[-1]) if names else None
 
 
 _WRITERS = {  # the last, newest version of a kind is the one that is written
-    layout.record: (kind, version, _writer(layout.fields)) for (kind, version), layout in _LAYOUTS.items()
+    layout.record: (kind, version, _writer(layout)) for (kind, version), layout in _LAYOUTS.items()
 }
 
 

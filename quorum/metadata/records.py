@@ -1,14 +1,15 @@
 """The metadata records, which the controller decides, Raft orders and every node replays.
 
-A record is a frozen dataclass; `quorum.metadata.record_codec` turns records into bytes and back. Records hold no
-offsets: a record gets the offset of its Raft entry when it is applied, and a broker's epoch is the offset of its
-registration. Used by the image and delta, by the proposals, and to dump or ship the metadata log (KIP-631, KIP-746).
+A record is a frozen dataclass whose fields name their checks; `quorum.metadata.record_codec` turns records into bytes
+and back. Records hold no offsets: a record gets the offset of its Raft entry when it is applied, and a broker's epoch
+is the offset of its registration. Used by the image and delta, by the proposals, and to dump or ship the metadata log
+(KIP-631, KIP-746).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from quorum.errors import MalformedError
 from quorum.metadata import wire
@@ -24,9 +25,6 @@ RECOVERING = 1
 NO_UNCLEAN_ELECTION = -1
 """Stands for the epoch of the last unclean election in a partition without one."""
 
-FeatureRange = tuple[str, int, int]
-"""A feature's name, and the lowest and highest level that a node supports (KIP-584)."""
-
 NO_BROKER_EPOCH = -1
 
 
@@ -39,6 +37,39 @@ class Listener(NamedTuple):
     security_protocol: str
 
 
+def listener(value: object) -> Listener:
+    """A check for one encoded listener."""
+    name, host, port, security_protocol = wire.array(value, 4, "a listener")
+    short = wire.text(255)
+    return Listener(short(name), short(host), wire.integer(0, 65535)(port), short(security_protocol))
+
+
+def feature_range(value: object) -> tuple[str, int, int]:
+    """A check for one encoded range of feature levels."""
+    name, lowest, highest = wire.array(value, 3, "a feature")
+    lowest, highest = wire.feature_level(lowest), wire.feature_level(highest)
+    if lowest > highest:
+        raise MalformedError(f"the lowest level {lowest} of a feature is above its highest, {highest}")
+    return wire.text(255)(name), lowest, highest
+
+
+# The types of fields, each with its check; where None is allowed, it passes.
+BrokerId = Annotated[int, wire.broker_id]
+BrokerEpoch = Annotated[int, wire.offset64]
+ProducerId = Annotated[int, wire.offset64]
+BrokerIds = Annotated[tuple[int, ...], wire.distinct_broker_ids]
+LeaderId = Annotated[int, wire.leader_id]
+PartitionNumber = Annotated[int, wire.partition_number]
+Epoch = Annotated[int, wire.epoch32]
+Uuid = Annotated[bytes, wire.uuid]
+RecoveryState = Annotated[int, wire.integer(RECOVERED, RECOVERING)]
+ShortText = Annotated[str, wire.text(255)]
+Listeners = Annotated[tuple[Listener, ...], wire.tuple_of(listener)]
+FeatureLevelNumber = Annotated[int, wire.feature_level]
+FeatureRange = Annotated[tuple[str, int, int], feature_range]
+"""A feature's name, and the lowest and highest level that a node supports (KIP-584)."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegisterBroker:
     """A broker's incarnation registers; its broker epoch is the offset of this record.
@@ -47,13 +78,13 @@ class RegisterBroker:
     the logs may then lack records that the broker had when it was last heard of (KIP-966).
     """
 
-    broker_id: int
-    incarnation_id: bytes
-    listeners: tuple[Listener, ...]
-    rack: str | None
-    log_dirs: tuple[bytes, ...]
+    broker_id: BrokerId
+    incarnation_id: Uuid
+    listeners: Listeners
+    rack: ShortText | None
+    log_dirs: tuple[Uuid, ...]
     fenced: bool = True
-    previous_broker_epoch: int = NO_BROKER_EPOCH
+    previous_broker_epoch: Annotated[int, wire.integer(NO_BROKER_EPOCH, wire.INT64_MAX)] = NO_BROKER_EPOCH
     in_controlled_shutdown: bool = False
     features: tuple[FeatureRange, ...] = ()
 
@@ -62,16 +93,16 @@ class RegisterBroker:
 class UnregisterBroker:
     """A broker leaves the cluster for good."""
 
-    broker_id: int
-    broker_epoch: int
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerChange:
     """A broker is fenced, unfenced or enters controlled shutdown; None leaves a flag as it is."""
 
-    broker_id: int
-    broker_epoch: int
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
 
@@ -80,8 +111,8 @@ class BrokerChange:
 class Topic:
     """A topic is created; its configs and partitions follow in the same proposal."""
 
-    name: str
-    topic_id: bytes
+    name: Annotated[str, wire.text(249)]
+    topic_id: Uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +124,19 @@ class Partition:
     `offline_replicas` are the replicas whose brokers cannot serve their logs.
     """
 
-    topic_id: bytes
-    partition: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int = 0
-    partition_epoch: int = 0
-    leader_recovery_state: int = RECOVERED
-    removing_replicas: tuple[int, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-    elr: tuple[int, ...] = ()
-    last_known_elr: tuple[int, ...] = ()
-    offline_replicas: tuple[int, ...] = ()
+    topic_id: Uuid
+    partition: PartitionNumber
+    replicas: BrokerIds
+    isr: BrokerIds
+    leader: LeaderId
+    leader_epoch: Epoch = 0
+    partition_epoch: Epoch = 0
+    leader_recovery_state: RecoveryState = RECOVERED
+    removing_replicas: BrokerIds = ()
+    adding_replicas: BrokerIds = ()
+    elr: BrokerIds = ()
+    last_known_elr: BrokerIds = ()
+    offline_replicas: BrokerIds = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,34 +147,34 @@ class PartitionChange:
     unclean election gives its leader epoch as `unclean_leader_epoch`.
     """
 
-    topic_id: bytes
-    partition: int
-    isr: tuple[int, ...] | None = None
-    leader: int | None = None
-    leader_recovery_state: int | None = None
-    replicas: tuple[int, ...] | None = None
-    removing_replicas: tuple[int, ...] | None = None
-    adding_replicas: tuple[int, ...] | None = None
-    elr: tuple[int, ...] | None = None
-    last_known_elr: tuple[int, ...] | None = None
-    offline_replicas: tuple[int, ...] | None = None
-    unclean_leader_epoch: int | None = None
+    topic_id: Uuid
+    partition: PartitionNumber
+    isr: BrokerIds | None = None
+    leader: LeaderId | None = None
+    leader_recovery_state: RecoveryState | None = None
+    replicas: BrokerIds | None = None
+    removing_replicas: BrokerIds | None = None
+    adding_replicas: BrokerIds | None = None
+    elr: BrokerIds | None = None
+    last_known_elr: BrokerIds | None = None
+    offline_replicas: BrokerIds | None = None
+    unclean_leader_epoch: Epoch | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopic:
     """A topic, its partitions and its configs are removed."""
 
-    topic_id: bytes
+    topic_id: Uuid
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """A dynamic config is set, or (value None) back to its default."""
 
-    resource_type: str
-    resource_name: str
-    key: str
+    resource_type: ShortText
+    resource_name: ShortText
+    key: ShortText
     value: str | None
 
 
@@ -151,25 +182,25 @@ class Config:
 class ProducerIds:
     """Producer ids below `next_producer_id` are handed out; the broker owns the newest block."""
 
-    broker_id: int
-    broker_epoch: int
-    next_producer_id: int
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    next_producer_id: ProducerId
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevel:
     """A feature works at this level from now on, in the whole cluster; level 0 removes it (KIP-584)."""
 
-    name: str
-    level: int
+    name: ShortText
+    level: FeatureLevelNumber
 
 
 @dataclass(frozen=True, slots=True)
 class VoterIdentity:
     """The metadata folder of the voter has this directory id (KIP-853)."""
 
-    node_id: int
-    directory_id: bytes
+    node_id: BrokerId
+    directory_id: Uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,19 +222,3 @@ Record = (
     | FeatureLevel
     | VoterIdentity
 )
-
-
-def listener(value: object) -> Listener:
-    """A check for one encoded listener."""
-    name, host, port, security_protocol = wire.array(value, 4, "a listener")
-    short = wire.text(255)
-    return Listener(short(name), short(host), wire.integer(0, 65535)(port), short(security_protocol))
-
-
-def feature_range(value: object) -> FeatureRange:
-    """A check for one encoded range of feature levels."""
-    name, lowest, highest = wire.array(value, 3, "a feature")
-    lowest, highest = wire.feature_level(lowest), wire.feature_level(highest)
-    if lowest > highest:
-        raise MalformedError(f"the lowest level {lowest} of a feature is above its highest, {highest}")
-    return wire.text(255)(name), lowest, highest

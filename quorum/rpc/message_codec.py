@@ -8,20 +8,19 @@ response with the offset of the metadata that it was given at. Voters and their 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from quorum.errors import MalformedError, MalformedMessageError
-from quorum.metadata import records, wire
-from quorum.metadata.records import Listener
+from quorum.metadata import wire
+from quorum.metadata.typed_fields import field_checks
+from quorum.metadata.wire import Check
 from quorum.rpc.messages import METHODS, ControllerResponse, RpcRequest
 
 M = TypeVar("M")
 Response = TypeVar("Response", bound=ControllerResponse)
-_Check = Callable[[object], Any]
 _OFFSET = wire.integer(-1, wire.INT64_MAX)
 _FIELDS_OF_ANSWER = {"offset", "response"}
 
@@ -90,10 +89,9 @@ def _names_of_fields(kind: type[Any]) -> tuple[str, ...] | None:
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
-def _message_check(message_class: type[Any]) -> _Check:
+def _message_check(message_class: type[Any]) -> Check:
     """A check for a dict with exactly the fields of the dataclass (those with a default may miss)."""
-    hints = get_type_hints(message_class)
-    checks = {field.name: _check_of(hints[field.name]) for field in fields(message_class)}
+    checks = field_checks(message_class, of_dataclass=_message_check)
     needed = [field.name for field in fields(message_class) if field.default is MISSING]
 
     def check(body: object) -> Any:
@@ -116,32 +114,6 @@ def _message_check(message_class: type[Any]) -> _Check:
     return check
 
 
-_SCALARS = MappingProxyType[Any, _Check](
-    {
-        int: wire.integer(wire.INT64_MIN, wire.INT64_MAX),
-        str: wire.text(),
-        bytes: wire.binary,
-        bool: wire.boolean,
-        Listener: records.listener,
-    }
-)
-
-
-def _check_of(hint: Any) -> _Check:
-    if hint in _SCALARS:
-        return _SCALARS[hint]
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _message_check(hint)
-    arguments = get_args(hint)
-    if get_origin(hint) is UnionType and len(arguments) == 2 and NoneType in arguments:
-        return wire.optional(_check_of(next(argument for argument in arguments if argument is not NoneType)))
-    if get_origin(hint) is tuple and arguments[-1] is Ellipsis:
-        return wire.tuple_of(_check_of(arguments[0]))
-    if get_origin(hint) is tuple:
-        return wire.fixed_tuple(tuple(_check_of(argument) for argument in arguments))
-    raise TypeError(f"no check for a field of type {hint}")
-
-
-_CHECKS = MappingProxyType[Any, _Check](
+_CHECKS = MappingProxyType[Any, Check](
     {message: _message_check(message) for rpc in METHODS.values() for message in (rpc.request, rpc.response)}
 )

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 from quorum.metadata import records, wire
-from quorum.metadata.records import Listener
+from quorum.metadata.records import Listeners
 
 RECOVERED = records.RECOVERED
 NO_ERROR = "NONE"
@@ -99,7 +99,7 @@ class RegisterBrokerRequest(ControllerRequest[RegisterBrokerResponse]):
     broker_id: int
     incarnation_id: bytes
     cluster_id: str
-    listeners: tuple[Listener, ...]
+    listeners: Listeners
     rack: str | None = None
     log_dirs: tuple[bytes, ...] = ()
     previous_broker_epoch: int = -1

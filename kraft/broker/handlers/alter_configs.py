@@ -8,8 +8,8 @@ controller judges all of it once more. Each resource is answered by itself, in t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from kraft.broker.handlers.forwarding import Forwarded, Refusal, Split, too_long, too_many
 from kraft.broker.request import Request
@@ -23,6 +23,7 @@ from kraft.protocol.schemas.alter_configs import (
 )
 from kraft.protocol.schemas.configs import ConfigResourceType
 from kraft.protocol.schemas.incremental_alter_configs import (
+    AlterableConfig,
     ConfigOperation,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -56,16 +57,7 @@ async def handle_alter_configs(
     services: BrokerServices, request: Request[AlterConfigsRequest]
 ) -> AlterConfigsResponse:
     """Answers AlterConfigs: what a request does not name is put back to its default."""
-    body = request.body
-    wanted = [
-        _Wanted(
-            resource.resource_type,
-            resource.resource_name,
-            [(config.name, config.value, messages.SET) for config in resource.configs],
-        )
-        for resource in body.resources
-    ]
-    responses = await _alter(services, wanted, body.validate_only, replace_all=True)
+    responses = await _alter(services, request.body, lambda config: messages.SET, replace_all=True)
     return AlterConfigsResponse(responses=responses)
 
 
@@ -73,23 +65,30 @@ async def handle_incremental_alter_configs(
     services: BrokerServices, request: Request[IncrementalAlterConfigsRequest]
 ) -> IncrementalAlterConfigsResponse:
     """Answers IncrementalAlterConfigs."""
-    body = request.body
-    wanted = [
-        _Wanted(
-            resource.resource_type,
-            resource.resource_name,
-            [(c.name, c.value, _OPERATIONS.get(c.config_operation)) for c in resource.configs],
-        )
-        for resource in body.resources
-    ]
-    responses = await _alter(services, wanted, body.validate_only, replace_all=False)
+
+    def operation(config: AlterableConfig) -> str | None:
+        return _OPERATIONS.get(config.config_operation)
+
+    responses = await _alter(services, request.body, operation, replace_all=False)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def _alter(
-    services: BrokerServices, wanted: Sequence[_Wanted], validate_only: bool, *, replace_all: bool
+    services: BrokerServices,
+    body: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    operation: Callable[[Any], str | None],
+    *,
+    replace_all: bool,
 ) -> list[AlterConfigsResourceResponse]:
     """What became of each resource, in order."""
+    wanted = [
+        _Wanted(
+            resource.resource_type,
+            resource.resource_name,
+            [(config.name, config.value, operation(config)) for config in resource.configs],
+        )
+        for resource in body.resources
+    ]
     if problem := _too_large(wanted):
         return _refuse(wanted, problem)
     named = Counter(resource.key for resource in wanted)
@@ -104,8 +103,8 @@ async def _alter(
             yield _response(resource, *forwarded.outcome(result.error, result.message))
 
     resources = tuple(_resource(resource, replace_all) for resource in split.allowed)
-    call = messages.AlterConfigsRequest(resources, validate_only)
-    return await split.forward(services, call, TIMEOUT_S, altered, changes=not validate_only)
+    call = messages.AlterConfigsRequest(resources, body.validate_only)
+    return await split.forward(services, call, TIMEOUT_S, altered, changes=not body.validate_only)
 
 
 def _refuse(wanted: Iterable[_Wanted], refusal: Refusal) -> list[AlterConfigsResourceResponse]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.broker.authorized_operations import CLUSTER_OPERATIONS
-from kraft.broker.handlers.forwarding import catch_up, forward, refusal
+from kraft.broker.handlers.forwarding import Refusal, catch_up, forward
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -17,7 +17,6 @@ from kraft.protocol.schemas.cluster import (
 )
 from kraft.protocol.schemas.metadata import UNKNOWN_OPERATIONS
 from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError
 
 UNREGISTER_TIMEOUT_S = 30.0
 """The request does not say how long its client waits."""
@@ -72,10 +71,8 @@ async def handle_unregister_broker(
 ) -> UnregisterBrokerResponse:
     """Answers UnregisterBroker: forwarded to the active controller."""
     call = messages.UnregisterBrokerRequest(request.body.broker_id)
-    try:
-        forwarded = await forward(services, call, UNREGISTER_TIMEOUT_S)
-    except RpcError as error:
-        code, message, _ = refusal(call, error)
-        return UnregisterBrokerResponse(error_code=code, error_message=message)
+    forwarded = await forward(services, call, UNREGISTER_TIMEOUT_S)
+    if isinstance(forwarded, Refusal):
+        return UnregisterBrokerResponse(error_code=forwarded.code, error_message=forwarded.message)
     await catch_up(services, forwarded.offset)
     return UnregisterBrokerResponse()

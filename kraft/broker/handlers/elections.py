@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kraft.broker.handlers.forwarding import Refusal, forward, refusal, timeout_s, too_long, too_many
+from kraft.broker.handlers.forwarding import Refusal, forward, timeout_s, too_long, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
@@ -18,7 +18,6 @@ from kraft.protocol.schemas.elections import (
 )
 from kraft.protocol.texts import shortened
 from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError
 
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR = 1
 _ELECTION_TYPES = frozenset(election_type.value for election_type in ElectionType)
@@ -36,10 +35,9 @@ async def handle_elect_leaders(
     if problem := _problem(body, wanted):
         return _refuse(request, wanted, problem)
     call = messages.ElectLeadersRequest(body.election_type, wanted)
-    try:
-        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
-    except RpcError as error:
-        return _refuse(request, wanted, refusal(call, error))
+    forwarded = await forward(services, call, timeout_s(body.timeout_ms))
+    if isinstance(forwarded, Refusal):
+        return _refuse(request, wanted, forwarded)
     return ElectLeadersResponse(
         replica_election_results=_by_topic(
             (

@@ -11,7 +11,6 @@ from kraft.broker.handlers.forwarding import (
     catch_up,
     error_code,
     forward,
-    refusal,
     timeout_s,
     too_long,
     too_many,
@@ -30,7 +29,6 @@ from kraft.protocol.schemas.features import (
 from quorum.metadata.features import SUPPORTED_FEATURES
 from quorum.metadata.image import MetadataImage
 from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError
 
 FIRST_VERSION_WITH_ONE_OUTCOME = 2
 FIRST_VERSION_WITH_UPGRADE_TYPE = 1
@@ -46,10 +44,9 @@ async def handle_update_features(
         return _refuse(problem)
     updates = tuple(_update(update, request.version) for update in body.feature_updates)
     call = messages.UpdateFeaturesRequest(updates, body.validate_only)
-    try:
-        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
-    except RpcError as error:
-        return _refuse(refusal(call, error))
+    forwarded = await forward(services, call, timeout_s(body.timeout_ms))
+    if isinstance(forwarded, Refusal):
+        return _refuse(forwarded)
     culprit = _culprit(forwarded.response)
     if culprit is not None:
         sentence = f"no feature was updated because of {culprit.name}: {culprit.message}"

@@ -76,14 +76,12 @@ class Forwarded(Generic[Response]):
 
 async def forward(
     services: BrokerServices, request: RpcRequest[Response], timeout_s: float
-) -> Forwarded[Response]:
-    """Has the active controller decide, though it may change within the client's time. Raises RpcError."""
+) -> Forwarded[Response] | Refusal:
+    """Has the active controller decide, though it may change within the client's time. A refusal is of the call."""
     try:
         answer, in_doubt = await services.controller.call_persistently(request, timeout_s=timeout_s)
     except RpcError as error:
-        if error.in_doubt and error.code in request.RPC.own_traces:
-            raise RpcUnavailable(f"{_DOUBT}: {error.message}") from error
-        raise
+        return refusal(request, error)
     return Forwarded(request, answer.response, answer.offset, in_doubt)
 
 
@@ -125,10 +123,9 @@ class Split(Generic[Item, Result]):
         `results` is one for each, in their order. Unless it `changes` nothing, this broker then catches up."""
         if not self.allowed:
             return self.merged(())
-        try:
-            forwarded = await forward(services, call, timeout_s)
-        except RpcError as error:
-            return self.merged(self._refuse(self.allowed, refusal(call, error)))
+        forwarded = await forward(services, call, timeout_s)
+        if isinstance(forwarded, Refusal):
+            return self.merged(self._refuse(self.allowed, forwarded))
         if changes:
             await catch_up(services, forwarded.offset)
         return self.merged(results(forwarded))
@@ -160,10 +157,13 @@ def refusal(request: RpcRequest[Response], error: RpcError) -> Refusal:
     """What a client is told when the whole call failed. Without an answer it is not known whether a
     change was made, and that is what REQUEST_TIMED_OUT says.
     """
-    if not isinstance(error, RpcUnavailable):
-        return Refusal(error_code(error.code), error.message)
+    message = error.message
+    if error.in_doubt and error.code in request.RPC.own_traces:
+        message = f"{_DOUBT}: {message}"
+    elif not isinstance(error, RpcUnavailable):
+        return Refusal(error_code(error.code), message)
     doubt = "the change may or may not have been made: " if request.RPC.writes else ""
-    return Refusal(ErrorCode.REQUEST_TIMED_OUT, doubt + error.message)
+    return Refusal(ErrorCode.REQUEST_TIMED_OUT, doubt + message)
 
 
 def error_code(name: str) -> ErrorCode:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from kraft.broker.purgatory.offset_waits import Outcomes
-from kraft.broker.replicas.appends import Appended
+from kraft.broker.replicas.appends import AckCondition, Appended
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.network.connection import CloseConnectionError
@@ -125,7 +125,7 @@ class _Reply:
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.response = ProduceResponse(responses=[])
-        self.pending: dict[TopicPartition, Appended] = {}
+        self.pending: dict[TopicPartition, AckCondition] = {}
         self.waiting: list[tuple[TopicPartition, PartitionProduceResponse]] = []
         """The answers for what is pending: a partition may be named twice."""
 
@@ -136,8 +136,8 @@ class _Reply:
         answer.log_append_time_ms = info.log_append_time
         answer.log_start_offset = info.log_start_offset
         if self.acks == ACKS_ALL:
-            earlier = self.pending.get(key)
-            self.pending[key] = appended if earlier is None else appended.with_earlier(earlier)
+            condition, earlier = appended.condition, self.pending.get(key)
+            self.pending[key] = condition if earlier is None else earlier.and_then(condition)
             self.waiting.append((key, answer))
 
     def refuse(self, answer: PartitionProduceResponse, error: PartitionError | LogError) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.broker.handlers.forwarding import Refusal, forward, refusal, too_many
+from kraft.broker.handlers.forwarding import Refusal, forward, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.listeners import split_host_port
@@ -18,7 +18,6 @@ from kraft.protocol.schemas.quorum import (
     TopicData,
 )
 from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError
 
 TIMEOUT_S = 10.0
 
@@ -33,11 +32,10 @@ async def handle_describe_quorum(
         return _refuse(problem)
     if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
         return _unknown(body)
-    call = messages.DescribeQuorumRequest()
-    try:
-        answer = (await forward(services, call, TIMEOUT_S)).response
-    except RpcError as error:
-        return _refuse(refusal(call, error))
+    forwarded = await forward(services, messages.DescribeQuorumRequest(), TIMEOUT_S)
+    if isinstance(forwarded, Refusal):
+        return _refuse(forwarded)
+    answer = forwarded.response
     partition = PartitionData(
         leader_id=answer.leader_id,
         leader_epoch=answer.leader_epoch,

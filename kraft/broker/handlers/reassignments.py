@@ -14,7 +14,6 @@ from kraft.broker.handlers.forwarding import (
     MAX_REPLICAS,
     Refusal,
     forward,
-    refusal,
     timeout_s,
     too_long,
     too_many,
@@ -33,7 +32,6 @@ from kraft.protocol.schemas.reassignments import (
     ReassignableTopicResponse,
 )
 from quorum.rpc import messages
-from quorum.rpc.envelope import RpcError
 
 
 async def handle_alter_partition_reassignments(
@@ -61,10 +59,9 @@ async def handle_alter_partition_reassignments(
         ),
         body.allow_replication_factor_change,
     )
-    try:
-        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
-    except RpcError as error:
-        return _refuse_moves(body, refusal(call, error))
+    forwarded = await forward(services, call, timeout_s(body.timeout_ms))
+    if isinstance(forwarded, Refusal):
+        return _refuse_moves(body, forwarded)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=body.allow_replication_factor_change,
         responses=_by_topic(
@@ -148,10 +145,9 @@ async def handle_list_partition_reassignments(
             messages.TopicPartitions(topic.name, tuple(topic.partition_indexes)) for topic in body.topics
         )
     )
-    try:
-        forwarded = await forward(services, call, timeout_s(body.timeout_ms))
-    except RpcError as error:
-        return _refuse_list(refusal(call, error))
+    forwarded = await forward(services, call, timeout_s(body.timeout_ms))
+    if isinstance(forwarded, Refusal):
+        return _refuse_list(forwarded)
     topics: dict[str, OngoingTopicReassignment] = {}
     for ongoing in forwarded.response.partitions:
         topic = topics.setdefault(ongoing.topic, OngoingTopicReassignment(name=ongoing.topic))

@@ -6,7 +6,7 @@ runs. Guarantees: what a caller hands in for a partition is appended in that ord
 gate and the next needs none; records that were checked are appended by the rules of that moment, to the log that
 they were checked for; one batch is open at a time, since a batch may unfold to many times its size.
 
-`Appended.status` is the one condition of an acknowledgement; `when_committed` waits until it is decided. Owned by the
+`AckCondition` is the one condition of an acknowledgement; `when_committed` waits until it is decided. Owned by the
 replica manager, on its event loop.
 """
 
@@ -70,26 +70,32 @@ class LedReplicas(Protocol):
         """The time that replicas reckon lag in."""
 
 
-class Appended(NamedTuple):
-    """What an append did, and what has to be committed before it is acknowledged."""
+class AckCondition(NamedTuple):
+    """What has to hold before a caller tells anybody what a leader's log says: it is committed up to an offset."""
 
-    info: AppendInfo
     partition: Partition
-    """As it was when it appended: a topic of the same name that was made since is another."""
-    end_offset: int
-    """Behind its last record."""
+    """As it was then: a topic of the same name that was made since is another."""
+    offset: int
+    """Behind the last record."""
     leader_epoch: int
-    """Of the append: if this broker stopped leading since, somebody else's records may be at its offsets."""
+    """If this broker stopped leading since, somebody else's records may be at its offsets."""
 
     @property
     def status(self) -> AckStatus:
-        """Whether acks=all may be answered, as of now."""
-        return self.partition.ack_status(self.end_offset, self.leader_epoch)
+        """As of now."""
+        return self.partition.ack_status(self.offset, self.leader_epoch)
 
-    def with_earlier(self, earlier: Appended) -> Appended:
-        """Both of a caller's appends to one partition, which are acknowledged together."""
+    def and_then(self, later: AckCondition) -> AckCondition:
+        """This one and that of a later append to the partition. It does not hold if the leadership was lost between."""
         # A duplicate's offset may be below that of what was appended before it.
-        return self._replace(end_offset=max(earlier.end_offset, self.end_offset))
+        return self._replace(offset=max(self.offset, later.offset))
+
+
+class Appended(NamedTuple):
+    """What an append did, and what has to hold before it is acknowledged."""
+
+    info: AppendInfo
+    condition: AckCondition
 
 
 class Appends:
@@ -133,44 +139,47 @@ class Appends:
         nothing was appended then.
         """
         partition = self._replicas.newest_partition(key)
-        check = None
-        if origin == "client":
-            try:
-                check = partition.log.check_beside(records)
-            except LogError:  # refused in the same words, if nothing else speaks against it
-                return self._append(partition, records, len(records), acks, origin, leader_epoch)
+        try:
+            check = _check_needed(partition.log, records, origin)
+        except LogError:  # refused in the same words, if nothing else speaks against it
+            return self._append(partition, records, len(records), acks, origin, leader_epoch)
         if check is None and not self.gates.is_busy(key):
             return self._append(partition, records, len(records), acks, origin, leader_epoch)
         partition.check_append(acks, leader_epoch)  # nothing is opened in vain
         log = partition.log
         return self.gates.pass_then(
             key,
-            partial(self._check, log, log.config, records, check),
+            partial(self._check, log, log.config, records, origin, check),
             partial(self._append_checked, key, log, len(records), acks, origin, leader_epoch),
             len(records),
         )
 
     def when_committed(
-        self, appended: Mapping[TopicPartition, Appended], timeout_s: float
+        self, conditions: Mapping[TopicPartition, AckCondition], timeout_s: float
     ) -> Outcomes | asyncio.Future[Outcomes]:
         """What becomes of appends with acks=all: at once if that is decided by now, else later as one future.
 
-        None for a partition whose high watermark has passed the append, else the name of Kafka's error: leadership or
-        the topic is gone, too few replicas are in sync, or `timeout_s` seconds are over. From this call on the end of
-        this broker's leadership is not missed. Cancelling the future ends the wait.
+        None for a partition whose condition holds, else the name of Kafka's error: leadership or the topic is gone,
+        too few replicas are in sync, or `timeout_s` seconds are over. From this call on the end of this broker's
+        leadership is not missed. Cancelling the future ends the wait.
         """
         decided: Outcomes = {}
         required: dict[TopicPartition, int] = {}
-        for key, one in appended.items():
-            status = one.status
+        for key, condition in conditions.items():
+            status = condition.status
             if status is AckStatus.PENDING:
-                required[key] = one.end_offset
+                required[key] = condition.offset
             else:
                 decided[key] = None if status is AckStatus.OK else status.value
         return self._committed.wait(required, timeout_s, decided) if required else decided
 
     async def _check(
-        self, log: ReplicaLog, config: ReplicationConfig, records: Buffer, check: Check | None
+        self,
+        log: ReplicaLog,
+        config: ReplicationConfig,
+        records: Buffer,
+        origin: AppendOrigin,
+        check: Check | None,
     ) -> Checked:
         """The records as they are to be appended, by the rules that hold when the check is over. Raises LogError."""
         while True:
@@ -183,7 +192,7 @@ class Appends:
             if log.config == config:
                 return checked
             config = log.config
-            check = log.check_beside(records)
+            check = _check_needed(log, records, origin)
 
     def _append_checked(
         self,
@@ -222,7 +231,12 @@ class Appends:
             raise
         end_offset = info.last_offset + 1
         self._metrics.on_produced(end_offset - info.first_offset, size_bytes)
-        return Appended(info, partition, end_offset, partition.leader_epoch)
+        return Appended(info, AckCondition(partition, end_offset, partition.leader_epoch))
+
+
+def _check_needed(log: ReplicaLog, records: Buffer, origin: AppendOrigin) -> Check | None:
+    """What the log's rules of this moment ask for before an append: only a client's records. Raises LogError."""
+    return log.check_beside(records) if origin == "client" else None
 
 
 class _Waiting(NamedTuple):
@@ -282,26 +296,26 @@ class Gates:
         return done
 
     async def _run(self, partition: TopicPartition, lane: deque[_Waiting]) -> None:
-        try:
-            while lane:
-                await _pass(lane[0])
-                self._ended(lane.popleft())
-        finally:
-            del self._lanes[partition]
-            for waiting in lane:
-                self._ended(waiting)
-                waiting.done.cancel()
+        while lane:
+            await _pass(lane[0])
+            self._ended(lane.popleft())
+        del self._lanes[partition]
 
     def _ended(self, waiting: _Waiting) -> None:
         self.count -= 1
         self.size_bytes -= waiting.size_bytes
 
     async def close(self) -> None:
-        """Ends all lanes."""
+        """Ends all lanes, also those whose task has not begun."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for lane in self._lanes.values():
+            for waiting in lane:
+                self._ended(waiting)
+                waiting.done.cancel()
+        self._lanes.clear()
 
 
 async def _pass(waiting: _Waiting) -> None:

@@ -95,10 +95,12 @@ class ReplicaLogs:
         reported: OfflineReplicas,
         halt: Halt,
         bring_in_line: Callable[[Iterable[TopicPartition]], None],
+        on_durable_epoch: Callable[[Partition], None],
     ) -> None:
         """`partitions` are the replicas over these logs, which the replica manager adds and takes away.
 
-        `bring_in_line` applies the metadata of the moment to the replicas of these partitions.
+        `bring_in_line` applies the metadata of the moment to the replicas of these partitions. `on_durable_epoch` is
+        told of a leader that takes appends from now on.
         """
         self._broker_id = broker_id
         self._logs = logs
@@ -109,6 +111,7 @@ class ReplicaLogs:
         self._reported = reported
         self._halt = halt
         self._bring_in_line = bring_in_line
+        self._on_durable_epoch = on_durable_epoch
         self._unusable: dict[TopicPartition, LogError] = {}
         self._wanted: dict[TopicPartition, None] = {}
         self._making: dict[TopicPartition, None] = {}
@@ -466,6 +469,7 @@ class ReplicaLogs:
                     self._wait_for_room(key)
             elif replica_log.epoch_file.is_durable:
                 partition.on_epoch_start_durable(partition.leader_epoch)
+                self._on_durable_epoch(partition)
             else:
                 self.write_epochs(key)  # the log has another epoch by now, or wanted to write it itself
         self._pending.settle(keys)

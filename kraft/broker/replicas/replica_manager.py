@@ -3,7 +3,8 @@
 A publisher of the metadata loader: for each changed partition it creates, promotes, demotes or removes the local
 replica, and starts or stops copying it. It owns what the replicas stand on and speak to: `ReplicaLogs` opens, makes
 and deletes the logs below them, `PartitionEvents` hears what replicas and fetchers tell and wakes the requests that
-wait for it, `Appends` appends for anybody, `PendingReplicas` has requests wait for a replica that is being made ready.
+wait for it, `Appends` appends for anybody, `LeadershipEvents` tells who keeps records in partitions what this broker
+leads, `PendingReplicas` has requests wait for a replica that is being made ready.
 
 Replicas are brought in line with new metadata some hundreds at a time, so that thousands of partitions hold nobody
 up. A leader that gets a Produce in between has its turn first: nothing is appended by an ISR that Metadata answers
@@ -26,6 +27,7 @@ from kraft.broker.purgatory.pending_replicas import PendingReplicas
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.append_refusals import AppendRefusals
 from kraft.broker.replicas.appends import Appends
+from kraft.broker.replicas.leadership_events import LeadershipEvents
 from kraft.broker.replicas.offline_replicas import OfflineReplicas
 from kraft.broker.replicas.partition_events import PartitionEvents
 from kraft.broker.replicas.partition_health import FollowerLag, follower_lags, lagging_partitions
@@ -94,10 +96,11 @@ class ReplicaManager:
         self.appends = Appends(
             self, events.produce_purgatory, self.refusals, metrics, logs.executor, loop, halt
         )
+        self.leaderships = LeadershipEvents(halt)
         self._reported = offline
         self._replica_logs = ReplicaLogs(
             broker_id, logs, default_config, metadata, self._partitions, self.pending, offline, halt,
-            self._apply_newest,
+            self._apply_newest, self.leaderships.look,
         )  # fmt: skip
         logs.set_failure_listener(self._on_logs_failing)
         schedule: LagSchedule[Partition] = LagSchedule()
@@ -172,7 +175,10 @@ class ReplicaManager:
         self._lag_task = start_vital_task(self._watch_lag(), "isr-lag", self._halt)
 
     async def close(self) -> None:
-        """Stops copying and watching. The logs are closed by their manager."""
+        """Stops leading, copying and watching. The logs are closed by their manager."""
+        for partition in self._partitions.values():
+            if partition.is_leader:
+                self._end(partition, storage_failed=False)
         await self._replica_logs.close()
         await self.appends.close()
         await end_task(self._lag_task)
@@ -382,6 +388,7 @@ class ReplicaManager:
             self.pending.expect(key)
         elif self.pending:
             self.pending.settle([key])
+        self.leaderships.look(partition)
 
     def _open(self, key: TopicPartition, topic_id: bytes) -> Partition | None:
         """The replica over its log; None if the log has to be made first, or cannot be used."""
@@ -395,17 +402,22 @@ class ReplicaManager:
 
     def _remove(self, key: TopicPartition, topic_id: bytes, removed: list[TopicPartition]) -> None:
         """Ends a replica that is not assigned here any more; its log is to be deleted."""
-        if self._replica_logs.forget_unusable(key, topic_id):
-            removed.append(key)
+        is_mine = self._replica_logs.forget_unusable(key, topic_id)
         partition = self._partitions.get(key)
-        if partition is None or partition.topic_id != topic_id:
-            return
-        del self._partitions[key]
-        self._stop_fetching(key)
-        partition.take_offline(storage_failed=False)
-        self.pending.settle([key])
-        removed.append(key)
-        log.info("replica removed", partition=str(key))
+        if partition is not None and partition.topic_id == topic_id:
+            is_mine = True
+            del self._partitions[key]
+            self._stop_fetching(key)
+            self._end(partition, storage_failed=False)
+            self.pending.settle([key])
+            log.info("replica removed", partition=str(key))
+        if is_mine:
+            removed.append(key)
+            self.leaderships.deleted(key, topic_id)
+
+    def _end(self, partition: Partition, *, storage_failed: bool) -> None:
+        partition.take_offline(storage_failed=storage_failed)
+        self.leaderships.look(partition)
 
     def _reconsider_led(self) -> Steps[None]:
         """A broker may have become eligible for ISRs: followers that are caught up join now."""
@@ -446,7 +458,7 @@ class ReplicaManager:
                 continue
             del self._partitions[key]
             self._stop_fetching(key)
-            partition.take_offline(storage_failed=True)
+            self._end(partition, storage_failed=True)
             self._replica_logs.cannot_use(key, partition.topic_id, error)
 
     def on_unreadable(self, path: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.replicas.appends import Appended
+from kraft.broker.replicas.appends import AckCondition, Appended
 from partitions.errors import FencedLeaderEpoch, NotEnoughReplicas, NotLeaderOrFollower, PartitionError
 from partitions.log.errors import AppendError
 from partitions.topic_partition import TopicPartition
@@ -24,6 +24,12 @@ def append(world: BrokerWorld, key: TopicPartition = T0, *, acks: int = -1, **ho
     return appended
 
 
+def append_past_gates(world: BrokerWorld) -> Appended:
+    partition = world.replicas.partition(T0)
+    info = partition.append_records(batch(b"x"), acks=1, now_ms=0)
+    return Appended(info, AckCondition(partition, info.last_offset + 1, partition.leader_epoch))
+
+
 def follower_at(world: BrokerWorld, offset: int, key: TopicPartition = T0) -> None:
     world.replicas.partition(key).update_follower(2, 2, offset, 0, offset, world.replicas.monotonic_ms())
 
@@ -32,7 +38,7 @@ async def test_an_append_tells_where_it_is_and_in_which_epoch(world: BrokerWorld
     await world.start(*topic("t", 1, (1,), epoch=4))
     append(world)
     appended = append(world, origin="coordinator", leader_epoch=4)
-    assert (appended.info.first_offset, appended.end_offset, appended.leader_epoch) == (1, 2, 4)
+    assert (appended.info.first_offset, *appended.condition[1:]) == (1, 2, 4)
     assert world.metrics.messages_in == 2
 
 
@@ -59,14 +65,16 @@ async def test_who_does_not_lead_or_has_too_small_an_isr_appends_nothing(world: 
 
 async def test_what_is_committed_already_is_told_at_once(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1,), (1,)))
-    done = world.replicas.appends.when_committed({T0: append(world), T1: append(world, T1)}, LONG_S)
+    done = world.replicas.appends.when_committed(
+        {T0: append(world).condition, T1: append(world, T1).condition}, LONG_S
+    )
     assert done == {T0: None, T1: None}
     assert world.replicas.produce_purgatory.count == 0
 
 
 async def test_several_appends_are_one_wait(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1, 2), (1,)))
-    mine = {T0: append(world), T1: append(world, T1)}
+    mine = {T0: append(world).condition, T1: append(world, T1).condition}
     committed = world.replicas.appends.when_committed(mine, LONG_S)
     assert isinstance(committed, asyncio.Future)
     assert world.replicas.produce_purgatory.count == 1
@@ -76,7 +84,7 @@ async def test_several_appends_are_one_wait(world: BrokerWorld) -> None:
 
 async def test_time_that_is_over_is_told(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1, 2)))
-    committed = world.replicas.appends.when_committed({T0: append(world)}, 0.0)
+    committed = world.replicas.appends.when_committed({T0: append(world).condition}, 0.0)
     assert isinstance(committed, asyncio.Future)
     assert await committed == {T0: "REQUEST_TIMED_OUT"}
 
@@ -84,7 +92,7 @@ async def test_time_that_is_over_is_told(world: BrokerWorld) -> None:
 async def test_a_leadership_or_a_topic_that_ends_is_told(world: BrokerWorld) -> None:
     await world.start(*topic("t", 1, (1, 2), (1, 2)), *topic("u", 2, (1, 2)))
     u0 = TopicPartition("u", 0)
-    mine = {key: append(world, key) for key in (T0, T1, u0)}
+    mine = {key: append(world, key).condition for key in (T0, T1, u0)}
     committed = world.replicas.appends.when_committed(mine, LONG_S)
     assert isinstance(committed, asyncio.Future)
     world.publish_soon(led_by(1, 0, 2), gone(2))
@@ -107,7 +115,7 @@ async def test_somebody_elses_records_acknowledge_nothing(world: BrokerWorld) ->
     )
     world.publish_soon(led_by(1, 0, 1))
     assert partition.high_watermark == 1
-    outcomes = world.replicas.appends.when_committed({T0: appended}, LONG_S)
+    outcomes = world.replicas.appends.when_committed({T0: appended.condition}, LONG_S)
     assert outcomes == {T0: "NOT_LEADER_OR_FOLLOWER"}
 
 
@@ -115,11 +123,7 @@ async def test_a_gate_keeps_the_order_of_its_partition_alone(world: BrokerWorld)
     await world.start(*topic("t", 1, (1,), (1,)))
     may_pass, appends = asyncio.Event(), world.replicas.appends
 
-    def then(_: object) -> Appended:
-        info = world.replicas.partition(T0).append_records(batch(b"first"), acks=1, now_ms=0)
-        return Appended(info, world.replicas.partition(T0), 1, 0)
-
-    first = appends.gates.pass_then(T0, may_pass.wait, then, 10)
+    first = appends.gates.pass_then(T0, may_pass.wait, lambda _: append_past_gates(world), 10)
     second = appends.append(T0, batch(b"second"), acks=1)
     assert isinstance(second, asyncio.Future)
     assert append(world, T1).info.first_offset == 0, "nothing is in its way"
@@ -146,3 +150,37 @@ async def test_what_a_gate_refuses_is_raised_and_holds_up_nobody(
     with pytest.raises(type(error)):
         await refused
     assert (await behind).info.first_offset == 0
+
+
+async def test_a_lane_that_has_not_begun_is_ended_too(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (1,)))
+    never = asyncio.Event()
+    gates = world.replicas.appends.gates
+    waiting = [gates.pass_then(T0, never.wait, lambda _: append(world), 10) for _ in range(2)]
+    await world.replicas.appends.close()
+    assert all(one.cancelled() for one in waiting)
+    assert (gates.count, gates.size_bytes, gates.is_busy(T0)) == (0, 0, False)
+
+
+async def test_two_appends_of_which_the_first_was_lost_are_not_acknowledged(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (1, 2)))
+    first = append(world).condition
+    world.publish_soon(led_by(1, 0, 2))
+    world.publish_soon(led_by(1, 0, 1))
+    await world.replicas.settled()
+    both = first.and_then(append(world).condition)
+    follower_at(world, 2)
+    assert world.replicas.appends.when_committed({T0: both}, LONG_S) == {T0: "NOT_LEADER_OR_FOLLOWER"}
+
+
+async def test_rules_for_clients_that_change_meanwhile_are_none_for_others(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (1,)))
+    may_pass, appends = asyncio.Event(), world.replicas.appends
+    ahead = appends.gates.pass_then(T0, may_pass.wait, lambda _: append_past_gates(world), 10)
+    no_clients = batch(b"mine", base_offset=5)
+    mine = appends.append(T0, no_clients, acks=1, origin="coordinator", leader_epoch=0)
+    assert isinstance(mine, asyncio.Future)
+    await asyncio.sleep(0)
+    await world.publish(Config("topic", "t", "max.message.bytes", "100000"))
+    may_pass.set()
+    assert [(await one).info.first_offset for one in (ahead, mine)] == [0, 1]
