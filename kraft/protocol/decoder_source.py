@@ -1,8 +1,9 @@
 """The generator of decoders: Python source for one message in one version, all nested structs inlined.
 
-Neighbouring values of fixed size, and the length that follows them, are read with one `Struct`. The source relies on
-`data` being bytes: a wrong index raises IndexError and a short read `struct.error`. It compares lengths of strings and
-counts of elements with the remaining bytes, and lengths of strings with Kafka's limit as well.
+Neighbouring values of fixed size, and the length that follows them, are read with one `Struct`. `data` is bytes, or a
+view of bytes where record sets are in the message: a wrong index raises IndexError and a short read `struct.error`. The
+source compares lengths of strings and counts of elements with the remaining bytes, and lengths of strings with Kafka's
+limit as well.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from struct import unpack_from
 from kraft.protocol import primitives
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.schema import Array, Binary, Field, FieldType, Fixed, Fresh, Message, Structure, Text
-from kraft.protocol.source import Source
+from kraft.protocol.source import Source, has_record_sets
 
 
 def build_decoder(
@@ -48,7 +49,7 @@ class _DecoderSource(Source):
     def build(self, of: type[Message]) -> Callable[..., tuple[object, int]]:
         title = f"{of.__name__} v{self.version}"
         with self.block("def decode(buffer, p):"):
-            self.line("data = bytes(buffer)")
+            self.line(f"data = {'memoryview' if has_record_sets(of) else 'bytes'}(buffer)")
             self.line("end = len(data)")
             self.line("elements = 0")
             with self.block("try:"):
@@ -81,9 +82,10 @@ class _DecoderSource(Source):
         """Writes the reading of a struct; returns the expression that constructs it."""
         values: dict[str, str] = {name: self._default(field) for name, field in of.FIELDS}
         tagged = self.tagged_fields(of)
-        for _, name, field in tagged:
-            values[name] = self.name("t")
-            self.line(f"{values[name]} = {self._default(field)}")
+        for _, fields in tagged:
+            for name, field in fields:
+                values[name] = self.name("t")
+                self.line(f"{values[name]} = {self._default(field)}")
         for name, field in self.fields(of):
             values[name] = self.name("v")
             self._value(field.type, self.nullable(field), values[name], f"{of.__name__}.{name}")
@@ -98,7 +100,7 @@ class _DecoderSource(Source):
         return self.constant("default", field.default)
 
     def _tagged_section(
-        self, of: type[Message], tagged: list[tuple[int, str, Field]], values: dict[str, str]
+        self, of: type[Message], tagged: list[tuple[int, list[tuple[str, Field]]]], values: dict[str, str]
     ) -> None:
         count = self.name("n")
         self._take("B", 1, count)
@@ -111,11 +113,14 @@ class _DecoderSource(Source):
             self.line(f"{count}, p = read_tag_count(data, p - 1)")
             with self.block(f"for _ in range({count}):"):
                 self.line(f"{tag}, p, {stop} = read_tag(data, p)")
-                for index, (number, name, field) in enumerate(tagged):
+                for index, (number, fields) in enumerate(tagged):
                     with self.block(f"{'elif' if index else 'if'} {tag} == {number}:"):
-                        where = f"{of.__name__}.{name}"
-                        self._value(field.type, self.nullable(field), values[name], where)
+                        for name, field in fields:
+                            where = f"{of.__name__}.{name}"
+                            self._value(field.type, self.nullable(field), values[name], where)
                         self._flush()
+                        if len(fields) > 1:
+                            self.line("p = skip_tagged_fields(data, p)")
                         self.line(f"check_tag_end('{where}', p, {stop})")
                 with self.block("else:"):
                     self.line(f"p = {stop}")
@@ -126,9 +131,9 @@ class _DecoderSource(Source):
             case Fixed():
                 self._take(kind.code, kind.size_bytes, target)
             case Text():
-                self._sized("h", 2, nullable, target, where, "data[p:{q}].decode()")
+                self._sized("h", 2, nullable, target, where, "str(data[p:{q}], 'utf-8')")
             case Binary(view):
-                read = "memoryview(data)[p:{q}]" if view else "data[p:{q}]"
+                read = "data[p:{q}]" if view else "bytes(data[p:{q}])"
                 self._sized("i", 4, nullable, target, where, read)
             case Array(element):
                 self._array(element, nullable, target, where)
@@ -150,7 +155,11 @@ class _DecoderSource(Source):
             self._take("B", 1, length)
             self._flush()
             with self.block(f"if {length} > 127:"):
-                self.line(f"{length}, p = varint_tail(data, p, {length})")
+                with self.block("if data[p] < 128:"):  # two bytes, up to 16 KiB, are read without a call
+                    self.line(f"{length} += (data[p] << 7) - 128")
+                    self.line("p += 1")
+                with self.block("else:"):
+                    self.line(f"{length}, p = varint_tail(data, p, {length})")
                 if code == "h":  # a string's
                     self.line(f"check_string_length('{where}', {length} - 1)")
             self.line(f"{length} -= 1")

@@ -1,7 +1,8 @@
 """The generator of encoders: Python source for one message in one version, all nested structs inlined.
 
 Neighbouring values of fixed size are packed with one `Struct`; an empty section of tagged fields is a pad byte of it.
-Parts are appended to one list and joined once.
+Parts are appended to one list and joined once. Record sets are handed on as they are given, in memory or as ranges of
+files, so that the network lane can send files from the page cache; what stands before each is joined.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from kraft.protocol import primitives
 from kraft.protocol.errors import ProtocolError
 from kraft.protocol.primitives import Encoded, uvarint
 from kraft.protocol.schema import UUID, Array, Binary, Field, FieldType, Fixed, Message, Structure, Text
-from kraft.protocol.source import Source, default_value
+from kraft.protocol.source import Source, default_value, has_record_sets
 from kraft.protocol.texts import shortened
 
 SHORT_ARRAY_LENGTH = 32
@@ -21,7 +22,7 @@ SHORT_ARRAY_LENGTH = 32
 
 
 def build_encoder(of: type[Message], version: int, flexible: bool) -> Callable[..., Encoded]:
-    """Makes `encode(message) -> ([bytes], size)`; raises ProtocolError for what cannot be encoded."""
+    """Makes `encode(message) -> (parts, size)`; raises ProtocolError for what cannot be encoded."""
     return _EncoderSource(version, flexible).build(of)
 
 
@@ -37,8 +38,10 @@ class _EncoderSource(Source):
             ProtocolError=ProtocolError,
             UNENCODABLE=primitives.UNENCODABLE,
             UVARINTS=primitives.UVARINTS,
+            add_records=primitives.add_records,
             check_uuid=primitives.check_uuid,
             not_nullable=primitives.not_nullable,
+            record_set_bytes=primitives.record_set_bytes,
             shortened=shortened,
             string_uvarint=primitives.string_uvarint,
             uvarint=uvarint,
@@ -49,13 +52,18 @@ class _EncoderSource(Source):
         with self.block("def encode(m):"):
             self.line("parts = []")
             self.line("w = parts.append")
+            if has_record_sets(of):
+                self.line("sent, sent_bytes = [], 0")
             with self.block("try:"):
                 self._message(of, "m")
                 self._flush()
                 self.line("data = b''.join(parts)")
             with self.block("except UNENCODABLE as error:"):
                 self.line(f"raise ProtocolError(f'{title} cannot be encoded: {{error}}') from error")
-            self.line("return [data], len(data)")
+            if has_record_sets(of):
+                self.line("return [*sent, data] if data else sent, sent_bytes + len(data)")
+            else:
+                self.line("return [data], len(data)")
         return self.compile("encode", f"encoder of {title}")
 
     def _put(self, code: str, expression: str) -> None:
@@ -99,19 +107,24 @@ class _EncoderSource(Source):
         default = default_value(field)
         if default == []:
             return f"{value} is None or len({value})"
+        if default is None and isinstance(field.type, Structure) and field.tagged.includes(self.version):
+            return f"{value} is not None and {value} != {self.constant('default', field.type.of())}"
         return f"{value} != {self.constant('default', default)}"
 
-    def _tagged_section(self, tagged: list[tuple[int, str, Field]], variable: str) -> None:
+    def _tagged_section(self, tagged: list[tuple[int, list[tuple[str, Field]]]], variable: str) -> None:
         self._flush()
         tags, outer = self.name("tags"), self._writer
         self.line(f"{tags} = []")
-        for tag, name, field in tagged:
-            value = f"{variable}.{name}"
-            with self.block(f"if {self._differs(field, value)}:"):
+        for tag, fields in tagged:
+            values = [(field, f"{variable}.{name}") for name, field in fields]
+            with self.block(f"if {' or '.join(self._differs(field, value) for field, value in values)}:"):
                 parts, self._writer = self.name("parts"), self.name("w")
                 self.line(f"{parts} = []")
                 self.line(f"{self._writer} = {parts}.append")
-                self._value(field.type, self.nullable(field), value)
+                for field, value in values:
+                    self._value(field.type, self.nullable(field), value)
+                if len(values) > 1:
+                    self._put("x", "")
                 self._flush()
                 self.line(f"{parts} = b''.join({parts})")
                 self.line(f"{tags}.append({uvarint(tag)!r} + uvarint(len({parts})) + {parts})")
@@ -126,12 +139,26 @@ class _EncoderSource(Source):
             case Text(characters):
                 text = value if characters is None else f"shortened({value}, {characters})"
                 self._sized("h", nullable, value, f"{text}.encode()")
+            case Binary(view=True):
+                self._record_set(nullable, value)
             case Binary():
                 self._sized("i", nullable, value, value)
             case Array(element):
                 self._array(element, nullable, value)
             case Structure(of):
                 self._structure(of, nullable, value)
+
+    def _record_set(self, nullable: bool, value: str) -> None:
+        """Writes the length of a record set, and hands its bytes on."""
+        records, size, length = self.name("b"), self.name("s"), self.name("n")
+        self.line(f"{records} = {value}")
+        if not nullable:
+            self._refuse_null(records, value)
+        self.line(f"{size} = record_set_bytes({records})")
+        self.line(f"{length} = {size}{' + 1' if self.flexible else ''}")
+        self._length("i", length)
+        with self.block(f"if {size} > 0:"):
+            self.line(f"sent_bytes += add_records(sent, parts, {records}, {size})")
 
     def _structure(self, of: type[Message], nullable: bool, value: str) -> None:
         inner = self.name("m")

@@ -19,7 +19,6 @@ from kraft.protocol.primitives import (
     Buffer,
     overrun,
     skip_tagged_fields,
-    write_nullable_string,
 )
 
 FRAME_LENGTH_BYTES = 4
@@ -99,11 +98,11 @@ def request_header_parts(
 @lru_cache(maxsize=256)
 def _around_correlation_id(api_key: ApiKey, api_version: int, client_id: str | None) -> tuple[bytes, bytes]:
     """The parts of the header that stay the same in a client's requests of one API and version."""
-    behind = bytearray()
-    write_nullable_string(behind, client_id, False)
+    name = b"" if client_id is None else client_id.encode()
+    behind = _CLIENT_ID_LENGTH.pack(-1 if client_id is None else len(name)) + name
     if api_version >= APIS[api_key].flexible_from:
         behind += b"\0"
-    return _API_KEY_AND_VERSION.pack(api_key, api_version), bytes(behind)
+    return _API_KEY_AND_VERSION.pack(api_key, api_version), behind
 
 
 def has_flexible_response_header(api_key: ApiKey, api_version: int) -> bool:

@@ -1,7 +1,6 @@
 """Bytes to messages and back, for any served API and version: what handlers and clients call.
 
-A codec is found once for each (API, version) and kept: compiled from the message's declaration, or
-taken from the module's own `request_codec` / `response_codec` where these are written by hand.
+A codec is compiled from the message's declaration once for each (API, version) and kept.
 Decoding ignores bytes behind the message, as Kafka does.
 """
 
@@ -40,25 +39,19 @@ def _class(api_key: ApiKey, suffix: str) -> type[Message]:
 @cache
 def request_codec(api_key: ApiKey, version: int) -> Codec:
     """Encoder and decoder of an API's requests. Raises UnsupportedVersion outside the range."""
-    return _codec(api_key, version, "request_codec", request_class)
+    return _codec(api_key, version, request_class)
 
 
 @cache
 def response_codec(api_key: ApiKey, version: int) -> Codec:
     """Encoder and decoder of an API's responses. Raises UnsupportedVersion outside the range."""
-    return _codec(api_key, version, "response_codec", response_class)
+    return _codec(api_key, version, response_class)
 
 
-def _codec(
-    api_key: ApiKey, version: int, by_hand: str, find_class: Callable[[ApiKey], type[Message]]
-) -> Codec:
+def _codec(api_key: ApiKey, version: int, find_class: Callable[[ApiKey], type[Message]]) -> Codec:
     if version not in SUPPORTED.get(api_key, ()):
         raise UnsupportedVersion(api_key, version)
-    module = import_module(f"kraft.protocol.{APIS[api_key].module}")
-    make = getattr(module, by_hand, None)
-    if make is not None:
-        return cast("Codec", make(version))
-    from kraft.protocol.compiler import compile_codec  # not needed before a declared message is
+    from kraft.protocol.compiler import compile_codec  # not needed before a message is encoded or decoded
 
     flexible = is_flexible(api_key, version)
     return compile_codec(find_class(api_key), version, flexible, is_request=find_class is request_class)

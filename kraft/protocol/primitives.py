@@ -1,15 +1,14 @@
-"""Varints, strings, arrays and tagged fields: the base of compiled and hand-written codecs.
+"""Varints, strings, arrays and tagged fields: the base of the compiled codecs.
 
 Reading is bounded: a length or a count is compared with the remaining bytes before anything is allocated for it, and a
 string has at most `MAX_STRING_BYTES`. Every reader raises ProtocolError, IndexError, UnicodeDecodeError or
-`struct.error` on malformed input; `malformed` lists these for the one `except` of each decoder. Unsigned varints and
+`struct.error` on malformed input; `MALFORMED` lists these for the one `except` of each decoder. Unsigned varints and
 tagged fields are those of KIP-482.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from struct import Struct, pack, unpack_from
 from struct import error as StructError
 from typing import Any, NamedTuple, Protocol
 
@@ -35,6 +34,7 @@ MAX_STRING_BYTES = 0x7FFF
 """Bytes of a string in UTF-8: the limit of the two-byte length in versions that are not flexible. Kafka refuses longer
 strings in every version."""
 
+BYTES_LIKE = (bytes, bytearray, memoryview)
 COPY_BELOW_BYTES = 2048
 """Bytes shorter than this are copied into the part before them rather than sent as a part of their own."""
 
@@ -173,143 +173,31 @@ def check_tag_end(what: str, position: int, end: int) -> None:
         raise ProtocolError(f"{what}: a tagged field's value does not fill its announced size")
 
 
-def read_compact_string(data: Buffer, position: int) -> tuple[str | None, int]:
-    """A compact string or None, and the position behind it."""
-    length = data[position]
-    position += 1
-    if length > 127:
-        length, position = varint_tail(data, position, length)
-        check_string_length("a string", length - 1)
-    if length == 0:
-        return None, position
-    end = position + length - 1
-    if end > len(data):
-        raise overrun("a string", length - 1, len(data) - position)
-    return str(data[position:end], "utf-8"), end
+def record_set_bytes(records: Buffer | Sequence[Slice] | None) -> int:
+    """The size of a record set in memory or in files; -1 for null."""
+    if records is None:
+        return -1
+    return len(records) if isinstance(records, BYTES_LIKE) else sum([piece.length for piece in records])
 
 
-def read_legacy_string(data: Buffer, position: int) -> tuple[str | None, int]:
-    """A string with a two-byte length, or None, and the position behind it."""
-    (length,) = _INT16.unpack_from(data, position)
-    position += 2
-    if length < 0:
-        return None, position
-    end = position + length
-    if end > len(data):
-        raise overrun("a string", length, len(data) - position)
-    return str(data[position:end], "utf-8"), end
+def add_records(
+    parts: list[Segment], before: list[Buffer], records: Buffer | Sequence[Slice], size_bytes: int
+) -> int:
+    """Appends a record set that is not empty: to `before` if it is short, else behind it as parts of their own.
 
-
-def read_nullable_string(data: Buffer, position: int, compact: bool) -> tuple[str | None, int]:
-    """A string or None, and the position behind it."""
-    return read_compact_string(data, position) if compact else read_legacy_string(data, position)
-
-
-def read_string(data: Buffer, position: int, compact: bool) -> tuple[str, int]:
-    """A string that may not be null, and the position behind it."""
-    if compact and 0 < (length := data[position]) < 128:  # nearly always
-        position += 1
-        end = position + length - 1
-        if end > len(data):
-            raise overrun("a string", length - 1, len(data) - position)
-        return str(data[position:end], "utf-8"), end
-    text, position = read_compact_string(data, position) if compact else read_legacy_string(data, position)
-    if text is None:
-        raise not_nullable("a string")
-    return text, position
-
-
-def read_count(
-    data: Buffer, position: int, element_bytes: int, compact: bool, limit: int = MAX_ELEMENTS
-) -> tuple[int, int]:
-    """The number of elements of an array (-1: null) and the position of the first.
-
-    Refuses a number for which, at `element_bytes` each or more, the rest of the message is too short, and one
-    above `limit`.
+    Returns how many bytes of parts have been closed.
     """
-    if compact:
-        count = data[position] - 1
-        position += 1
-        if count > 126:
-            count, position = varint_tail(data, position, count + 1)
-            count -= 1
+    if not isinstance(records, BYTES_LIKE):
+        pieces: Sequence[Segment] = records
+    elif size_bytes < COPY_BELOW_BYTES:
+        before.append(records)
+        return 0
     else:
-        (count,) = _INT32.unpack_from(data, position)
-        position += 4
-        if count < -1:
-            count = -1
-    if count * element_bytes > len(data) - position:
-        raise overrun(f"an array of {count} elements", count * element_bytes, len(data) - position)
-    check_elements(count, limit)
-    return count, position
-
-
-def read_array_length(
-    data: Buffer, position: int, element_bytes: int, compact: bool, limit: int = MAX_ELEMENTS
-) -> tuple[int, int]:
-    """As `read_count`, for an array that may not be null."""
-    if compact and 0 < (count := data[position]) < 128:  # nearly always
-        count -= 1
-        position += 1
-        if count * element_bytes > len(data) - position:
-            raise overrun(f"an array of {count} elements", count * element_bytes, len(data) - position)
-        return count, position
-    count, position = read_count(data, position, element_bytes, compact, limit)
-    if count < 0:
-        raise not_nullable("an array")
-    return count, position
-
-
-def write_string(out: bytearray, text: str, compact: bool) -> None:
-    """Appends a string that may not be null (None raises AttributeError)."""
-    data = text.encode()
-    length = len(data)
-    if not compact:
-        out += _INT16.pack(length)
-    elif length < 127:
-        out.append(length + 1)
-    else:
-        out += string_uvarint(length + 1)
-    out += data
-
-
-def write_nullable_string(out: bytearray, text: str | None, compact: bool) -> None:
-    """Appends a string, or null for None."""
-    if text is None:
-        out += b"\0" if compact else b"\xff\xff"
-    else:
-        write_string(out, text, compact)
-
-
-def write_count(out: bytearray, count: int, compact: bool) -> None:
-    """Appends the number of elements of an array; -1 for a null array."""
-    if not compact:
-        out += _INT32.pack(count)
-    elif count < 127:
-        out.append(count + 1)
-    else:
-        out += uvarint(count + 1)
-
-
-def write_tagged_fields(out: bytearray, fields: Sequence[tuple[int, bytes]]) -> None:
-    """Appends a section of tagged fields, given as (tag, value) in ascending order of the tags."""
-    out += uvarint(len(fields))
-    for tag, value in fields:
-        out += uvarint(tag)
-        out += uvarint(len(value))
-        out += value
-
-
-def read_int32_array(data: Buffer, position: int, compact: bool, limit: int) -> tuple[list[int], int]:
-    """An array of at most `limit` int32 that may not be null, and the position behind it."""
-    count, position = read_array_length(data, position, 4, compact, limit)
-    return list(unpack_from(f">{count}i", data, position)), position + 4 * count
-
-
-def write_int32_array(out: bytearray, values: Sequence[int], compact: bool) -> None:
-    """Appends an array of int32."""
-    write_count(out, len(values), compact)
-    out += pack(f">{len(values)}i", *values)
+        pieces = (records,)
+    start = b"".join(before)
+    before.clear()
+    parts += (start, *pieces)
+    return len(start) + size_bytes
 
 
 def check_uuid(value: bytes) -> bytes:
@@ -317,7 +205,3 @@ def check_uuid(value: bytes) -> bytes:
     if len(value) != UUID_BYTES:
         raise ProtocolError(f"a UUID has {UUID_BYTES} bytes, not {len(value)}")
     return value
-
-
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")

@@ -8,8 +8,7 @@
 
 The names are Kafka's in snake_case; "0+", "3-7" and "5" are the versions that have the field.
 `message` makes of it a class with slots, a constructor with the fields' defaults, equality and a
-repr; `kraft.protocol.compiler` makes an encoder and a decoder for each version. Messages with
-hand-written codecs use the same decorator with plain defaults and have no table.
+repr; `kraft.protocol.compiler` makes an encoder and a decoder for each version.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Text(NamedTuple):
 
 
 class Binary(NamedTuple):
-    """Bytes: decoded as `bytes`, or without a copy as a memoryview."""
+    """Bytes: decoded as `bytes`, or without a copy as a memoryview (a record set)."""
 
     view: bool
 
@@ -102,9 +101,9 @@ class Fresh:
 class Field(NamedTuple):
     """One field of a message: its type, its versions, and its form there.
 
-    `tag` is None, or the number under which the field appears among the tagged fields in all its
-    versions. A field that a version lacks is dropped there if it is `ignorable`; otherwise a value
-    other than the default is an error.
+    `tag` is None, or the number under which the field appears among the tagged fields in the versions
+    `tagged`. Neighbours with one number are the fields of one struct there. A field that a version lacks is
+    dropped there if it is `ignorable`; otherwise a value other than the default is an error.
     """
 
     type: FieldType
@@ -113,6 +112,7 @@ class Field(NamedTuple):
     tag: int | None
     default: object
     ignorable: bool
+    tagged: Versions
 
 
 class Message:
@@ -122,7 +122,7 @@ class Message:
     NAMES: ClassVar[tuple[str, ...]] = ()
     """The fields' names, in the order of the constructor's parameters."""
     FIELDS: ClassVar[tuple[tuple[str, Field], ...]] = ()
-    """The table; empty where the codec is written by hand."""
+    """The table."""
     API_KEY: ClassVar[ApiKey]
     """Set on requests and responses, not on the structs inside."""
 
@@ -149,15 +149,12 @@ def message(cls: type[M]) -> type[M]:
     body = dict(cls.__dict__)
     for name in ("__dict__", "__weakref__", *fields):
         body.pop(name, None)
-    defaults = {name: getattr(cls, name) for name in fields}
-    declared = tuple((name, value) for name, value in defaults.items() if isinstance(value, Field))
-    if declared and len(declared) != len(fields):
-        raise ProtocolError(f"{cls.__name__} mixes declared fields with plain defaults")
-    body["FIELDS"] = declared
+    table = {name: getattr(cls, name) for name in fields}
+    if not all(isinstance(field, Field) for field in table.values()):
+        raise ProtocolError(f"{cls.__name__} has a field that is not declared")
+    body["FIELDS"] = tuple(table.items())
     body["NAMES"] = body["__slots__"] = tuple(fields)
-    body["__init__"] = _constructor(
-        {name: value.default if isinstance(value, Field) else value for name, value in defaults.items()}
-    )
+    body["__init__"] = _constructor({name: field.default for name, field in table.items()})
     rebuilt: Any = type(cls.__name__, cls.__bases__, body)
     return cast("type[M]", rebuilt)
 
@@ -186,9 +183,16 @@ EMPTY_LIST: Any = Fresh(list)
 
 
 def _field(
-    kind: FieldType, versions: str, nullable: str | None, tag: int | None, default: object, ignorable: bool
+    kind: FieldType,
+    versions: str,
+    nullable: str | None,
+    tag: int | None,
+    default: object,
+    ignorable: bool,
+    tagged: str | None = None,
 ) -> Any:
-    return Field(kind, Versions.parse(versions), Versions.parse(nullable), tag, default, ignorable)
+    in_tag = Versions.parse(None if tag is None else tagged or versions)
+    return Field(kind, Versions.parse(versions), Versions.parse(nullable), tag, default, ignorable, in_tag)
 
 
 def boolean(versions: str, *, default: bool = False, tag: int | None = None, ignorable: bool = False) -> Any:
@@ -207,8 +211,16 @@ def uint16(versions: str, *, default: int = 0, tag: int | None = None, ignorable
     return _field(UINT16, versions, None, tag, default, ignorable)
 
 
-def int32(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> Any:
-    return _field(INT32, versions, None, tag, default, ignorable)
+def int32(
+    versions: str,
+    *,
+    default: int = 0,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """A number; `tagged` are the versions in which it has its tag, if not all."""
+    return _field(INT32, versions, None, tag, default, ignorable, tagged)
 
 
 def int64(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> Any:
@@ -251,7 +263,8 @@ def binary(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """Bytes. With `view` they are decoded as a memoryview of the message, as record sets are."""
+    """Bytes. With `view` they are a record set: decoded as a view of the message, encoded without a copy, and
+    sent from files where the value is a sequence of `Slice`."""
     return _field(Binary(view), versions, nullable, tag, default, ignorable)
 
 

@@ -53,17 +53,16 @@ class Source:
     def fields(self, of: type[Message]) -> Iterator[tuple[str, Field]]:
         """The fields that this version has outside the section of tagged fields, in wire order."""
         for name, field in of.FIELDS:
-            if field.tag is None and field.versions.includes(self.version):
+            if field.versions.includes(self.version) and not field.tagged.includes(self.version):
                 yield name, field
 
-    def tagged_fields(self, of: type[Message]) -> list[tuple[int, str, Field]]:
-        """The tagged fields of this version as (tag, name, field), in ascending order of the tags."""
-        found = [
-            (field.tag, name, field)
-            for name, field in of.FIELDS
-            if field.tag is not None and self.flexible and field.versions.includes(self.version)
-        ]
-        return sorted(found, key=lambda entry: entry[0])
+    def tagged_fields(self, of: type[Message]) -> list[tuple[int, list[tuple[str, Field]]]]:
+        """The tags of this version in ascending order, each with its field, or with those of its struct."""
+        found: dict[int, list[tuple[str, Field]]] = {}
+        for name, field in of.FIELDS:
+            if field.tag is not None and self.flexible and field.tagged.includes(self.version):
+                found.setdefault(field.tag, []).append((name, field))
+        return sorted(found.items())
 
     def nullable(self, field: Field) -> bool:
         return field.nullable.includes(self.version)
@@ -95,3 +94,20 @@ class Source:
 def default_value(field: Field) -> object:
     """The field's default, made anew where it is mutable."""
     return field.default.make() if isinstance(field.default, Fresh) else field.default
+
+
+def has_record_sets(of: type[Message]) -> bool:
+    """Whether the message holds bytes that pass without a copy, at any depth."""
+    return any(_is_record_set(field.type) for _, field in of.FIELDS)
+
+
+def _is_record_set(kind: FieldType) -> bool:
+    match kind:
+        case Binary(view):
+            return view
+        case Array(element):
+            return _is_record_set(element)
+        case Structure(of):
+            return has_record_sets(of)
+        case _:
+            return False

@@ -19,8 +19,8 @@ from kraft.protocol.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    NodeEndpoint,
 )
+from kraft.protocol.leader_hints import NodeEndpoint
 from kraft.protocol.primitives import ZERO_UUID
 from partitions.fetch_session import (
     EPOCH_MAX,

@@ -120,7 +120,7 @@ def test_malformed_requests(data: str) -> None:
 def test_a_forged_count_is_refused_before_the_first_element_is_read() -> None:
     for version, count in ((8, "7fffffff"), (9, "ffffffff07")):
         head = "ffff" if version < 9 else "00"
-        with pytest.raises(ProtocolError, match=r"an array of 214748364[67] elements needs at least"):
+        with pytest.raises(ProtocolError, match=r"topic_data needs at least \d{10,11} bytes"):
             decoded(bytes.fromhex(f"{head} ffff 00000001 {count}") + bytes(40), version)
 
 
@@ -153,7 +153,7 @@ def test_hints_are_left_out_where_the_version_has_none() -> None:
 
 
 def test_what_cannot_be_encoded() -> None:
-    with pytest.raises(ProtocolError, match="ProduceRequest v9 cannot be encoded"):
+    with pytest.raises(ProtocolError, match="ProduceRequest v9: name must not be null"):
         encode_request(ProduceRequest(topic_data=[TopicProduceData(name=None)]), 9)  # type: ignore[arg-type]
     with pytest.raises(ProtocolError, match="ProduceResponse v9 cannot be encoded"):
         encode_response(ProduceResponse(throttle_time_ms=2**40), 9)
