@@ -23,7 +23,7 @@ from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.schedule import LogCleaner
 from partitions.log.config import LogConfig
 from partitions.log.epochs.epoch_writer import EpochWriter
-from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError, NoSpaceLeft
+from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
 from partitions.log.flushes import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.node_logs.checkpointing import CheckpointWriter
@@ -43,7 +43,7 @@ from partitions.log.node_logs.retention_rounds import Retention
 from partitions.log.node_logs.startup import LogOpener, StartReport, start_report
 from partitions.log.opening.damage_note import DamageNotes, LogExtent
 from partitions.log.opening.open_log import stored_topic_id
-from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
+from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import CLUSTER_METADATA, TopicPartition
 
@@ -306,14 +306,9 @@ class LogManager:
         try:
             await self._parts.executor.run(run_flush, self._parts.disk, job)
         except OSError as error:
-            if log.is_closed and isinstance(error, FileNotFoundError):
-                return  # deleted while the job ran
-            if is_out_of_descriptors(error):  # nobody could open the file; the next flush begins anew
-                log.storage.give_back()
-                raise NoSpaceLeft(f"no descriptor left to flush the log {log.directory}") from error
-            # Also if the log was given up meanwhile: the pages are lost, and the next fsync would not say so.
-            log.storage.fail(f"fsync of the log {log.directory} failed: {error}", error)
-        log.complete_flush(job)
+            log.flush_failed(error)
+        else:
+            log.complete_flush(job)
 
     async def checkpoint_recovery_points(self) -> None:
         """Flushes all logs, then writes `recovery-point-offset-checkpoint`, and what else had no room.

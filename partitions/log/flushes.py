@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from partitions.disk import Disk
+from partitions.log.beside_loop import error_of, sync_and_close
 from partitions.log.epochs.epoch_file import EpochFile
 from partitions.log.errors import NoSpaceLeft
 from partitions.log.producers.transaction_index import AbortedTransactions
@@ -213,10 +214,7 @@ def run_flush(disk: Disk, job: FlushJob) -> None:
             file = disk.open(path)
         except FileNotFoundError:
             continue
-        try:
-            file.sync()
-        finally:
-            file.close()
+        sync_and_close(file)
     if job.directory is not None:
         try:
             disk.sync_dir(job.directory)
@@ -226,12 +224,4 @@ def run_flush(disk: Disk, job: FlushJob) -> None:
 
 def run_flushes(disk: Disk, jobs: Sequence[FlushJob]) -> tuple[OSError | None, ...]:
     """Several jobs in one; what failed, in their order, which must not be tried again."""
-    return tuple(_flush_error(disk, job) for job in jobs)
-
-
-def _flush_error(disk: Disk, job: FlushJob) -> OSError | None:
-    try:
-        run_flush(disk, job)
-    except OSError as error:
-        return error
-    return None
+    return tuple(error_of(run_flush, disk, job) for job in jobs)

@@ -76,7 +76,14 @@ from partitions.log.record_checks import check_beside, check_for_leader
 from partitions.log.retention import expired_count
 from partitions.log.scan import Stop
 from partitions.log.segment import Segment
-from partitions.log.storage import LogStorage, is_disk_full, is_passing, is_wanting, storage_error
+from partitions.log.storage import (
+    LogStorage,
+    is_disk_full,
+    is_out_of_descriptors,
+    is_passing,
+    is_wanting,
+    storage_error,
+)
 from partitions.log.validation import CheckedBatches, Origin, check_follower_append, markers_in
 from partitions.lookup_budget import LookupBudget
 from partitions.ports import Halt, NowMs
@@ -1048,6 +1055,19 @@ class PartitionLog:
         self.compaction.settle()
         self._write_rest()
         return self.flushes.prepare_last(self.log_end_offset, self.generation)
+
+    def flush_failed(self, error: OSError) -> None:
+        """The other second half. Nothing if the log was deleted while the job ran.
+
+        Raises NoSpaceLeft where no file could be opened, and the next flush begins anew; else ends the directory, also
+        if the log was given up meanwhile: the pages are lost, and the next fsync would not say so.
+        """
+        if self._closed and isinstance(error, FileNotFoundError):
+            return
+        if is_out_of_descriptors(error):
+            self._storage.give_back()
+            raise NoSpaceLeft(f"no descriptor left to flush the log {self.directory}") from error
+        self._storage.fail(f"fsync of the log {self.directory} failed: {error}", error)
 
     def complete_flush(self, job: FlushJob) -> None:
         """The second half, after the job succeeded: moves the recovery point as far as it covers.

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
 
 from partitions.disk import Disk
+from partitions.log.beside_loop import JOBS_AT_ONCE, LOGS_PER_JOB, run_for_each
 from partitions.log.epochs.epoch_writer import EpochWriter
 from partitions.log.errors import LogStorageError
 from partitions.log.flushes import FlushJob, run_flushes
 from partitions.log.log import PartitionLog
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
-
-CLOSE_BATCH: Final = 64
-"""Logs that one job makes durable."""
-JOBS_AT_ONCE: Final = 4
-"""A file system with a journal commits for all that wait for it at the same time."""
 
 
 async def flush_before_closing(
@@ -39,22 +34,19 @@ async def flush_before_closing(
 
 async def _flush_batches(disk: Disk, executor: Executor, left: Iterator[PartitionLog]) -> None:
     """One batch after the other, as long as any are left."""
-    while batch := list(islice(left, CLOSE_BATCH)):
-        prepared: list[tuple[PartitionLog, FlushJob]] = []
-        for log in batch:
-            with contextlib.suppress(LogStorageError):
-                if not log.is_closed and (job := log.prepare_close()) is not None:
-                    prepared.append((log, job))
-        if prepared:
-            await _flush(disk, executor, prepared)
+    while batch := list(islice(left, LOGS_PER_JOB)):
+        await _flush_batch(disk, executor, batch)
 
 
-async def _flush(disk: Disk, executor: Executor, prepared: list[tuple[PartitionLog, FlushJob]]) -> None:
-    errors = await executor.run(run_flushes, disk, tuple(job for _, job in prepared))
-    for (log, job), error in zip(prepared, errors, strict=True):
-        if error is None:
-            with contextlib.suppress(LogStorageError):
+async def _flush_batch(disk: Disk, executor: Executor, batch: Sequence[PartitionLog]) -> None:
+    prepared: list[tuple[PartitionLog, FlushJob]] = []
+    for log in batch:
+        with contextlib.suppress(LogStorageError):
+            if not log.is_closed and (job := log.prepare_close()) is not None:
+                prepared.append((log, job))
+    for log, job, error in await run_for_each(executor, run_flushes, disk, prepared):
+        with contextlib.suppress(LogStorageError):
+            if error is None:
                 log.complete_flush(job)
-        elif not (log.is_closed and isinstance(error, FileNotFoundError)):  # else it was deleted meanwhile
-            with contextlib.suppress(LogStorageError):
-                log.storage.fail(f"fsync of the log {log.directory} failed: {error}", error)
+            else:
+                log.flush_failed(error)

@@ -10,8 +10,9 @@ import pytest
 
 from kraft.chaos.world.storage import Storage
 from partitions.disk import Disk
+from partitions.log.beside_loop import LOGS_PER_JOB
 from partitions.log.errors import LogStorageError, NoSpaceLeft
-from partitions.log.node_logs.creation import CREATE_BATCH, NewLog
+from partitions.log.node_logs.creation import NewLog
 from partitions.log.node_logs.data_directory import HIGH_WATERMARKS, RECOVERY_POINTS
 from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from partitions.log.partition_files import encode_partition_metadata
@@ -98,17 +99,17 @@ async def test_everything_is_written_before_the_first_fsync_and_the_folder_above
     disk = FailingDisk(simulated_disk(formatted_storage()))
     manager = started(disk)
     disk.calls.clear()
-    await manager.creator.create(wanted(CREATE_BATCH))
+    await manager.creator.create(wanted(LOGS_PER_JOB))
     steps = [step for step, _ in disk.calls]
     first_sync = steps.index("sync")
-    assert steps.count("create") == 5 * CREATE_BATCH
+    assert steps.count("create") == 5 * LOGS_PER_JOB
     assert not {"create", "append"} & set(steps[first_sync:])
-    assert steps.count("sync") == 2 * CREATE_BATCH, (
+    assert steps.count("sync") == 2 * LOGS_PER_JOB, (
         "topic id and epochs; an empty file has nothing to wait for"
     )
-    assert steps.count("sync_dir") == CREATE_BATCH + 1
+    assert steps.count("sync_dir") == LOGS_PER_JOB + 1
     assert disk.calls[-1] == ("sync_dir", "/data")
-    assert steps.count("rename") == CREATE_BATCH
+    assert steps.count("rename") == LOGS_PER_JOB
 
 
 async def test_after_a_power_loss_what_was_made_is_there() -> None:
