@@ -8,13 +8,12 @@ so the files of a batch of logs are all written first, and one job waits for the
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from partitions.disk import Disk
-from partitions.log.beside_loop import JOBS_AT_ONCE, LOGS_PER_JOB, run_for_each
+from partitions.log.beside_loop import at_once, next_round, run_for_each
 from partitions.log.epochs.epoch_writer import EpochWriter
 from partitions.log.errors import LogStorageError
 from partitions.log.flushes import FlushJob, run_flushes
@@ -29,13 +28,8 @@ async def flush_before_closing(
     """Writes and fsyncs what `close` of these logs would; they take no appends any more."""
     await epochs.write([partition for partition, log in logs.items() if not log.epoch_file.is_durable])
     left = iter(list(logs.values()))
-    await asyncio.gather(*(_flush_batches(disk, executor, left) for _ in range(JOBS_AT_ONCE)))
-
-
-async def _flush_batches(disk: Disk, executor: Executor, left: Iterator[PartitionLog]) -> None:
-    """One batch after the other, as long as any are left."""
-    while batch := list(islice(left, LOGS_PER_JOB)):
-        await _flush_batch(disk, executor, batch)
+    while batches := next_round(left):
+        await at_once(partial(_flush_batch, disk, executor), batches)
 
 
 async def _flush_batch(disk: Disk, executor: Executor, batch: Sequence[PartitionLog]) -> None:
