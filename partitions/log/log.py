@@ -508,7 +508,7 @@ class PartitionLog:
         flushed = self.recovery_point >= self.log_end_offset
         if flushed:
             # Neither a flush nor a recovery looks at this segment again once the new one is there.
-            old.sync_indexes()
+            old.indexes.sync()
             self.producers.aborted.sync(old.base_offset)
         self._write_snapshot()
         new = self._create_segment(self.log_end_offset)
@@ -521,13 +521,7 @@ class PartitionLog:
 
     def _create_segment(self, base_offset: int) -> Segment:
         self.flushes.names_changed()
-        segment = Segment(
-            self._storage,
-            self.directory,
-            base_offset,
-            index_interval_bytes=self.config.index_interval_bytes,
-            now_ms=self._now_ms(),
-        )
+        segment = Segment(self._storage, self.directory, base_offset, self.config, now_ms=self._now_ms())
         try:
             segment.create_files()
             if self.config.preallocate:
@@ -941,7 +935,7 @@ class PartitionLog:
         try:
             for path in (
                 segment.log_path,
-                *segment.index_paths,
+                *segment.indexes.paths,
                 *self.producers.aborted.paths(segment.base_offset),
                 self.producers.snapshot_path(segment.base_offset),
             ):
@@ -1134,7 +1128,7 @@ class PartitionLog:
         self._write_rest()
         active = self._segments.active
         if active.unsynced_index_paths:
-            active.sync_indexes()
+            active.indexes.sync()
         self.producers.aborted.sync(active.base_offset)
         self.sync()
         self._release()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final, NoReturn, Protocol, TypeVar
 
 from partitions.disk import Buffer, Disk, File, write_atomically
@@ -275,6 +276,15 @@ class LogStorage:
     def sync(self, file: File) -> None:
         """Makes the file's data durable, or gives the directory up."""
         self._or_fail(file.sync, f"fsync of {file.path} failed")
+
+    def sync_path(self, path: str, *, create: bool = False) -> None:
+        """As `sync`, for a file that is opened for it alone."""
+        try:
+            file = self.open(path, create=create)
+        except OSError as error:
+            self.fail(f"{path} cannot be opened for its fsync: {error}", error)
+        with closing(file):
+            self.sync(file)
 
     def sync_dir(self, path: str) -> None:
         """Makes the folder's names durable, or gives the directory up."""

@@ -192,11 +192,11 @@ class CleaningRound:
         """Writes what stays of the segments into one file and puts it in their place."""
         self._check()
         log = self._log
-        segment = log.compaction.make_segment(group, log.config.index_interval_bytes)
+        segment = log.compaction.make_segment(group, log.config)
         target = segment.log_path + CLEANED_SUFFIX
         leftovers = (
             target,
-            *(path + CLEANED_SUFFIX for path in segment.index_paths),
+            *(path + CLEANED_SUFFIX for path in segment.indexes.paths),
             transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX,
         )
         swap = None
@@ -243,7 +243,7 @@ class CleaningRound:
     ) -> None:
         """All files of the new segment, under names that end in `.cleaned`."""
         ports, log = self._ports, self._log
-        contents = zip(segment.index_paths, segment.take_indexes(), strict=True)
+        contents = zip(segment.indexes.paths, segment.take_indexes(), strict=True)
         index_files = tuple((path + CLEANED_SUFFIX, content) for path, content in contents)
         if aborted:
             path = transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
 import structlog
@@ -192,14 +193,12 @@ class DamageNotes:
 def _reaches(disk: Disk, error: LogCorruptError, limit_offset: int) -> bool:
     """Whether the batch at the place says that it does. Else the limit is no part of the damage, and may itself
     come from what is damaged: a file that was restored must not be measured by it."""
-    file = disk.open(error.path)
-    try:
+    with closing(disk.open(error.path)) as file:
         header = file.read(max(error.position, 0), HEADER_BYTES)
-        return len(header) == HEADER_BYTES and parse_header(header, 0).last_offset >= limit_offset
+    try:
+        return parse_header(header).last_offset >= limit_offset
     except CorruptBatchError:
         return False
-    finally:
-        file.close()
 
 
 def _base_offset(name: str) -> int:
@@ -218,8 +217,5 @@ def _is_damaged(storage: LogStorage, path: str, note: DamageNote) -> bool:
     folder = path.rpartition("/")[0]
     epochs = known_epochs(storage.read_optional(f"{folder}/{CHECKPOINT_FILE_NAME}"))
     next_base = note.next_base_among(storage.disk.list_dir(folder))
-    file = storage.disk.open(path)
-    try:
+    with closing(storage.disk.open(path)) as file:
         return note.is_true_of(file, file.size(), epochs, next_base)
-    finally:
-        file.close()

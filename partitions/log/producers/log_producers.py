@@ -11,6 +11,7 @@ A snapshot file is at its segment's start only, and without marks the loop would
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Final
 
 from partitions.log.producers.producer_recovery import (
@@ -121,13 +122,10 @@ class LogProducers:
         if self._snapshot_offset == log_end_offset or is_empty:
             return False
         old = self._snapshot_offset
-        file = self._storage.open(self.snapshot_path(log_end_offset), create=True)
-        try:
+        with closing(self._storage.open(self.snapshot_path(log_end_offset), create=True)) as file:
             if file.size():
                 file.truncate(0)
             file.append([encode_snapshot(self.state.producers)])
-        finally:
-            file.close()
         self._snapshot_offset = log_end_offset
         if old < 0 or segments.has_base(old):
             return False

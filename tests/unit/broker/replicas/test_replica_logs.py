@@ -87,7 +87,7 @@ async def test_a_topic_that_is_deleted_while_it_is_made_leaves_nothing(world: Br
     await hold(world, *topic("t", 1, *(((1,),) * MANY)))
     await world.publish(gone(1))
     await let_go(world)
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
     assert world.replicas.partition_count == 0
     assert folders(world) == []
     assert not world.logs.logs
@@ -110,7 +110,7 @@ async def test_a_replica_that_is_moved_away_while_it_is_made_goes_and_may_come_b
     await hold(world, *topic("t", 1, (1, 2)))
     await world.publish(PartitionChange(topic_id(1), 0, isr=(2, 3), leader=2, replicas=(2, 3)))
     await let_go(world)
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
     assert folders(world) == []
     await hold(world, PartitionChange(topic_id(1), 0, replicas=(2, 3, 1), adding_replicas=(1,)))
     await world.publish(PartitionChange(topic_id(1), 0, replicas=(2, 3), adding_replicas=()))

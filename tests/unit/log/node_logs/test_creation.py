@@ -170,7 +170,7 @@ async def test_a_crash_at_any_step_leaves_whole_logs_or_none(powerless: bool) ->
         assert sorted(map(str, again.logs)) == folders
         whole.add(len(again.logs))
         # What is half made goes, and the names can be used: by another topic as well.
-        await again.remove_deleted()
+        await again.removals.remove_due()
         left = [n for n in wanted(2) if n.partition not in again.logs]
         assert await again.creator.create([new._replace(topic_id=b"o" * 16) for new in left]) == {}
         names = [name for name in simulated_disk(storage).list_dir("/data") if name.startswith("t-")]
@@ -188,7 +188,7 @@ async def test_a_full_disk_is_told_for_each_log_and_leaves_nothing() -> None:
     assert isinstance(failed[TopicPartition("t", 1)], NoSpaceLeft)
     assert sorted(map(str, manager.logs)) == ["t-0", "t-2"]
     disk.fail = lambda operation, path: None
-    await manager.remove_deleted()
+    await manager.removals.remove_due()
     assert sorted(n for n in disk.inner.list_dir("/data") if n.startswith("t-")) == ["t-0", "t-2"]
     assert await manager.creator.create(wanted(2)[1:]) == {}
 
@@ -236,7 +236,7 @@ async def test_a_new_log_inherits_nothing_of_a_deleted_one_whose_checkpoints_fou
     for _ in range(5):
         manager.logs[partition].append_as_leader(batch_of(b"old"), leader_epoch=4)
     await manager.checkpoint_recovery_points()
-    await manager.checkpoint_high_watermarks({partition: 5})
+    await manager.checkpoints.write_high_watermarks({partition: 5})
     disk.fail = lambda operation, path: errno.ENOSPC if operation == "append" else None
     with pytest.raises(LogStorageError):
         await manager.delete([partition])
