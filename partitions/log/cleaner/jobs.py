@@ -72,11 +72,11 @@ class Cleaned(NamedTuple):
 
 def scan_producers(
     disk: Disk,
-    scan: ProducerScan,
     source: SourceSegment,
     start: PiecePlace,
-    up_to_offset: int,
     buffer_bytes: int,
+    scan: ProducerScan,
+    up_to_offset: int,
 ) -> PassProgress:
     """Looks for producers and transactions in a piece of the segment, below `up_to_offset`."""
     with _Piece(disk, source, start, buffer_bytes) as piece:
@@ -92,12 +92,12 @@ def scan_producers(
 
 def map_offsets(
     disk: Disk,
-    offsets: OffsetMap,
-    transactions: CleanedTransactions,
     source: SourceSegment,
     start: PiecePlace,
-    from_offset: int,
     buffer_bytes: int,
+    offsets: OffsetMap,
+    transactions: CleanedTransactions,
+    from_offset: int,
 ) -> PassProgress:
     """Takes the keys of a piece of the segment, from `from_offset` on, into the map; done when it is full."""
     with _Piece(disk, source, start, buffer_bytes) as piece:

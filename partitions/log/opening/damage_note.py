@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -54,19 +54,21 @@ def write_damage_note(disk: Disk, folder: str, error: LogCorruptError, extent: L
     """
     parent, _, name = error.path.rpartition("/")
     if parent == folder and name.endswith(LOG_SUFFIX):
-        note = {"version": 0, "file": name, "position": error.position, "reason": error.reason}
         limit = extent.limit_of(_base_offset(name))
-        if _reaches(disk, error, limit):
-            note["limit_offset"] = limit
-        if isinstance(error, EpochDamaged):
-            note["latest_epoch"] = error.latest_epoch
-        if isinstance(error, EpochsDisagree):
-            note["epochs_disagree"] = True
-        if isinstance(error, BatchDisplaced):
-            note["last_offset"] = error.last_offset
-        if isinstance(error, SegmentEndsElsewhere):
-            note["ends_elsewhere"] = True
-        write_atomically(disk, f"{folder}/{DAMAGE_NOTE}", json.dumps(note).encode())
+        note = DamageNote(
+            name,
+            error.position,
+            error.reason,
+            limit if _reaches(disk, error, limit) else None,
+            error.latest_epoch if isinstance(error, EpochDamaged) else None,
+            isinstance(error, EpochsDisagree),
+            error.last_offset if isinstance(error, BatchDisplaced) else None,
+            isinstance(error, SegmentEndsElsewhere),
+        )
+        told = {
+            key: value for key, value in note._asdict().items() if value is not None and value is not False
+        }
+        write_atomically(disk, f"{folder}/{DAMAGE_NOTE}", json.dumps({"version": 0, **told}).encode())
 
 
 class DamageNote(NamedTuple):
@@ -128,22 +130,24 @@ def decode_damage_note(content: bytes) -> DamageNote:
     """Raises ValueError for bytes that are no note."""
     try:
         note = json.loads(content)
-        limit, latest_epoch = note.get("limit_offset"), note.get("latest_epoch")
-        last_offset = note.get("last_offset")
         found = DamageNote(
             str(note["file"]),
             int(note["position"]),
             str(note["reason"]),
-            None if limit is None else int(limit),
-            None if latest_epoch is None else int(latest_epoch),
+            _number(note.get("limit_offset")),
+            _number(note.get("latest_epoch")),
             bool(note.get("epochs_disagree", False)),
-            None if last_offset is None else int(last_offset),
+            _number(note.get("last_offset")),
             bool(note.get("ends_elsewhere", False)),
         )
         _base_offset(found.file)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("it notes damage, and cannot be read") from error
     return found
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def check_damage_note(storage: LogStorage, folder: str) -> None:

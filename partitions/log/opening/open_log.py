@@ -46,12 +46,13 @@ from partitions.log.producers.producer_recovery import (
     find_aborted_transactions,
     load_producer_state,
     rebuild_aborted_transactions,
+    remove_snapshots,
     remove_stray_snapshots,
 )
 from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.producers.producer_state import ProducerState
 from partitions.log.producers.transaction_index import AbortedTransactions
-from partitions.log.segment import Segment, base_offsets, file_name
+from partitions.log.segment import Segment, base_offsets
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 
@@ -211,11 +212,7 @@ def _create(
     storage: LogStorage, request: OpenRequest, names: Sequence[str], segments: SegmentList
 ) -> OpenedLog:
     """A log without segments. A crash may have left epochs and producers of ones that are gone."""
-    stale = base_offsets(names, SNAPSHOT_SUFFIX)
-    for offset in stale:
-        storage.remove(f"{request.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    if stale:
-        storage.sync_dir(request.directory)
+    remove_snapshots(storage, request.directory, base_offsets(names, SNAPSHOT_SUFFIX))
     limits = _truncation_limits(storage, request.directory)
     start = request.log_start_offset
     if limits is not None:

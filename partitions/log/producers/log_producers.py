@@ -19,11 +19,11 @@ from partitions.log.producers.producer_recovery import (
     aborted_transaction,
     load_producer_state,
 )
-from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot, snapshot_path
 from partitions.log.producers.producer_state import ProducerState
 from partitions.log.producers.transaction_index import AbortedTransactions
 from partitions.log.producers.transaction_offsets import CompletedTransaction
-from partitions.log.segment import base_offsets, file_name
+from partitions.log.segment import base_offsets
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.log.validation import PlacedHeader
@@ -144,7 +144,7 @@ class LogProducers:
 
     def snapshot_path(self, offset: int) -> str:
         """Where the snapshot at this offset is, if there is one."""
-        return f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        return snapshot_path(self._directory, offset)
 
     def remove_snapshots(self, names: Sequence[str]) -> None:
         """Removes those among the folder's files. Raises OSError."""
