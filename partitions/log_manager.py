@@ -23,7 +23,7 @@ from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.schedule import LogCleaner
 from partitions.log.config import LogConfig
 from partitions.log.epochs.epoch_writer import EpochWriter
-from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError, NoSpaceLeft
+from partitions.log.errors import DirectoryFailed, LogCorruptError, LogError, LogStorageError
 from partitions.log.flushes import run_flush
 from partitions.log.log import PartitionLog
 from partitions.log.node_logs.checkpointing import CheckpointWriter
@@ -43,7 +43,7 @@ from partitions.log.node_logs.retention_rounds import Retention
 from partitions.log.node_logs.startup import LogOpener, StartReport, start_report
 from partitions.log.opening.damage_note import DamageNotes, LogExtent
 from partitions.log.opening.open_log import stored_topic_id
-from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES, is_out_of_descriptors
+from partitions.log.storage import DEFAULT_MAX_LOADED_INDEXES, DEFAULT_MAX_OPEN_FILES
 from partitions.ports import Executor, Halt, NowMs
 from partitions.topic_partition import CLUSTER_METADATA, TopicPartition
 
@@ -103,7 +103,10 @@ class LogManager:
             CheckpointWriter(disk, executor, self._directories, found.logs, found.home),
         )
         self._logs, self._home, self._failed = found.logs, found.home, found.failed
-        self._checkpoints, self._removals = parts.checkpoints, parts.removals
+        self.checkpoints = parts.checkpoints
+        """Writes what the logs' offsets are to the directories' files."""
+        self.removals = parts.removals
+        """Removes what was deleted, when its time has come."""
         self._failure_listener: FailureListener | None = None
         self._damage_notes = DamageNotes(disk, executor)
         self.epoch_writer = EpochWriter(disk, executor, self._logs)
@@ -114,13 +117,14 @@ class LogManager:
             CleanerPorts(disk, executor, cleaner, now_ms),
             self._logs,
             self._flush,
-            self._checkpoints.write_clean_offset,
+            self.checkpoints.write_clean_offset,
         )
         """Compacts logs, when it is told to."""
         self.reopener = LogReopener(parts, self.cleaner)
         """Opens logs again that wait for room."""
         self._deleter = LogDeleter(parts, self.cleaner)
-        self._retention = Retention(parts, self._flush, producer_expiration_ms=producer_expiration_ms)
+        self.retention = Retention(parts, self._flush, producer_expiration_ms=producer_expiration_ms)
+        """Deletes old segments, a few logs at a time."""
         self._started = False
         self._closed = False
 
@@ -180,7 +184,7 @@ class LogManager:
 
     def _directory_failed(self, directory: DataDirectory, reason: str) -> None:
         """Lets go of all logs in a directory while the others go on."""
-        self._removals.forget_under(directory.path)
+        self.removals.forget_under(directory.path)
         error = DirectoryFailed(reason)
         self._give_up({partition: error for partition, home in self._home.items() if home is directory})
 
@@ -256,16 +260,11 @@ class LogManager:
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
         """Deletes these logs (`LogDeleter`). Their names are free for new ones when this returns.
 
-        The folders are renamed at once, and removed by `remove_deleted` after `file.delete.delay.ms`.
+        The folders are renamed at once, and removed by `removals` after `file.delete.delay.ms`.
         Raises LogStorageError.
         """
         await self.damage_noted()  # else a note might come to lie in the folder of another log
         await self._deleter.delete(partitions)
-
-    async def remove_deleted(self) -> None:
-        """Removes folders and segments that have been set aside long enough, and what an earlier process
-        left of folders. Raises LogStorageError; the next call tries again."""
-        await self._removals.remove_due()
 
     # ---- flushing and checkpoints
 
@@ -306,14 +305,9 @@ class LogManager:
         try:
             await self._parts.executor.run(run_flush, self._parts.disk, job)
         except OSError as error:
-            if log.is_closed and isinstance(error, FileNotFoundError):
-                return  # deleted while the job ran
-            if is_out_of_descriptors(error):  # nobody could open the file; the next flush begins anew
-                log.storage.give_back()
-                raise NoSpaceLeft(f"no descriptor left to flush the log {log.directory}") from error
-            # Also if the log was given up meanwhile: the pages are lost, and the next fsync would not say so.
-            log.storage.fail(f"fsync of the log {log.directory} failed: {error}", error)
-        log.complete_flush(job)
+            log.flush_failed(error)
+        else:
+            log.complete_flush(job)
 
     async def checkpoint_recovery_points(self) -> None:
         """Flushes all logs, then writes `recovery-point-offset-checkpoint`, and what else had no room.
@@ -325,33 +319,8 @@ class LogManager:
             await self.flush()
         await self._parts.placements.catch_up()
         with postponed.passed_over():
-            await self._checkpoints.write_recovery_points()
+            await self.checkpoints.write_recovery_points()
         postponed.report()
-
-    async def checkpoint_log_start_offsets(self) -> None:
-        """Writes `log-start-offset-checkpoint`."""
-        await self._checkpoints.write_log_start_offsets()
-
-    async def checkpoint_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
-        """Writes `replication-offset-checkpoint`: these values, and for other logs those it holds."""
-        await self._checkpoints.write_high_watermarks(changed)
-
-    # ---- retention
-
-    async def delete_old_segments(
-        self, high_watermark_of: Callable[[TopicPartition], int], *, max_logs: int
-    ) -> int:
-        """Retention on up to `max_logs` logs (`Retention.step`); call again while `retention_pending`.
-
-        `high_watermark_of` answers for any open log. Returns the number of segments that went; their
-        files go when `remove_deleted` finds them due. Raises LogStorageError.
-        """
-        return await self._retention.step(high_watermark_of, max_logs=max_logs)
-
-    @property
-    def retention_pending(self) -> bool:
-        """Whether the round over all logs that `delete_old_segments` began is unfinished."""
-        return self._retention.is_pending
 
     # ---- end
 
@@ -396,7 +365,7 @@ class LogManager:
         self, directory: DataDirectory, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]
     ) -> None:
         try:
-            await self._checkpoints.write_all(directory, high_watermarks)
+            await self.checkpoints.write_all(directory, high_watermarks)
             await self._parts.executor.run(directory.write_clean_shutdown, broker_epoch)
         except (LogStorageError, OSError) as error:
             logger.error("a data directory did not end cleanly", path=directory.path, reason=str(error))

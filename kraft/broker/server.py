@@ -348,7 +348,7 @@ class BrokerServer:
                 self._checkpoint_recovery_points,
             ),
             ("retention", get("log.retention.check.interval.ms"), self._apply_retention),
-            ("delete-files", DELETED_FILES_CHECK_MS, self.logs.remove_deleted),
+            ("delete-files", DELETED_FILES_CHECK_MS, self.logs.removals.remove_due),
             *self._cleaning(),
         ):
             self._tasks.append(
@@ -384,7 +384,7 @@ class BrokerServer:
         changed = self.replicas.events.take_changed_high_watermarks()
         try:
             if changed:
-                await self.logs.checkpoint_high_watermarks(changed)
+                await self.logs.checkpoints.write_high_watermarks(changed)
         except LogStorageError:
             self.replicas.events.note_changed_high_watermarks(changed)  # the next round writes them
             raise
@@ -393,13 +393,13 @@ class BrokerServer:
         try:
             await self.logs.checkpoint_recovery_points()
         finally:  # a full directory keeps the others from neither
-            await self.logs.checkpoint_log_start_offsets()
+            await self.logs.checkpoints.write_log_start_offsets()
 
     async def _apply_retention(self) -> None:
         """A round over all logs, in steps with other events between them."""
         while True:
             await self.replicas.delete_old_segments(max_logs=RETENTION_LOGS_PER_STEP)
-            if not self.logs.retention_pending:
+            if not self.logs.retention.is_pending:
                 return
             await asyncio.sleep(0)
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from partitions.disk import Disk
+from partitions.log.beside_loop import error_of, sync_and_close
 from partitions.log.epochs.epoch_file import EpochFile
 from partitions.log.errors import NoSpaceLeft
 from partitions.log.producers.transaction_index import AbortedTransactions
@@ -118,7 +119,7 @@ class LogFlushes:
         if self.recovery_point < log_end_offset:
             for segment in self.unsynced_sealed:
                 self._sync_data(segment)
-                segment.sync_indexes()
+                segment.indexes.sync()
                 self._aborted.sync(segment.base_offset)
             self._sync_data(self._segments.active)
             self.unsynced_sealed.clear()
@@ -156,7 +157,7 @@ class LogFlushes:
                 self._names_version += self._epoch_file.drop_contradicted()
         paths: list[str] = []
         for segment in self.unsynced_sealed:
-            paths += (segment.log_path, *segment.index_paths, *self._aborted.paths(segment.base_offset))
+            paths += (segment.log_path, *segment.indexes.paths, *self._aborted.paths(segment.base_offset))
         if self.recovery_point < log_end_offset:
             paths.append(self._segments.active.log_path)
         return FlushJob(
@@ -181,7 +182,7 @@ class LogFlushes:
         job = self.prepare(log_end_offset, generation)
         return job._replace(
             paths=(*job.paths, *index_paths),
-            active_indexes=ActiveIndexes(active.base_offset, active.index_writes) if index_paths else None,
+            active_indexes=ActiveIndexes(active.base_offset, active.indexes.writes) if index_paths else None,
         )
 
     def complete(self, job: FlushJob) -> bool:
@@ -190,12 +191,12 @@ class LogFlushes:
         if unsynced and (unsynced[1:] or [self._segments.active])[0].base_offset <= job.end_offset:
             # Closed while the job ran, where the job ended: recovery would not rebuild its indexes.
             closed = unsynced.pop(0)
-            closed.sync_indexes()
+            closed.indexes.sync()
             self._aborted.sync(closed.base_offset)
         self.unsynced_sealed = unsynced
         covered, active = job.active_indexes, self._segments.active
         if covered is not None and covered.base_offset == active.base_offset:
-            active.indexes_are_durable(covered.writes)
+            active.indexes.are_durable(covered.writes)
         if job.directory is not None:
             self._names_synced = max(self._names_synced, job.names_version)
         self.durable_to = max(self.durable_to, job.end_offset)
@@ -213,10 +214,7 @@ def run_flush(disk: Disk, job: FlushJob) -> None:
             file = disk.open(path)
         except FileNotFoundError:
             continue
-        try:
-            file.sync()
-        finally:
-            file.close()
+        sync_and_close(file)
     if job.directory is not None:
         try:
             disk.sync_dir(job.directory)
@@ -226,12 +224,4 @@ def run_flush(disk: Disk, job: FlushJob) -> None:
 
 def run_flushes(disk: Disk, jobs: Sequence[FlushJob]) -> tuple[OSError | None, ...]:
     """Several jobs in one; what failed, in their order, which must not be tried again."""
-    return tuple(_flush_error(disk, job) for job in jobs)
-
-
-def _flush_error(disk: Disk, job: FlushJob) -> OSError | None:
-    try:
-        run_flush(disk, job)
-    except OSError as error:
-        return error
-    return None
+    return tuple(error_of(run_flush, disk, job) for job in jobs)

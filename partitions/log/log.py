@@ -76,7 +76,14 @@ from partitions.log.record_checks import check_beside, check_for_leader
 from partitions.log.retention import expired_count
 from partitions.log.scan import Stop
 from partitions.log.segment import Segment
-from partitions.log.storage import LogStorage, is_disk_full, is_passing, is_wanting, storage_error
+from partitions.log.storage import (
+    LogStorage,
+    is_disk_full,
+    is_out_of_descriptors,
+    is_passing,
+    is_wanting,
+    storage_error,
+)
 from partitions.log.validation import CheckedBatches, Origin, check_follower_append, markers_in
 from partitions.lookup_budget import LookupBudget
 from partitions.ports import Halt, NowMs
@@ -501,7 +508,7 @@ class PartitionLog:
         flushed = self.recovery_point >= self.log_end_offset
         if flushed:
             # Neither a flush nor a recovery looks at this segment again once the new one is there.
-            old.sync_indexes()
+            old.indexes.sync()
             self.producers.aborted.sync(old.base_offset)
         self._write_snapshot()
         new = self._create_segment(self.log_end_offset)
@@ -514,13 +521,7 @@ class PartitionLog:
 
     def _create_segment(self, base_offset: int) -> Segment:
         self.flushes.names_changed()
-        segment = Segment(
-            self._storage,
-            self.directory,
-            base_offset,
-            index_interval_bytes=self.config.index_interval_bytes,
-            now_ms=self._now_ms(),
-        )
+        segment = Segment(self._storage, self.directory, base_offset, self.config, now_ms=self._now_ms())
         try:
             segment.create_files()
             if self.config.preallocate:
@@ -934,7 +935,7 @@ class PartitionLog:
         try:
             for path in (
                 segment.log_path,
-                *segment.index_paths,
+                *segment.indexes.paths,
                 *self.producers.aborted.paths(segment.base_offset),
                 self.producers.snapshot_path(segment.base_offset),
             ):
@@ -1049,6 +1050,19 @@ class PartitionLog:
         self._write_rest()
         return self.flushes.prepare_last(self.log_end_offset, self.generation)
 
+    def flush_failed(self, error: OSError) -> None:
+        """The other second half. Nothing if the log was deleted while the job ran.
+
+        Raises NoSpaceLeft where no file could be opened, and the next flush begins anew; else ends the directory, also
+        if the log was given up meanwhile: the pages are lost, and the next fsync would not say so.
+        """
+        if self._closed and isinstance(error, FileNotFoundError):
+            return
+        if is_out_of_descriptors(error):
+            self._storage.give_back()
+            raise NoSpaceLeft(f"no descriptor left to flush the log {self.directory}") from error
+        self._storage.fail(f"fsync of the log {self.directory} failed: {error}", error)
+
     def complete_flush(self, job: FlushJob) -> None:
         """The second half, after the job succeeded: moves the recovery point as far as it covers.
 
@@ -1114,7 +1128,7 @@ class PartitionLog:
         self._write_rest()
         active = self._segments.active
         if active.unsynced_index_paths:
-            active.sync_indexes()
+            active.indexes.sync()
         self.producers.aborted.sync(active.base_offset)
         self.sync()
         self._release()

@@ -59,19 +59,19 @@ TimeEntry: TypeAlias = tuple[int, int]
 class Segment:
     """A data file and its indexes, opened and loaded when they are needed."""
 
-    __slots__ = ("_bytes_since_index", "_first_timestamp", "_indexes", "_max_timestamp", "_max_timestamp_offset",
+    __slots__ = ("_bytes_since_index", "_first_timestamp", "_max_timestamp", "_max_timestamp_offset",
                  "_room", "_size_bytes", "_storage", "base_offset", "changed_ms", "created_ms", "index_interval_bytes",
-                 "log_path", "next_base", "sealed")  # fmt: skip
+                 "indexes", "log_path", "next_base", "sealed")  # fmt: skip
 
     def __init__(
-        self, storage: LogStorage, directory: str, base_offset: int, *, index_interval_bytes: int, now_ms: int
+        self, storage: LogStorage, directory: str, base_offset: int, config: LogConfig, *, now_ms: int
     ) -> None:
         self._storage = storage
         self.base_offset = base_offset
         stem = f"{directory}/{file_name(base_offset, '')}"
         self.log_path = stem + LOG_SUFFIX
         """The data file; has another suffix while the cleaner puts it in the place of older ones."""
-        self.index_interval_bytes = index_interval_bytes
+        self.index_interval_bytes = config.index_interval_bytes
         self.created_ms = now_ms
         self.changed_ms: int | None = None
         """When the file was last changed, where that is known without a look at it."""
@@ -84,7 +84,8 @@ class Segment:
         self._max_timestamp_offset = _UNKNOWN
         self._room = _NO_ROOM
         """What goes in without a look at every reason for a roll; see `Segment.has_room`."""
-        self._indexes = SegmentIndexes(storage, stem)
+        self.indexes = SegmentIndexes(storage, stem)
+        """Its two indexes and their files."""
         self._bytes_since_index = 0
 
     def reset(self) -> None:
@@ -94,20 +95,15 @@ class Segment:
         self._first_timestamp = None
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset
-        self._indexes.begin()
+        self.indexes.begin()
         self._bytes_since_index = 0
 
     def create_files(self) -> None:
         """Makes this a new empty segment with its files, ready for appends. Raises OSError."""
         self._storage.create_empty(self.log_path)
-        self._indexes.create_files()
+        self.indexes.create_files()
         self.reset()
         self.sealed = False
-
-    @property
-    def index_paths(self) -> tuple[str, str]:
-        """The offset index's and the time index's file."""
-        return self._indexes.paths
 
     # ---- its data
 
@@ -196,7 +192,7 @@ class Segment:
         size = self._size_bytes
         if size == 0:
             return False
-        growing = self._indexes.growing
+        growing = self.indexes.growing
         assert growing is not None
         entries_left = (
             config.index_size_max_bytes
@@ -248,7 +244,7 @@ class Segment:
 
     def index(self, batches: Sequence[Placed]) -> None:
         """Takes note of batches that are in the file from `size_bytes` on."""
-        growing = self._indexes.growing
+        growing = self.indexes.growing
         assert growing is not None
         assert self._max_timestamp is not None
         offset_index, time_index = growing
@@ -274,7 +270,7 @@ class Segment:
     @property
     def offset_index(self) -> OffsetIndexView:
         """The offset index, mapped or rebuilt if need be. Raises LogCorruptError, OSError."""
-        indexes = self._indexes
+        indexes = self.indexes
         if indexes.offsets is None:
             self._load_indexes()
             assert indexes.offsets is not None
@@ -285,7 +281,7 @@ class Segment:
     @property
     def time_index(self) -> TimeIndexView:
         """The time index, mapped or rebuilt if need be. Raises LogCorruptError, OSError."""
-        indexes = self._indexes
+        indexes = self.indexes
         if indexes.times is None:
             self._load_indexes()
             assert indexes.times is not None
@@ -294,10 +290,10 @@ class Segment:
     def unload_indexes(self) -> None:
         """Gives memory and mappings back; a sealed segment's indexes are in their files."""
         if self.sealed:
-            self._indexes.forget()
+            self.indexes.forget()
 
     def _load_indexes(self) -> None:
-        indexes = self._indexes
+        indexes = self.indexes
         if not (indexes.map_files() and self._is_plausible()):
             if indexes.offsets or indexes.times:
                 self.remake_indexes()
@@ -309,7 +305,7 @@ class Segment:
     def _is_plausible(self) -> bool:
         """What can be told from a few headers at most: does the newest entry lie inside the file, and is
         an index there at all where the data needs one? A closed segment has its final time entry."""
-        offset_index, time_index = self._indexes.offsets, self._indexes.times
+        offset_index, time_index = self.indexes.offsets, self.indexes.times
         assert offset_index is not None
         assert time_index is not None
         if self.size_bytes and time_index.last is None:
@@ -334,31 +330,28 @@ class Segment:
     @property
     def is_unindexed(self) -> bool:
         """Whether an active segment has no entry in its offset index, so that a start reads all of its headers."""
-        growing = self._indexes.growing
+        growing = self.indexes.growing
         return growing is not None and not len(growing[0])
 
     def _grow_indexes(self) -> None:
         """Has the indexes in memory, where they can change."""
-        if self._indexes.growing is None:
+        if self.indexes.growing is None:
             self._bytes_since_index = self.size_bytes - self.offset_index.last_position
-            self._indexes.grow()
+            self.indexes.grow()
 
     @property
     def is_cut_by_its_index(self) -> bool:
         """Whether the file is empty, or its index says that it was longer: one of the two is wrong. Raises OSError."""
         size_bytes = self._storage.disk.size(self.log_path)
-        return not size_bytes or self._indexes.stored_last_position() >= size_bytes
+        return not size_bytes or self.indexes.stored_last_position() >= size_bytes
 
     # ---- its indexes, made anew
 
     def rebuild(self) -> None:
         """Indexes and timestamps anew, from the headers of the batches. Raises LogCorruptError."""
         size_bytes = self.size_bytes
-        indexes, kept = (
-            self._indexes,
-            (self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index),
-        )
-        first_timestamp, held = self._first_timestamp, self._indexes.held()
+        kept = (self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index)
+        first_timestamp, held = self._first_timestamp, self.indexes.held()
         try:
             self.reset()
             due, last = self.base_offset, None
@@ -378,7 +371,7 @@ class Segment:
             # Half of it would be taken for the whole: readers would go on in the next segment.
             self._size_bytes, self._first_timestamp = size_bytes, first_timestamp
             self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index = kept
-            indexes.restore(held)
+            self.indexes.restore(held)
             raise
         self._append_final_time_entry()
 
@@ -392,7 +385,7 @@ class Segment:
 
     def _ensure_no_displaced(self) -> None:
         """Raises BatchDisplaced; LogCorruptError, OSError."""
-        offsets, times = self._indexes.offsets, self._indexes.times
+        offsets, times = self.indexes.offsets, self.indexes.times
         if not offsets or not times:
             return
         batches = walk(self._storage.file(self.log_path), 0, self.size_bytes)
@@ -413,17 +406,13 @@ class Segment:
 
     def _write_indexes(self) -> None:
         if not self.sealed:
-            self._indexes.rewrite()
+            self.indexes.rewrite()
             return
         try:
-            self._indexes.replace()
+            self.indexes.replace()
         except NoSpaceLeft as error:
             # What is in memory is right; the next lookup after it has left makes it again.
             logger.warning("indexes made anew were not written", segment=self.log_path, reason=str(error))
-
-    def rewrite_indexes(self) -> None:
-        """Writes the indexes anew after a rebuild, over whatever the files hold. Raises OSError."""
-        self._indexes.rewrite()
 
     # ---- its indexes in their files
 
@@ -435,17 +424,13 @@ class Segment:
         reading data.
         """
         self._append_final_time_entry()
-        self._indexes.persist(only_news=is_closing)
+        self.indexes.persist(only_news=is_closing)
 
     def _append_final_time_entry(self) -> None:
-        growing = self._indexes.growing
+        growing = self.indexes.growing
         if growing is not None and self._size_bytes:
             assert self._max_timestamp is not None
             growing[1].append(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
-
-    def sync_indexes(self) -> None:
-        """Makes the index files durable, or halts the node."""
-        self._indexes.sync()
 
     @property
     def unsynced_index_paths(self) -> tuple[str, ...]:
@@ -453,25 +438,13 @@ class Segment:
 
         Not a time index without an offset index beside it: the next start asks neither (`unseal`).
         """
-        unsynced = self._indexes.unsynced
-        return () if self.is_unindexed and unsynced == self._indexes.paths[1:] else unsynced
-
-    @property
-    def index_writes(self) -> int:
-        """How often the index files were written to, for `indexes_are_durable`."""
-        return self._indexes.writes
-
-    def indexes_are_durable(self, writes: int | None = None) -> None:
-        """All that is in both files is durable: fsyncs have covered it, of this process or of an earlier one.
-
-        With `writes`, all that was in them when `index_writes` was that.
-        """
-        self._indexes.are_durable(writes)
+        unsynced = self.indexes.unsynced
+        return () if self.is_unindexed and unsynced == self.indexes.paths[1:] else unsynced
 
     def take_indexes(self) -> tuple[bytes, bytes]:
         """Whole offset and time index of a segment that is complete, for its files, which the caller writes."""
         self._append_final_time_entry()
-        return self._indexes.take()
+        return self.indexes.take()
 
     # ---- finding batches
 
@@ -576,14 +549,14 @@ class Segment:
         Where the offset index has no entry they are made from the headers, mostly very few: so the time index beside
         it need not be durable when a log is closed.
         """
-        if self._indexes.growing is None and self._indexes.offset_file_is_empty:
+        if self.indexes.growing is None and self.indexes.offset_file_is_empty:
             self.rebuild()
             self._first_timestamp = None  # the first append looks at the data once more
             self._room = _NO_ROOM
             if len(self.offset_index):
-                self._indexes.rewrite()
+                self.indexes.rewrite()
             else:
-                self._indexes.leave_files_unread()
+                self.indexes.leave_files_unread()
         else:
             if self._max_timestamp is None:
                 self._load_max_timestamp()
@@ -594,11 +567,11 @@ class Segment:
     def truncate(self, position: int, offset: int) -> None:
         """Cuts data and indexes at the boundary `position`, where `offset` would be; durable for data."""
         self._grow_indexes()
-        offset_index, time_index = self._indexes.grow()
+        offset_index, time_index = self.indexes.grow()
         self._storage.truncate_durably(self.log_path, position)
         offset_index.truncate(offset - self.base_offset)
         time_index.truncate(offset - self.base_offset)
-        self._indexes.cut_files()
+        self.indexes.cut_files()
         self._size_bytes = position
         self._room = _NO_ROOM
         self._bytes_since_index = position - offset_index.last_position
@@ -614,7 +587,7 @@ class Segment:
         """Deletes the files; slices that are held stay readable. Raises OSError."""
         self._storage.index_dropped(self.log_path)
         self._storage.remove(self.log_path)
-        for path in self.index_paths:
+        for path in self.indexes.paths:
             self._storage.remove(path)
 
     def release(self) -> None:

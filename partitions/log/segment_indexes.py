@@ -10,6 +10,7 @@ A lookup touches a few pages of an index of any size; a mapping that became shor
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from partitions.disk import Buffer, write_atomically
@@ -106,11 +107,9 @@ class SegmentIndexes:
             file = self._storage.open(self.paths[0])
         except FileNotFoundError:
             return 0
-        try:
+        with closing(file):
             begin = file.size() // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES - OFFSET_ENTRY_BYTES
             return OffsetIndexView(file.read(begin, OFFSET_ENTRY_BYTES)).last_position if begin >= 0 else 0
-        finally:
-            file.close()
 
     def _map(self, path: str) -> Buffer:
         try:
@@ -168,13 +167,10 @@ class SegmentIndexes:
         for path, index, entry_bytes in self._files():
             if len(index) == index.persisted:
                 continue
-            file = self._storage.open(path, create=True)
-            try:
+            with closing(self._storage.open(path, create=True)) as file:
                 if file.size() > index.persisted * entry_bytes:
                     file.truncate(index.persisted * entry_bytes)
                 file.write_at(index.persisted * entry_bytes, index.encode_from(index.persisted))
-            finally:
-                file.close()
             index.persisted = len(index)
             self._note_written(path)
 
@@ -182,16 +178,13 @@ class SegmentIndexes:
         """Writes what is in memory over whatever the files hold. Raises OSError."""
         for path, index, _ in self._files():
             data = index.encode_from(0)
-            file = self._storage.open(path, create=True)
-            try:
+            with closing(self._storage.open(path, create=True)) as file:
                 if data or file.size():
                     self._note_written(path)
                 if file.size() > len(data):
                     file.truncate(len(data))
                 if data:
                     file.write_at(0, data)
-            finally:
-                file.close()
             index.persisted = len(index)
         self._files_unread = False
 
@@ -211,13 +204,10 @@ class SegmentIndexes:
     def cut_files(self) -> None:
         """Cuts away what the files hold beyond the persisted entries. Raises OSError."""
         for path, index, entry_bytes in self._files():
-            file = self._storage.open(path, create=True)
-            try:
+            with closing(self._storage.open(path, create=True)) as file:
                 if file.size() > index.persisted * entry_bytes:
                     file.truncate(index.persisted * entry_bytes)
                     self._note_written(path)
-            finally:
-                file.close()
 
     def take(self) -> tuple[bytes, bytes]:
         """The whole contents for the files, which the caller writes."""
@@ -234,7 +224,8 @@ class SegmentIndexes:
             self.unsynced = (*self.unsynced, path)
 
     def are_durable(self, writes: int | None = None) -> None:
-        """An fsync has covered all that is in the files, or was when `writes` was this."""
+        """An fsync, of this process or of an earlier one, has covered all that is in the files; or all that was in
+        them when `writes` was this."""
         if writes is None or writes == self.writes:
             self.unsynced = ()
             self._were_durable = True
@@ -244,12 +235,5 @@ class SegmentIndexes:
         if not self.unsynced:
             return
         for path in self.unsynced:
-            try:
-                file = self._storage.open(path, create=True)
-            except OSError as error:
-                self._storage.fail(f"{path} cannot be opened for its fsync: {error}", error)
-            try:
-                self._storage.sync(file)
-            finally:
-                file.close()
+            self._storage.sync_path(path, create=True)
         self.are_durable()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final, NoReturn, Protocol, TypeVar
 
 from partitions.disk import Buffer, Disk, File, write_atomically
@@ -276,6 +277,15 @@ class LogStorage:
         """Makes the file's data durable, or gives the directory up."""
         self._or_fail(file.sync, f"fsync of {file.path} failed")
 
+    def sync_path(self, path: str, *, create: bool = False) -> None:
+        """As `sync`, for a file that is opened for it alone."""
+        try:
+            file = self.open(path, create=create)
+        except OSError as error:
+            self.fail(f"{path} cannot be opened for its fsync: {error}", error)
+        with closing(file):
+            self.sync(file)
+
     def sync_dir(self, path: str) -> None:
         """Makes the folder's names durable, or gives the directory up."""
         self._or_fail(
@@ -286,16 +296,26 @@ class LogStorage:
     async def sync_dir_beside(self, executor: Executor, path: str) -> None:
         """As `sync_dir`, waited for by the executor; a folder that is gone needs no fsync."""
         self.ensure_usable()
-        for attempt in range(OPEN_ATTEMPTS):
+        try:
+            await self.run_with_descriptors(executor, self.disk.sync_dir, path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.fail(f"fsync of the folder {path} failed: {error}", error)
+
+    async def run_with_descriptors(
+        self, executor: Executor, job: Callable[..., object], *args: object
+    ) -> None:
+        """Runs a job again and again while it cannot open its file, and idle files give their descriptors for it.
+        Raises OSError."""
+        for _ in range(OPEN_ATTEMPTS - 1):
             try:
-                await executor.run(self.disk.sync_dir, path)
-            except FileNotFoundError:
+                await executor.run(job, *args)
                 return
             except OSError as error:
-                if is_out_of_descriptors(error) and attempt + 1 < OPEN_ATTEMPTS and self.give_back():
-                    continue  # the folder was not even opened
-                self.fail(f"fsync of the folder {path} failed: {error}", error)
-            return
+                if not is_out_of_descriptors(error) or not self.give_back():
+                    raise
+        await executor.run(job, *args)
 
     def truncate_durably(self, path: str, size: int) -> None:
         """Cuts the file and makes that durable, so that no old byte can come back below a new append. Raises

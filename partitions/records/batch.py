@@ -44,6 +44,7 @@ __all__ = [
     "Record",
     "UnsupportedCodecError",
     "UnsupportedMagicError",
+    "assembled",
     "decode_records",
     "iter_batches",
     "parse_header",
@@ -190,14 +191,16 @@ def recompressed(
     Only the body, the codec in the attributes, the length and the CRC differ.
     """
     body = records_body(buffer, position, header, max_decompressed_bytes=max_decompressed_bytes)
-    body = compress(codec, body, level=level)
-    changed = header._replace(
-        batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body),
-        attributes=header.attributes & ~CODEC_MASK | codec,
-    )
-    prefix = bytearray(HEADER.pack(*changed))
-    _CRC.pack_into(prefix, CRC_POSITION, crc32c(body, crc32c(prefix[CRC_START:])))
-    return bytes(prefix) + body
+    changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
+    return assembled(changed, compress(codec, body, level=level))
+
+
+def assembled(header: BatchHeader, body: bytes | bytearray) -> bytes:
+    """The batch of this header and body, with the length and the checksum that they have together."""
+    length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body)
+    batch = bytearray(HEADER.pack(*header._replace(batch_length=length)))
+    _CRC.pack_into(batch, CRC_POSITION, crc32c(body, crc32c(batch[CRC_START:])))
+    return bytes(batch) + body
 
 
 def decode_records(

@@ -235,28 +235,29 @@ def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> bytes:
     """One record as it lies in a batch. Raises ValueError if a delta needs more than 64 bits."""
-    parts = [b"\x00", _encode_varint(timestamp_delta), _encode_varint(offset_delta)]
+    parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     if key is None:
         parts.append(_ENCODED_NULL)
     else:
-        parts += (_encode_varint(len(key)), key)
+        parts += (encode_varint(len(key)), key)
     _append_nullable(parts, value)
-    parts.append(_encode_varint(len(headers)) if headers else _ENCODED_ZERO)
+    parts.append(encode_varint(len(headers)) if headers else _ENCODED_ZERO)
     for name, content in headers:
         _append_nullable(parts, name.encode())
         _append_nullable(parts, content)
     encoded = b"".join(parts)
-    return _encode_varint(len(encoded)) + encoded
+    return encode_varint(len(encoded)) + encoded
 
 
 def _append_nullable(parts: list[bytes], data: bytes | None) -> None:
     if data is None:
         parts.append(_ENCODED_NULL)
     else:
-        parts += (_encode_varint(len(data)), data)
+        parts += (encode_varint(len(data)), data)
 
 
-def _encode_varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
+    """A zigzag varint. Raises ValueError for a number of more than 64 bits."""
     if -64 <= number < 64:
         return _ONE_BYTE_VARINTS[number + 64]
     if not _MIN_INT64 <= number <= _MAX_INT64:

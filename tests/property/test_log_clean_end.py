@@ -129,7 +129,7 @@ class World:
         if closed and log.recovery_point == log.log_end_offset:
             segment = self.rng.choice(closed)
             segment.unload_indexes()
-            file = simulated_disk(self.storage).open(segment.index_paths[1])
+            file = simulated_disk(self.storage).open(segment.indexes.paths[1])
             file.write_at(max(0, file.size() - 12), b"\x00" * 7 + b"\x01" + b"\x00" * 4)
             file.sync()
             log._reader.forget()

@@ -181,7 +181,7 @@ class World:
     def checkpoint(self, amount: int) -> None:
         async def checkpoint() -> None:
             await self.bench.manager.checkpoint_recovery_points()
-            await self.bench.manager.checkpoint_log_start_offsets()
+            await self.bench.manager.checkpoints.write_log_start_offsets()
 
         asyncio.run(checkpoint())
 

@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from kraft.broker.vital_task import start_vital_task
+from partitions.log.beside_loop import FLUSHES_AT_ONCE
 from partitions.log.config_values import LONG_MAX
 from partitions.log.errors import LogStorageError
 from partitions.log_manager import LogManager
@@ -26,8 +27,6 @@ from partitions.topic_partition import TopicPartition
 
 log = structlog.get_logger(__name__)
 
-FLUSHES_AT_ONCE: Final = 2
-"""So many jobs of this kind the executor has at most: others need its threads, too."""
 RETRY_S: Final = 1.0
 """After a flush that found no room."""
 _MAX_WAIT_S: Final = 86_400.0

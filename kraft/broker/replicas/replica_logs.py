@@ -13,7 +13,7 @@ metadata. A job that ends by a defect halts the node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -24,11 +24,11 @@ from kraft.broker.purgatory.pending_replicas import PendingReplicas
 from kraft.broker.replicas.offline_replicas import OfflineReplicas, kind_of
 from kraft.broker.vital_task import end_task, start_vital_task
 from kraft.dynamic_configs import dynamic_log_defaults
+from partitions.log.beside_loop import LOGS_PER_ROUND, at_once, next_round
 from partitions.log.config import LogConfig
-from partitions.log.epochs.epoch_writer import JOBS_AT_ONCE, ROUND_LOGS
 from partitions.log.errors import LogError, LogStorageError
 from partitions.log.log import PartitionLog
-from partitions.log.node_logs.creation import CREATE_BATCH, NewLog
+from partitions.log.node_logs.creation import NewLog
 from partitions.log_manager import LogManager
 from partitions.partition import NO_LEADER, Partition
 from partitions.ports import Halt
@@ -305,17 +305,12 @@ class ReplicaLogs:
     # -- made
 
     async def _make_all(self) -> None:
-        while self._wanted and not self._closing:
-            batches = [batch for _ in range(JOBS_AT_ONCE) if (batch := self._take_wanted())]
-            if len(batches) > 1:
-                await asyncio.gather(*map(self._make, batches))
-            elif batches:
-                await self._make(batches[0])
+        while not self._closing and (batches := next_round(self._take_wanted())):
+            await at_once(self._make, batches)
 
-    def _take_wanted(self) -> list[NewLog]:
-        """A batch of those that are to be made still."""
-        batch: list[NewLog] = []
-        while self._wanted and len(batch) < CREATE_BATCH:
+    def _take_wanted(self) -> Iterator[NewLog]:
+        """Takes out those that are to be made still."""
+        while self._wanted:
             key = next(iter(self._wanted))
             del self._wanted[key]
             found = self._assigned(key)
@@ -325,9 +320,8 @@ class ReplicaLogs:
             topic_id, state = found
             leader_epoch = state.leader_epoch if state.leader == self._broker_id else None
             config = self._configs.of_topic(self._metadata.image, key.topic)
-            batch.append(NewLog(key, topic_id, config, leader_epoch))
             self._making[key] = None
-        return batch
+            yield NewLog(key, topic_id, config, leader_epoch)
 
     async def _make(self, batch: Sequence[NewLog]) -> None:
         failed = await self._logs.creator.create(batch)
@@ -442,7 +436,7 @@ class ReplicaLogs:
 
     async def _write_all_epochs(self) -> None:
         while self._epochs_due and not self._closing:
-            batch = list(islice(self._epochs_due, ROUND_LOGS))
+            batch = list(islice(self._epochs_due, LOGS_PER_ROUND))
             for key in batch:
                 del self._epochs_due[key]
             failed = await self._logs.epoch_writer.write(batch)

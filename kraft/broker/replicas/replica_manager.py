@@ -208,7 +208,7 @@ class ReplicaManager:
             return self.high_watermark(key)
 
         try:
-            await self._logs.delete_old_segments(high_watermark, max_logs=max_logs)
+            await self._logs.retention.step(high_watermark, max_logs=max_logs)
         finally:
             for key, start_offset in starts.items():
                 partition = self._partitions.get(key)

@@ -33,7 +33,7 @@ from partitions.log.producers.transaction_index import (
     transaction_index_path,
 )
 from partitions.log.segment import Segment
-from partitions.log.storage import OPEN_ATTEMPTS, is_disk_full, is_out_of_descriptors
+from partitions.log.storage import is_disk_full
 from partitions.ports import Executor, NowMs
 
 T = TypeVar("T")
@@ -142,23 +142,7 @@ class CleaningRound:
     async def _scan(self, sources: Sequence[SourceSegment]) -> ProducerScan:
         """What producers left below the high watermark, the active segment included."""
         scan = ProducerScan(frozenset(self._log.producers.state.producers))
-        for source in sources:
-            place = jobs.PiecePlace.start_of(source)
-            while place.position < source.size_bytes:
-                step = await self._run(
-                    source,
-                    jobs.scan_producers,
-                    self._ports.disk,
-                    scan,
-                    source,
-                    place,
-                    self._high_watermark,
-                    self._buffer_bytes,
-                )
-                await self._account(step.read_bytes)
-                if step.done:
-                    return scan
-                place = step.place
+        await self._look_through(sources, jobs.scan_producers, scan, self._high_watermark)
         return scan
 
     async def _map(
@@ -166,23 +150,19 @@ class CleaningRound:
     ) -> None:
         """The last offset of each key in the dirty section, as much of it as fits into the map."""
         dirty = [source for source in closed if source.next_base > section.first_dirty]
-        if not dirty:
-            return
-        transactions = CleanedTransactions(scan.aborted, from_offset=dirty[0].base_offset)
-        for source in dirty:
+        if dirty:
+            transactions = CleanedTransactions(scan.aborted, from_offset=dirty[0].base_offset)
+            await self._look_through(dirty, jobs.map_offsets, offsets, transactions, section.first_dirty)
+
+    async def _look_through(
+        self, sources: Sequence[SourceSegment], job: Callable[..., jobs.PassProgress], *args: object
+    ) -> None:
+        """Has the job read the segments piece by piece, until nothing more is of interest to it."""
+        disk, buffer_bytes = self._ports.disk, self._buffer_bytes
+        for source in sources:
             place = jobs.PiecePlace.start_of(source)
             while place.position < source.size_bytes:
-                step = await self._run(
-                    source,
-                    jobs.map_offsets,
-                    self._ports.disk,
-                    offsets,
-                    transactions,
-                    source,
-                    place,
-                    section.first_dirty,
-                    self._buffer_bytes,
-                )
+                step = await self._run(source, job, disk, source, place, buffer_bytes, *args)
                 await self._account(step.read_bytes)
                 if step.done:
                     return
@@ -192,11 +172,11 @@ class CleaningRound:
         """Writes what stays of the segments into one file and puts it in their place."""
         self._check()
         log = self._log
-        segment = log.compaction.make_segment(group, log.config.index_interval_bytes)
+        segment = log.compaction.make_segment(group, log.config)
         target = segment.log_path + CLEANED_SUFFIX
         leftovers = (
             target,
-            *(path + CLEANED_SUFFIX for path in segment.index_paths),
+            *(path + CLEANED_SUFFIX for path in segment.indexes.paths),
             transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX,
         )
         swap = None
@@ -243,7 +223,7 @@ class CleaningRound:
     ) -> None:
         """All files of the new segment, under names that end in `.cleaned`."""
         ports, log = self._ports, self._log
-        contents = zip(segment.index_paths, segment.take_indexes(), strict=True)
+        contents = zip(segment.indexes.paths, segment.take_indexes(), strict=True)
         index_files = tuple((path + CLEANED_SUFFIX, content) for path, content in contents)
         if aborted:
             path = transaction_index_path(log.directory, segment.base_offset) + CLEANED_SUFFIX
@@ -296,16 +276,12 @@ class CleaningRound:
         """All that the swap has to change before it goes on, where nobody has settled it meanwhile. What fails ends
         the directory."""
         log = self._log
-        for attempt in range(OPEN_ATTEMPTS):
-            try:
-                await self._ports.executor.run(swap.names.make)
-            except OSError as error:
-                if is_out_of_descriptors(error) and attempt + 1 < OPEN_ATTEMPTS and log.storage.give_back():
-                    continue
-                if log.is_closed and isinstance(error, FileNotFoundError):
-                    raise CleaningAborted(f"the log {log.directory} was closed") from error
-                log.storage.fail(f"renaming segments of {log.directory} failed: {error}", error)
-            return
+        try:
+            await log.storage.run_with_descriptors(self._ports.executor, swap.names.make)
+        except OSError as error:
+            if log.is_closed and isinstance(error, FileNotFoundError):
+                raise CleaningAborted(f"the log {log.directory} was closed") from error
+            log.storage.fail(f"renaming segments of {log.directory} failed: {error}", error)
 
     async def _durably(self, job: Callable[..., None], *args: object, is_needed: bool = True) -> None:
         """An fsync; one that fails is its directory's end.

@@ -120,15 +120,10 @@ class Compaction:
             for number, segment in enumerate(segments)
         )
 
-    def make_segment(self, group: Group, index_interval_bytes: int) -> Segment:
+    def make_segment(self, group: Group, config: LogConfig) -> Segment:
         """An empty segment in memory for what a cleaning makes of the group; it is not part of the log."""
-        segment = Segment(
-            self._storage,
-            self._directory,
-            group[0].base_offset,
-            index_interval_bytes=index_interval_bytes,
-            now_ms=group[-1].created_ms,
-        )
+        base_offset, now_ms = group[0].base_offset, group[-1].created_ms
+        segment = Segment(self._storage, self._directory, base_offset, config, now_ms=now_ms)
         segment.reset()
         return segment
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from partitions.disk import Buffer, Disk, File
+from partitions.log.beside_loop import sync_and_close
 from partitions.log.cleaner.errors import CleaningFailed
 from partitions.log.cleaner.filter import BatchFilter, batch_body, control_type
 from partitions.log.cleaner.offset_map import OffsetMap
@@ -70,11 +72,11 @@ class Cleaned(NamedTuple):
 
 def scan_producers(
     disk: Disk,
-    scan: ProducerScan,
     source: SourceSegment,
     start: PiecePlace,
-    up_to_offset: int,
     buffer_bytes: int,
+    scan: ProducerScan,
+    up_to_offset: int,
 ) -> PassProgress:
     """Looks for producers and transactions in a piece of the segment, below `up_to_offset`."""
     with _Piece(disk, source, start, buffer_bytes) as piece:
@@ -90,12 +92,12 @@ def scan_producers(
 
 def map_offsets(
     disk: Disk,
-    offsets: OffsetMap,
-    transactions: CleanedTransactions,
     source: SourceSegment,
     start: PiecePlace,
-    from_offset: int,
     buffer_bytes: int,
+    offsets: OffsetMap,
+    transactions: CleanedTransactions,
+    from_offset: int,
 ) -> PassProgress:
     """Takes the keys of a piece of the segment, from `from_offset` on, into the map; done when it is full."""
     with _Piece(disk, source, start, buffer_bytes) as piece:
@@ -167,14 +169,11 @@ def clean_piece(
 
 def _append(disk: Disk, path: str, size_bytes: int, buffers: Sequence[Buffer]) -> None:
     """Appends, over whatever an earlier attempt may have left beyond `size_bytes`."""
-    file = disk.open(path, create=size_bytes == 0)
-    try:
+    with closing(disk.open(path, create=size_bytes == 0)) as file:
         if file.size() != size_bytes:
             file.truncate(size_bytes)
         if buffers:
             file.append(buffers)
-    finally:
-        file.close()
 
 
 def take_age(disk: Disk, source_path: str, target_path: str) -> int:
@@ -190,11 +189,7 @@ def make_durable(disk: Disk, data_path: str, index_files: Sequence[tuple[str, by
     for path, content in index_files:
         _append(disk, path, 0, [content] if content else [])
     for path in (data_path, *(path for path, _ in index_files)):
-        file = disk.open(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
+        sync_and_close(disk.open(path))
 
 
 def remove_files(disk: Disk, paths: Sequence[str]) -> None:

@@ -80,18 +80,3 @@ def raw_records(body: bytes, record_count: int) -> Iterator[RawRecord]:
         at = end
     if at != size:
         raise MalformedRecordError(f"{size - at} bytes follow the last record")
-
-
-def encode_varint(number: int) -> bytes:
-    """A zigzag varint."""
-    raw = (number << 1) ^ (number >> 63)
-    if raw < 128:
-        return bytes((raw,))
-    if raw < _THREE_BYTES:
-        return bytes((raw & 127 | 128, raw >> 7))
-    encoded = bytearray()
-    while raw > 127:
-        encoded.append(raw & 127 | 128)
-        raw >>= 7
-    encoded.append(raw)
-    return bytes(encoded)

@@ -11,21 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from crc32c import crc32c
-
-from partitions.log.cleaner.raw_records import RawRecord, encode_varint
+from partitions.log.cleaner.raw_records import RawRecord
+from partitions.records.batch import assembled
 from partitions.records.compression import compress
 from partitions.records.header import (
     CODEC_MASK,
-    CRC_POSITION,
-    CRC_START,
     DELETE_HORIZON_BIT,
-    HEADER,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
     NO_TIMESTAMP,
     BatchHeader,
 )
+from partitions.records.record import encode_varint
 
 _ATTRIBUTES: Final = b"\x00"
 """A record's attributes: a byte of which no bit is used."""
@@ -33,7 +28,7 @@ _ATTRIBUTES: Final = b"\x00"
 
 def empty_batch(header: BatchHeader) -> bytes:
     """The batch without its records: uncompressed, no delete horizon, the largest timestamp as it was."""
-    return _assemble(
+    return assembled(
         header._replace(
             attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT),
             base_timestamp=NO_TIMESTAMP,
@@ -61,7 +56,7 @@ def batch_with(
     max_timestamp = header.max_timestamp
     if not header.uses_log_append_time:
         max_timestamp = header.base_timestamp + latest_delta
-    return _assemble(
+    return assembled(
         header._replace(
             attributes=attributes,
             base_timestamp=base_timestamp,
@@ -103,13 +98,3 @@ def _copy_shifted(
             records += encode_varint(length) + _ATTRIBUTES + timestamp
             records += view[record.fields_start : record.end]
     return count, latest_delta
-
-
-def _assemble(header: BatchHeader, records: bytes | bytearray) -> bytes:
-    """Header and records with the right length and checksum."""
-    batch = bytearray(HEADER_BYTES)
-    length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(records)
-    HEADER.pack_into(batch, 0, *header._replace(batch_length=length, crc=0))
-    checksum = crc32c(records, crc32c(batch[CRC_START:]))
-    batch[CRC_POSITION:CRC_START] = checksum.to_bytes(4, "big")
-    return bytes(batch) + records

@@ -105,7 +105,7 @@ class SegmentSwap:
         self.state = SwapState.REPLACED
 
     def _last_changes(self) -> Iterator[Change]:
-        for path in self.new.index_paths:
+        for path in self.new.indexes.paths:
             yield self._renaming(path + CLEANED_SUFFIX, path)
         # Without an entry of it aborted records are read, so that the cleaned one was durable before the swap was
         # decided; the entries of the old one that are too many `recover_swaps` takes out.

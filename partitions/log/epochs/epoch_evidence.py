@@ -24,10 +24,10 @@ import structlog
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, EpochCheckpointError, decode_checkpoint
 from leader_epoch.epoch_cache import EpochCache, EpochEntry
 from partitions.log.errors import BatchDamaged, EpochDamaged, EpochsDisagree
-from partitions.log.scan import SEEK_CHUNK_BYTES, walk
+from partitions.log.scan import SEEK_CHUNK_BYTES, ensure_sound, walk
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
-from partitions.records.batch import HEADER_BYTES, BatchHeader, CorruptBatchError, verify_stamped
+from partitions.records.batch import HEADER_BYTES, BatchHeader
 from partitions.records.header import NO_LEADER_EPOCH
 
 logger = structlog.get_logger(__name__)
@@ -229,10 +229,7 @@ class EpochEvidence:
         """Raises BatchDamaged if the batch is wrong whatever its epoch should be; LogCorruptError, OSError."""
         path, position, header = found.path, found.position, found.header
         file = self._storage.file(path)
-        try:
-            verify_stamped(file.read(position, header.size_bytes), 0, header)
-        except CorruptBatchError as damage:
-            raise BatchDamaged(path, position, str(damage)) from damage
+        ensure_sound(file, position, header)
         behind = position + header.size_bytes
         for at, after in walk(file, behind, file.size(), first_read_bytes=HEADER_BYTES):
             if after.base_offset < header.next_offset:

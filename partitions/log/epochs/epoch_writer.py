@@ -10,22 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
 
 from partitions.disk import Disk, File
+from partitions.log.beside_loop import at_once, error_of, next_round, run_for_each, sync_and_close
 from partitions.log.epochs.epoch_file import EpochFile, EpochInstall, EpochWrite
 from partitions.log.errors import LogStorageError
-from partitions.log.name_changes import NameChanges
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
-
-WRITE_BATCH: Final = 64
-"""Files that one job writes, and has open."""
-JOBS_AT_ONCE: Final = 4
-"""A file system with a journal commits for all that wait for it at the same time."""
-ROUND_LOGS: Final = JOBS_AT_ONCE * WRITE_BATCH
-"""Logs whose files are written before other callers have their turn."""
 
 
 class KeepsEpochs(Protocol):
@@ -38,7 +31,6 @@ class KeepsEpochs(Protocol):
 class _Writing(NamedTuple):
     partition: TopicPartition
     file: EpochFile
-    write: EpochWrite
 
 
 _Failures: TypeAlias = dict[TopicPartition, LogStorageError]
@@ -67,16 +59,14 @@ class EpochWriter:
         """
         failed: dict[TopicPartition, LogStorageError] = {}
         left = iter(dict.fromkeys(partitions))
-        while turn := list(islice(left, ROUND_LOGS)):
-            async with self._lock:
-                batches = [turn[at : at + WRITE_BATCH] for at in range(0, len(turn), WRITE_BATCH)]
-                if len(batches) > 1:
-                    await asyncio.gather(*(self._write_batch(batch, failed) for batch in batches))
-                else:
-                    await self._write_batch(batches[0], failed)
+        while batches := next_round(left):
+            async with self._lock:  # other callers have their turn after each round
+                await at_once(partial(self._write_batch, failed), batches)
         return failed
 
-    def _prepare(self, batch: Sequence[TopicPartition], failed: _Failures) -> list[_Writing]:
+    def _prepare(
+        self, batch: Sequence[TopicPartition], failed: _Failures
+    ) -> list[tuple[_Writing, EpochWrite]]:
         prepared = []
         for partition in batch:
             log = self._logs.get(partition)
@@ -88,34 +78,28 @@ class EpochWriter:
                 failed[partition] = error
                 continue
             if write is not None:
-                prepared.append(_Writing(partition, log.epoch_file, write))
+                prepared.append((_Writing(partition, log.epoch_file), write))
         return prepared
 
-    async def _write_batch(self, batch: Sequence[TopicPartition], failed: _Failures) -> None:
+    async def _write_batch(self, failed: _Failures, batch: Sequence[TopicPartition]) -> None:
         prepared = self._prepare(batch, failed)
-        if not prepared:
-            return
-        writes = tuple(writing.write for writing in prepared)
-        errors = await self._executor.run(write_temporaries, self._disk, writes)
         written = []
-        for writing, error in zip(prepared, errors, strict=True):
+        for writing, write, error in await run_for_each(
+            self._executor, write_temporaries, self._disk, prepared
+        ):
             if error is not None:
-                _note_failure(writing, error, failed)
-            elif (install := writing.file.begin_install(writing.write)) is not None:
+                _note_failure(writing, write, error, failed)
+            elif (install := writing.file.begin_install(write)) is not None:
                 written.append((writing, install))
-        if not written:
-            return
-        installs = tuple(install for _, install in written)
-        errors = await self._executor.run(install_files, self._disk, installs)
-        for (writing, install), error in zip(written, errors, strict=True):
+        for writing, install, error in await run_for_each(self._executor, install_files, self._disk, written):
             if error is not None:
-                _note_failure(writing, error, failed)
+                _note_failure(writing, install.write, error, failed)
             else:
                 writing.file.complete_install(install)
 
 
-def _note_failure(writing: _Writing, error: OSError, failed: _Failures) -> None:
-    failure = writing.file.write_failed(writing.write, error)
+def _note_failure(writing: _Writing, write: EpochWrite, error: OSError, failed: _Failures) -> None:
+    failure = writing.file.write_failed(write, error)
     if failure is not None:
         failed[writing.partition] = failure
 
@@ -127,7 +111,7 @@ def write_temporaries(disk: Disk, writes: Sequence[EpochWrite]) -> tuple[OSError
     with a journal.
     """
     opened: list[File | OSError] = [_write_temporary(disk, write) for write in writes]
-    return tuple(entry if isinstance(entry, OSError) else sync_and_close(entry) for entry in opened)
+    return tuple(entry if isinstance(entry, OSError) else error_of(sync_and_close, entry) for entry in opened)
 
 
 def _write_temporary(disk: Disk, write: EpochWrite) -> File | OSError:
@@ -145,41 +129,13 @@ def _write_temporary(disk: Disk, write: EpochWrite) -> File | OSError:
     return file
 
 
-def sync_and_close(file: File) -> OSError | None:
-    """Makes a file durable and closes it; what failed, which must not be tried again."""
-    try:
-        file.sync()
-    except OSError as error:
-        return error
-    finally:
-        file.close()
-    return None
-
-
 def install_files(disk: Disk, installs: Sequence[EpochInstall]) -> tuple[OSError | None, ...]:
     """A job: gives all files their names, then makes those durable; what failed, in the order of `installs`.
 
     A name that its log has taken over meanwhile is left alone.
     """
-    renamed = [_rename(install.names) for install in installs]
+    renamed = [error_of(install.names.make) for install in installs]
     return tuple(
-        sync_folder(disk, install.directory) if error is None else error
+        error_of(disk.sync_dir, install.directory) if error is None else error
         for install, error in zip(installs, renamed, strict=True)
     )
-
-
-def _rename(names: NameChanges) -> OSError | None:
-    try:
-        names.make()
-    except OSError as error:
-        return error
-    return None
-
-
-def sync_folder(disk: Disk, folder: str) -> OSError | None:
-    """Makes a folder's names durable; what failed, which must not be tried again."""
-    try:
-        disk.sync_dir(folder)
-    except OSError as error:
-        return error
-    return None

@@ -9,6 +9,7 @@ by `kraft log`.
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from enum import Enum
 from typing import Final, Protocol
 
@@ -134,13 +135,10 @@ def partition_of_folder(path: str) -> TopicPartition | None:
 
 def read_whole(disk: ReadableDisk, path: str) -> bytes:
     """A small file's bytes. Raises FileTooLargeError, OSError."""
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         size = file.size()
-        if size > MAX_WHOLE_FILE_BYTES:
-            raise FileTooLargeError(
-                f"it has {size} bytes, more than the {MAX_WHOLE_FILE_BYTES} that are read of such a file"
-            )
-    finally:
-        file.close()
+    if size > MAX_WHOLE_FILE_BYTES:
+        raise FileTooLargeError(
+            f"it has {size} bytes, more than the {MAX_WHOLE_FILE_BYTES} that are read of such a file"
+        )
     return disk.read_bytes(path)

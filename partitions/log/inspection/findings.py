@@ -60,15 +60,8 @@ class Findings:
 
     def add(self, other: Findings) -> None:
         """Takes over what another check found."""
-        self.errors += other.errors
-        self.notes += other.notes
-        self.unreadable += other.unreadable
-        self.partitions += other.partitions
-        self.files += other.files
-        self.batches += other.batches
-        self.records += other.records
-        self.log_bytes += other.log_bytes
-        self.left_out += other.left_out
+        for name, found in vars(other).items():
+            setattr(self, name, getattr(self, name) + found)
 
     @contextlib.contextmanager
     def reading(self, path: str, *, is_rebuilt: bool = False) -> Iterator[None]:

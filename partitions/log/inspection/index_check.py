@@ -54,9 +54,15 @@ class _Cursor(Generic[IndexEntry]):
             self.is_broken = True
             return None
 
-    def advance(self) -> None:
-        self.last = self.entry
-        self.entry = self._next()
+    def passing(self, is_passed: Callable[[IndexEntry], bool]) -> Iterator[IndexEntry]:
+        """The next entries of which that is true; each is the last one once it was looked at."""
+        while (entry := self.entry) is not None and is_passed(entry):
+            yield entry
+            self.last, self.entry = entry, self._next()
+
+    def rest(self) -> Iterator[IndexEntry]:
+        """All entries that are left."""
+        return self.passing(lambda _: True)
 
 
 class OffsetIndexCheck:
@@ -68,7 +74,7 @@ class OffsetIndexCheck:
 
     def batch(self, position: int, header: BatchHeader) -> None:
         cursor = self._cursor
-        while (entry := cursor.entry) is not None and entry.position <= position:
+        for entry in cursor.passing(lambda entry: entry.position <= position):
             if entry.position == position:
                 if entry.offset != header.last_offset:
                     cursor.report(
@@ -78,7 +84,6 @@ class OffsetIndexCheck:
                     )
             elif not self._is_behind_damage:
                 cursor.report(entry.at, f"it names byte {entry.position} of the log, where no batch begins")
-            cursor.advance()
         self._is_behind_damage = False
 
     def damage(self) -> None:
@@ -86,7 +91,7 @@ class OffsetIndexCheck:
 
     def end(self, size_bytes: int, end_offset: int) -> None:
         cursor = self._cursor
-        while (entry := cursor.entry) is not None:
+        for entry in cursor.rest():
             if entry.position >= size_bytes:
                 cursor.report(
                     entry.at,
@@ -94,7 +99,6 @@ class OffsetIndexCheck:
                 )
             elif not self._is_behind_damage:
                 cursor.report(entry.at, f"it names byte {entry.position} of the log, where no batch begins")
-            cursor.advance()
 
 
 class TimeIndexCheck:
@@ -119,7 +123,7 @@ class TimeIndexCheck:
         is_new_maximum = header.max_timestamp > self._max_timestamp
         self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
         cursor = self._cursor
-        while (entry := cursor.entry) is not None and entry.offset <= header.last_offset:
+        for entry in cursor.passing(lambda entry: entry.offset <= header.last_offset):
             if entry.timestamp == NO_TIMESTAMP:
                 pass  # a segment without timestamps says so
             elif entry.offset == header.last_offset:
@@ -131,7 +135,6 @@ class TimeIndexCheck:
                     )
             elif not (self._is_behind_damage and entry.offset < header.base_offset):
                 cursor.report(entry.at, f"it names offset {entry.offset}, with which no batch ends")
-            cursor.advance()
         self._is_behind_damage = False
 
     def damage(self) -> None:
@@ -139,12 +142,11 @@ class TimeIndexCheck:
 
     def end(self, size_bytes: int, end_offset: int) -> None:
         cursor = self._cursor
-        while (entry := cursor.entry) is not None:
+        for entry in cursor.rest():
             if not self._is_behind_damage and entry.timestamp != NO_TIMESTAMP:
                 cursor.report(
                     entry.at, f"it names offset {entry.offset}, and the segment ends before {end_offset}"
                 )
-            cursor.advance()
         if not self._is_closed or self._has_damage or cursor.is_broken or not size_bytes:
             return
         known = NO_TIMESTAMP if cursor.last is None else cursor.last.timestamp
@@ -186,7 +188,7 @@ class TxnIndexCheck:
     def batch(self, position: int, header: BatchHeader) -> None:
         cursor = self._cursor
         here: TransactionIndexEntry | None = None
-        while (entry := cursor.entry) is not None and entry.last_offset <= header.last_offset:
+        for entry in cursor.passing(lambda entry: entry.last_offset <= header.last_offset):
             # The cleaner may have removed the marker; then no batch holds the offset.
             is_here = header.base_offset <= entry.last_offset
             if entry.last_offset < self._base_offset or (is_here and not self._is_abort_of(header, entry)):
@@ -197,7 +199,6 @@ class TxnIndexCheck:
                 )
             elif is_here:
                 here = entry
-            cursor.advance()
         if self._completed is not None and self._completed.is_aborted:
             self._compare(here, self._completed)
 
@@ -234,10 +235,9 @@ class TxnIndexCheck:
 
     def end(self, size_bytes: int, end_offset: int) -> None:
         cursor = self._cursor
-        while (entry := cursor.entry) is not None:
+        for entry in cursor.rest():
             if entry.last_offset >= end_offset:
                 cursor.report(
                     entry.at,
                     f"it names offset {entry.last_offset}, and the segment ends before {end_offset}",
                 )
-            cursor.advance()

@@ -30,7 +30,7 @@ from partitions.log.inspection.segment_check import SegmentCheck
 from partitions.log.node_logs.data_directory import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from partitions.log.opening.damage_note import DAMAGE_NOTE, DamageNote, known_epochs
 from partitions.log.partition_files import PARTITION_METADATA, TRUNCATION_CHECKPOINT
-from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, snapshot_path
 from partitions.log.producers.transaction_index import TRANSACTION_INDEX_SUFFIX
 from partitions.log.segment import LOG_SUFFIX, base_offsets, file_name
 from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
@@ -38,6 +38,7 @@ from partitions.records.batch import BatchHeader
 
 UNFINISHED_SUFFIXES: Final = (".tmp", ".cleaned", ".swap", ".deleted")
 _CLEANING_SUFFIXES: Final = (".cleaned", ".swap")
+_REMOVED: Final = "; the next start removes it"
 _COMPACTED: Final = "; that is damage unless the topic is compacted (then say so with --compacted)"
 
 
@@ -110,6 +111,13 @@ class PartitionCheck:
         self._resolve_suspects()
         for stray in take_out_stray_runs(self._state.epoch_runs):
             self._findings.errors.append(stray)
+
+    def _tell(self, path: str, position: int | None, reason: str, *, becomes: str = "") -> None:
+        """Damage where everything was flushed; else a crash explains it, and it `becomes` that at the next start."""
+        if self._expected.durable_to == EVERYTHING:
+            self._findings.error(path, position, reason)
+        else:
+            self._findings.note(path, position, reason + becomes)
 
     # ---- small files
 
@@ -203,10 +211,10 @@ class PartitionCheck:
                 continue
             path = self._snapshot_path(offset)
             reason = f"it is of offset {offset}, and the log ends at {self._state.end_offset}"
-            if self._expected.durable_to == EVERYTHING and bases:
-                self._findings.error(path, None, reason)
+            if bases:
+                self._tell(path, None, reason, becomes=_REMOVED)
             else:
-                self._findings.note(path, None, f"{reason}; the next start removes it")
+                self._findings.note(path, None, reason + _REMOVED)
 
     def _check_snapshot(self, offset: int) -> None:
         path = self._snapshot_path(offset)
@@ -221,7 +229,7 @@ class PartitionCheck:
                 state.suspect(path, 0, difference)
 
     def _snapshot_path(self, offset: int) -> str:
-        return f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        return snapshot_path(self._directory, offset)
 
     # ---- leader epochs
 
@@ -249,12 +257,7 @@ class PartitionCheck:
         if self._state.next_offset is None:
             return  # damage hides where the log ends
         for finding in entries_beyond(path, entries, self._state.end_offset):
-            if self._expected.durable_to == EVERYTHING:
-                self._findings.error(*finding)
-            else:
-                self._findings.note(
-                    finding.path, finding.position, f"{finding.reason}; the next start takes it out"
-                )
+            self._tell(*finding, becomes="; the next start takes it out")
 
     # ---- what the broker has met
 
@@ -296,10 +299,8 @@ class PartitionCheck:
             return
         path = f"{self._directory}/{file_name(bases[-1], LOG_SUFFIX)}"
         size: int | None = None
-        with suppress(OSError):
-            file = self._disk.open(path)
+        with suppress(OSError), closing(self._disk.open(path)) as file:
             size = file.size()
-            file.close()
         end = state.end_offset
         if expected.recovery_point is not None and end < expected.recovery_point:
             self._apply_limits()  # a running broker may have cut the log meanwhile
@@ -317,13 +318,8 @@ class PartitionCheck:
             (HIGH_WATERMARKS, expected.high_watermark),
             (LOG_START_OFFSETS, expected.log_start_offset),
         ):
-            if offset is None or offset <= end:
-                continue
-            reason = f"the log ends at offset {end}, and the {name} says {offset}"
-            if expected.durable_to == EVERYTHING:
-                self._findings.error(path, size, reason)
-            else:
-                self._findings.note(path, size, reason)
+            if offset is not None and offset > end:
+                self._tell(path, size, f"the log ends at offset {end}, and the {name} says {offset}")
 
     def _note_others(self, names: Sequence[str], bases: Sequence[int]) -> None:
         for name in names:

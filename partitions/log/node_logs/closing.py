@@ -8,24 +8,18 @@ so the files of a batch of logs are all written first, and one job waits for the
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
-from itertools import islice
-from typing import Final
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from partitions.disk import Disk
+from partitions.log.beside_loop import at_once, next_round, run_for_each
 from partitions.log.epochs.epoch_writer import EpochWriter
 from partitions.log.errors import LogStorageError
 from partitions.log.flushes import FlushJob, run_flushes
 from partitions.log.log import PartitionLog
 from partitions.ports import Executor
 from partitions.topic_partition import TopicPartition
-
-CLOSE_BATCH: Final = 64
-"""Logs that one job makes durable."""
-JOBS_AT_ONCE: Final = 4
-"""A file system with a journal commits for all that wait for it at the same time."""
 
 
 async def flush_before_closing(
@@ -34,27 +28,19 @@ async def flush_before_closing(
     """Writes and fsyncs what `close` of these logs would; they take no appends any more."""
     await epochs.write([partition for partition, log in logs.items() if not log.epoch_file.is_durable])
     left = iter(list(logs.values()))
-    await asyncio.gather(*(_flush_batches(disk, executor, left) for _ in range(JOBS_AT_ONCE)))
+    while batches := next_round(left):
+        await at_once(partial(_flush_batch, disk, executor), batches)
 
 
-async def _flush_batches(disk: Disk, executor: Executor, left: Iterator[PartitionLog]) -> None:
-    """One batch after the other, as long as any are left."""
-    while batch := list(islice(left, CLOSE_BATCH)):
-        prepared: list[tuple[PartitionLog, FlushJob]] = []
-        for log in batch:
-            with contextlib.suppress(LogStorageError):
-                if not log.is_closed and (job := log.prepare_close()) is not None:
-                    prepared.append((log, job))
-        if prepared:
-            await _flush(disk, executor, prepared)
-
-
-async def _flush(disk: Disk, executor: Executor, prepared: list[tuple[PartitionLog, FlushJob]]) -> None:
-    errors = await executor.run(run_flushes, disk, tuple(job for _, job in prepared))
-    for (log, job), error in zip(prepared, errors, strict=True):
-        if error is None:
-            with contextlib.suppress(LogStorageError):
+async def _flush_batch(disk: Disk, executor: Executor, batch: Sequence[PartitionLog]) -> None:
+    prepared: list[tuple[PartitionLog, FlushJob]] = []
+    for log in batch:
+        with contextlib.suppress(LogStorageError):
+            if not log.is_closed and (job := log.prepare_close()) is not None:
+                prepared.append((log, job))
+    for log, job, error in await run_for_each(executor, run_flushes, disk, prepared):
+        with contextlib.suppress(LogStorageError):
+            if error is None:
                 log.complete_flush(job)
-        elif not (log.is_closed and isinstance(error, FileNotFoundError)):  # else it was deleted meanwhile
-            with contextlib.suppress(LogStorageError):
-                log.storage.fail(f"fsync of the log {log.directory} failed: {error}", error)
+            else:
+                log.flush_failed(error)

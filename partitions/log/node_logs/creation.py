@@ -4,7 +4,7 @@ Guarantees: a log's folder has its name only when all that belongs in it is dura
 segment, and for a leader the start of its epoch (KIP-101). Until then the folder is called as one that waits
 to be removed, so that the next start after a crash removes what is half made. When `LogCreator.create` has
 returned without an error for a log, its name is durable too. The log manager owns the creator; a topic of
-1,000 partitions is made by a few jobs of `CREATE_BATCH` logs each.
+1,000 partitions is made by a few jobs of `LOGS_PER_JOB` logs each.
 
 What it costs is fsyncs, and how few are needed decides how they are ordered: all files of a batch are written
 before the first of them is waited for (a file system with a journal then commits most of the batch at once), a
@@ -14,13 +14,13 @@ log has one for each file that has content and one for its folder, and the folde
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, encode_checkpoint
 from leader_epoch.epoch_cache import EpochEntry
 from partitions.disk import Disk, File
+from partitions.log.beside_loop import LOGS_PER_JOB, error_of, sync_and_close
 from partitions.log.config import LogConfig
-from partitions.log.epochs.epoch_writer import sync_and_close, sync_folder
 from partitions.log.errors import LogError, LogStorageError, NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.node_logs.data_directory import CHECKPOINTS, DataDirectory
@@ -31,9 +31,6 @@ from partitions.log.segment import LOG_SUFFIX, file_name
 from partitions.log.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from partitions.log.storage import LogStorage, is_wanting
 from partitions.topic_partition import TopicPartition
-
-CREATE_BATCH: Final = 64
-"""Logs that one job makes; it has two files of each open."""
 
 
 class NewLog(NamedTuple):
@@ -73,13 +70,13 @@ class LogCreator:
         self._parts = parts
 
     async def create(self, wanted: Sequence[NewLog]) -> dict[TopicPartition, LogError]:
-        """Makes up to `CREATE_BATCH` logs that do not exist; returns why those failed that did.
+        """Makes up to `LOGS_PER_JOB` logs that do not exist; returns why those failed that did.
 
         That is NoSpaceLeft, DirectoryFailed, or LogStorageError for anything else that is wrong with one
         folder. A few calls at once are fine, for different logs; the caller waits for these before it has any
         of them deleted or the manager closed.
         """
-        assert len(wanted) <= CREATE_BATCH, "that is more than a batch"
+        assert len(wanted) <= LOGS_PER_JOB, "that is more than a batch"
         failed: dict[TopicPartition, LogError] = {}
         left, full = list(wanted), set[DataDirectory]()
         while left:
@@ -210,16 +207,17 @@ def make_folders(
     for folder in folders:
         files: list[File] = []
         opened.append(files)
-        failures.append(_failure(_write_files(disk, folder, files), is_fsync=False))
+        failures.append(_failure(error_of(_write_files, disk, folder, files), is_fsync=False))
     for number, files in enumerate(opened):
         for file in files:
-            failures[number] = _failure(sync_and_close(file), is_fsync=True) or failures[number]
+            failures[number] = _failure(error_of(sync_and_close, file), is_fsync=True) or failures[number]
     for number, folder in enumerate(folders):
         if failures[number] is None:
-            failures[number] = _failure(sync_folder(disk, folder.building), is_fsync=True)
+            failures[number] = _failure(error_of(disk.sync_dir, folder.building), is_fsync=True)
         if failures[number] is None:
-            failures[number] = _failure(_rename(disk, folder), is_fsync=False)
-    parent_error = sync_folder(disk, parent) if None in failures else None
+            renaming = error_of(disk.rename, folder.building, folder.path)
+            failures[number] = _failure(renaming, is_fsync=False)
+    parent_error = error_of(disk.sync_dir, parent) if None in failures else None
     return tuple(failures), _failure(parent_error, is_fsync=True)
 
 
@@ -227,27 +225,15 @@ def _failure(error: OSError | None, *, is_fsync: bool) -> FolderFailure | None:
     return None if error is None else FolderFailure(error, is_fsync)
 
 
-def _write_files(disk: Disk, folder: NewFolder, opened: list[File]) -> OSError | None:
-    """Those with content are left open, for their fsync."""
-    try:
-        disk.make_dirs(folder.building)
-        for name, content in folder.files:
-            file = disk.open(f"{folder.building}/{name}", create=True)
-            opened.append(file)
-            if name.endswith(LOG_SUFFIX) and folder.reserved_bytes:
-                file.reserve(folder.reserved_bytes)
-            if content:
-                file.append([content])
-            else:
-                opened.pop().close()
-    except OSError as error:
-        return error
-    return None
-
-
-def _rename(disk: Disk, folder: NewFolder) -> OSError | None:
-    try:
-        disk.rename(folder.building, folder.path)
-    except OSError as error:
-        return error
-    return None
+def _write_files(disk: Disk, folder: NewFolder, opened: list[File]) -> None:
+    """Those with content are left open, for their fsync. Raises OSError."""
+    disk.make_dirs(folder.building)
+    for name, content in folder.files:
+        file = disk.open(f"{folder.building}/{name}", create=True)
+        opened.append(file)
+        if name.endswith(LOG_SUFFIX) and folder.reserved_bytes:
+            file.reserve(folder.reserved_bytes)
+        if content:
+            file.append([content])
+        else:
+            opened.pop().close()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
 import structlog
@@ -97,12 +98,9 @@ def decode_placements(content: bytes) -> tuple[dict[TopicPartition, Placement], 
 
 def append_durably(disk: Disk, path: str, data: bytes) -> None:
     """A job: appends to a file that exists, and waits for the disk. Raises OSError."""
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         file.append([data])
         file.sync()
-    finally:
-        file.close()
 
 
 class PartitionPlacements:

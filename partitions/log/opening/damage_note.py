@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from contextlib import closing
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -53,19 +54,21 @@ def write_damage_note(disk: Disk, folder: str, error: LogCorruptError, extent: L
     """
     parent, _, name = error.path.rpartition("/")
     if parent == folder and name.endswith(LOG_SUFFIX):
-        note = {"version": 0, "file": name, "position": error.position, "reason": error.reason}
         limit = extent.limit_of(_base_offset(name))
-        if _reaches(disk, error, limit):
-            note["limit_offset"] = limit
-        if isinstance(error, EpochDamaged):
-            note["latest_epoch"] = error.latest_epoch
-        if isinstance(error, EpochsDisagree):
-            note["epochs_disagree"] = True
-        if isinstance(error, BatchDisplaced):
-            note["last_offset"] = error.last_offset
-        if isinstance(error, SegmentEndsElsewhere):
-            note["ends_elsewhere"] = True
-        write_atomically(disk, f"{folder}/{DAMAGE_NOTE}", json.dumps(note).encode())
+        note = DamageNote(
+            name,
+            error.position,
+            error.reason,
+            limit if _reaches(disk, error, limit) else None,
+            error.latest_epoch if isinstance(error, EpochDamaged) else None,
+            isinstance(error, EpochsDisagree),
+            error.last_offset if isinstance(error, BatchDisplaced) else None,
+            isinstance(error, SegmentEndsElsewhere),
+        )
+        told = {
+            key: value for key, value in note._asdict().items() if value is not None and value is not False
+        }
+        write_atomically(disk, f"{folder}/{DAMAGE_NOTE}", json.dumps({"version": 0, **told}).encode())
 
 
 class DamageNote(NamedTuple):
@@ -127,22 +130,24 @@ def decode_damage_note(content: bytes) -> DamageNote:
     """Raises ValueError for bytes that are no note."""
     try:
         note = json.loads(content)
-        limit, latest_epoch = note.get("limit_offset"), note.get("latest_epoch")
-        last_offset = note.get("last_offset")
         found = DamageNote(
             str(note["file"]),
             int(note["position"]),
             str(note["reason"]),
-            None if limit is None else int(limit),
-            None if latest_epoch is None else int(latest_epoch),
+            _number(note.get("limit_offset")),
+            _number(note.get("latest_epoch")),
             bool(note.get("epochs_disagree", False)),
-            None if last_offset is None else int(last_offset),
+            _number(note.get("last_offset")),
             bool(note.get("ends_elsewhere", False)),
         )
         _base_offset(found.file)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("it notes damage, and cannot be read") from error
     return found
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def check_damage_note(storage: LogStorage, folder: str) -> None:
@@ -192,14 +197,12 @@ class DamageNotes:
 def _reaches(disk: Disk, error: LogCorruptError, limit_offset: int) -> bool:
     """Whether the batch at the place says that it does. Else the limit is no part of the damage, and may itself
     come from what is damaged: a file that was restored must not be measured by it."""
-    file = disk.open(error.path)
-    try:
+    with closing(disk.open(error.path)) as file:
         header = file.read(max(error.position, 0), HEADER_BYTES)
-        return len(header) == HEADER_BYTES and parse_header(header, 0).last_offset >= limit_offset
+    try:
+        return parse_header(header).last_offset >= limit_offset
     except CorruptBatchError:
         return False
-    finally:
-        file.close()
 
 
 def _base_offset(name: str) -> int:
@@ -218,8 +221,5 @@ def _is_damaged(storage: LogStorage, path: str, note: DamageNote) -> bool:
     folder = path.rpartition("/")[0]
     epochs = known_epochs(storage.read_optional(f"{folder}/{CHECKPOINT_FILE_NAME}"))
     next_base = note.next_base_among(storage.disk.list_dir(folder))
-    file = storage.disk.open(path)
-    try:
+    with closing(storage.disk.open(path)) as file:
         return note.is_true_of(file, file.size(), epochs, next_base)
-    finally:
-        file.close()

@@ -46,12 +46,13 @@ from partitions.log.producers.producer_recovery import (
     find_aborted_transactions,
     load_producer_state,
     rebuild_aborted_transactions,
+    remove_snapshots,
     remove_stray_snapshots,
 )
 from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX
 from partitions.log.producers.producer_state import ProducerState
 from partitions.log.producers.transaction_index import AbortedTransactions
-from partitions.log.segment import Segment, base_offsets, file_name
+from partitions.log.segment import Segment, base_offsets
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 
@@ -126,20 +127,9 @@ def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:
         if name.endswith(".tmp"):
             storage.remove(f"{directory}/{name}")
     names = recover_swaps(storage, directory, names)
-    segments = SegmentList(
-        find_segments(
-            storage,
-            directory,
-            names,
-            index_interval_bytes=request.config.index_interval_bytes,
-            now_ms=request.now_ms,
-        )
-    )
-    opened = (
-        _open_existing(storage, request, names, segments)
-        if len(segments)
-        else _create(storage, request, names, segments)
-    )
+    segments = SegmentList(find_segments(storage, directory, names, request.config, now_ms=request.now_ms))
+    open_it = _open_existing if len(segments) else _create
+    opened = open_it(storage, request, names, segments)
     opened.topic_id = topic_id
     if created:
         storage.sync_dir(directory)
@@ -149,31 +139,39 @@ def open_log(storage: LogStorage, request: OpenRequest) -> OpenedLog:
 
 def newly_made(storage: LogStorage, request: OpenRequest, epochs: Sequence[EpochEntry]) -> OpenedLog:
     """The state of an empty log whose files and names are durable; touches no file."""
-    segment = Segment(
-        storage,
-        request.directory,
-        0,
-        index_interval_bytes=request.config.index_interval_bytes,
-        now_ms=request.now_ms,
-    )
+    segment = Segment(storage, request.directory, 0, request.config, now_ms=request.now_ms)
     segment.reset()
-    segment.indexes_are_durable()
+    segment.indexes.are_durable()
     segment.sealed = False
-    segments = SegmentList([segment])
+    opened = _empty(storage, request, (), SegmentList([segment]), None)
+    opened.epochs, opened.topic_id, opened.existed_cleanly = EpochCache(epochs), request.topic_id, True
+    return opened
+
+
+def _empty(
+    storage: LogStorage,
+    request: OpenRequest,
+    names: Sequence[str],
+    segments: SegmentList,
+    limits: TruncationCheckpoint | None,
+) -> OpenedLog:
+    """The state of a log whose one segment is empty."""
+    start = segments.first.base_offset
     return OpenedLog(
         segments=segments,
-        epochs=EpochCache(epochs),
-        producer_state=ProducerState(0),
+        epochs=EpochCache(),
+        producer_state=ProducerState(start),
         snapshot_offset=-1,
-        aborted=find_aborted_transactions(storage, request.directory, (), segments),
-        log_start_offset=0,
-        log_end_offset=0,
-        recovery_point=0,
-        topic_id=request.topic_id,
-        limits=None,
+        aborted=find_aborted_transactions(storage, request.directory, names, segments),
+        log_start_offset=start,
+        log_end_offset=start,
+        recovery_point=start,
+        topic_id=None,
+        limits=limits,
         report=RecoveryReport(clean=True),
-        epochs_changed=False,
-        existed_cleanly=True,
+        epochs_changed=CHECKPOINT_FILE_NAME in names,
+        existed_cleanly=False,
+        epochs_only_lacking=CHECKPOINT_FILE_NAME not in names,
     )
 
 
@@ -214,42 +212,17 @@ def _create(
     storage: LogStorage, request: OpenRequest, names: Sequence[str], segments: SegmentList
 ) -> OpenedLog:
     """A log without segments. A crash may have left epochs and producers of ones that are gone."""
-    stale = base_offsets(names, SNAPSHOT_SUFFIX)
-    for offset in stale:
-        storage.remove(f"{request.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    if stale:
-        storage.sync_dir(request.directory)
+    remove_snapshots(storage, request.directory, base_offsets(names, SNAPSHOT_SUFFIX))
     limits = _truncation_limits(storage, request.directory)
     start = request.log_start_offset
     if limits is not None:
         start = min(start, limits.log_start_offset)
-    segment = Segment(
-        storage,
-        request.directory,
-        start,
-        index_interval_bytes=request.config.index_interval_bytes,
-        now_ms=request.now_ms,
-    )
+    segment = Segment(storage, request.directory, start, request.config, now_ms=request.now_ms)
     segment.create_files()
     if request.config.preallocate:
         segment.reserve(request.config.segment_bytes)
     segments.append(segment)
-    return OpenedLog(
-        segments=segments,
-        epochs=EpochCache(),
-        producer_state=ProducerState(start),
-        snapshot_offset=-1,
-        aborted=find_aborted_transactions(storage, request.directory, names, segments),
-        log_start_offset=start,
-        log_end_offset=start,
-        recovery_point=start,
-        topic_id=None,
-        limits=limits,
-        report=RecoveryReport(clean=True),
-        epochs_changed=CHECKPOINT_FILE_NAME in names,
-        existed_cleanly=False,
-        epochs_only_lacking=CHECKPOINT_FILE_NAME not in names,
-    )
+    return _empty(storage, request, names, segments, limits)
 
 
 def _open_existing(
@@ -322,7 +295,7 @@ def _make_missing_indexes(segments: SegmentList, names: Sequence[str], *, below_
     for segment in list(segments)[:-1]:
         if segment.base_offset >= below_offset:
             break
-        if not present.issuperset(path.rpartition("/")[2] for path in segment.index_paths):
+        if not present.issuperset(path.rpartition("/")[2] for path in segment.indexes.paths):
             try:
                 segment.make_indexes()
             except BatchDamaged:
@@ -348,7 +321,7 @@ def _find_end(
 ) -> _End:
     """Where the log ends after a clean one."""
     if segments.active.size_bytes:  # what closed a log with records has covered both indexes
-        segments.active.indexes_are_durable()
+        segments.active.indexes.are_durable()
     end, last_epoch = log_end_after_clean_shutdown(segments)
     if request.closed_at is not None and request.closed_at != end:
         confirm_end(storage, request.directory, names, segments, end, request.closed_at)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from leader_epoch.epoch_cache import EpochCache
+from partitions.log.config import LogConfig
 from partitions.log.errors import BatchDamaged, LogCorruptError
 from partitions.log.scan import Damage, walk, walk_checked
 from partitions.log.segment import LOG_SUFFIX, Segment, base_offsets, file_name
@@ -56,7 +57,7 @@ class RecoveryReport:
 
 
 def find_segments(
-    storage: LogStorage, directory: str, names: Sequence[str], *, index_interval_bytes: int, now_ms: int
+    storage: LogStorage, directory: str, names: Sequence[str], config: LogConfig, *, now_ms: int
 ) -> list[Segment]:
     """The segments whose data files are there; indexes that deletion has left before the first one, or a crash
     behind the last one, are removed. Those between may tell of a file that is lost (`closed_segments`)."""
@@ -65,10 +66,7 @@ def find_segments(
         for base_offset in base_offsets(names, suffix):
             if not found or not found[0] <= base_offset <= found[-1]:
                 storage.remove(f"{directory}/{file_name(base_offset, suffix)}")
-    return [
-        Segment(storage, directory, base, index_interval_bytes=index_interval_bytes, now_ms=now_ms)
-        for base in found
-    ]
+    return [Segment(storage, directory, base, config, now_ms=now_ms) for base in found]
 
 
 class LogEnd(NamedTuple):
@@ -183,7 +181,7 @@ class Recovery:
             segment.index(((header.last_offset, header.size_bytes, header.max_timestamp),))
             self.has_markers |= header.is_control and header.has_producer_id
             self._expected = header.next_offset
-        segment.rewrite_indexes()
+        segment.indexes.rewrite()
         return None
 
     def _out_of_order(self, header: BatchHeader) -> str | None:
@@ -217,7 +215,7 @@ class Recovery:
         self._expected = suspect.offset
         self._epochs.truncate_from_end(suspect.offset)
         segment.truncate(suspect.position, suspect.offset)
-        segment.rewrite_indexes()
+        segment.indexes.rewrite()
         return self._finish(RecoveryReport(False, self._checked_bytes, cut_bytes, removed, reason))
 
     def _displaced(self, number: int, header: BatchHeader) -> Suspect | None:
@@ -272,7 +270,7 @@ class Recovery:
         torn_bytes = self._storage.file(segment.log_path).size() - damage.position
         removed, removed_bytes = self._remove_from(number + 1)
         self._storage.truncate_durably(segment.log_path, damage.position)
-        segment.rewrite_indexes()
+        segment.indexes.rewrite()
         return self._finish(
             RecoveryReport(False, self._checked_bytes, torn_bytes + removed_bytes, removed, damage.reason)
         )

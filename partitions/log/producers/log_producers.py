@@ -11,6 +11,7 @@ A snapshot file is at its segment's start only, and without marks the loop would
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Final
 
 from partitions.log.producers.producer_recovery import (
@@ -18,11 +19,11 @@ from partitions.log.producers.producer_recovery import (
     aborted_transaction,
     load_producer_state,
 )
-from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot
+from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, encode_snapshot, snapshot_path
 from partitions.log.producers.producer_state import ProducerState
 from partitions.log.producers.transaction_index import AbortedTransactions
 from partitions.log.producers.transaction_offsets import CompletedTransaction
-from partitions.log.segment import base_offsets, file_name
+from partitions.log.segment import base_offsets
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.log.validation import PlacedHeader
@@ -121,13 +122,10 @@ class LogProducers:
         if self._snapshot_offset == log_end_offset or is_empty:
             return False
         old = self._snapshot_offset
-        file = self._storage.open(self.snapshot_path(log_end_offset), create=True)
-        try:
+        with closing(self._storage.open(self.snapshot_path(log_end_offset), create=True)) as file:
             if file.size():
                 file.truncate(0)
             file.append([encode_snapshot(self.state.producers)])
-        finally:
-            file.close()
         self._snapshot_offset = log_end_offset
         if old < 0 or segments.has_base(old):
             return False
@@ -146,7 +144,7 @@ class LogProducers:
 
     def snapshot_path(self, offset: int) -> str:
         """Where the snapshot at this offset is, if there is one."""
-        return f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        return snapshot_path(self._directory, offset)
 
     def remove_snapshots(self, names: Sequence[str]) -> None:
         """Removes those among the folder's files. Raises OSError."""

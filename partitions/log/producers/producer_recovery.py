@@ -12,7 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from partitions.log.errors import LogCorruptError
-from partitions.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, SnapshotFormatError, decode_snapshot
+from partitions.log.producers.producer_snapshot import (
+    SNAPSHOT_SUFFIX,
+    SnapshotFormatError,
+    decode_snapshot,
+    snapshot_path,
+)
 from partitions.log.producers.producer_state import ProducerEntry, ProducerState
 from partitions.log.producers.transaction_index import (
     TRANSACTION_INDEX_SUFFIX,
@@ -22,7 +27,7 @@ from partitions.log.producers.transaction_index import (
 )
 from partitions.log.producers.transaction_offsets import CompletedTransaction
 from partitions.log.scan import walk
-from partitions.log.segment import LOG_SUFFIX, Segment, base_offsets, file_name
+from partitions.log.segment import LOG_SUFFIX, Segment, base_offsets
 from partitions.log.segments import SegmentList
 from partitions.log.storage import LogStorage
 from partitions.records.batch import BatchHeader, CorruptBatchError
@@ -68,14 +73,9 @@ def load_producer_state(
     snapshot that was taken, -1 if there was none.
     """
     snapshots = base_offsets(names, SNAPSHOT_SUFFIX)
-    beyond = [offset for offset in snapshots if offset > log_end_offset]
-    for offset in beyond:
-        storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    if beyond:
-        storage.sync_dir(directory)
-    state, snapshot_offset = _from_snapshot(
-        storage, directory, snapshots[: len(snapshots) - len(beyond)], segments.first.base_offset
-    )
+    remove_snapshots(storage, directory, [offset for offset in snapshots if offset > log_end_offset])
+    left = [offset for offset in snapshots if offset <= log_end_offset]
+    state, snapshot_offset = _from_snapshot(storage, directory, left, segments.first.base_offset)
     if known is not None and state.end_offset < known.end_offset:
         state = known.restored()
     replay(storage, segments, state, log_end_offset)
@@ -91,9 +91,14 @@ def remove_stray_snapshots(
     """
     kept = {segment.base_offset for segment in segments} | {log_end_offset}
     stray = [offset for offset in base_offsets(names, SNAPSHOT_SUFFIX) if offset not in kept]
-    for offset in stray:
-        storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    if stray:
+    remove_snapshots(storage, directory, stray)
+
+
+def remove_snapshots(storage: LogStorage, directory: str, offsets: Sequence[int]) -> None:
+    """Removes the snapshots at these offsets, durably. Raises OSError, DirectoryFailed."""
+    for offset in offsets:
+        storage.remove(snapshot_path(directory, offset))
+    if offsets:
         storage.sync_dir(directory)
 
 
@@ -105,7 +110,7 @@ def _from_snapshot(
     for offset in reversed(snapshots):
         if offset < first_offset:
             break
-        path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        path = snapshot_path(directory, offset)
         content = storage.read_optional(path)
         if content is None:
             continue  # it was damaged, and removed a moment ago

@@ -16,12 +16,18 @@ from typing import Final
 from crc32c import crc32c
 
 from partitions.log.producers.producer_state import BATCHES_RETAINED, NO_OFFSET, BatchRange, ProducerEntry
+from partitions.log.segment import file_name
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 _VERSION: Final = 1
 _PREFIX: Final = struct.Struct(">hI")
 _COUNT: Final = struct.Struct(">i")
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """Where a log's snapshot at this offset is, if there is one."""
+    return f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
 
 
 class SnapshotFormatError(ValueError):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from partitions.log.segment import file_name
@@ -126,29 +127,19 @@ class TransactionIndex:
         if self._entries is None or self._persisted == len(self._entries):
             return
         position = self._persisted * ENTRY_BYTES
-        file = self._storage.open(self.path, create=True)
-        try:
+        with closing(self._storage.open(self.path, create=True)) as file:
             self._has_new_name |= self._persisted == 0
             self._is_unsynced = True
             if file.size() > position:
                 file.truncate(position)
             file.write_at(position, encode_entries(self._entries[self._persisted :]))
-        finally:
-            file.close()
         self._persisted = len(self._entries)
 
     def sync(self) -> None:
         """Makes what was persisted durable, the file's name included, or halts the node."""
         if not self._is_unsynced:
             return
-        try:
-            file = self._storage.open(self.path)
-        except OSError as error:
-            self._storage.fail(f"{self.path} cannot be opened for its fsync: {error}", error)
-        try:
-            self._storage.sync(file)
-        finally:
-            file.close()
+        self._storage.sync_path(self.path)
         if self._has_new_name:
             self._storage.sync_dir(self.path.rpartition("/")[0])
         self._is_unsynced = self._has_new_name = False
@@ -162,11 +153,8 @@ class TransactionIndex:
             return False
         if self._persisted > keep:
             self._persisted = keep
-            file = self._storage.open(self.path, create=True)
-            try:
+            with closing(self._storage.open(self.path, create=True)) as file:
                 file.truncate(keep * ENTRY_BYTES)
-            finally:
-                file.close()
             self._is_unsynced = True
         return True
 

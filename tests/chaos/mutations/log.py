@@ -49,7 +49,7 @@ async def _checkpoint_without_flush(manager: Any) -> None:
     for log in manager._logs.values():
         log.flushes.recovery_point = log.log_end_offset
         log._offsets_moved()
-    await manager._checkpoints.write_recovery_points()
+    await manager.checkpoints.write_recovery_points()
 
 
 async def _delete_nothing(manager: Any, partitions: Any) -> None:

@@ -163,11 +163,11 @@ async def test_the_start_survives_a_restart_and_files_go_with_retention(world: B
         world.replicas.partition(T0).append_records(batch(b"%d" % number), acks=1, now_ms=0)
     before = [name for name in world.disk.list_dir("/data/t-0") if name.endswith(".log")]
     world.handle(request(("t", 0, 6)), VERSION)
-    await world.logs.delete_old_segments(world.replicas.high_watermark, max_logs=10)
-    await world.logs.remove_deleted()
+    await world.logs.retention.step(world.replicas.high_watermark, max_logs=10)
+    await world.logs.removals.remove_due()
     left = [name for name in world.disk.list_dir("/data/t-0") if name.endswith((".log", ".deleted"))]
     assert left == [name for name in before if name > f"{5:020d}"]
-    await world.logs.checkpoint_log_start_offsets()
+    await world.logs.checkpoints.write_log_start_offsets()
     await world.close()
     again = BrokerWorld(world.disk)
     await again.start(*topic("t", 1, (1,)))

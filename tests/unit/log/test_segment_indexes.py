@@ -78,7 +78,7 @@ def test_making_indexes_anew_in_vain_does_not_make_their_files_known() -> None:
 
 def loaded(log: PartitionLog) -> list[int]:
     """The base offsets of the closed segments whose indexes are there."""
-    return [one.base_offset for one in list(log._segments)[:-1] if one._indexes.offsets is not None]
+    return [one.base_offset for one in list(log._segments)[:-1] if one.indexes.offsets is not None]
 
 
 def test_a_closed_segment_has_no_index_in_memory() -> None:
@@ -110,7 +110,7 @@ def test_recovery_leaves_the_indexes_of_closed_segments_in_their_files() -> None
     filled(open_log(disk), 60)
     log = open_log(disk)
     assert len(log.segment_base_offsets) > 3
-    assert [one for one in list(log._segments)[:-1] if one._indexes.growing is not None] == []
+    assert [one for one in list(log._segments)[:-1] if one.indexes.growing is not None] == []
     log.close()
     assert open_log(disk, clean=True).segment_base_offsets == log.segment_base_offsets
 
@@ -120,8 +120,8 @@ def test_a_lookup_looks_at_a_few_entries_of_a_large_index(tmp_path: Path) -> Non
     filled(log, 1200)
     first = log._segments.first
     assert len(first.offset_index) * 8 > os.sysconf("SC_PAGESIZE") // 4
-    grown = OffsetIndex(Path(first.index_paths[0]).read_bytes())
-    times = TimeIndex(Path(first.index_paths[1]).read_bytes())
+    grown = OffsetIndex(Path(first.indexes.paths[0]).read_bytes())
+    times = TimeIndex(Path(first.indexes.paths[1]).read_bytes())
     for offset in range(-1, len(grown) + 3):
         assert first.offset_index.floor(offset) == grown.floor(offset)
         assert first.time_index.floor(1000 + offset) == times.floor(1000 + offset)

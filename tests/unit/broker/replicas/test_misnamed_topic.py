@@ -37,7 +37,7 @@ async def test_no_log_is_made_for_it_and_the_others_are_served(world: BrokerWorl
     assert folders(world) == [f"{CLUSTER_METADATA_TOPIC}-1"]
     await world.publish(gone(1))
     await world.replicas.settled()
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
     assert not folders(world)
     with pytest.raises(UnknownTopicOrPartition):
         world.replicas.partition(CLUSTER_METADATA)
@@ -51,6 +51,6 @@ async def test_a_journal_is_left_alone() -> None:
     await world.start(*topic(CLUSTER_METADATA_TOPIC, 1, (1,)))
     await world.publish(gone(1))
     await world.replicas.settled()
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
     assert disk.read_bytes(SEGMENT) == b"a vote"
     await world.close()

@@ -243,7 +243,7 @@ async def test_damage_takes_the_replica_offline_and_it_is_copied_anew(damaged: D
     assert (partition.log_end_offset, partition.leader_id) == (0, 2)
     assert world.followed(T0) is not None
     assert not world.replicas.offline_partitions
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
     assert [name for name in damaged.disk.list_dir("/data") if name.startswith("t-0")] == ["t-0"]
 
 

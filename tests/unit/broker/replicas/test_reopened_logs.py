@@ -130,7 +130,7 @@ async def test_a_topic_that_is_deleted_while_its_log_waits_leaves_nothing(
     await world.start(*topic("t", 1, (1, 2)))
     await world.publish(gone(1))
     room.full(False)
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
     assert "t-0" not in world.disk.list_dir("/data")
     assert world.logs.failed == {}
 
@@ -316,7 +316,7 @@ async def test_a_topic_that_is_deleted_while_its_log_is_held_loses_it(room: Room
     world = await cut_while_closed(room, 1, 2)
     await world.publish(gone(1))
     await eventually(lambda: T0 not in world.logs.logs and not world.replicas._replica_logs.is_pending(T0))
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
     assert "t-0" not in world.disk.list_dir("/data")
     assert world.logs.reopener.shortened == set()
     await world.close()

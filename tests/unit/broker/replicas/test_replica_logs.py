@@ -12,8 +12,7 @@ from kraft.broker.handlers import forwarding
 from kraft.broker.handlers.forwarding import catch_up
 from kraft.broker.replicas import replica_logs
 from partitions.errors import NotLeaderOrFollower
-from partitions.log.epochs.epoch_writer import JOBS_AT_ONCE
-from partitions.log.node_logs.creation import CREATE_BATCH
+from partitions.log.beside_loop import JOBS_AT_ONCE, LOGS_PER_JOB
 from partitions.log.partition_files import decode_partition_metadata
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config, PartitionChange, Record
@@ -22,8 +21,8 @@ from tests.support.broker_world import BrokerWorld, batch, gone, led_by, topic, 
 from tests.support.logs import FailingDisk, memory_disk
 
 T0 = TopicPartition("t", 0)
-MANY = 2 * CREATE_BATCH + 7
-MORE = JOBS_AT_ONCE * CREATE_BATCH + 7
+MANY = 2 * LOGS_PER_JOB + 7
+MORE = JOBS_AT_ONCE * LOGS_PER_JOB + 7
 
 
 def accepts(world: BrokerWorld, key: TopicPartition) -> bool:
@@ -88,7 +87,7 @@ async def test_a_topic_that_is_deleted_while_it_is_made_leaves_nothing(world: Br
     await hold(world, *topic("t", 1, *(((1,),) * MANY)))
     await world.publish(gone(1))
     await let_go(world)
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
     assert world.replicas.partition_count == 0
     assert folders(world) == []
     assert not world.logs.logs
@@ -111,7 +110,7 @@ async def test_a_replica_that_is_moved_away_while_it_is_made_goes_and_may_come_b
     await hold(world, *topic("t", 1, (1, 2)))
     await world.publish(PartitionChange(topic_id(1), 0, isr=(2, 3), leader=2, replicas=(2, 3)))
     await let_go(world)
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
     assert folders(world) == []
     await hold(world, PartitionChange(topic_id(1), 0, replicas=(2, 3, 1), adding_replicas=(1,)))
     await world.publish(PartitionChange(topic_id(1), 0, replicas=(2, 3), adding_replicas=()))
@@ -146,7 +145,7 @@ async def test_a_stop_while_logs_are_made_waits_for_them_and_the_next_start_goes
     closing = asyncio.ensure_future(world.close())
     await closing
     assert world.replicas.partition_count == 0
-    assert len(folders(world)) == JOBS_AT_ONCE * CREATE_BATCH, "the batches that were under way, and no more"
+    assert len(folders(world)) == JOBS_AT_ONCE * LOGS_PER_JOB, "the batches that were under way, and no more"
     again = BrokerWorld(world.disk)
     await again.start(*records)
     assert again.replicas.partition_count == MORE

@@ -35,7 +35,7 @@ def produce(world: BrokerWorld, key: TopicPartition, *values: bytes) -> None:
 
 async def deletions(world: BrokerWorld) -> None:
     await world.replicas.settled()
-    await world.logs.remove_deleted()
+    await world.logs.removals.remove_due()
 
 
 async def test_the_first_replica_leads_and_the_others_follow(world: BrokerWorld) -> None:

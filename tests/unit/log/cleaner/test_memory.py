@@ -50,7 +50,7 @@ class Folded:
 
     def map(self) -> None:
         jobs.map_offsets(
-            self.disk, self.offsets, self.transactions, self.source, self.start, 0, self.source.size_bytes
+            self.disk, self.source, self.start, self.source.size_bytes, self.offsets, self.transactions, 0
         )
 
     def clean(self) -> None:

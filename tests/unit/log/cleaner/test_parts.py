@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from partitions.log.cleaner.offset_map import NOT_FOUND, SLOT_BYTES, OffsetMap
-from partitions.log.cleaner.raw_records import encode_varint, raw_records
+from partitions.log.cleaner.raw_records import raw_records
 from partitions.log.cleaner.rewrite import batch_with
 from partitions.log.cleaner.sources import GROUP_MAX_SEGMENTS, SourceSegment, group_segments
 from partitions.log.cleaner.throttle import Throttle
@@ -20,7 +20,7 @@ from partitions.records.batch import HEADER_BYTES, decode_records, parse_header,
 from partitions.records.builder import build_batch
 from partitions.records.compression import Codec
 from partitions.records.header import DELETE_HORIZON_BIT
-from partitions.records.record import MalformedRecordError
+from partitions.records.record import MalformedRecordError, encode_varint
 
 KEYS = st.binary(max_size=3)
 

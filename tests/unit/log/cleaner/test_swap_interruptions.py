@@ -282,10 +282,10 @@ def test_retention_leaves_a_log_alone_while_names_change() -> None:
             assert bench.log.has_obsolete_segments or len(bench.log.segment_base_offsets) == 2
             bench.storage.before_operation = lambda operation, _path: operations.append(operation)
             with pytest.raises(StopIteration, match="0"):  # it waits for nothing
-                bench.manager._retention._take_out(bench.log).send(None)
+                bench.manager.retention._take_out(bench.log).send(None)
             bench.storage.before_operation = None
 
         assert clean_amid(bench, change, retain) == 1
         assert operations == []
-        asyncio.run(bench.manager.delete_old_segments(lambda _: 0, max_logs=1))
+        asyncio.run(bench.manager.retention.step(lambda _: 0, max_logs=1))
         assert not bench.log.has_obsolete_segments

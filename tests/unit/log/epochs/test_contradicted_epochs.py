@@ -36,7 +36,7 @@ async def test_retention_on_a_full_disk_leaves_no_file_that_contradicts_what_sta
             raise OSError(errno.ENOSPC, "injected", path)
 
     node.storage.before_operation = None if has_room else without_room
-    assert await node.manager.delete_old_segments(lambda _: 59, max_logs=10)
+    assert await node.manager.retention.step(lambda _: 59, max_logs=10)
     node.storage.before_operation = None
     node.storage.lose_power()
     assert Node(node.storage).log.log_end_offset == end

@@ -11,13 +11,8 @@ import pytest
 
 from leader_epoch.checkpoint import CHECKPOINT_FILE_NAME, decode_checkpoint
 from partitions.disk import Disk
-from partitions.log.epochs.epoch_writer import (
-    JOBS_AT_ONCE,
-    ROUND_LOGS,
-    WRITE_BATCH,
-    EpochWriter,
-    install_files,
-)
+from partitions.log.beside_loop import JOBS_AT_ONCE, LOGS_PER_JOB, LOGS_PER_ROUND
+from partitions.log.epochs.epoch_writer import EpochWriter, install_files
 from partitions.log.errors import NoSpaceLeft
 from partitions.log.log import PartitionLog
 from partitions.log.storage import LogStorage
@@ -90,19 +85,19 @@ class World:
 
 
 async def test_many_files_are_written_by_few_jobs() -> None:
-    world = World(ROUND_LOGS + 1)
+    world = World(LOGS_PER_ROUND + 1)
     for log in world.logs.values():
         assert not log.assign_epoch_start(3)
     assert await world.write() == {}
     assert all(log.assign_epoch_start(3) for log in world.logs.values())
     assert world.executor.jobs == ["write_temporaries", "install_files"] * (JOBS_AT_ONCE + 1)
-    assert world.stored(ROUND_LOGS) == [(3, 0)]
-    first_batch = [step for step, _ in world.disk.calls][: 5 * WRITE_BATCH]
+    assert world.stored(LOGS_PER_ROUND) == [(3, 0)]
+    first_batch = [step for step, _ in world.disk.calls][: 5 * LOGS_PER_JOB]
     assert first_batch == [
-        *["create", "append"] * WRITE_BATCH,
-        *["sync"] * WRITE_BATCH,
-        *["rename"] * WRITE_BATCH,
-        *["sync_dir"] * WRITE_BATCH,
+        *["create", "append"] * LOGS_PER_JOB,
+        *["sync"] * LOGS_PER_JOB,
+        *["rename"] * LOGS_PER_JOB,
+        *["sync_dir"] * LOGS_PER_JOB,
     ]
     assert await world.write() == {}
     assert len(world.executor.jobs) == 2 * (JOBS_AT_ONCE + 1), "nothing was due"

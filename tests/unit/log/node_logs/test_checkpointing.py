@@ -44,7 +44,7 @@ async def test_one_changed_partition_leaves_the_others_lines_to_the_executor(
 ) -> None:
     node, executor = Node(two_directories()), Elsewhere()
     node.make(*T)
-    node.manager._checkpoints._executor = executor  # type: ignore[assignment]
+    node.manager.checkpoints._executor = executor  # type: ignore[assignment]
     encoded: list[int] = []
 
     def encode(offsets: dict[TopicPartition, int]) -> bytes:
@@ -53,8 +53,8 @@ async def test_one_changed_partition_leaves_the_others_lines_to_the_executor(
         return encode_offset_checkpoint(offsets)
 
     monkeypatch.setattr(checkpointing, "encode_offset_checkpoint", encode)
-    await node.manager.checkpoint_high_watermarks({T[0]: 1, T[1]: 1, T[2]: 1})
-    await node.manager.checkpoint_high_watermarks({T[0]: 2})
+    await node.manager.checkpoints.write_high_watermarks({T[0]: 1, T[1]: 1, T[2]: 1})
+    await node.manager.checkpoints.write_high_watermarks({T[0]: 2})
     assert encoded == [2, 1, 2]
     assert stored(node, "/data") == {T[0]: 2, T[2]: 1}
     assert stored(node, "/more") == {T[1]: 1}
@@ -63,9 +63,9 @@ async def test_one_changed_partition_leaves_the_others_lines_to_the_executor(
 async def test_what_says_so_already_is_not_written_again() -> None:
     node = Node(two_directories())
     node.make(*T[:2])
-    await node.manager.checkpoint_high_watermarks({T[0]: 1, T[1]: 1})
+    await node.manager.checkpoints.write_high_watermarks({T[0]: 1, T[1]: 1})
     node.disk.calls.clear()
-    await node.manager.checkpoint_high_watermarks({T[0]: 1, T[1]: 1})
+    await node.manager.checkpoints.write_high_watermarks({T[0]: 1, T[1]: 1})
     assert node.disk.calls == []
 
 
@@ -89,7 +89,7 @@ async def test_checkpoints_ask_only_the_logs_that_have_moved(monkeypatch: pytest
         await node.manager.checkpoint_recovery_points()
         first = sorted(asked)
         asked.clear()
-        await node.manager.checkpoint_log_start_offsets()
+        await node.manager.checkpoints.write_log_start_offsets()
         assert sorted(asked) == first
         return first
 
@@ -147,7 +147,7 @@ async def test_a_name_that_moved_to_another_directory_is_told_of_there_alone(
 
     monkeypatch.setattr(PartitionLog, "complete_checkpoint", complete_checkpoint)
     await node.manager.checkpoint_recovery_points()
-    await node.manager.checkpoint_log_start_offsets()
+    await node.manager.checkpoints.write_log_start_offsets()
     assert completed == ["recovery_point", "log_start_offset"]
 
 
@@ -176,8 +176,8 @@ async def test_a_new_log_does_not_inherit_the_high_watermark_that_was_on_its_way
                 await goes_on.wait()
             return job(*arguments)
 
-    node.manager._checkpoints._executor = Slow()  # type: ignore[assignment]
-    writing = asyncio.create_task(node.manager.checkpoint_high_watermarks(dict.fromkeys(named, 1000)))
+    node.manager.checkpoints._executor = Slow()  # type: ignore[assignment]
+    writing = asyncio.create_task(node.manager.checkpoints.write_high_watermarks(dict.fromkeys(named, 1000)))
     await asyncio.sleep(0)
     await node.manager.delete([again])
     node.make(again, topic_id=OTHER_ID)

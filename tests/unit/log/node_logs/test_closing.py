@@ -10,7 +10,7 @@ import pytest
 
 from kraft.chaos.world.storage import Storage
 from partitions.disk import Disk
-from partitions.log.node_logs.closing import CLOSE_BATCH
+from partitions.log.beside_loop import LOGS_PER_JOB
 from partitions.log.node_logs.creation import NewLog
 from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from partitions.log.partition_files import TRUNCATION_CHECKPOINT
@@ -75,8 +75,8 @@ def started(disk: Disk, executor: InlineExecutor) -> LogManager:
 async def with_records(disk: Disk, executor: InlineExecutor, count: int) -> LogManager:
     manager = started(disk, executor)
     wanted = [NewLog(TopicPartition("t", number), ID, SMALL, 4) for number in range(count)]
-    for first in range(0, count, CLOSE_BATCH):
-        await manager.creator.create(wanted[first : first + CLOSE_BATCH])
+    for first in range(0, count, LOGS_PER_JOB):
+        await manager.creator.create(wanted[first : first + LOGS_PER_JOB])
     for log in manager.logs.values():
         log.append_as_leader(batch_of(b"v"), leader_epoch=4)
     return manager
@@ -84,15 +84,15 @@ async def with_records(disk: Disk, executor: InlineExecutor, count: int) -> LogM
 
 async def test_the_loop_waits_for_no_log_by_itself() -> None:
     disk, executor = FailingDisk(simulated_disk(formatted_storage())), CountingExecutor()
-    manager = await with_records(disk, executor, CLOSE_BATCH + 3)
+    manager = await with_records(disk, executor, LOGS_PER_JOB + 3)
     executor.jobs.clear()
     disk.calls.clear()
     await manager.close(broker_epoch=7, high_watermarks={})
     flushes = [args[1] for name, args in executor.jobs if name == "run_flushes"]
-    assert sorted(map(len, flushes)) == [3, CLOSE_BATCH]
+    assert sorted(map(len, flushes)) == [3, LOGS_PER_JOB]
     assert not [name for name, _ in executor.jobs if name == "run_flush"]
     synced = [path for step, path in disk.calls if step == "sync" and path.startswith("/data/t-")]
-    assert len(synced) == len(set(synced)) == CLOSE_BATCH + 3, (
+    assert len(synced) == len(set(synced)) == LOGS_PER_JOB + 3, (
         "the log, once; no start asks such short indexes"
     )
     assert {path.rpartition(".")[2] for path in synced} == {"log"}

@@ -10,8 +10,9 @@ import pytest
 
 from kraft.chaos.world.storage import Storage
 from partitions.disk import Disk
+from partitions.log.beside_loop import LOGS_PER_JOB
 from partitions.log.errors import LogStorageError, NoSpaceLeft
-from partitions.log.node_logs.creation import CREATE_BATCH, NewLog
+from partitions.log.node_logs.creation import NewLog
 from partitions.log.node_logs.data_directory import HIGH_WATERMARKS, RECOVERY_POINTS
 from partitions.log.node_logs.meta_properties import MetaProperties, write_meta_properties
 from partitions.log.partition_files import encode_partition_metadata
@@ -98,17 +99,17 @@ async def test_everything_is_written_before_the_first_fsync_and_the_folder_above
     disk = FailingDisk(simulated_disk(formatted_storage()))
     manager = started(disk)
     disk.calls.clear()
-    await manager.creator.create(wanted(CREATE_BATCH))
+    await manager.creator.create(wanted(LOGS_PER_JOB))
     steps = [step for step, _ in disk.calls]
     first_sync = steps.index("sync")
-    assert steps.count("create") == 5 * CREATE_BATCH
+    assert steps.count("create") == 5 * LOGS_PER_JOB
     assert not {"create", "append"} & set(steps[first_sync:])
-    assert steps.count("sync") == 2 * CREATE_BATCH, (
+    assert steps.count("sync") == 2 * LOGS_PER_JOB, (
         "topic id and epochs; an empty file has nothing to wait for"
     )
-    assert steps.count("sync_dir") == CREATE_BATCH + 1
+    assert steps.count("sync_dir") == LOGS_PER_JOB + 1
     assert disk.calls[-1] == ("sync_dir", "/data")
-    assert steps.count("rename") == CREATE_BATCH
+    assert steps.count("rename") == LOGS_PER_JOB
 
 
 async def test_after_a_power_loss_what_was_made_is_there() -> None:
@@ -169,7 +170,7 @@ async def test_a_crash_at_any_step_leaves_whole_logs_or_none(powerless: bool) ->
         assert sorted(map(str, again.logs)) == folders
         whole.add(len(again.logs))
         # What is half made goes, and the names can be used: by another topic as well.
-        await again.remove_deleted()
+        await again.removals.remove_due()
         left = [n for n in wanted(2) if n.partition not in again.logs]
         assert await again.creator.create([new._replace(topic_id=b"o" * 16) for new in left]) == {}
         names = [name for name in simulated_disk(storage).list_dir("/data") if name.startswith("t-")]
@@ -187,7 +188,7 @@ async def test_a_full_disk_is_told_for_each_log_and_leaves_nothing() -> None:
     assert isinstance(failed[TopicPartition("t", 1)], NoSpaceLeft)
     assert sorted(map(str, manager.logs)) == ["t-0", "t-2"]
     disk.fail = lambda operation, path: None
-    await manager.remove_deleted()
+    await manager.removals.remove_due()
     assert sorted(n for n in disk.inner.list_dir("/data") if n.startswith("t-")) == ["t-0", "t-2"]
     assert await manager.creator.create(wanted(2)[1:]) == {}
 
@@ -235,7 +236,7 @@ async def test_a_new_log_inherits_nothing_of_a_deleted_one_whose_checkpoints_fou
     for _ in range(5):
         manager.logs[partition].append_as_leader(batch_of(b"old"), leader_epoch=4)
     await manager.checkpoint_recovery_points()
-    await manager.checkpoint_high_watermarks({partition: 5})
+    await manager.checkpoints.write_high_watermarks({partition: 5})
     disk.fail = lambda operation, path: errno.ENOSPC if operation == "append" else None
     with pytest.raises(LogStorageError):
         await manager.delete([partition])

@@ -145,9 +145,9 @@ async def test_an_fsync_that_fails_takes_the_directory_and_nothing_else() -> Non
     node.make(new)
     assert node.manager.logs[new].directory == "/data/new-0"
     await node.manager.checkpoint_recovery_points()
-    await node.manager.checkpoint_log_start_offsets()
-    await node.manager.checkpoint_high_watermarks({T[1]: 1, T[0]: 1})
-    await node.manager.remove_deleted()
+    await node.manager.checkpoints.write_log_start_offsets()
+    await node.manager.checkpoints.write_high_watermarks({T[1]: 1, T[0]: 1})
+    await node.manager.removals.remove_due()
     await node.close()
     assert not [path for _, path in node.disk.calls if path.startswith("/more")]
     disk = simulated_disk(storage)
@@ -240,7 +240,7 @@ async def test_a_log_in_a_failed_directory_can_be_deleted_and_made_anew_elsewher
     assert node.values(T[1]) == [b"new"]
     assert node.manager.logs[T[1]].topic_id == OTHER_ID
     assert node.values(T[3]) == [b"x"]
-    await node.manager.remove_deleted()
+    await node.manager.removals.remove_due()
     assert not simulated_disk(storage).exists("/more/t-1")
 
 
@@ -533,7 +533,7 @@ async def test_a_damaged_checkpoint_counts_as_absent_and_everything_is_recovered
     node.make(*T)
     for number in range(30):
         node.append(T[0], b"%d" % number)
-    await node.manager.checkpoint_high_watermarks({T[0]: 30})
+    await node.manager.checkpoints.write_high_watermarks({T[0]: 30})
     await node.close()
     disk = simulated_disk(storage)
     if disk.exists(f"/data/{name}"):
@@ -565,7 +565,7 @@ async def test_a_log_start_that_is_not_known_is_that_of_the_segments() -> None:
     log = node.manager.logs[T[0]]
     first = log.segment_base_offsets[1]
     log.raise_log_start_offset(first + 1)
-    await node.manager.delete_old_segments(lambda _: 30, max_logs=1)
+    await node.manager.retention.step(lambda _: 30, max_logs=1)
     await node.close()
     simulated_disk(storage).open("/data/log-start-offset-checkpoint").truncate(3)
     node = Node(storage, ("/data",))

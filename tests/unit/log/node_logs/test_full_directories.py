@@ -56,8 +56,8 @@ async def test_a_full_directory_is_freed_and_keeps_no_other_from_that() -> None:
         node.manager.logs[partition].update_config(replace(SMALL, retention_bytes=0))
     node.break_down("/more", errno.ENOSPC, "append", "create")
     for _ in range(len(MANY) // 3 + 1):
-        await node.manager.delete_old_segments(lambda _: 40, max_logs=3)
-    assert not node.manager.retention_pending
+        await node.manager.retention.step(lambda _: 40, max_logs=3)
+    assert not node.manager.retention.is_pending
     assert all(log.segment_base_offsets[0] > 0 for log in node.manager.logs.values())
     assert not any(log.epoch_file.is_durable for log in logs_in(node, "/more"))
 
@@ -70,13 +70,13 @@ async def test_where_all_would_go_a_full_directory_loses_what_can_go_without_a_n
         path: {log.segment_base_offsets[-1] for log in logs_in(node, path)} for path in ("/data", "/more")
     }
     node.break_down("/more", errno.ENOSPC, "append", "create")
-    await node.manager.delete_old_segments(lambda _: 41, max_logs=10)
+    await node.manager.retention.step(lambda _: 41, max_logs=10)
     assert {log.segment_base_offsets for log in logs_in(node, "/data")} == {(41,)}
     assert {log.segment_base_offsets for log in logs_in(node, "/more")} == {(end,) for end in ends["/more"]}
     with pytest.raises(NoSpaceLeft):
-        await node.manager.delete_old_segments(lambda _: 41, max_logs=10)
+        await node.manager.retention.step(lambda _: 41, max_logs=10)
     node.break_down("/nowhere")
-    await node.manager.delete_old_segments(lambda _: 41, max_logs=10)
+    await node.manager.retention.step(lambda _: 41, max_logs=10)
     assert {log.segment_base_offsets for log in node.manager.logs.values()} == {(41,)}
 
 

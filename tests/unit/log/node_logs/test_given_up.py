@@ -328,7 +328,7 @@ async def test_retention_gives_up_the_damaged_log_alone() -> None:
     node = await rotten_header()
     for partition in (P, Q):
         node.manager.logs[partition].update_config(replace(SMALL, retention_ms=1_000))
-    await node.manager.delete_old_segments(lambda _: 40, max_logs=10)
+    await node.manager.retention.step(lambda _: 40, max_logs=10)
     assert list(node.manager.failed) == [P]
 
 

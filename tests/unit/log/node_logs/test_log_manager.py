@@ -200,7 +200,7 @@ async def test_a_name_is_free_again_after_deletion() -> None:
     get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 20)
     await manager.checkpoint_recovery_points()
-    await manager.checkpoint_high_watermarks({ORDERS: 20})
+    await manager.checkpoints.write_high_watermarks({ORDERS: 20})
     with pytest.raises(InconsistentTopicId):
         get_or_create(manager, ORDERS, OTHER_ID)
     await manager.delete([ORDERS, TopicPartition("unknown", 0)])
@@ -228,12 +228,12 @@ async def test_an_interrupted_deletion_is_finished_after_the_next_start() -> Non
     await manager.delete([ORDERS])
     disk.fail = lambda operation, path: errno.EIO if operation == "remove_tree" else None
     with pytest.raises(LogStorageError, match="removing"):
-        await manager.remove_deleted()
+        await manager.removals.remove_due()
     manager = started(restarted_disk(storage))
     assert manager.get(ORDERS) is None
     [left] = [name for name in simulated_disk(storage).list_dir("/data") if name.endswith("-delete")]
     assert left.startswith("orders-0.")
-    await manager.remove_deleted()
+    await manager.removals.remove_due()
     assert not [name for name in simulated_disk(storage).list_dir("/data") if name.endswith("-delete")]
 
 
@@ -245,9 +245,9 @@ async def test_a_failed_removal_is_tried_again() -> None:
     await manager.delete([ORDERS])
     disk.fail = lambda operation, path: errno.EIO if operation == "remove_tree" else None
     with pytest.raises(LogStorageError, match="removing"):
-        await manager.remove_deleted()
+        await manager.removals.remove_due()
     disk.fail = lambda operation, path: None
-    await manager.remove_deleted()
+    await manager.removals.remove_due()
     assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
 
 
@@ -260,13 +260,13 @@ async def test_checkpoint_files_are_kafkas() -> None:
         append(manager, partition, 12)
     manager.logs[ORDERS].delete_segments_before(5)
     await manager.checkpoint_recovery_points()
-    await manager.checkpoint_log_start_offsets()
-    await manager.checkpoint_high_watermarks({ORDERS: 11})
+    await manager.checkpoints.write_log_start_offsets()
+    await manager.checkpoints.write_high_watermarks({ORDERS: 11})
     assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n2\na-b.c_d 12 12\norders 0 12\n"
     assert disk.read_bytes("/data/log-start-offset-checkpoint") == b"0\n2\na-b.c_d 12 0\norders 0 5\n"
     assert disk.read_bytes("/data/replication-offset-checkpoint") == b"0\n1\norders 0 11\n"
     # Values that are not given stay; those of unknown partitions are not written.
-    await manager.checkpoint_high_watermarks({DASHED: 7, TopicPartition("gone", 0): 5})
+    await manager.checkpoints.write_high_watermarks({DASHED: 7, TopicPartition("gone", 0): 5})
     assert disk.read_bytes("/data/replication-offset-checkpoint") == b"0\n2\na-b.c_d 12 7\norders 0 11\n"
     storage.lose_power()
     manager = started(restarted_disk(storage))
@@ -279,11 +279,11 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
     get_or_create(manager, ORDERS, ID)
     append(manager, ORDERS, 2)
     await manager.checkpoint_recovery_points()
-    await manager.checkpoint_high_watermarks({ORDERS: 2})
+    await manager.checkpoints.write_high_watermarks({ORDERS: 2})
     disk.calls.clear()
     await manager.checkpoint_recovery_points()
-    await manager.checkpoint_high_watermarks({ORDERS: 2})
-    await manager.checkpoint_high_watermarks({})
+    await manager.checkpoints.write_high_watermarks({ORDERS: 2})
+    await manager.checkpoints.write_high_watermarks({})
     assert disk.calls == []
 
 
@@ -309,9 +309,9 @@ async def test_a_full_disk_at_a_checkpoint_is_survived() -> None:
         errno.ENOSPC if operation == "append" and "checkpoint" in path else None
     )
     with pytest.raises(LogStorageError, match="no space left"):
-        await manager.checkpoint_high_watermarks({ORDERS: 0})
+        await manager.checkpoints.write_high_watermarks({ORDERS: 0})
     disk.fail = lambda operation, path: None
-    await manager.checkpoint_high_watermarks({ORDERS: 0})
+    await manager.checkpoints.write_high_watermarks({ORDERS: 0})
     append(manager, ORDERS)
 
 
@@ -353,12 +353,12 @@ async def test_retention_walks_over_the_logs_in_steps() -> None:
         append(manager, partition, 30)
     manager.logs[partitions[0]].append_as_leader(batch_of(b"x", producer=(7, 0, 0)), leader_epoch=0)
     ends = {partition: log.log_end_offset for partition, log in manager.logs.items()}
-    deleted = await manager.delete_old_segments(ends.__getitem__, max_logs=2)
+    deleted = await manager.retention.step(ends.__getitem__, max_logs=2)
     assert deleted > 0
-    assert manager.retention_pending
+    assert manager.retention.is_pending
     assert [log.size_bytes > 0 for log in manager.logs.values()] == [False, False, True, True, True]
-    while manager.retention_pending:
-        await manager.delete_old_segments(ends.__getitem__, max_logs=2)
+    while manager.retention.is_pending:
+        await manager.retention.step(ends.__getitem__, max_logs=2)
     assert [log.size_bytes for log in manager.logs.values()] == [0] * 5
 
 

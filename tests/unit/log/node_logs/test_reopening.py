@@ -35,7 +35,7 @@ class Gate:
     def stand_before(self, node: Node) -> None:
         parts = replace(node.manager._parts, executor=self)
         node.manager._parts = node.manager.reopener._parts = parts
-        node.manager._checkpoints._executor = self
+        node.manager.checkpoints._executor = self
 
 
 async def test_a_checkpoint_that_was_under_way_does_not_outlive_the_cap_of_the_log() -> None:

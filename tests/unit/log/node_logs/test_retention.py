@@ -94,7 +94,7 @@ class Node:
 
     async def round(self) -> int:
         ends = {partition: log.log_end_offset for partition, log in self.manager.logs.items()}
-        return await self.manager.delete_old_segments(ends.__getitem__, max_logs=10)
+        return await self.manager.retention.step(ends.__getitem__, max_logs=10)
 
     def names(self, suffix: str) -> list[str]:
         return [name for name in self.disk.list_dir("/data/orders-0") if name.endswith(suffix)]
@@ -184,12 +184,12 @@ async def test_files_are_set_aside_and_removed_when_their_time_has_come() -> Non
     assert f"{before[0]:020d}.log.deleted" in aside
     assert {name.split(".")[1] for name in aside} == {"log", "index", "timeindex", "snapshot"}
     assert len(node.names(".log")) == len(log.segment_base_offsets)
-    await node.manager.remove_deleted()
+    await node.manager.removals.remove_due()
     node.clock.now_ms += 59_999
-    await node.manager.remove_deleted()
+    await node.manager.removals.remove_due()
     assert node.names(".deleted") == aside
     node.clock.now_ms += 1
-    await node.manager.remove_deleted()
+    await node.manager.removals.remove_due()
     assert node.names(".deleted") == []
     assert await node.round() == 0
 
@@ -200,7 +200,7 @@ async def test_readers_of_what_goes_are_not_disturbed() -> None:
     held = log.read(0, 1 << 20, up_to_offset=60).slices
     before = [part.read() for part in held]
     await node.round()
-    await node.manager.remove_deleted()
+    await node.manager.removals.remove_due()
     assert [part.read() for part in held] == before
     with pytest.raises(OffsetOutOfRange):
         log.read(0, 100, up_to_offset=60)
@@ -347,7 +347,7 @@ async def test_what_was_renamed_before_a_rename_failed_is_removed_all_the_same(s
     deleted = await node.round()
     assert len(node.log.segment_base_offsets) == segments - deleted
     node.clock.now_ms += 60_000
-    await node.manager.remove_deleted()
+    await node.manager.removals.remove_due()
     assert node.names(".deleted") == []
 
 
