@@ -166,6 +166,9 @@ def test_a_node_that_is_cut_off_is_replaced_and_gives_up_what_it_alone_has(nodes
             "the other replica leads",
         )
     nodes.links.heal()
+    with RawConnection(nodes.address(cut_off)) as connection:
+        # Until then it tells whoever asks that it leads, in an ISR that is full.
+        until(lambda: connection.leader(topic) == other, "the node that was cut off knows who leads")
     nodes.restore()
     assert read_all(nodes.bootstrap, topic, 1) == {0: [(0, b"kept")]}
 

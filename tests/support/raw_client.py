@@ -110,9 +110,16 @@ class RawConnection:
 
     def in_sync(self, topic: str, partition: int = 0) -> list[int]:
         """The partition's ISR, as this node knows it; another may know a newer one."""
+        return list(self._state(topic, partition).isr_nodes)
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The partition's leader, as this node knows it."""
+        return int(self._state(topic, partition).leader_id)
+
+    def _state(self, topic: str, partition: int) -> Any:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         answer = self.call(request, METADATA_VERSION)
-        return next(p.isr_nodes for p in answer.topics[0].partitions if p.partition_index == partition)
+        return next(p for p in answer.topics[0].partitions if p.partition_index == partition)
 
 
 def batch(*values: bytes, **fields: Any) -> bytes:
