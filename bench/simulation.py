@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.machine import facts
+from kraft.chaos.pool import IsolatedRunError, run_isolated
 from kraft.chaos.run import Outcome, run
 from kraft.chaos.scenario import NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.swarm import DEFAULT_SECONDS, scenario_of
-from kraft.chaos.world.isolation import IsolatedRunError, run_isolated
 
 LIMIT_VIRTUAL_S_PER_CPU_S = 10.0
 LIMIT_OPERATIONS_PER_VIRTUAL_S = 200.0
