@@ -2,10 +2,10 @@
 
 `SUPPORTED` is what ApiVersions answers. The codec finds an API's message classes through `APIS`, requests wait for
 the partitions that its row says they name, and the tables of handlers and of forwarded requests
-(`kraft.broker.dispatch`, `kraft.broker.handlers.forwarding`) are checked against it at import. What a row says of
-permissions is what Kafka's broker and controller ask their authorizer. A range is widened here, and nowhere else,
-when the new version is served in full. Every other key of the protocol has a name so that logs can say what a client
-asked for.
+(`kraft.broker.dispatch`, `kraft.broker.handlers.forwarding`) are checked against it at import. A row's permissions are
+what Kafka's broker and controller ask their authorizer; there is none here yet. A range is widened here, and nowhere
+else, when the new version is served in full. Every other key of the protocol has a name so that logs can say what a
+client asked for.
 """
 
 from __future__ import annotations
@@ -180,9 +180,9 @@ class Api(NamedTuple):
     """One served API.
 
     `versions` is the advertised range. From `flexible_from` on, bodies use compact lengths and
-    tagged fields, and so do the headers (except where `headers` says otherwise). `module` holds
-    the classes `<stem>Request` and `<stem>Response`; it is imported on first use. What the row says of
-    topics an authorizer is asked of each topic that the request names.
+    tagged fields, and so do the headers (except where `kraft.protocol.headers` says otherwise). `module` holds
+    the classes `<stem>Request` and `<stem>Response`; it is imported on first use. A right on topics is
+    asked for each topic that the request names.
     """
 
     key: ApiKey

@@ -37,7 +37,11 @@ class RaftConfigError(ValueError):
 
 @dataclass(frozen=True)
 class RaftTiming:
-    """Timers of the quorum, in seconds. Failover takes one to two election timeouts."""
+    """Timers of the quorum, in seconds. Failover takes one to two election timeouts.
+
+    A node's come from `controller.quorum.election.timeout.ms` (`kraft/config_keys.py`) by `kraft.node.raft_timing`; the
+    defaults are for drivers without a node.
+    """
 
     election_min_s: float = 0.8
     election_max_s: float = 1.6
