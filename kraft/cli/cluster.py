@@ -97,7 +97,12 @@ def start(
         raise
     if as_json:
         print_json(
-            {**cluster.status(), "bootstrap_servers": spec.bootstrap_servers(), "dir": str(cluster.directory)}
+            {
+                **cluster.status(),
+                "bootstrap_servers": spec.bootstrap_servers(),
+                "dir": str(cluster.directory),
+                "started": [node.id for node in spec.nodes if node.id not in ran],
+            }
         )
         return
     if not fresh:

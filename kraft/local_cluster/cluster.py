@@ -30,6 +30,7 @@ from kraft.local_cluster.spec import (
     ClusterSpec,
     NodePorts,
     node_config,
+    node_pid,
     permitted,
     read_spec,
 )
@@ -158,14 +159,7 @@ class LocalCluster:
 
     def pid(self, node_id: int) -> int | None:
         """The pid of the node's live process, or None."""
-        try:
-            with permitted(self.directory):
-                pid_text, start_text = (self.node_dir(node_id) / "pid").read_text().split()
-        except (FileNotFoundError, ValueError):
-            return None
-        stat = process_stat(int(pid_text))
-        is_alive = stat is not None and stat.start_time == start_text and not stat.is_gone
-        return int(pid_text) if is_alive else None
+        return node_pid(self.directory, node_id)
 
     def spawn(self, node_id: int) -> subprocess.Popen[bytes]:
         """Starts the node's process in a session of its own; it outlives this one."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kraft.config_keys import CONFIG_KEYS
+from kraft.local_cluster.node_process import live_pid
 from kraft.user_error import UserError
 
 DEFAULT_DIR = Path(".kraft")
@@ -96,6 +97,12 @@ class ClusterSpec:
 def node_config(directory: Path, node_id: int) -> Path:
     """A node's `server.properties`, of the cluster in a folder."""
     return directory / f"node-{node_id}" / "server.properties"
+
+
+def node_pid(directory: Path, node_id: int) -> int | None:
+    """The pid of a node's live process, or None. Raises UserError."""
+    with permitted(directory):
+        return live_pid(directory / f"node-{node_id}" / "pid")
 
 
 def read_spec(directory: Path) -> ClusterSpec:

@@ -11,7 +11,8 @@ import os
 import re
 from pathlib import Path
 
-from kraft.local_cluster.spec import DEFAULT_DIR, STATE_FILE, ClusterSpec, node_config, read_spec
+from kraft.cli.shared.output import console
+from kraft.local_cluster.spec import DEFAULT_DIR, STATE_FILE, ClusterSpec, node_config, node_pid, read_spec
 from kraft.user_error import EXIT_USAGE, UserError
 
 BOOTSTRAP_VARIABLE = "KRAFT_BOOTSTRAP_SERVERS"
@@ -32,7 +33,13 @@ def default_bootstrap() -> str:
         parse_bootstrap(servers, BOOTSTRAP_VARIABLE)
         return servers
     cluster = cluster_of_this_folder()
-    return FALLBACK_BOOTSTRAP if cluster is None else cluster.bootstrap_servers()
+    if cluster is None:
+        return FALLBACK_BOOTSTRAP
+    if all(node_pid(DEFAULT_DIR, node.id) is None for node in cluster.nodes):
+        console.print(
+            f"[dim]the cluster in {DEFAULT_DIR} does not run; `kraft cluster start` starts it[/dim]"
+        )
+    return cluster.bootstrap_servers()
 
 
 def cluster_of_this_folder() -> ClusterSpec | None:

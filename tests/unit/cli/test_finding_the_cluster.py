@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kraft.cli.shared.bootstrap import (
     default_bootstrap,
 )
 from kraft.local_cluster.cluster import LocalCluster
+from kraft.local_cluster.node_process import process_stat
 from kraft.local_cluster.spec import STATE_FILE, ClusterSpec
 from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
 from tests.support.fake_broker import FakeCluster
@@ -40,6 +42,20 @@ def test_without_a_cluster_it_is_this_host() -> None:
 def test_all_nodes_of_the_cluster_in_this_folder(spec: ClusterSpec) -> None:
     assert default_bootstrap() == spec.bootstrap_servers()
     assert spec.bootstrap_servers().count(",") == 2
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_cluster_that_does_not_run_is_told(
+    is_running: bool, spec: ClusterSpec, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What asks it then fails as it does for any other: it may run where its processes cannot be seen from here."""
+    stat = process_stat(os.getpid())
+    assert stat is not None
+    if is_running:
+        (folder / ".kraft" / "node-3" / "pid").write_text(f"{os.getpid()} {stat.start_time}\n")
+    assert default_bootstrap() == spec.bootstrap_servers()
+    told = "the cluster in .kraft does not run; `kraft cluster start` starts it\n"
+    assert capsys.readouterr().err == ("" if is_running else told)
 
 
 @pytest.mark.usefixtures("spec")

@@ -365,6 +365,15 @@ def test_starting_tells_what_new_topics_get(cluster: LocalCluster, start: Start)
     assert "min.insync.replicas=1\n" in text
 
 
+def test_with_json_the_nodes_that_were_started_are_named(
+    cluster: LocalCluster, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("--nodes", "2", "--port", str(free_port_range(2)))
+    cluster.kill(2)
+    assert run(["cluster", "start", "--dir", str(cluster.directory), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["started"] == [2]
+
+
 def test_the_folder_where_all_commands_look_needs_no_variable(
     cluster: LocalCluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
