@@ -48,8 +48,6 @@ HTTP_TIMEOUT_S = 1.0
 LAST_ANSWER_TIMEOUT_S = 5.0
 """Of the last question, before a node is said not to be ready: a host that stands still cuts short ones off."""
 NODES_MAX = 15
-KAFKA_VARIABLES = "KAFKA_"
-"""How the environment's variables begin that would configure a node over its file."""
 
 
 class LocalCluster:
@@ -166,9 +164,7 @@ class LocalCluster:
         node, folder = self.node(node_id), self.node_dir(node_id)
         for port in (node.client_port, node.controller_port, node.http_port):
             _require_free(port, node_id)
-        # Its file alone configures a node: the shell of the next start may have other variables.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(KAFKA_VARIABLES)}
-        environment["PYTHONUNBUFFERED"] = "1"
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         with self._log(node_id).open("ab") as output:
             self._log_starts[node_id] = output.tell()
             process = subprocess.Popen(

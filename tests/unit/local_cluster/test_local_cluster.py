@@ -414,17 +414,6 @@ def test_a_start_that_fails_leaves_alone_what_ran(
     assert cluster.pid(1) == pid
 
 
-@pytest.mark.usefixtures("ready_nodes")
-def test_the_file_alone_configures_a_node(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAFKA_NODE_ID", "7")
-    monkeypatch.setenv("KRAFT_OTHER", "stays")
-    cluster.create(1, free_port_range(1), {})
-    cluster.start_node(1)
-    environment = Path(f"/proc/{cluster.pid(1)}/environ").read_bytes().split(b"\0")
-    assert not [variable for variable in environment if variable.startswith(b"KAFKA_")]
-    assert {b"KRAFT_OTHER=stays", b"PYTHONUNBUFFERED=1"} <= set(environment)
-
-
 # -- how it ended
 
 
