@@ -1,7 +1,7 @@
 """Topic churn: topics come and go, some of them under earlier names.
 
-Each topic is created, written to with acks=-1, read, and deleted. A name is used again only if no send to it may
-still be under way: Produce names topics, not topic ids, so that a late send would reach the next topic of the name.
+Each topic is created, written to with acks=-1, read, and deleted by its id. A name is used again only if no send to it
+may still be under way: Produce names topics, not topic ids, so that a late send would reach the next topic of the name.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TopicChurn(Workload):
                 break
             await self._send(process, client, (topic.name, self.rng.randrange(topic.partitions)))
         await self._read(client, topic)
-        await admin.delete(topic.name)
+        await admin.delete(topic.name, client.topic_ids[topic.name])
         client.forget_topic(topic.name)
         self._left = None
         self._free = None if self._is_doubtful else topic.name

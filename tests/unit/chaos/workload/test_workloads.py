@@ -10,8 +10,10 @@ from kraft.chaos.checker import check_history
 from kraft.chaos.history import OperationKind, OperationStatus
 from kraft.chaos.scenario import NodeSpec, TopicSpec, WorkloadSpec
 from kraft.chaos.workload import base, consumer
+from kraft.chaos.workload.client import Client
 from kraft.chaos.workload.reader import Reader
 from kraft.protocol.schemas.offsets import LATEST_TIMESTAMP
+from kraft.protocol.schemas.topics import DeleteTopicsRequest
 from tests.unit.chaos.workload.stage import TOPIC, Stage, acknowledged, staged
 
 IDEMPOTENT = WorkloadSpec("idempotent-producer", 0, TOPIC.name, per_second=60.0)
@@ -238,6 +240,24 @@ def test_topics_come_and_go(without_crashes):
         if poll.records:
             read.setdefault(poll.key, {}).update(poll.records)
     assert read == sent
+
+
+def test_a_topic_is_deleted_by_its_id_lest_a_late_attempt_hit_the_next_of_its_name(without_crashes, monkeypatch):
+    asked = []
+    call = Client.call_any
+
+    async def recorded(client, message, version, answers):
+        if isinstance(message, DeleteTopicsRequest):
+            asked.extend(message.topics)
+        return await call(client, message, version, answers)
+
+    monkeypatch.setattr(Client, "call_any", recorded)
+    with staged(CHURN, nodes=ONE_NODE, topics=ONE_REPLICA) as stage:
+        stage.simulation.run_for(4.0)
+        stage.finish()
+    assert len(asked) > 1
+    assert {topic.name for topic in asked} == {None}
+    assert len({topic.topic_id for topic in asked}) == len(asked)
 
 
 def test_clients_that_crash_come_back_as_others(crashing_often):
