@@ -9,7 +9,13 @@ from typing import Annotated, cast
 import typer
 
 from kraft.cli.reassign.targets import parse_brokers
-from kraft.cli.shared.admin_client import AdminClient, BrokerAwayError, raise_for, run_admin
+from kraft.cli.shared.admin_client import (
+    DISK_LOOK_TIMEOUT_S,
+    AdminClient,
+    BrokerAwayError,
+    raise_for,
+    run_admin,
+)
 from kraft.cli.shared.documents import Document, bytes_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.shared.output import Wide, complain, console, is_terminal, print_json, print_line, print_rows
@@ -26,8 +32,6 @@ from kraft.protocol.schemas.log_dirs import (
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED
 
 LOG_DIRS_VERSION = 5
-ANSWER_WITHIN_S = 10.0
-"""Of a broker, which looks at its disks for it."""
 
 
 def log_dirs(
@@ -64,8 +68,8 @@ def log_dirs(
     troubles = [row for row in _with_dirs(documents) if "error" in row]
     if not as_json:
         for row in troubles:
-            where = f", {row['path']}" if "path" in row else ""
-            complain(f"broker {row['id']}{where}: {row['message']} ({row['error']})")
+            where = f"broker {row['id']}, {row['path']}: " if "path" in row else ""
+            complain(f"{where}{row['message']} ({row['error']})")
     if troubles:
         raise typer.Exit(EXIT_FAILED if any("path" in row for row in troubles) else EXIT_UNDECIDED)
 
@@ -94,12 +98,12 @@ async def _describe(
     request = DescribeLogDirsRequest(topics=wanted)
     try:
         answer = await admin.request_of(
-            broker_id, request, version=LOG_DIRS_VERSION, timeout_s=ANSWER_WITHIN_S
+            broker_id, request, version=LOG_DIRS_VERSION, timeout_s=DISK_LOOK_TIMEOUT_S
         )
     except BrokerAwayError as error:
         return _unknown(broker_id, ErrorCode.BROKER_NOT_AVAILABLE, str(error))
     except ConnectionLostError as error:
-        return _unknown(broker_id, ErrorCode.NETWORK_EXCEPTION, str(error))
+        return _unknown(broker_id, ErrorCode.NETWORK_EXCEPTION, f"broker {broker_id}: {error}")
     response = cast("DescribeLogDirsResponse", answer)
     raise_for(response.error_code, None, f"broker {broker_id} did not describe its directories")
     return {"id": broker_id, "dirs": [_directory(result) for result in response.results]}

@@ -120,7 +120,7 @@ def test_describing_a_topic(kraft: Kraft, shared_cluster: ThreadedCluster) -> No
 def test_offsets_and_what_is_on_the_disks(kraft: Kraft, shared_cluster: ThreadedCluster) -> None:
     name = shared_cluster.create_topic("sized", 2)
     LIBRARIES[0].produce(shared_cluster.bootstrap, name, {1: [b"x"] * 7})
-    for time, ends in (("latest", [0, 7]), ("earliest", [0, 0]), ("0", [-1, 0])):
+    for time, ends in (("latest", [0, 7]), ("earliest", [0, 0]), ("1", [-1, 0])):
         document = kraft("topics", "offsets", name, "--time", time, "--json").document
         assert document.keys() == {"name", "offsets"}
         assert all(row.keys() == {"partition", "offset", "timestamp"} for row in document["offsets"])

@@ -42,6 +42,8 @@ CHANGE_TIMEOUT_MS = 30_000
 REQUEST_TIMEOUT_S = 35.0
 LOOK_TIMEOUT_S = 3.0
 """For what a broker knows by itself, and answers at once."""
+DISK_LOOK_TIMEOUT_S = 10.0
+"""For what a broker has to look up on its disks."""
 METADATA_VERSION = 12
 CONFIGS_VERSION = 4
 DESCRIBE_CLUSTER_VERSION = 2

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, cast
 
 import typer
 
 from kraft.cli.shared.admin_client import (
+    DISK_LOOK_TIMEOUT_S,
     LIST_OFFSETS_VERSION,
     AdminClient,
     BrokerAwayError,
@@ -18,6 +18,7 @@ from kraft.cli.shared.documents import Document, time_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.shared.output import note_failed, print_json, print_rows
 from kraft.cli.shared.tables import Rows
+from kraft.cli.shared.times import parse_time_ms
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.metadata import MetadataResponsePartition
@@ -31,12 +32,10 @@ from kraft.protocol.schemas.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED
 
 NAMED_TIMES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
 UNKNOWN = -1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_INT64_MAX = 2**63 - 1
 _AWAY = frozenset(
     error.name
     for error in (
@@ -92,21 +91,7 @@ def parse_time(text: str) -> int:
     """What ListOffsets takes: one of its names, or milliseconds since 1970. Raises UserError."""
     if text in NAMED_TIMES:
         return NAMED_TIMES[text]
-    if text.isdecimal() and int(text[:20]) <= _INT64_MAX:  # of 20 digits at the most, to be beyond it
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is not None:
-        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-        if since >= timedelta():
-            return since // timedelta(milliseconds=1)
-    raise UserError(
-        f"--time is {', '.join(NAMED_TIMES)}, milliseconds since 1970, or a time as 2026-01-31T12:00:00,"
-        f" not {text!r}",
-        EXIT_USAGE,
-    )
+    return parse_time_ms(text, f"--time, where it is none of {', '.join(NAMED_TIMES)},")
 
 
 def offsets_table(name: str, rows: list[Document]) -> Rows:
@@ -134,7 +119,9 @@ async def _offsets(
         wanted = [ListOffsetsPartition(partition_index=number, timestamp=timestamp) for number in numbers]
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=name, partitions=wanted)])
         try:
-            answer: Any = await admin.request_of(leader, request, version=LIST_OFFSETS_VERSION)
+            answer: Any = await admin.request_of(
+                leader, request, version=LIST_OFFSETS_VERSION, timeout_s=DISK_LOOK_TIMEOUT_S
+            )
         except BrokerAwayError as error:
             rows += [_failed(number, ErrorCode.BROKER_NOT_AVAILABLE, str(error)) for number in numbers]
         except ConnectionLostError as error:
