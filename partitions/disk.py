@@ -12,7 +12,7 @@ Data files are never mapped, since a mapping whose file is cut kills the process
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -84,6 +84,14 @@ class DirLock(Protocol):
     def release(self) -> None: ...
 
 
+class DiskSpace(NamedTuple):
+    """The room of one file system, in bytes."""
+
+    total_bytes: int
+    usable_bytes: int
+    """What is left for this process: some file systems keep a part for the operator."""
+
+
 class Disk(Protocol):
     """The file system below one node."""
 
@@ -126,6 +134,9 @@ class Disk(Protocol):
 
     def sync_dir(self, path: str) -> None:
         """Makes the folder's names durable."""
+
+    def space(self, path: str) -> DiskSpace:
+        """The room of the file system that the folder is on."""
 
     def lock(self, path: str) -> DirLock:
         """Takes the exclusive lock file `path`. Raises BlockingIOError if another process holds it."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from partitions.disk import Disk
+from partitions.disk import Disk, DiskSpace
 from partitions.log.cleaner.cleaner import CleanerPorts
 from partitions.log.cleaner.config import CleanerConfig
 from partitions.log.cleaner.schedule import LogCleaner
@@ -160,6 +160,19 @@ class LogManager:
     def usable_directories(self) -> list[str]:
         """The data directories that can be used now."""
         return [directory.path for directory in self._directories.usable]
+
+    @property
+    def directory_paths(self) -> list[str]:
+        """All data directories, in the order of log.dirs; those that failed too."""
+        return [directory.path for directory in self._directories]
+
+    def directory_of(self, partition: TopicPartition) -> str:
+        """The data directory that a log in `logs` or `failed` is in."""
+        return self._home[partition].path
+
+    async def space(self, path: str) -> DiskSpace:
+        """The room of the file system that a data directory is on. Raises OSError."""
+        return await self._parts.executor.run(self._parts.disk.space, path)
 
     def fail_directory(self, path: str, reason: str) -> None:
         """Gives a data directory up in which a write that is no log's failed. May halt the node."""

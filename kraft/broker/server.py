@@ -299,6 +299,7 @@ class BrokerServer:
             loader=self.loader,
             controller=self.controller,
             lifecycle=lifecycle,
+            logs=self.logs,
             replicas=self.replicas,
             producer_ids=ProducerIds(self._config.node_id, self._epoch, self.controller),
             topic_creation=TopicCreation(self.controller, self.loader),

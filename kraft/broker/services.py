@@ -20,6 +20,7 @@ from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.config import ServerConfig
 from kraft.network.request_times import RequestTimes
 from kraft.protocol.api import ApiKey
+from partitions.log_manager import LogManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class BrokerServices:
     loader: MetadataLoader
     controller: ControllerClient
     lifecycle: BrokerLifecycle
+    logs: LogManager
     replicas: ReplicaManager
     producer_ids: ProducerIds
     topic_creation: TopicCreation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -11,12 +12,14 @@ from kraft.cli.chaos import commands as chaos
 from kraft.cli.consume.command import consume
 from kraft.cli.demo.run import demo
 from kraft.cli.log import commands as log
+from kraft.cli.log_dirs import log_dirs
 from kraft.cli.metadata import commands as metadata
 from kraft.cli.produce.command import produce
 from kraft.cli.quorum import commands as quorum
 from kraft.cli.reassign import commands as reassign
-from kraft.cli.shared.options import Json
+from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import complain, print_json, print_line
+from kraft.cli.shared.streams import ReaderGoneError
 from kraft.cli.topics import commands as topics
 from kraft.user_error import EXIT_DONE, UserError
 
@@ -37,6 +40,7 @@ app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")
 app.add_typer(log.app, name="log")
 app.add_typer(storage.app, name="storage")
+app.command("log-dirs")(reflowed(log_dirs))
 app.add_typer(chaos.app, name="chaos")
 app.command()(produce)
 app.command()(consume)
@@ -86,7 +90,12 @@ def kraft(
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code."""
     try:
-        app(arguments, prog_name=NAME)
+        try:
+            app(arguments, prog_name=NAME)
+        finally:
+            sys.stdout.flush()  # at the end of the process nobody could make sense of a failure
+    except ReaderGoneError:
+        return EXIT_DONE
     except UserError as error:
         complain(error)
         return error.exit_code

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from enum import Enum
 from typing import Annotated, Any
 
 import typer
 
 from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
-from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, reflowed
 from kraft.cli.shared.output import print_json, print_line
 from kraft.protocol.schemas.configs import ConfigResourceType, ConfigSource, DescribeConfigsResourceResult
 from kraft.protocol.schemas.incremental_alter_configs import (
@@ -22,6 +24,7 @@ from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 app = typer.Typer(help="Configs of topics and brokers.")
 
 INCREMENTAL_VERSION = 1
+_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
 _SET_AT_RUN_TIME = frozenset(
     {
         ConfigSource.DYNAMIC_TOPIC_CONFIG,
@@ -89,10 +92,14 @@ def alter(
     entity_name: EntityName = None,
     entity_default: EntityDefault = False,
     add_config: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Set a config; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE[,…]",
+            help="Set configs; a value with commas in brackets: cleanup.policy=[compact,delete]. May be repeated.",
+        ),
     ] = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="Back to the default; may be repeated.")
+        list[str] | None, typer.Option(metavar="KEY[,…]", help="Back to the default; may be repeated.")
     ] = None,
     validate_only: Annotated[
         bool, typer.Option("--validate-only", help="Check, and change nothing.")
@@ -105,25 +112,13 @@ def alter(
     Exit code 0: done; 1: refused, or no broker answers; 2: wrong usage; 3: it cannot be told.
     """
     resource_type, name = _resource(entity_type, entity_name, entity_default)
-    added, deleted = parse_pairs(add_config or [], "--add-config"), delete_config or []
+    added, deleted = parse_configs(add_config or [], "--add-config"), split_list(delete_config or [])
     if not added and not deleted:
         raise UserError("nothing to change: name --add-config or --delete-config", EXIT_USAGE)
-    changes = [_change(key, ConfigOperation.SET, value) for key, value in added]
-    changes += [_change(key, ConfigOperation.DELETE, None) for key in deleted]
-    request = IncrementalAlterConfigsRequest(
-        resources=[AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=changes)],
-        validate_only=validate_only,
-    )
 
     async def work(admin: AdminClient) -> None:
-        answer: Any = await admin.request_for(resource_type, name, request, version=INCREMENTAL_VERSION)
-        result = answer.responses[0]
-        raise_for(
-            result.error_code,
-            result.error_message,
-            "the configs were not altered",
-            change="they were altered",
-        )
+        changes = changes_of(added, deleted)
+        await change_configs(admin, resource_type, name, changes, validate_only=validate_only)
 
     run_admin(bootstrap_server, work)
     if as_json:
@@ -151,8 +146,58 @@ def _resource(entity_type: EntityType, name: str | None, is_default: bool) -> tu
     return ConfigResourceType.BROKER, name or ""
 
 
-def _change(key: str, operation: ConfigOperation, value: str | None) -> AlterableConfig:
-    return AlterableConfig(name=key, config_operation=operation, value=value)
+def parse_configs(texts: Sequence[str], option: str) -> list[tuple[str, str]]:
+    """The key=value[,key=value…] of an option, as Kafka's tool reads them: a value with commas stands in brackets.
+    Raises UserError."""
+    pairs = []
+    for part in (part for text in texts for part in _COMMA_OUTSIDE_BRACKETS.split(text)):
+        key, separator, value = (text.strip() for text in part.partition("="))
+        if not separator or not key:
+            raise UserError(
+                f"{option} takes key=value[,key=value…], a value with commas in brackets (key=[a,b]);"
+                f" {part!r} is no key=value",
+                EXIT_USAGE,
+            )
+        if value.startswith("[") and value.endswith("]"):
+            value = value[1:-1].strip()
+        pairs.append((key, value))
+    return pairs
+
+
+def split_list(texts: Sequence[str]) -> list[str]:
+    """The names of an option that takes several, separated by commas, and may be repeated."""
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+
+
+def changes_of(added: Sequence[tuple[str, str]], deleted: Sequence[str]) -> list[AlterableConfig]:
+    """What to set, and what to put back to its default."""
+    return [
+        *(
+            AlterableConfig(name=key, config_operation=ConfigOperation.SET, value=value)
+            for key, value in added
+        ),
+        *(AlterableConfig(name=key, config_operation=ConfigOperation.DELETE, value=None) for key in deleted),
+    ]
+
+
+async def change_configs(
+    admin: AdminClient,
+    resource_type: ConfigResourceType,
+    name: str,
+    changes: list[AlterableConfig],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Makes all changes of one resource, or none. Raises UserError."""
+    request = IncrementalAlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=changes)],
+        validate_only=validate_only,
+    )
+    answer: Any = await admin.request_for(resource_type, name, request, version=INCREMENTAL_VERSION)
+    result = answer.responses[0]
+    raise_for(
+        result.error_code, result.error_message, "the configs were not altered", change="they were altered"
+    )
 
 
 def _row(config: DescribeConfigsResourceResult) -> dict[str, Any]:

@@ -364,6 +364,10 @@ _ROWS = (
         names=_indexed,
     ),
     _api(
+        ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, "schemas.log_dirs", _BROKER,
+        _refuse(_cluster(_Op.DESCRIBE)),
+    ),
+    _api(
         ApiKey.INIT_PRODUCER_ID, (0, 5), 2, "schemas.producers", _BROKER,
         _refuse(_WRITE_TRANSACTION, when=_is_transactional),
         _refuse(_cluster(_Op.IDEMPOTENT_WRITE), _topic(_Op.WRITE), when=_is_not_transactional),  # any topic

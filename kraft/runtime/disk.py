@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from partitions.disk import Buffer
+from partitions.disk import Buffer, DiskSpace
 
 _IOV_MAX: Final = 1024
 """Buffers that one vectored write takes on Linux."""
@@ -245,6 +245,10 @@ class RealDisk:
     def sync_dir(self, path: str) -> None:
         descriptor = _Descriptor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         os.fsync(descriptor.fd)
+
+    def space(self, path: str) -> DiskSpace:
+        found = os.statvfs(path)
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> RealDirLock:
         descriptor = _Descriptor(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE))

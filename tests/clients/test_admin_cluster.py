@@ -29,7 +29,8 @@ from kraft.protocol.schemas.incremental_alter_configs import (
 from quorum.metadata.features import SUPPORTED_FEATURES
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.raw_client import RawConnection
-from tests.support.real_clients import CLIENTS
+from tests.support.real_clients import CLIENTS, LIBRARIES
+from tests.support.replica_files import data_directory
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own resources
@@ -295,6 +296,36 @@ def test_the_cluster_says_who_may_do_what(cluster: NodeProcesses, python: KafkaA
     assert {broker["broker_id"] for broker in described["brokers"]} == set(cluster.node_ids)
     result = cluster.admin.describe_cluster(include_authorized_operations=True).result(WAIT_S)
     assert "ALTER" in {operation.name for operation in result.authorized_operations}
+
+
+def test_data_directories_are_described(cluster: NodeProcesses, python: KafkaAdminClient) -> None:
+    """What kafka-python is told is what is on the disks."""
+    topic = cluster.create_topic(partitions=2)
+    LIBRARIES[0].produce(cluster.bootstrap, topic, {1: [b"x" * 1000]})
+
+    def whole() -> list[dict[str, Any]] | None:
+        """Once the followers have what the leader has."""
+        described: list[dict[str, Any]] = python.describe_log_dirs({topic: [0, 1]})
+        sizes = [row["partition_size"] for one in described for row in partitions(one)]
+        return described if sizes.count(0) == len(cluster.node_ids) else None
+
+    def partitions(described: dict[str, Any]) -> list[dict[str, Any]]:
+        (directory,) = described["log_dirs"]
+        (found,) = directory["topics"]
+        rows: list[dict[str, Any]] = found["partitions"]
+        return rows
+
+    described = until(whole, "every replica has the record")
+    assert {one["broker"] for one in described} == set(cluster.node_ids)
+    for one in described:
+        folder = data_directory(cluster, one["broker"])
+        (directory,) = one["log_dirs"]
+        assert directory["log_dir"] == str(folder)
+        assert 0 < directory["usable_bytes"] <= directory["total_bytes"]
+        for row in partitions(one):
+            logs = folder.glob(f"{topic}-{row['partition_index']}/*.log")
+            assert row["partition_size"] == sum(log.stat().st_size for log in logs)
+            assert (row["offset_lag"], row["is_future_key"]) == (0, False)
 
 
 def test_a_broker_that_is_gone_for_good_is_unregistered(fragile_cluster: NodeProcesses) -> None:

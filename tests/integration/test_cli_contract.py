@@ -112,7 +112,37 @@ def test_describing_a_topic(kraft: Kraft, shared_cluster: ThreadedCluster) -> No
     assert (full["hw"], full["leo"]) == (7, {"1": 7, "2": 7, "3": 7})
     table = kraft("topics", "describe", name)
     assert table.exit_code == 0
-    assert name.encode() in table.output
+    header, *rows = table.output.split(b"\n")[:-1]
+    assert [len(row.split()) for row in rows] == [len(header.split())] * 2
+    assert all(row.split()[0] == name.encode() for row in rows)
+
+
+def test_offsets_and_what_is_on_the_disks(kraft: Kraft, shared_cluster: ThreadedCluster) -> None:
+    name = shared_cluster.create_topic("sized", 2)
+    LIBRARIES[0].produce(shared_cluster.bootstrap, name, {1: [b"x"] * 7})
+    for time, ends in (("latest", [0, 7]), ("earliest", [0, 0]), ("1", [-1, 0])):
+        document = kraft("topics", "offsets", name, "--time", time, "--json").document
+        assert document.keys() == {"name", "offsets"}
+        assert all(row.keys() == {"partition", "offset", "timestamp"} for row in document["offsets"])
+        assert [row["offset"] for row in document["offsets"]] == ends
+
+    def sizes() -> dict[str, Any] | None:
+        """Once the followers have what the leader has."""
+        document: dict[str, Any] = kraft("log-dirs", "--topic", name, "--json").document
+        found = [
+            row["size_bytes"] for broker in document["brokers"] for row in broker["dirs"][0]["partitions"]
+        ]
+        return document if found.count(0) == 3 else None
+
+    document = until(sizes, "every replica has the records")
+    assert [broker["id"] for broker in document["brokers"]] == [1, 2, 3]
+    for broker in document["brokers"]:
+        (directory,) = broker["dirs"]
+        assert directory.keys() == {"path", "total_bytes", "usable_bytes", "partitions"}
+        assert directory["path"] == str(shared_cluster.cluster.data_directory(broker["id"]))
+        assert [(row["topic"], row["partition"]) for row in directory["partitions"]] == [(name, 0), (name, 1)]
+    table = kraft("log-dirs", "--topic", name)
+    assert [line.split()[4:6] for line in table.output.splitlines()[1:]] == [[name.encode(), b"2"]] * 3
 
 
 @pytest.mark.parametrize("acks", ["all", "1", "0"])

@@ -73,9 +73,15 @@ def test_describing_the_quorum(kraft: Kraft, shared_cluster: ThreadedCluster, pr
         }
     shown = kraft("quorum", "describe", *sources[0])
     assert shown.lines[0].startswith("ClusterId:  ")
-    assert shown.lines[9].split()[:2] == ["NodeId", "DirectoryId"]
-    ages = kraft("quorum", "describe", *sources[0], "--replication", "--human-readable")
-    assert "ms ago" in ages.lines[1]
+    assert shown.lines[6].startswith("CurrentVoters:  ")
+    assert [line.split()[0] for line in shown.lines[7:9]] == ["2", "3"]
+    table = [line.split() for line in shown.lines[11:]]
+    assert table[0] == [
+        "NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetch", "LastCaughtUp", "Status",
+    ]  # fmt: skip
+    assert [len(row) for row in table] == [7] * 4
+    times = kraft("quorum", "describe", *sources[0], "--replication", "--timestamps")
+    assert int(times.lines[2].split()[4]) > 1_700_000_000_000
 
 
 def test_the_metadata_of_the_controllers_and_of_every_disk_agree(
@@ -249,7 +255,7 @@ def test_changes_to_topics_as_json(kraft: Kraft, shared_cluster: ThreadedCluster
     created = kraft(
         "topics", "create", "spoken", "--partitions", 2, "--replication-factor", 3, *options
     ).document
-    assert created.keys() == {"name", "topic_id", "partitions", "replication_factor"}
+    assert created.keys() == {"name", "topic_id", "partitions", "replication_factor", "created"}
     assert (created["partitions"], created["replication_factor"]) == (2, 3)
     assert kraft("topics", "alter", "spoken", "--partitions", 3, *options).document == {
         "name": "spoken",

@@ -194,6 +194,7 @@ class BrokerWorld:
             loader=self.loader,
             controller=self.controller,  # type: ignore[arg-type]
             lifecycle=None,  # type: ignore[arg-type]  # no handler looks at it
+            logs=self.logs,
             replicas=self.replicas,
             producer_ids=ProducerIds(ME, lambda: 1, self.controller),  # type: ignore[arg-type]
             topic_creation=TopicCreation(self.controller, self.loader),  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ from kraft.chaos.world.incarnation import Incarnation
 from kraft.chaos.world.inodes import Covered, Inode
 from kraft.chaos.world.operations import TornOperation, os_error
 from kraft.chaos.world.storage import Storage
-from partitions.disk import Buffer
+from partitions.disk import Buffer, DiskSpace
 
 DIVISIBLE = frozenset({"append", "write", "remove_tree"})
 """Operations of which a process may have done a part when it ends."""
@@ -160,6 +160,10 @@ class SimulatedDisk:
     def sync_dir(self, path: str) -> None:
         self._enter("sync_dir", path)
         self._storage.sync_folder(path, self._charge_sync())
+
+    def space(self, path: str) -> DiskSpace:
+        self._enter("space", path)
+        return self._storage.space(path)
 
     def lock(self, path: str) -> SimulatedLock:
         self._enter("lock", path)

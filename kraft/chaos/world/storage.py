@@ -15,9 +15,12 @@ from kraft.chaos.world.disk_timing import DiskTiming
 from kraft.chaos.world.inodes import Covered, Folder, Inode, NameChange, Node, Place
 from kraft.chaos.world.operations import OperationHook, SyncFailure, os_error
 from kraft.chaos.world.paths import is_below, parts_of
+from partitions.disk import DiskSpace
 
 NAME_BYTES = 256
 """A file or folder is not created on a disk that has less room than this."""
+NOMINAL_BYTES = 1 << 40
+"""The size of every simulated file system, and what is left where that is not counted."""
 
 
 class Storage:
@@ -196,6 +199,13 @@ class Storage:
     def _is_full(self, path: str) -> bool:
         """Whether a path lies on the file system that has little room."""
         return is_below(path, self.full_below)
+
+    def space(self, path: str) -> DiskSpace:
+        """The room of the file system that a folder is on. Raises FileNotFoundError, NotADirectoryError."""
+        self.folder(path)
+        if self.free_bytes is None or not self._is_full(path):
+            return DiskSpace(NOMINAL_BYTES, NOMINAL_BYTES)
+        return DiskSpace(NOMINAL_BYTES, self.free_bytes)
 
     def grow(self, path: str, size_bytes: int) -> int:
         """Takes so much space, or gives it back if negative. Returns how much of it there was."""

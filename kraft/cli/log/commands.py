@@ -11,6 +11,7 @@ import typer
 
 from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import complain, print_json, print_line, progress
+from kraft.cli.shared.streams import ReaderGoneError
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
@@ -144,16 +145,14 @@ def _dump(files: list[tuple[str, FileKind]], *, with_records: bool, with_data: b
                     printer.damage(step)
                     first_error, exit_code = first_error or str(step), EXIT_FAILED
                     _complain(step)
-            except BrokenPipeError:
-                raise
             except (OSError, FileTooLargeError) as error:
                 reason = f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
                 first_error, exit_code = first_error or reason, exit_code or EXIT_UNDECIDED
                 _complain(reason)
             printer.end()
         printer.finish(first_error)
-    except BrokenPipeError:  # the reader of the output (`| head`) has enough
-        sys.stdout = None
+    except ReaderGoneError:
+        pass  # the damage that was met until then counts
     return exit_code
 
 

@@ -105,23 +105,22 @@ def shell(
         image = source.image()
     _print_notes(source)
     browser = MetadataShell(metadata_tree(image, source.name))
-    with _closed_output_is_fine():
-        if not command:
-            raise typer.Exit(interact(browser, complain))
-        try:
-            lines = browser.run(command)
-            if as_json:
-                print_json({"command": command, "lines": list(lines)})
-                return
-            for line in lines:
-                print_line(line)
-        except ShellUsageError as error:
-            raise UserError(str(error), EXIT_USAGE) from error
-        except ShellError as error:
-            raise UserError(str(error)) from error
-        except Leave:
-            if as_json:
-                print_json({"command": command, "lines": []})
+    if not command:
+        raise typer.Exit(interact(browser, complain))
+    try:
+        lines = browser.run(command)
+        if as_json:
+            print_json({"command": command, "lines": list(lines)})
+            return
+        for line in lines:
+            print_line(line)
+    except ShellUsageError as error:
+        raise UserError(str(error), EXIT_USAGE) from error
+    except ShellError as error:
+        raise UserError(str(error)) from error
+    except Leave:
+        if as_json:
+            print_json({"command": command, "lines": []})
 
 
 def open_source(
@@ -156,33 +155,20 @@ def _readable() -> Iterator[None]:
         raise UserError(str(error)) from error
     except FolderChangedError as error:
         raise UserError(f"{error}; try again", EXIT_UNDECIDED) from error
-    except BrokenPipeError:
-        raise
     except OSError as error:
         raise UserError(f"cannot read {error.filename or 'the metadata'}: {error.strerror}") from error
-
-
-@contextlib.contextmanager
-def _closed_output_is_fine() -> Iterator[None]:
-    """Ends quietly when the reader of the output (`| head`) has enough."""
-    try:
-        yield
-    except BrokenPipeError:
-        sys.stdout = None  # nothing is left to flush at exit
-        raise typer.Exit(EXIT_DONE) from None
 
 
 def _dump(source: MetadataSource, wanted: OffsetRange, as_json: bool) -> int:
     printer = _JsonPrinter(source.name, wanted) if as_json else _LinePrinter()
     failure: UserError | None = None
-    with _closed_output_is_fine():
-        try:
-            with _readable():
-                for entry in source.entries(wanted):
-                    printer.entry(entry)
-        except UserError as error:
-            failure = error
-        printer.end(None if failure is None else str(failure))
+    try:
+        with _readable():
+            for entry in source.entries(wanted):
+                printer.entry(entry)
+    except UserError as error:
+        failure = error
+    printer.end(None if failure is None else str(failure))
     _print_notes(source)
     if failure is None:
         return EXIT_DONE

@@ -11,7 +11,7 @@ import typer
 from kraft.cli.shared.admin_client import run_admin
 from kraft.cli.shared.bootstrap import DEFAULT_BOOTSTRAP_HELP, default_bootstrap
 from kraft.cli.shared.options import ConfigFile, Json, reflowed
-from kraft.cli.shared.output import print_json, print_line
+from kraft.cli.shared.output import Wide, console, is_terminal, print_json, print_line, print_rows
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
@@ -33,8 +33,12 @@ def describe(
         bool, typer.Option("--replication", help="Only the table: how far each node is.")
     ] = False,
     human_readable: Annotated[
-        bool, typer.Option("--human-readable", help="Times as ages, not as Unix times in ms.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--human-readable/--timestamps", help="Times as how long ago they were, or as Unix times in ms."
+        ),
+    ] = True,
+    wide: Wide = False,
     bootstrap_server: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT[,…]", help="Brokers to ask.", show_default=DEFAULT_BOOTSTRAP_HELP),
@@ -51,13 +55,11 @@ def describe(
 ) -> None:
     """Show who leads the quorum, its voters and observers, and how far each has the metadata log.
 
-    Offsets and lags count entries of the metadata log, times are Unix times in ms; -1: not known.
-    Brokers are asked or, with --config alone, the controllers that the file names: dedicated controllers
-    answer no other way. Of a voter that is gone, offset and lag are what the leader knew last: the time of its
-    last fetch says of when. Exit code 0: shown; 1: failed; 2: wrong usage; 3: nobody answers.
+    Offsets and lags count entries of the metadata log; what is not known is a `?`, with --json -1. Brokers are asked
+    or, with --config alone, the controllers that the file names: dedicated controllers answer no other way. Of a
+    voter that is gone, offset and lag are what the leader knew last: the time of its last fetch says of when.
+    Exit code 0: shown; 1: failed; 2: wrong usage; 3: nobody answers.
     """
-    if human_readable and status and not replication:
-        raise UserError("--human-readable is for the table: use it with --replication", EXIT_USAGE)
     view = _ask(bootstrap_server, bootstrap_controller, config)
     shows_all = status == replication
     document: dict[str, Any] = {}
@@ -68,7 +70,7 @@ def describe(
     if as_json:
         print_json(document)
         return
-    _print(document, human_readable)
+    _print(document, human_readable, wide)
 
 
 def _ask(bootstrap_server: str | None, bootstrap_controller: str | None, config: Path | None) -> QuorumView:
@@ -83,8 +85,8 @@ def _ask(bootstrap_server: str | None, bootstrap_controller: str | None, config:
     return describe_through_controllers(controllers_of_config(require_config(config), bootstrap_controller))
 
 
-def _print(document: dict[str, Any], human_readable: bool) -> None:
-    from kraft.cli.quorum.view import replication_lines, silence_lines, status_lines
+def _print(document: dict[str, Any], human_readable: bool, wide: bool) -> None:
+    from kraft.cli.quorum.view import replication_table, silence_lines, status_lines
 
     if "cluster_id" in document:
         for line in status_lines(document):
@@ -93,7 +95,7 @@ def _print(document: dict[str, Any], human_readable: bool) -> None:
         if "cluster_id" in document:
             print_line("")
         now_ms = time.time_ns() // 1_000_000 if human_readable else None
-        for line in replication_lines(document["replication"], ages_at_ms=now_ms):
-            print_line(line)
-        for line in silence_lines(document["replication"]):
-            print_line(line)
+        rows = document["replication"]
+        print_rows(replication_table(rows, wide=wide or not is_terminal(), ages_at_ms=now_ms), wide=wide)
+        for line in silence_lines(rows):
+            console.print(line, markup=False, soft_wrap=True)

@@ -1,17 +1,17 @@
 """The controller quorum as `kraft quorum describe` shows it: who leads, who follows, how far behind.
 
-Pure: it makes the same documents and lines of a `QuorumView` from Kafka's DescribeQuorum and of one from a controller.
-Lags count entries of the metadata log, times are in ms (KIP-595, KIP-836).
+Pure: it makes the same documents, lines and table of a `QuorumView` from Kafka's DescribeQuorum and of one from a
+controller. Lags count entries of the metadata log, times are in ms (KIP-595, KIP-836).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraft.cli.shared.documents import uuid_text
+from kraft.cli.shared.documents import age_text, uuid_text
+from kraft.cli.shared.tables import Rows
 
 UNKNOWN = -1
 SILENT_MS = 5_000
@@ -36,7 +36,8 @@ _REPLICATION_COLUMNS = (
     ("LastCaughtUpTimestamp", "last_caught_up_timestamp"),
     ("Status", "status"),
 )
-_TIMES = ("last_fetch_timestamp", "last_caught_up_timestamp")
+_AGES = {"LastFetchTimestamp": "LastFetch", "LastCaughtUpTimestamp": "LastCaughtUp"}
+"""Columns of times, and what they are called where they show how long ago that was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +131,26 @@ class QuorumView:
 
 
 def status_lines(status: Mapping[str, Any]) -> Iterator[str]:
-    """The summary as Kafka's tool prints it."""
+    """The summary by the names of Kafka's tool; voters and observers with a line each."""
     for title, key in _STATUS_COLUMNS:
         value = status[key]
-        text = json.dumps(value) if isinstance(value, list) else "unknown" if value is None else str(value)
-        yield f"{title + ':':<24}{text}"
+        if isinstance(value, list):
+            texts = [_identity_text(node) for node in value]
+        else:
+            texts = [] if key == "leader_id" and value == UNKNOWN else [_value_text(value)]
+        for number, text in enumerate(texts or ["none"]):
+            yield f"{'' if number else title + ':':<24}{text}"
 
 
-def replication_lines(rows: Sequence[Mapping[str, Any]], *, ages_at_ms: int | None = None) -> Iterator[str]:
-    """The table, aligned. With `ages_at_ms`, a Unix time in ms, times are shown as ages."""
-    texts = [[title for title, _ in _REPLICATION_COLUMNS]]
-    texts += [[_cell(key, row[key], ages_at_ms) for _, key in _REPLICATION_COLUMNS] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    for line in texts:
-        yield "  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip()
+def replication_table(rows: Sequence[Mapping[str, Any]], *, wide: bool, ages_at_ms: int | None) -> Rows:
+    """A row for each node; the ids of directories only if `wide`. With `ages_at_ms`, a Unix time in ms, times are
+    shown as how long ago they were, without it as they are."""
+    columns = [column for column in _REPLICATION_COLUMNS if wide or column[1] != "directory_id"]
+    is_aged = ages_at_ms is not None
+    table = Rows([_AGES.get(title, title) if is_aged else title for title, _ in columns])
+    for row in rows:
+        table.add(*(_cell(row, title, key, ages_at_ms) for title, key in columns))
+    return table
 
 
 def silence_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -159,12 +166,24 @@ def silence_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"Voter {row['node_id']} has not been heard of in this epoch: how far it is, is not known."
         elif told_ms - heard_ms > SILENT_MS:
             yield (
-                f"Voter {row['node_id']} was heard of {told_ms - heard_ms} ms ago for the last time: its offset is of"
-                " then, its lag counted from it."
+                f"Voter {row['node_id']} was heard of {age_text(told_ms - heard_ms)} ago for the last time: its offset"
+                " is of then, its lag counted from it."
             )
 
 
-def _cell(key: str, value: Any, ages_at_ms: int | None) -> str:
-    if key in _TIMES and ages_at_ms is not None and value != UNKNOWN:
-        return f"{max(0, ages_at_ms - value)} ms ago"
-    return str(value)
+def _cell(row: Mapping[str, Any], title: str, key: str, ages_at_ms: int | None) -> str:
+    value = row[key]
+    if title in _AGES and value == UNKNOWN and row["status"] == "Leader":
+        return ""  # it fetches from nobody
+    if title in _AGES and value != UNKNOWN and ages_at_ms is not None:
+        return age_text(ages_at_ms - value)
+    return _value_text(value)
+
+
+def _value_text(value: Any) -> str:
+    return "?" if value in (None, UNKNOWN) else str(value)
+
+
+def _identity_text(node: Mapping[str, Any]) -> str:
+    """Id, addresses, directory."""
+    return "  ".join([str(node["id"]), *node.get("endpoints", ()), *filter(None, [node.get("directoryId")])])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from kraft.cli.reassign.moves import (
     Ongoing,
@@ -20,9 +19,18 @@ from kraft.cli.reassign.moves import (
 from kraft.cli.reassign.targets import parse_brokers, read_targets
 from kraft.cli.reassign.throttles import Throttled, clear_throttles, set_throttles
 from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, raise_for, run_admin
-from kraft.cli.shared.documents import ids_text
+from kraft.cli.shared.documents import Document, ids_text, lag_text, log_ends_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from kraft.cli.shared.output import console, note_failed, print_json, print_line, print_table
+from kraft.cli.shared.output import (
+    Wide,
+    console,
+    is_terminal,
+    note_failed,
+    print_json,
+    print_line,
+    print_rows,
+)
+from kraft.cli.shared.tables import Rows
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.reassignments import (
@@ -171,9 +179,15 @@ def verify(
 
 @app.command("list")
 def list_(
-    topic: OneTopic = None, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False
+    topic: OneTopic = None,
+    wide: Wide = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
 ) -> None:
-    """Show what is under way: replicas that come and go, and how far each one's log is."""
+    """Show what is under way: replicas that come and go, and how many offsets each one's log lacks.
+
+    `lag` is counted from the longest log, as ID:OFFSETS; --wide adds where each log ends.
+    """
 
     async def work(admin: AdminClient) -> list[Ongoing]:
         found = await ongoing(admin, topic)
@@ -183,19 +197,25 @@ def list_(
     if as_json:
         print_json({"reassignments": [one.document() for one in under_way]})
         return
-    table = Table("partition", "replicas", "adding", "removing", "log ends", box=None)
-    for one in under_way:
-        table.add_row(
-            str(one.key),
-            ids_text(one.state.replicas),
-            ids_text(one.state.adding_replicas),
-            ids_text(one.state.removing_replicas),
-            " ".join(f"{broker}:{offset}" for broker, offset in one.log_ends.items()),
-        )
-    if under_way:
-        print_table(table)
-    else:
+    if not under_way:
         console.print("nothing is being reassigned")
+    everything = wide or not is_terminal()
+    print_rows(moves_table([one.document() for one in under_way], wide=everything), wide=wide)
+
+
+def moves_table(documents: Iterable[Document], *, wide: bool) -> Rows:
+    """What is under way, in columns; the ends of logs only if `wide`."""
+    table = Rows(["partition", "replicas", "adding", "removing", "lag", *(["log ends"] if wide else [])])
+    for one in documents:
+        table.add(
+            f"{one['topic']}-{one['partition']}",
+            ids_text(one["replicas"]),
+            ids_text(one["adding"]),
+            ids_text(one["removing"]),
+            lag_text(one["replicas"], one["leo"], None),
+            *([log_ends_text(one["leo"])] if wide else []),
+        )
+    return table
 
 
 async def _move(
@@ -307,8 +327,7 @@ def _conclude(concluded: Concluded, done: str, as_json: bool) -> None:
         for row in rows:
             if not row["error"]:
                 print_line(f"{row['topic']}-{row['partition']} {done}")
-        for row in failed:
-            note_failed(row)
+        note_failed(failed)
         if not rows:
             console.print("nothing is being reassigned")
     if trouble is not None:

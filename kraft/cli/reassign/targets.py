@@ -15,12 +15,12 @@ INT32_MAX = 2**31 - 1
 FORM = '{"partitions": [{"topic": …, "partition": …, "replicas": […]}]}'
 
 
-def parse_brokers(text: str) -> list[int]:
+def parse_brokers(text: str, option: str = "--to") -> list[int]:
     """The broker ids in `1,2,3`. Raises UserError."""
     try:
         return [_id_in(part.strip()) for part in text.split(",")]
     except ValueError as error:
-        raise UserError(f"--to takes broker ids, as in 1,2,3, and not {text!r}", EXIT_USAGE) from error
+        raise UserError(f"{option} takes broker ids, as in 1,2,3, and not {text!r}", EXIT_USAGE) from error
 
 
 def read_targets(file: Path) -> dict[TopicPartition, list[int]]:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 
 from kraft.cli.shared.admin_client import CONFIGS_VERSION, AdminClient, BrokerAwayError, raise_for
 from kraft.network.client import ConnectionLostError
-from kraft.protocol.schemas.cluster import DescribeClusterRequest
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
     ConfigSource,
@@ -31,7 +30,6 @@ from kraft.protocol.schemas.incremental_alter_configs import (
 from partitions.topic_partition import TopicPartition
 
 ALTER_VERSION = 1
-DESCRIBE_CLUSTER_VERSION = 2
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 TOPICS_PER_REQUEST = 1000
@@ -114,7 +112,7 @@ async def clear_throttles(admin: AdminClient) -> Throttled:
     metadata = await admin.metadata(None)
     throttled = Throttled([], [], [])
     there = {broker.node_id for broker in metadata.brokers}
-    for broker in sorted(there | await _registered(admin)):
+    for broker in sorted(there | await admin.registered_brokers()):
         try:
             found = await _set_of(admin, ConfigResourceType.BROKER, [str(broker)], RATES)
             for name, keys in found.items():
@@ -129,14 +127,6 @@ async def clear_throttles(admin: AdminClient) -> Throttled:
         await _alter(admin, ConfigResourceType.TOPIC, changes)
         throttled.topics.extend(changes)
     return throttled
-
-
-async def _registered(admin: AdminClient) -> set[int]:
-    """Fenced brokers too."""
-    request = DescribeClusterRequest(include_fenced_brokers=True)
-    answer: Any = await admin.request(request, version=DESCRIBE_CLUSTER_VERSION)
-    raise_for(answer.error_code, answer.error_message, "the brokers cannot be listed")
-    return {broker.broker_id for broker in answer.brokers}
 
 
 def _gone(key: str) -> AlterableConfig:

@@ -12,6 +12,8 @@ from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.cluster import (
     Cursor,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
@@ -40,8 +42,11 @@ CHANGE_TIMEOUT_MS = 30_000
 REQUEST_TIMEOUT_S = 35.0
 LOOK_TIMEOUT_S = 3.0
 """For what a broker knows by itself, and answers at once."""
+DISK_LOOK_TIMEOUT_S = 10.0
+"""For what a broker has to look up on its disks."""
 METADATA_VERSION = 12
 CONFIGS_VERSION = 4
+DESCRIBE_CLUSTER_VERSION = 2
 LIST_OFFSETS_VERSION = 7
 
 T = TypeVar("T")
@@ -170,8 +175,20 @@ class AdminClient:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         return cast("MetadataResponse", await self.request(request, version=METADATA_VERSION))
 
-    async def request_of(self, broker_id: int, message: Message, *, version: int) -> Message:
-        """Asks one broker of the cluster, for what only it answers. Raises BrokerAwayError, UserError."""
+    async def registered_brokers(self) -> set[int]:
+        """The ids of all brokers, fenced ones too. Raises UserError."""
+        request = DescribeClusterRequest(include_fenced_brokers=True)
+        answer = cast(
+            "DescribeClusterResponse", await self.request(request, version=DESCRIBE_CLUSTER_VERSION)
+        )
+        raise_for(answer.error_code, answer.error_message, "the brokers cannot be listed")
+        return {broker.broker_id for broker in answer.brokers}
+
+    async def request_of(
+        self, broker_id: int, message: Message, *, version: int, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Message:
+        """Asks one broker of the cluster, for what only it answers. Raises BrokerAwayError, ConnectionLostError,
+        UserError."""
         if broker_id not in self._addresses:
             await self.metadata([])
         connection = await self._connection_to(broker_id)
@@ -179,7 +196,7 @@ class AdminClient:
             raise BrokerAwayError(
                 f"broker {broker_id} is not there: it is not registered, fenced, or does not answer"
             )
-        return await _ask(connection, message, version, REQUEST_TIMEOUT_S)
+        return await _ask(connection, message, version, timeout_s)
 
     async def describe_configs(
         self, resource_type: ConfigResourceType, name: str

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, NoReturn
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kraft.cli.shared.documents import Document
+from kraft.cli.shared.tables import Rows, piped_lines, terminal_lines
 from kraft.user_error import UserError
 
 console = Console(stderr=True, highlight=False)
@@ -20,6 +22,26 @@ console = Console(stderr=True, highlight=False)
 
 
 PIPED_COLUMNS = 500
+NAMED_MAX = 3
+"""Partitions that are named with a reason that concerns more."""
+
+Wide = Annotated[bool, typer.Option("--wide", help="All columns, however wide; as where output is piped.")]
+
+
+def is_terminal() -> bool:
+    """Whether people read the results: where they are piped, programs do."""
+    return sys.stdout.isatty()
+
+
+def print_rows(table: Rows, *, wide: bool = False) -> None:
+    """A table of results, on standard output (`kraft.cli.shared.tables`)."""
+    if not is_terminal():
+        sys.stdout.write("".join(f"{line}\n" for line in piped_lines(table)))
+        sys.stdout.flush()
+        return
+    screen = _tables()
+    for line in terminal_lines(table, None if wide else screen.width):
+        screen.print(line, soft_wrap=True)
 
 
 def print_table(table: Any) -> None:
@@ -33,7 +55,7 @@ def output_columns() -> int:
 
 
 def _tables() -> Console:
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_COLUMNS)
+    return Console(highlight=False, width=None if is_terminal() else PIPED_COLUMNS)
 
 
 def print_line(text: str) -> None:
@@ -64,11 +86,15 @@ def complain(message: object) -> None:
     console.print(f"[red]error:[/red] {escape(str(message))}", soft_wrap=True)
 
 
-def note_failed(row: Document) -> None:
-    """Tells of a partition that was refused: its row's `message` and `error`."""
-    console.print(
-        f"{row['topic']}-{row['partition']}: {row['message']} ({row['error']})", markup=False, soft_wrap=True
-    )
+def note_failed(rows: Iterable[Document]) -> None:
+    """Tells of partitions that were refused: each `message` and `error` of their rows once, however many have it."""
+    concerned: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        concerned.setdefault((row["message"], row["error"]), []).append(f"{row['topic']}-{row['partition']}")
+    for (message, error), names in concerned.items():
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        text = f"{', '.join(names[:NAMED_MAX])}{more}: {message} ({error})"
+        console.print(text, markup=False, soft_wrap=True)
 
 
 def fail(message: str, exit_code: int = 1) -> NoReturn:

@@ -1,9 +1,9 @@
 """The standard streams of a command, made fit for what a shell can do to them.
 
 A stream that was closed (`>&-`) becomes /dev/null, so that no file or socket gets its number and the text for a
-terminal. Output that cannot be written (a full disk) is one sentence and exit code 1. A pipe whose reader has gone
-stays a BrokenPipeError: commands know that the reader has enough. Where standard error cannot be written, the exit code
-still tells.
+terminal. Output that cannot be written (a full disk) is one sentence and exit code 1. Where the reader of a pipe has
+gone (`| head -1`), the command ends quietly with exit code 0: the reader has enough. Where standard error cannot be
+written, the exit code still tells.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from typing import Any
 from kraft.user_error import UserError
 
 _STDIN, _STDOUT, _STDERR = range(3)
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads the output any more. It is no OSError: the libraries of the command line end with exit code 1 at a
+    BrokenPipeError, and nobody should take it for a file that cannot be read."""
 
 
 class _Output(io.FileIO):
@@ -31,8 +36,9 @@ class _Output(io.FileIO):
             return memoryview(data).nbytes
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
+        except BrokenPipeError as error:
+            self._is_given_up = True
+            raise ReaderGoneError from error
         except OSError as error:
             self._is_given_up = True
             raise UserError(f"cannot write to standard output: {error.strerror}") from error

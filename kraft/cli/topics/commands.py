@@ -6,13 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
+from kraft.cli.configs import change_configs, changes_of, parse_configs, split_list
 from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, raise_for, run_admin
 from kraft.cli.shared.documents import uuid_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, reflowed
-from kraft.cli.shared.output import print_json, print_line
+from kraft.cli.shared.output import console, print_json, print_line
 from kraft.cli.topics.delete_records import delete_records
 from kraft.cli.topics.describe import describe
 from kraft.cli.topics.elect_leaders import elect_leaders
+from kraft.cli.topics.names import TopicChoice
+from kraft.cli.topics.offsets import offsets
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schemas.configs import ConfigResourceType
 from kraft.protocol.schemas.metadata import MetadataResponseTopic
 from kraft.protocol.schemas.topics import (
     CreatableTopic,
@@ -23,7 +28,7 @@ from kraft.protocol.schemas.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from kraft.user_error import EXIT_UNDECIDED
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 app = typer.Typer(help="Topics of a cluster.")
 
@@ -31,17 +36,22 @@ TopicName = Annotated[str, typer.Argument(help="The topic's name.", show_default
 
 
 @app.command()
+@reflowed
 def create(
     name: TopicName,
     partitions: Annotated[int, typer.Option(min=1, help="How many partitions.")] = 1,
     replication_factor: Annotated[int, typer.Option(min=1, help="Replicas of each partition.")] = 1,
     config: Annotated[list[str] | None, typer.Option(help="A topic config, key=value.")] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a topic of this name as it is.")
+    ] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Create a topic; returns when it is committed.
 
-    Exit code 0: created; 1: refused, or no broker answers; 2: wrong usage; 3: it cannot be told.
+    Exit code 0: created, or there with --if-not-exists; 1: refused, or no broker answers; 2: wrong usage;
+    3: it cannot be told.
     """
     configs = [
         CreatableTopicConfig(name=key, value=value) for key, value in parse_pairs(config or [], "--config")
@@ -50,41 +60,66 @@ def create(
         name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
     )
 
-    async def work(admin: AdminClient) -> Any:
+    async def work(admin: AdminClient) -> dict[str, Any]:
         answer: Any = await admin.request(
             CreateTopicsRequest(topics=[topic], timeout_ms=CHANGE_TIMEOUT_MS), version=7
         )
         result = answer.topics[0]
+        if if_not_exists and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            return {**await _found(admin, name), "created": False}
         raise_for(
             result.error_code,
             result.error_message,
             f"topic {name} was not created",
             change=f"topic {name} was created",
         )
-        return result
+        return {
+            "name": name,
+            "topic_id": uuid_text(result.topic_id),
+            "partitions": result.num_partitions,
+            "replication_factor": result.replication_factor,
+            "created": True,
+        }
 
-    created = run_admin(bootstrap_server, work)
+    document = run_admin(bootstrap_server, work)
     if as_json:
-        print_json(
-            {
-                "name": name,
-                "topic_id": uuid_text(created.topic_id),
-                "partitions": created.num_partitions,
-                "replication_factor": created.replication_factor,
-            }
+        print_json(document)
+    elif not document["created"]:
+        counts = f"partitions: {document['partitions']}, replication factor: {document['replication_factor']}"
+        console.print(
+            f"topic {name} exists already ({counts}); it stays as it is", markup=False, soft_wrap=True
         )
 
 
+async def _found(admin: AdminClient, name: str) -> dict[str, Any]:
+    """A topic that is there, as `create --json` tells of it. Raises UserError."""
+    topic = (await admin.metadata([name])).topics[0]
+    raise_for(topic.error_code, None, f"topic {name}")
+    document = _listed(topic)
+    del document["internal"]
+    return document
+
+
 @app.command("list")
-def list_(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def list_(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PATTERN]",
+            help="A regular expression for whole names, or a name; without it, all topics.",
+            show_default=False,
+        ),
+    ] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
     """List topics, one name a line; internal ones only with --json."""
+    choice = TopicChoice(name)
 
     async def work(admin: AdminClient) -> list[MetadataResponseTopic]:
-        return (await admin.metadata(None)).topics
+        return choice.among((await admin.metadata(None)).topics)
 
-    topics = sorted(
-        run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED), key=lambda topic: topic.name or ""
-    )
+    topics = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
     if as_json:
         print_json({"topics": [_listed(topic) for topic in topics]})
         return
@@ -106,32 +141,57 @@ def _listed(topic: MetadataResponseTopic) -> dict[str, Any]:
 
 
 @app.command()
+@reflowed
 def alter(
     name: TopicName,
-    partitions: Annotated[int, typer.Option(min=1, help="The new number of partitions, all counted.")],
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="The new number of partitions, all counted.", show_default=False)
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE[,…]", help="As `kraft configs alter --add-config`.")
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY[,…]", help="As `kraft configs alter --delete-config`.")
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Add partitions to a topic.
+    """Add partitions to a topic, or alter its configs.
 
-    Exit code 0: added; 1: refused, or no broker answers; 2: wrong usage; 3: it cannot be told.
+    Exit code 0: done; 1: refused, or no broker answers; 2: wrong usage; 3: it cannot be told.
     """
-    topic = CreatePartitionsTopic(name=name, count=partitions)
+    added, deleted = parse_configs(config or [], "--config"), split_list(delete_config or [])
+    if (partitions is None) != bool(added or deleted):
+        raise UserError(
+            "name what to alter: --partitions, or --config and --delete-config; not both at once, since one of them"
+            " could be refused when the other is done",
+            EXIT_USAGE,
+        )
 
     async def work(admin: AdminClient) -> None:
-        answer: Any = await admin.request(
-            CreatePartitionsRequest(topics=[topic], timeout_ms=CHANGE_TIMEOUT_MS), version=3
-        )
-        raise_for(
-            answer.results[0].error_code,
-            answer.results[0].error_message,
-            f"topic {name} was not altered",
-            change=f"topic {name} was altered",
-        )
+        if partitions is None:
+            await change_configs(admin, ConfigResourceType.TOPIC, name, changes_of(added, deleted))
+        else:
+            await _add_partitions(admin, name, partitions)
 
     run_admin(bootstrap_server, work)
-    if as_json:
+    if as_json and partitions is not None:
         print_json({"name": name, "partitions": partitions})
+    elif as_json:
+        print_json({"name": name, "set": dict(added), "deleted": deleted})
+
+
+async def _add_partitions(admin: AdminClient, name: str, total: int) -> None:
+    topic = CreatePartitionsTopic(name=name, count=total)
+    answer: Any = await admin.request(
+        CreatePartitionsRequest(topics=[topic], timeout_ms=CHANGE_TIMEOUT_MS), version=3
+    )
+    raise_for(
+        answer.results[0].error_code,
+        answer.results[0].error_message,
+        f"topic {name} was not altered",
+        change=f"topic {name} was altered",
+    )
 
 
 @app.command()
@@ -160,6 +220,7 @@ def delete(name: TopicName, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_
         print_json({"name": name, "topic_id": uuid_text(deleted.topic_id)})
 
 
-app.command()(describe)
+app.command()(reflowed(describe))
+app.command()(reflowed(offsets))
 app.command("delete-records")(reflowed(delete_records))
 app.command("elect-leaders")(reflowed(elect_leaders))

@@ -1,6 +1,7 @@
 """`kraft topics delete-records`: gives up the records of partitions below an offset (KIP-107).
 
-It reads the file of offsets of Kafka's delete-records tool, and asks each partition's leader by itself.
+It takes a topic and an offset, or the file of offsets of Kafka's delete-records tool, and asks each partition's leader
+by itself.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from kraft.cli.reassign.moves import partitions_of
 from kraft.cli.shared.admin_client import CHANGE_TIMEOUT_MS, AdminClient, BrokerAwayError, run_admin
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from kraft.cli.shared.output import note_failed, print_json, print_line
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.delete_records import (
+    HIGH_WATERMARK,
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -28,6 +31,7 @@ from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
 
 DELETE_RECORDS_VERSION = 2
+HIGH_WATERMARK_NAME = "high-watermark"
 _FILE_FORMAT = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "offset": 100}]}'
 _UNDECIDED = frozenset({ErrorCode.NETWORK_EXCEPTION.name, ErrorCode.REQUEST_TIMED_OUT.name})
 """After these, records may be gone or not."""
@@ -37,13 +41,27 @@ Offsets = dict[TopicPartition, int]
 
 
 def delete_records(
-    offset_json_file: Annotated[
-        Path,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME[:P,…]", help="The topic, all of it or these partitions.", show_default=False
+        ),
+    ] = None,
+    before: Annotated[
+        str | None,
         typer.Option(
-            help=f"What goes: in each partition all below the offset; -1 is its high watermark. {_FILE_FORMAT}",
+            metavar="OFFSET",
+            help="What goes: all below it; high-watermark: all that is committed.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    offset_json_file: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"Instead, an offset for each partition; -1 is its high watermark. {_FILE_FORMAT}",
+            show_default=False,
+        ),
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -53,10 +71,16 @@ def delete_records(
     done; 1: a partition refused, or no broker or leader answers; 2: wrong usage; 3: none refused, but of one it
     cannot be told: its answer was lost, or came too late.
     """
-    offsets = parse_offsets(_read(offset_json_file))
+    if (offset_json_file is None) == (target is None) or (target is None) != (before is None):
+        raise UserError("name a topic and --before, or give an --offset-json-file", EXIT_USAGE)
+    listed = {} if offset_json_file is None else parse_offsets(_read(offset_json_file))
+    named = None if target is None or before is None else (*parse_target(target), _parse_before(before))
 
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
-        return await _delete(admin, offsets)
+        if named is None:
+            return await _delete(admin, listed)
+        topic, numbers, offset = named
+        return await _delete(admin, dict.fromkeys(await partitions_of(admin, topic, numbers), offset))
 
     rows = run_admin(bootstrap_server, work)
     if as_json:
@@ -66,6 +90,25 @@ def delete_records(
     errors = {row["error"] for row in rows if "error" in row}
     if errors:
         raise typer.Exit(EXIT_UNDECIDED if errors <= _UNDECIDED else EXIT_FAILED)
+
+
+def parse_target(text: str) -> tuple[str, list[int] | None]:
+    """The topic and the partitions in NAME[:P,…]; None: all of them. Raises UserError."""
+    name, separator, numbers = text.partition(":")
+    if not separator:
+        return name, None
+    parts = [part.strip() for part in numbers.split(",")]
+    if not all(part.isdecimal() and _is_in(0, int(part[:20]), _INT32_MAX) for part in parts):
+        raise UserError(f"partitions are numbers, as in {name}:0,1, not {numbers!r}", EXIT_USAGE)
+    return name, sorted({int(part) for part in parts})
+
+
+def _parse_before(text: str) -> int:
+    if text in (HIGH_WATERMARK_NAME, str(HIGH_WATERMARK)):
+        return HIGH_WATERMARK
+    if text.isdecimal() and _is_in(0, int(text[:20]), _INT64_MAX):
+        return int(text)
+    raise UserError(f"--before takes an offset, or {HIGH_WATERMARK_NAME}, not {text!r}", EXIT_USAGE)
 
 
 def _read(path: Path) -> str:
@@ -173,7 +216,6 @@ def _row(key: TopicPartition, error: ErrorCode, message: str | None = None) -> d
 
 def _print(rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        if "error" in row:
-            note_failed(row)
-        else:
+        if "error" not in row:
             print_line(f"{row['topic']}-{row['partition']}  low watermark {row['low_watermark']}")
+    note_failed(row for row in rows if "error" in row)

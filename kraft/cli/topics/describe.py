@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.table import Table
+from rich.text import Text
 
 from kraft.cli.reassign.moves import ongoing
 from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
-from kraft.cli.shared.documents import ids_text, uuid_text
+from kraft.cli.shared.documents import ids_text, lag_text, log_ends_text, uuid_text
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from kraft.cli.shared.output import console, print_json, print_table
+from kraft.cli.shared.output import Wide, console, is_terminal, print_json, print_line, print_rows
+from kraft.cli.shared.tables import Cell, Rows
+from kraft.cli.topics.names import TopicChoice
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
     ConfigSource,
@@ -52,7 +54,11 @@ Adding = Mapping[TopicPartition, int]
 
 def describe(
     name: Annotated[
-        str | None, typer.Argument(help="The topic; without it, all topics.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="The topic, or a regular expression for whole names; without it, all topics.",
+            show_default=False,
+        ),
     ] = None,
     under_replicated: Annotated[
         bool,
@@ -70,35 +76,35 @@ def describe(
     unavailable: Annotated[
         bool, typer.Option("--unavailable", help="Only partitions without a leader.")
     ] = False,
+    wide: Wide = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Show partitions: leader, epoch, replicas, ISR, ELR, high watermark, each replica's log end.
+    """Show partitions: leader, epoch, replicas, ISR, ELR, high watermark, and which replicas lag.
 
+    `lag` is how many offsets a replica's log ends before the leader's (without a leader: before the longest), as
+    ID:OFFSETS of those that lag; ID:? for one that does not answer. --wide adds each log's end.
     Exit code 0: shown; 1: failed; 2: wrong usage; 3: no broker answers.
     """
     given = (under_replicated, under_min_isr, at_min_isr, unavailable)  # in the order of FILTERS
     chosen = _chosen(dict(zip(FILTERS, given, strict=True)))
+    topic_choice = TopicChoice(name)
 
     async def work(admin: AdminClient) -> list[dict[str, Any]]:
-        topics = (await admin.metadata(None if name is None else [name])).topics
+        topics = topic_choice.among((await admin.metadata(topic_choice.asked)).topics)
         moves = await ongoing(admin, None) if under_replicated else []
         adding = {one.key: len(one.state.adding_replicas) for one in moves}
-        return [
-            await _described(admin, topic, chosen, adding)
-            for topic in sorted(topics, key=lambda topic: topic.name or "")
-        ]
+        return [await _described(admin, topic, chosen, adding) for topic in topics]
 
     documents = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
-    if name is None:
+    if not topic_choice.is_one:
         documents = [document for document in documents if document["partitions"]]
     if as_json:
-        print_json({"topics": documents} if name is None else documents[0])
+        print_json(documents[0] if topic_choice.is_one else {"topics": documents})
         return
-    for document in documents:
-        print_table(_table(document))
+    show(documents, wide)
     if not any(document["partitions"] for document in documents):
-        console.print("no partition is like that" if chosen else "there is no topic")
+        console.print("no partition is like that" if chosen else topic_choice.none, markup=False)
 
 
 def _chosen(given: Mapping[str, bool]) -> Filter | None:
@@ -185,33 +191,46 @@ async def _rows(
     ]
 
 
-def _table(document: dict[str, Any]) -> Table:
-    configs = ", ".join(f"{key}={value}" for key, value in document["configs"].items()) or "defaults"
-    table = Table(title=f"{document['name']} ({document['topic_id']}): {configs}")
-    for column in (
-        "partition",
-        "leader",
-        "epoch",
-        "replicas",
-        "isr",
-        "elr",
-        "offline",
-        "high watermark",
-        "log ends",
-    ):
-        table.add_column(column)
-    for partition in document["partitions"]:
-        missing = set(partition["replicas"]) - set(partition["isr"])
-        colour = "red" if partition["leader"] < 0 else "yellow" if missing else "green"
-        table.add_row(
-            str(partition["partition"]),
-            f"[{colour}]{partition['leader']}[/{colour}]",
-            str(partition["leader_epoch"]),
-            ids_text(partition["replicas"]),
-            f"[{colour}]{ids_text(partition['isr'])}[/{colour}]",
-            ids_text(partition["elr"]),
-            ids_text(partition["offline"]),
-            str(partition["hw"]),
-            " ".join(f"{replica}:{offset}" for replica, offset in partition["leo"].items()),
-        )
+def show(documents: Sequence[dict[str, Any]], wide: bool) -> None:
+    """Prints topics: on a terminal a table for each, below its id and configs; piped, one for all."""
+    if not is_terminal():
+        print_rows(partitions_table(documents, wide=True, names_topics=True))
+        return
+    for number, document in enumerate(documents):
+        configs = ", ".join(f"{key}={value}" for key, value in document["configs"].items()) or "defaults"
+        if number:
+            print_line("")
+        print_line(f"{document['name']} ({document['topic_id']}): {configs}")
+        print_rows(partitions_table([document], wide=wide, names_topics=False), wide=wide)
+
+
+def partitions_table(documents: Sequence[dict[str, Any]], *, wide: bool, names_topics: bool) -> Rows:
+    """What the documents say, in columns; the ends of logs only if `wide`."""
+    columns = ["partition", "leader", "epoch", "replicas", "isr", "elr", "offline", "high watermark", "lag"]
+    table = Rows([*(["topic"] if names_topics else []), *columns, *(["log ends"] if wide else [])])
+    for document in documents:
+        for partition in document["partitions"]:
+            ends = log_ends_text(partition["leo"])
+            table.add(
+                *([document["name"]] if names_topics else []),
+                *_cells(partition),
+                *([ends] if wide else []),
+            )
     return table
+
+
+def _cells(partition: dict[str, Any]) -> list[Cell]:
+    leader = partition["leader"]
+    missing = set(partition["replicas"]) - set(partition["isr"])
+    colour = "red" if leader < 0 else "yellow" if missing else "green"
+    return [
+        str(partition["partition"]),
+        Text("none" if leader < 0 else str(leader), style=colour),
+        str(partition["leader_epoch"]),
+        ids_text(partition["replicas"]),
+        Text(ids_text(partition["isr"]), style=colour),
+        ids_text(partition["elr"]),
+        ids_text(partition["offline"]),
+        "?" if partition["hw"] < 0 else str(partition["hw"]),
+        lag_text(partition["replicas"], partition["leo"], leader),
+    ]

@@ -110,8 +110,7 @@ def _document(election: ElectionType, results: list[tuple[str, int, int, str | N
 def _print(document: dict[str, Any]) -> None:
     for row in document["elected"]:
         print_line(f"{row['topic']}-{row['partition']}")
-    for row in document["failed"]:
-        note_failed(row)
+    note_failed(document["failed"])
     console.print(
         f"elected: {len(document['elected'])}, not needed: {len(document['not_needed'])},"
         f" failed: {len(document['failed'])}"

@@ -693,6 +693,22 @@ def test_only_the_full_file_system_refuses():
     second.append([b"y" * 100])
 
 
+def test_a_disk_tells_its_room():
+    machine = Machine()
+    for folder in ("/data", "/data-2"):
+        machine.disk.make_dirs(folder)
+    total_bytes, usable_bytes = machine.disk.space("/data")
+    assert usable_bytes == total_bytes > 0
+    machine.storage.free_bytes, machine.storage.full_below = 1000, "/data-2"
+    machine.disk.open("/data-2/log", create=True).append([b"x" * 300])
+    assert machine.disk.space("/data-2") == (total_bytes, 700)
+    assert machine.disk.space("/data") == (total_bytes, total_bytes)
+    with pytest.raises(FileNotFoundError):
+        machine.disk.space("/missing")
+    with pytest.raises(NotADirectoryError):
+        machine.disk.space("/data-2/log")
+
+
 def test_nothing_rots_where_nothing_is_durable():
     machine = Machine()
     machine.disk.open("/log", create=True).append([b"x"])

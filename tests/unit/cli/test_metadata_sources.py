@@ -211,7 +211,6 @@ def test_a_secret_that_cannot_be_known_is_a_sentence(kraft: Kraft, tmp_path: Pat
     for arguments in (
         ["--bootstrap-controller", "localhost:1"],
         ["--config", config, "--bootstrap-server", "localhost:1"],
-        ["--status", "--human-readable"],
     ):
         assert kraft("quorum", "describe", *arguments).exit_code == 2
 

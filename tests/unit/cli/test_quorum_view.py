@@ -5,10 +5,11 @@ from __future__ import annotations
 from kraft.cli.quorum.view import (
     QuorumNode,
     QuorumView,
-    replication_lines,
+    replication_table,
     silence_lines,
     status_lines,
 )
+from kraft.cli.shared.tables import piped_lines
 
 DIRECTORIES = {node_id: bytes([node_id]) * 16 for node_id in range(10)}
 NO_DIRECTORY = bytes(16)
@@ -65,12 +66,12 @@ def test_the_table_has_the_leader_then_followers_then_observers() -> None:
         (3, "Follower", 0),
         (7, "Observer", 21),
     ]
-    lines = list(replication_lines(rows))
-    assert lines[0].split() == [
+    header, leader, follower, *_ = piped_lines(replication_table(rows, wide=True, ages_at_ms=None))
+    assert header.split() == [
         "NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status",
     ]  # fmt: skip
-    assert lines[1].split() == ["1", "AQEBAQEBAQEBAQEBAQEBAQ", "101", "0", "5010", "5000", "Leader"]
-    assert len({line.index(word) for line, word in zip(lines[1:3], ("Leader", "Follower"), strict=True)}) == 1
+    assert leader.split() == ["1", "AQEBAQEBAQEBAQEBAQEBAQ", "101", "0", "5010", "5000", "Leader"]
+    assert leader.index("Leader") == follower.index("Follower")
 
 
 def test_what_is_shown_of_a_voter_that_is_gone_is_of_the_time_when_it_was_heard_last() -> None:
@@ -78,16 +79,30 @@ def test_what_is_shown_of_a_voter_that_is_gone_is_of_the_time_when_it_was_heard_
     rows = view(replica(1, 101, 65_010), gone, never, replica(4, 101, 65_000)).replication()
     assert [row["lag"] for row in rows] == [0, 11, -1, 0]
     assert list(silence_lines(rows)) == [
-        "Voter 2 was heard of 45000 ms ago for the last time: its offset is of then, its lag counted from it.",
+        "Voter 2 was heard of 45.0s ago for the last time: its offset is of then, its lag counted from it.",
         "Voter 3 has not been heard of in this epoch: how far it is, is not known.",
     ]
     assert list(silence_lines(view(replica(1, 101), replica(2, 90), leader_id=-1).replication())) == []
 
 
 def test_ages_instead_of_times() -> None:
-    rows = view(replica(1, 101), QuorumNode(2, NO_DIRECTORY, -1, -1, 6_500)).replication()
-    lines = list(replication_lines(rows, ages_at_ms=6_000))
-    assert "990 ms ago" in lines[1]
-    assert "1000 ms ago" in lines[1]
-    assert " -1 " in lines[2]
-    assert "0 ms ago" in lines[2], "a clock that is ahead of this one"
+    leader = QuorumNode(1, NO_DIRECTORY, 101, -1, 5_000)
+    rows = view(leader, replica(2, 101), QuorumNode(3, NO_DIRECTORY, -1, -1, 6_500)).replication()
+    lines = [line.split() for line in piped_lines(replication_table(rows, wide=False, ages_at_ms=6_000))]
+    assert lines == [
+        ["NodeId", "LogEndOffset", "Lag", "LastFetch", "LastCaughtUp", "Status"],
+        ["1", "101", "0", "-", "1.0s", "Leader"],  # it fetches from nobody
+        ["2", "101", "0", "990ms", "1.0s", "Follower"],
+        ["3", "?", "?", "?", "0ms", "Follower"],  # a clock that is ahead of this one
+    ]
+
+
+def test_voters_have_a_line_each() -> None:
+    lines = list(status_lines(view(replica(1, 101), replica(2, 101, directory=False)).status()))
+    assert lines[6:] == [
+        "CurrentVoters:          1  CONTROLLER://host:9093  AQEBAQEBAQEBAQEBAQEBAQ",
+        "                        2",
+        "CurrentObservers:       none",
+    ]
+    leaderless = status_lines(view(replica(1, 101), leader_id=-1).status())
+    assert list(leaderless)[1:6:3] == ["LeaderId:               none", "MaxFollowerLag:         ?"]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.metadata_files import story, write_segment
+
 FULL = b"error: cannot write to standard output: No space left on device"
 
 
@@ -62,6 +64,37 @@ def test_a_closed_stream_is_an_empty_one(command: str, exit_code: int) -> None:
     ended = kraft(command)
     assert ended.returncode == exit_code
     assert b"Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "unbuffered"),
+    [
+        ("version", ""),
+        ("version", "1"),
+        ("topics --help", ""),
+        ("chaos faults", ""),
+        ("log dump {}/leader-epoch-checkpoint", ""),
+        ("metadata dump --dir {}", ""),
+    ],
+)
+def test_a_reader_that_has_enough_is_no_failure(command: str, unbuffered: str, tmp_path: Path) -> None:
+    """Its end is closed before the command writes."""
+    (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    write_segment(tmp_path / "__cluster_metadata-0", story())
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing) as pipe:
+        ended = subprocess.run(
+            [sys.executable, "-m", "kraft.cli.entry", *command.format(tmp_path).split()],
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONDEVMODE": ""},
+            timeout=50,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_a_name_that_is_no_text_goes_out_as_it_came(tmp_path: Path) -> None:

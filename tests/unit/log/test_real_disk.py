@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -167,3 +168,11 @@ def test_the_time_of_the_last_change(disk: Disk, tmp_path: Path) -> None:
     assert disk.modified_ms(path) > 1_700_000_000_000
     with pytest.raises(FileNotFoundError):
         disk.modified_ms(f"{tmp_path}/nobody")
+
+
+def test_the_room_of_a_file_system(disk: Disk, tmp_path: Path) -> None:
+    space = disk.space(str(tmp_path))
+    assert space.total_bytes == shutil.disk_usage(tmp_path).total
+    assert 0 < space.usable_bytes <= space.total_bytes
+    with pytest.raises(FileNotFoundError):
+        disk.space(f"{tmp_path}/missing")
