@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 from kraft.cli.shared.bootstrap import BOOTSTRAP_VARIABLE
 from kraft.cli.shared.documents import ids_text
 from kraft.cli.shared.options import Json, reflowed
-from kraft.cli.shared.output import console, fail, print_json, print_line, print_table, progress
+from kraft.cli.shared.output import console, fail, print_json, print_line, print_rows, progress
+from kraft.cli.shared.tables import Rows
 from kraft.config_keys import CONFIG_KEYS
 from kraft.local_cluster.spec import DEFAULT_DIR, FAST_TIMERS, ClusterSpec, replication_settings
 from kraft.user_error import EXIT_USAGE, UserError
@@ -167,25 +169,16 @@ def status(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
     if as_json:
         print_json(document)
         return
-    print_table(_status_table(document))
+    print_line(f"cluster {document['cluster_id']}, controller {document['controller_id'] or '-'}")
+    print_rows(_status_table(document))
     print_line(_partitions_text(document["partitions"]))
 
 
-def _status_table(document: dict[str, Any]) -> Any:
-    from rich.table import Table
-
-    table = Table(title=f"cluster {document['cluster_id']}, controller {document['controller_id'] or '-'}")
-    for column in ("node", "pid", "state", "listener", "http"):
-        table.add_column(column)
+def _status_table(document: dict[str, Any]) -> Rows:
+    table = Rows(("node", "pid", "state", "listener", "http"))
     for node in document["nodes"]:
-        colour = COLOURS[node["state"]]
-        table.add_row(
-            str(node["id"]),
-            str(node["pid"] or "-"),
-            f"[{colour}]{node['state']}[/{colour}]",
-            node["listener"],
-            node["http"],
-        )
+        state = Text(node["state"], style=COLOURS[node["state"]])
+        table.add(str(node["id"]), str(node["pid"] or ""), state, node["listener"], node["http"])
     return table
 
 

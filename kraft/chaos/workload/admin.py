@@ -68,7 +68,11 @@ class Admin:
     async def delete(self, topic: str, topic_id: bytes | None = None) -> None:
         """Returns when the topic is gone. By its id where that is known: a broker may carry out an attempt that it did
         not answer much later, and by the name it would then delete the next topic of that name."""
-        wanted = DeleteTopicState(name=topic) if topic_id is None else DeleteTopicState(name=None, topic_id=topic_id)
+        wanted = (
+            DeleteTopicState(name=topic)
+            if topic_id is None
+            else DeleteTopicState(name=None, topic_id=topic_id)
+        )
         request = DeleteTopicsRequest(topics=[wanted], timeout_ms=SERVER_TIMEOUT_MS)
         self.open = self._workload.invoke_admin(OperationKind.DELETE_TOPIC, topic)
         await self._until(

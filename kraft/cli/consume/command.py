@@ -26,6 +26,7 @@ from kraft.cli.shared.interrupts import ends_like_ctrl_c
 from kraft.cli.shared.librdkafka import Properties, client_of, parse_properties
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.shared.output import console, fail, note_client_errors
+from kraft.cli.shared.streams import ReaderGoneError
 from kraft.cli.shared.times import parse_time_ms
 from kraft.user_error import EXIT_USAGE, UserError
 
@@ -110,8 +111,6 @@ def consume(
     except KeyboardInterrupt:
         if exit_at_end or max_records is not None:
             fail(f"interrupted after {copy.records:,} records")
-    except BrokenPipeError:
-        sys.stdout = None  # the reader of the output (`| head`) has enough: nothing is left to flush at exit
     finally:
         consumer.close()
 
@@ -147,14 +146,14 @@ class Copy:
 
     def run(self, consumer: Any, ends: Offsets | None) -> None:
         """Until the maximum, or every one of `ends`, is reached; then tells the count, on a terminal. Raises UserError
-        for what cannot be read, and BrokenPipeError where nobody reads any more."""
+        for what cannot be read, and ReaderGoneError where nobody reads any more."""
         try:
             while (left := self._left()) and (ends is None or ends):
                 for message in consumer.consume(left, POLL_S):
                     self._take(message, ends)
                 self._output.flush()
                 if self._reader is not None and self._reader.poll(0):
-                    raise BrokenPipeError
+                    raise ReaderGoneError
         except KeyboardInterrupt:
             self._output.flush()
             raise

@@ -30,6 +30,9 @@ from kraft.protocol.schemas.topics import (
 )
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
+CLUSTER_DEFAULT = -1
+"""Asks for num.partitions, or default.replication.factor, of the broker (KIP-464)."""
+
 app = typer.Typer(help="Topics of a cluster.")
 
 TopicName = Annotated[str, typer.Argument(help="The topic's name.", show_default=False)]
@@ -39,8 +42,16 @@ TopicName = Annotated[str, typer.Argument(help="The topic's name.", show_default
 @reflowed
 def create(
     name: TopicName,
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions.")] = 1,
-    replication_factor: Annotated[int, typer.Option(min=1, help="Replicas of each partition.")] = 1,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many partitions; else the cluster's default.", show_default=False),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Replicas of each partition; else the cluster's default.", show_default=False
+        ),
+    ] = None,
     config: Annotated[list[str] | None, typer.Option(help="A topic config, key=value.")] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Leave a topic of this name as it is.")
@@ -57,7 +68,10 @@ def create(
         CreatableTopicConfig(name=key, value=value) for key, value in parse_pairs(config or [], "--config")
     ]
     topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
+        name=name,
+        num_partitions=partitions or CLUSTER_DEFAULT,
+        replication_factor=replication_factor or CLUSTER_DEFAULT,
+        configs=configs,
     )
 
     async def work(admin: AdminClient) -> dict[str, Any]:

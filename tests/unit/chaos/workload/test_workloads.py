@@ -242,7 +242,9 @@ def test_topics_come_and_go(without_crashes):
     assert read == sent
 
 
-def test_a_topic_is_deleted_by_its_id_lest_a_late_attempt_hit_the_next_of_its_name(without_crashes, monkeypatch):
+def test_a_topic_is_deleted_by_its_id_lest_a_late_attempt_hit_the_next_of_its_name(
+    without_crashes, monkeypatch
+):
     asked = []
     call = Client.call_any
 
