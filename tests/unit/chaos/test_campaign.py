@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kraft.chaos.campaign import (
+    AROUND_FAULTS_S,
     RUN_FAILED,
     Finished,
     RunPool,
@@ -57,6 +58,29 @@ def test_an_outcome_travels_unchanged():
         7, digest="ab", violations=[Violation("duplicate", 3, 1.5, 'é "x"\n')], coverage={"x": 1}
     )
     assert decoded(b"noise of a library\n" + encoded(outcome)) == outcome
+
+
+def test_a_watched_run_tells_how_far_it_is():
+    readable, writable = os.pipe()
+
+    def half(scenario: Scenario, *, timeline: object = None, on_time: Callable[[float], None]) -> Outcome:
+        on_time(scenario.seconds / 2)
+        os.read(readable, 1)  # goes on when it was seen
+        on_time(10 * scenario.seconds)
+        return played.sound(scenario)
+
+    seen: list[float] = []
+
+    def look(tally: Tally) -> None:
+        if tally.under_way and not seen:
+            seen.append(tally.under_way)
+            os.write(writable, b"x")
+
+    tally = run_campaign([played.scenario(1)], half, jobs=1, on_tick=look, is_watched=True)
+    assert seen == [30 / (60 + AROUND_FAULTS_S)]
+    assert (tally.seeds, tally.under_way) == (1, 0)
+    os.close(readable)
+    os.close(writable)
 
 
 def test_all_seeds_are_played_once_and_added_up():
