@@ -49,7 +49,6 @@ NO_VARIABLES: Final[Mapping[str, str]] = {}
 _KNOWN_KEYS: Final = frozenset((*CONFIG_KEYS, *server_log_config_keys(), "log.dir"))
 
 
-
 class ConfigError(ValueError):
     """A configuration that cannot work; the message is a sentence for the operator."""
 
@@ -117,7 +116,7 @@ def load_config(text: str, environment: Mapping[str, str] = NO_VARIABLES) -> Ser
         parsed = parse_properties(text)
     except PropertiesError as error:
         raise ConfigError(str(error)) from error
-    taken = keys_from_environment(environment, _is_known)
+    taken = taken_from(environment)
     properties = {**parsed.values, **dict(taken.values())}
     _refuse_old_keys(properties, {key: variable for variable, (key, _) in taken.items()})
     values = {name: _value(name, properties) for name in CONFIG_KEYS}
@@ -355,13 +354,15 @@ def _log_defaults(properties: Mapping[str, str]) -> LogConfig:
         raise ConfigError(str(error)) from error
 
 
+def taken_from(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The variables that set a key: variable → (key, value)."""
+    return keys_from_environment(environment, _is_known)
+
+
 def _is_known(key: str) -> bool:
     """Whether a variable may stand for it: a key of Kafka that this version knows, if only to say something of it."""
     return (
-        key in _KNOWN_KEYS
-        or key in RUN_TIME_KEYS
-        or key in WITHOUT_EFFECT
-        or successor_of(key) is not None
+        key in _KNOWN_KEYS or key in RUN_TIME_KEYS or key in WITHOUT_EFFECT or successor_of(key) is not None
     )
 
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from kraft.config import NO_VARIABLES, ConfigError, ServerConfig, load_config
+from kraft.config import NO_VARIABLES, ConfigError, ServerConfig, load_config, taken_from
 from kraft.runtime.disk import RealDisk
 from kraft.user_error import EXIT_USAGE, UserError
 from partitions.log.errors import DataDirectoryError
@@ -39,7 +39,9 @@ def read_config(path: Path | str, environment: Mapping[str, str] = NO_VARIABLES)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ConfigError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}") from error
+        variables = ", ".join(taken_from(environment))
+        where = f"{path}, with {variables} over it" if variables else path
+        raise UserError(f"{where}: {error}") from error
 
 
 def format_node(cluster_id: str, config_path: Path, *, ignore_formatted: bool) -> list[str]:

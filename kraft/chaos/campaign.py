@@ -121,7 +121,8 @@ class RunPool(ProcessPool):
     def under_way(self) -> float:
         """How much has been played of the runs that are not over, in runs, if they are watched."""
         parts = (
-            clock.now_s / (self._scenarios[key].seconds + AROUND_FAULTS_S) for key, clock in self._clocks.items()
+            clock.now_s / (self._scenarios[key].seconds + AROUND_FAULTS_S)
+            for key, clock in self._clocks.items()
         )
         return sum(min(part, PART_MAX) for part in parts)
 

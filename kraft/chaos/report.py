@@ -127,13 +127,17 @@ def notable(tally: Tally) -> dict[str, int]:
         for name, times in sorted(tally.history.items())
         if times and (name in GRAVE or name.endswith("never read"))
     }
-    return found | {f"acknowledged: {kind}": 0 for kind, times in sorted(tally.acknowledged.items()) if not times}
+    return found | {
+        f"acknowledged: {kind}": 0 for kind, times in sorted(tally.acknowledged.items()) if not times
+    }
 
 
 def struck(tally: Tally) -> str:
     """The faults that struck, by name and how often, the most frequent first; empty if none did."""
     prefix = FAULT_COUNTER.format("")
-    faults = [(name.removeprefix(prefix), n) for name, n in tally.coverage.items() if name.startswith(prefix) and n]
+    faults = [
+        (name.removeprefix(prefix), n) for name, n in tally.coverage.items() if name.startswith(prefix) and n
+    ]
     return ", ".join(f"{name} {times}" for name, times in sorted(faults, key=lambda one: (-one[1], one[0])))
 
 

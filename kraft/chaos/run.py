@@ -36,6 +36,7 @@ READ_WITHIN_S = 60.0
 SETTLE_S = 2.0
 """Time for the last high watermark to reach the followers and be checkpointed."""
 LOOK_EVERY_S = 0.05
+TELL_EVERY_S = 0.5
 
 
 @dataclass
@@ -138,10 +139,16 @@ class _Run:
     def _storm(self) -> None:
         began_s = self.simulation.now
         for spec in self.scenario.faults:
-            self.simulation.run_until(began_s + spec.at_s)
-            self._on_time(self.simulation.now)
+            self._run_until(began_s + spec.at_s)
             strike(self.faults, spec)
-        self.simulation.run_until(began_s + self.scenario.seconds)
+        self._run_until(began_s + self.scenario.seconds)
+
+    def _run_until(self, until_s: float) -> None:
+        simulation = self.simulation
+        while simulation.now + TELL_EVERY_S < until_s:
+            simulation.run_until(simulation.now + TELL_EVERY_S)
+            self._on_time(simulation.now)
+        simulation.run_until(until_s)
 
     def _calm(self) -> None:
         self.faults.end_all()

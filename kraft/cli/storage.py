@@ -36,7 +36,9 @@ def format_(
     ] = False,
     standalone: Annotated[
         bool,
-        typer.Option("--standalone", "-s", help="This node's controller is the whole quorum (no voters are listed)."),
+        typer.Option(
+            "--standalone", "-s", help="This node's controller is the whole quorum (no voters are listed)."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -25,7 +25,15 @@ def classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
             pytest.skip(f"{command} is not installed: Java's client cannot be run")
     file = tmp_path_factory.mktemp("java") / "classpath"
     done = subprocess.run(
-        ["mvn", "-q", "-B", "-f", SOURCES / "pom.xml", "dependency:build-classpath", f"-Dmdep.outputFile={file}"],
+        [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            SOURCES / "pom.xml",
+            "dependency:build-classpath",
+            f"-Dmdep.outputFile={file}",
+        ],
         capture_output=True,
         text=True,
         timeout=DOWNLOAD_S,

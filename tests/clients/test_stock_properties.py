@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,14 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 @pytest.fixture
-def formatted(file: Path, variables: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def formatted(file: Path, variables: Mapping[str, str]) -> dict[str, Any]:
     """What processes with the variables are started with, the folder being formatted as Kafka's manual says."""
     settings = {"env": {**os.environ, **variables}, "text": True}
     format_ = command("storage", "format", "--standalone", "-t", new_uuid(), "-c", file)
     done = subprocess.run(format_, capture_output=True, check=False, timeout=TIMEOUT_S, **settings)
     assert done.returncode == 0, done.stderr
     assert "taken from the environment: KAFKA_ADVERTISED_LISTENERS, KAFKA_CONTROLLER_QUORUM" in done.stderr
-    yield settings
+    return settings
 
 
 def test_it_serves_and_says_what_it_took(
@@ -58,7 +58,9 @@ def test_it_serves_and_says_what_it_took(
 ) -> None:
     told = tmp_path / "stderr"
     with told.open("w") as stderr:
-        process = subprocess.Popen(command("server", file), stdout=subprocess.PIPE, stderr=stderr, **formatted)
+        process = subprocess.Popen(
+            command("server", file), stdout=subprocess.PIPE, stderr=stderr, **formatted
+        )
     try:
         assert process.stdout is not None
         assert any(line.strip() == "Kafka Server started" for line in process.stdout), told.read_text()

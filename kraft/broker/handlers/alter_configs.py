@@ -2,7 +2,8 @@
 
 Both become the same call; the older API replaces a resource's whole configuration (KIP-133, KIP-339).
 The configs of one broker are altered through that broker, which knows what its keys are, as in Kafka; the
-controller judges all of it once more. The levels of its loggers are its own affair (`broker_loggers`). Each resource is answered by itself, in the order of the request.
+controller judges all of it once more. The levels of its loggers are its own affair (`broker_loggers`). Each
+resource is answered by itself, in the order of the request.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ async def _alter(
     def is_mine(one: _Wanted) -> bool:
         return one.resource_type == ConfigResourceType.BROKER_LOGGER and not replace_all
 
-    loggers = iter([_alter_loggers(services, one, twice, body.validate_only) for one in wanted if is_mine(one)])
+    loggers = iter(
+        [_alter_loggers(services, one, twice, body.validate_only) for one in wanted if is_mine(one)]
+    )
     others = iter(
         await _alter_forwarded(
             services, [one for one in wanted if not is_mine(one)], twice, body.validate_only, replace_all

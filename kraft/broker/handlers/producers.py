@@ -1,5 +1,5 @@
-"""InitProducerId (22): ids for idempotent producers (KIP-98, KIP-360). DescribeProducers (61): what the log of a replica
-here knows of its producers (KIP-664).
+"""InitProducerId (22): ids for idempotent producers (KIP-98, KIP-360). DescribeProducers (61): what the log of a
+replica here knows of its producers (KIP-664).
 
 Transactions are not served: a transactional id is refused, and no transaction API is advertised.
 """
@@ -60,7 +60,9 @@ def handle_describe_producers(
     services: BrokerServices, request: Request[DescribeProducersRequest]
 ) -> DescribeProducersResponse:
     """Answers DescribeProducers. Any replica answers, leader or not, as in Kafka: that is how tools compare them."""
-    named = Counter((topic.name, number) for topic in request.body.topics for number in topic.partition_indexes)
+    named = Counter(
+        (topic.name, number) for topic in request.body.topics for number in topic.partition_indexes
+    )
     return DescribeProducersResponse(
         topics=[
             DescribeProducersTopicResult(

@@ -145,7 +145,9 @@ async def test_levels_of_loggers_are_this_nodes_own(world: BrokerWorld) -> None:
     found = await levels(world)
     assert (found["root"], found["kraft"], found["quorum"]) == ("WARN", "DEBUG", "WARN")
     responses = await alter(
-        world, resource(LOGGER, "1", ("kraft", DELETE, None)), resource(TOPIC, "t", ("retention.ms", SET, "5"))
+        world,
+        resource(LOGGER, "1", ("kraft", DELETE, None)),
+        resource(TOPIC, "t", ("retention.ms", SET, "5")),
     )
     assert [(r.resource_type, r.error_code) for r in responses] == [(LOGGER, 0), (TOPIC, 0)]
     assert [r.resource_name for r in world.controller.calls[0].resources] == ["t"]

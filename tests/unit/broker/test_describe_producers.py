@@ -36,7 +36,9 @@ async def test_producers_and_their_open_transactions(world: BrokerWorld) -> None
     await world.start(*topic("t", 1, (1,)))
     write(world, idempotent(5, 0, b"a", b"b", epoch=2, timestamp=1500))
     write(world, transactional(7, b"c", epoch=1, sequence=0))
-    write(world, transactional(8, b"d", sequence=0), marker_of(8, COMMIT, coordinator_epoch=4, timestamp=1700))
+    write(
+        world, transactional(8, b"d", sequence=0), marker_of(8, COMMIT, coordinator_epoch=4, timestamp=1700)
+    )
     (answer,) = described(world, ("t", 0))
     assert (answer.partition_index, answer.error_code, answer.error_message) == (0, 0, None)
     assert answer.active_producers == [

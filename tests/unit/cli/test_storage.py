@@ -109,7 +109,8 @@ def test_the_environment_goes_over_the_file(
     assert not (tmp_path / "file").exists()
     monkeypatch.setenv("KAFKA_BROKER_ID", "1")
     assert run(command) == 1
-    assert "KAFKA_BROKER_ID (broker.id) is a key of older versions" in capsys.readouterr().err
+    sentence = f"{alone}, with KAFKA_BROKER_ID, KAFKA_LOG_DIRS over it: KAFKA_BROKER_ID (broker.id) is a key of older"
+    assert sentence in capsys.readouterr().err
 
 
 def test_json_tells_what_was_made(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

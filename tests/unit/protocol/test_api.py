@@ -189,7 +189,11 @@ def configs_of(*kinds: ConfigResourceType) -> SimpleNamespace:
         (ApiKey.DESCRIBE_QUORUM, None, "refuse DESCRIBE CLUSTER"),
         (ApiKey.UPDATE_FEATURES, None, "refuse ALTER CLUSTER"),
         (ApiKey.UNREGISTER_BROKER, None, "refuse ALTER CLUSTER"),
-        (ApiKey.DESCRIBE_CONFIGS, configs_of(ConfigResourceType.BROKER_LOGGER), "refuse DESCRIBE_CONFIGS CLUSTER"),
+        (
+            ApiKey.DESCRIBE_CONFIGS,
+            configs_of(ConfigResourceType.BROKER_LOGGER),
+            "refuse DESCRIBE_CONFIGS CLUSTER",
+        ),
         (
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             configs_of(ConfigResourceType.BROKER_LOGGER),
