@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import chain
 from typing import IO, Final, Protocol
 
 from kraft.chaos.pool import TICK_S, Ended, Limits, ProcessPool, in_turn, tallied, write_all
@@ -65,11 +64,23 @@ class Finished:
     """`cpu_s` and `wall_s` count its whole process."""
 
 
-class _Clock:
-    """The virtual time of a run in another process: memory that both share."""
+class RunClock:
+    """The virtual time of a run in another process: memory that both share, by its file descriptor."""
 
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _SECONDS.size)
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, _SECONDS.size)
+
+    @classmethod
+    def new(cls) -> RunClock:
+        """One at zero; who made it closes it."""
+        descriptor = os.memfd_create("run clock")
+        os.ftruncate(descriptor, _SECONDS.size)
+        return cls(descriptor)
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.descriptor)
 
     def set(self, now_s: float) -> None:
         _SECONDS.pack_into(self._memory, 0, now_s)
@@ -93,18 +104,18 @@ class RunPool(ProcessPool):
         self._limits = limits
         self._is_watched = is_watched
         self._scenarios: dict[int, Scenario] = {}
-        self._clocks: dict[int, _Clock] = {}
+        self._clocks: dict[int, RunClock] = {}
 
     def begin(
         self, key: int, scenario: Scenario, *, trace: str | None = None, hash_seed: int | None = None
     ) -> None:
         """Begins a run. `trace`: the file that gets the timeline; `hash_seed`: in a fresh interpreter."""
 
-        clock = _Clock() if self._is_watched else None
+        clock = RunClock.new() if self._is_watched else None
 
         def work(descriptor: int) -> None:
             if hash_seed is not None:
-                _become_fresh(self._run, scenario, hash_seed, descriptor)
+                _become_fresh(self._run, scenario, hash_seed, descriptor, clock)
             write_all(descriptor, encoded(_played(self._run, scenario, trace, clock)))
 
         self._scenarios[key] = scenario
@@ -116,7 +127,17 @@ class RunPool(ProcessPool):
         """Ends a run whose outcome is not wanted any more."""
         self.end(key)
         del self._scenarios[key]
-        self._clocks.pop(key, None)
+        self._forget_clock(key)
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        for key in list(self._clocks):
+            self._forget_clock(key)
+
+    def _forget_clock(self, key: int) -> None:
+        clock = self._clocks.pop(key, None)
+        if clock is not None:
+            clock.close()
 
     def under_way(self) -> float:
         """How much has been played of the runs that are not over, in runs, if they are watched."""
@@ -132,7 +153,7 @@ class RunPool(ProcessPool):
 
     def _finished(self, ended: Ended) -> Finished:
         scenario = self._scenarios.pop(ended.key)
-        self._clocks.pop(ended.key, None)
+        self._forget_clock(ended.key)
         if ended.failure:
             outcome = Outcome(scenario.seed, error=ended.failure)
         else:
@@ -174,7 +195,7 @@ def decoded(line: bytes) -> Outcome:
     return Outcome(**document, violations=violations)
 
 
-def _played(run: Run, scenario: Scenario, trace: str | None, clock: _Clock | None) -> Outcome:
+def _played(run: Run, scenario: Scenario, trace: str | None, clock: RunClock | None) -> Outcome:
     if clock is not None:
         run = partial(run, on_time=clock.set)
     if trace is None:
@@ -186,7 +207,9 @@ def _played(run: Run, scenario: Scenario, trace: str | None, clock: _Clock | Non
     return outcome
 
 
-def _become_fresh(run: Run, scenario: Scenario, hash_seed: int, descriptor: int) -> None:
+def _become_fresh(
+    run: Run, scenario: Scenario, hash_seed: int, descriptor: int, clock: RunClock | None
+) -> None:
     """Replaces this process by a new interpreter: see `kraft.chaos.fresh`."""
     with tempfile.TemporaryFile() as file:
         file.write(scenario.to_json().encode())
@@ -197,7 +220,11 @@ def _become_fresh(run: Run, scenario: Scenario, hash_seed: int, descriptor: int)
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
         function = f"{run.__module__}:{run.__qualname__}"  # type: ignore[attr-defined]
-        os.execve(sys.executable, [sys.executable, "-m", "kraft.chaos.fresh", function], environment)
+        command = [sys.executable, "-m", "kraft.chaos.fresh", function]
+        if clock is not None:
+            os.set_inheritable(clock.descriptor, True)
+            command.append(str(clock.descriptor))
+        os.execve(sys.executable, command, environment)
 
 
 @dataclass
@@ -312,24 +339,33 @@ def verify(
     *,
     jobs: int,
     on_end: Callable[[Verification], None] = lambda _: None,
+    on_tick: Callable[[float], None] = lambda _: None,
+    is_watched: bool = False,
 ) -> list[Verification]:
-    """Plays every scenario twice and compares the hashes of the traces. Ctrl-C raises as usual."""
+    """Plays every scenario twice and compares the hashes of the traces. Ctrl-C raises as usual.
+
+    `on_tick` is told how many scenarios are played, parts counted if `is_watched`, at least every TICK_S seconds.
+    """
     waiting = ((scenario, hash_seed) for scenario in scenarios for hash_seed in HASH_SEEDS)
     halves: dict[int, dict[int, Outcome]] = {}
     done: list[Verification] = []
-    with RunPool(run, jobs) as pool:
+    played = 0
+    with RunPool(run, jobs, is_watched=is_watched) as pool:
 
         def begin(key: int, half: tuple[Scenario, int]) -> None:
             pool.begin(key, half[0], hash_seed=half[1])
 
-        for finished in chain.from_iterable(in_turn(pool, waiting, begin, pool.finished)):
-            pair, turn = divmod(finished.key, len(HASH_SEEDS))
-            half = halves.setdefault(pair, {})
-            half[turn] = finished.outcome
-            if len(half) == len(HASH_SEEDS):
-                done.append(_compared(half[0], half[1]))
-                on_end(done[-1])
-                del halves[pair]
+        for together in in_turn(pool, waiting, begin, pool.finished):
+            for finished in together:
+                pair, turn = divmod(finished.key, len(HASH_SEEDS))
+                half = halves.setdefault(pair, {})
+                half[turn] = finished.outcome
+                if len(half) == len(HASH_SEEDS):
+                    done.append(_compared(half[0], half[1]))
+                    on_end(done[-1])
+                    del halves[pair]
+            played += len(together)
+            on_tick((played + pool.under_way()) / len(HASH_SEEDS))
     return done
 
 

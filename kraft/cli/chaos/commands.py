@@ -16,6 +16,7 @@ from kraft.cli.chaos.display import (
     print_tally,
     print_verdict,
     shrink_progress,
+    tell_difference,
     verify_progress,
 )
 from kraft.cli.chaos.options import (
@@ -172,10 +173,17 @@ def _verify(selection: Selection, jobs: int, as_json: bool) -> int:
 
         def ended(one: Verification) -> None:
             done.append(one)
-            show(one)
+            tell_difference(one)
 
         try:
-            verify(selection.scenarios, run, jobs=jobs, on_end=ended)
+            verify(
+                selection.scenarios,
+                run,
+                jobs=jobs,
+                on_end=ended,
+                on_tick=show,
+                is_watched=console.is_terminal,
+            )
         except KeyboardInterrupt:
             interrupted = True
     done.sort(key=lambda one: one.seed)

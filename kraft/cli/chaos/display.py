@@ -192,19 +192,23 @@ def print_verdict(is_violated: bool, shortcomings: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def verify_progress(total: int | None) -> Iterator[Callable[[Verification], None]]:
-    """Yields what is to be called with every seed that was compared."""
+def verify_progress(total: int | None) -> Iterator[Callable[[float], None]]:
+    """Yields what is to be called with the number of seeds that were compared, parts counted."""
     with _progress() as bar:
         task = bar.add_task("seeds compared", total=total)
-        bar.refresh()
 
-        def show(one: Verification) -> None:
-            if not one.equal:
-                console.print(f"[red]seed {one.seed}: {_difference(one)}[/red]", soft_wrap=True)
-            bar.advance(task)
+        def show(compared: float) -> None:
+            bar.update(task, completed=compared)
             bar.refresh()
 
+        show(0)
         yield show
+
+
+def tell_difference(one: Verification) -> None:
+    """Tells of a seed that is two histories, or that failed."""
+    if not one.equal:
+        console.print(f"[red]seed {one.seed}: {_difference(one)}[/red]", soft_wrap=True)
 
 
 def _difference(one: Verification) -> str:

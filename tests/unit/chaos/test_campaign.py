@@ -83,6 +83,29 @@ def test_a_watched_run_tells_how_far_it_is():
     os.close(writable)
 
 
+def test_a_watched_verification_moves_through_both_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    gate = os.open(tmp_path / "gate", os.O_RDWR)
+    monkeypatch.setenv(played.GATE, str(tmp_path / "gate"))
+    seen: list[float] = []
+
+    def look(played_so_far: float) -> None:
+        if played_so_far not in seen:
+            seen.append(played_so_far)
+            if played_so_far % 0.5:
+                os.write(gate, b"x")
+
+    (one,) = verify([played.scenario(1)], played.watched, jobs=1, on_tick=look, is_watched=True)
+    os.close(gate)
+    assert one.equal
+    part = 30 / (60 + AROUND_FAULTS_S)
+    assert [seconds for seconds in seen if seconds % 0.5] == [part / 2, (1 + part) / 2]
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+
+
 def test_all_seeds_are_played_once_and_added_up():
     ended: list[int] = []
     ticks: list[int] = []
