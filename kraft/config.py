@@ -371,7 +371,9 @@ def _unknown_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _warnings(repeated: Sequence[str], properties: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each key that has no effect, and for each that the file sets twice."""
+    """A sentence for each key that is not known, and for each that the file sets twice; one for all that are known and
+    have no effect."""
+    without_effect = []
     known = sorted(_KNOWN_KEYS)
     sentences = [f"{key} is set more than once; the last line counts" for key in repeated]
     if {"controller.quorum.voters", "controller.quorum.bootstrap.servers"} <= properties.keys():
@@ -381,9 +383,13 @@ def _warnings(repeated: Sequence[str], properties: Mapping[str, str]) -> tuple[s
         if key in RUN_TIME_KEYS:
             sentences.append(f"{key} can only be set while the broker runs (kraft configs alter)")
         elif key in WITHOUT_EFFECT:
-            sentences.append(f"{key} is Kafka's, and has no effect here")
+            without_effect.append(key)
         elif near:
             sentences.append(f"{key} is not known and has no effect; did you mean {near[0]}?")
         else:
             sentences.append(f"{key} is not known and has no effect")
+    if without_effect:  # one line: Kafka's stock file has ten of them
+        *first, last = without_effect
+        names = f"{', '.join(first)} and {last} are" if first else f"{last} is"
+        sentences.append(f"{names} Kafka's, and {'have' if first else 'has'} no effect here")
     return tuple(sentences)
