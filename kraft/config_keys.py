@@ -284,7 +284,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
-        "offsets.topic.min.isr",
         "offsets.topic.num.partitions",
         "offsets.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
