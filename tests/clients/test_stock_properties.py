@@ -53,6 +53,19 @@ def formatted(file: Path, variables: Mapping[str, str]) -> dict[str, Any]:
     return settings
 
 
+def test_without_a_formatted_folder_it_says_what_to_type(file: Path, variables: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        command("server", file),
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "run `kraft storage format --cluster-id ID --config FILE --standalone`" in done.stderr
+
+
 def test_it_serves_and_says_what_it_took(
     file: Path, variables: Mapping[str, str], formatted: dict[str, Any], tmp_path: Path
 ) -> None:
