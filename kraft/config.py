@@ -1,18 +1,19 @@
-"""A node's configuration, from the text of its server.properties.
+"""A node's configuration, from the text of its server.properties and, over it, environment variables.
 
 Parsing is pure. An error is a ConfigError whose sentence names the key, the value and what to do; the reader of the
 file puts its name in front. A key that nobody honours is no error, so that Kafka's own files load: `warnings` names it,
-with the key that may have been meant.
+with the key that may have been meant. A key of older versions is one, and names its successor.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from kraft.config_keys import CONFIG_KEYS, RUN_TIME_KEYS, WITHOUT_EFFECT
+from kraft.config_environment import keys_from_environment
+from kraft.config_keys import CONFIG_KEYS, RUN_TIME_KEYS, WITHOUT_EFFECT, successor_of
 from kraft.listeners import (
     PROTOCOLS,
     Endpoint,
@@ -24,7 +25,7 @@ from kraft.listeners import (
     parse_voters,
     split_host_port,
 )
-from kraft.properties import Properties, PropertiesError, parse_properties
+from kraft.properties import PropertiesError, parse_properties
 from partitions.log.config import LogConfig, server_log_config, server_log_config_keys
 from partitions.log.errors import InvalidConfig
 
@@ -43,6 +44,9 @@ BROKER_ROLE = "broker"
 CONTROLLER_ROLE = "controller"
 
 T = TypeVar("T")
+
+NO_VARIABLES: Final[Mapping[str, str]] = {}
+_KNOWN_KEYS: Final = frozenset((*CONFIG_KEYS, *server_log_config_keys(), "log.dir"))
 
 
 class ConfigError(ValueError):
@@ -68,6 +72,8 @@ class ServerConfig:
     unknown_keys: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     """Sentences about keys that are ignored or set twice, for the log."""
+    from_environment: tuple[str, ...] = ()
+    """The environment variables that set a key, in alphabetical order."""
 
     def get(self, key: str) -> Any:
         """The value of a key: what the file says, else the default."""
@@ -80,6 +86,11 @@ class ServerConfig:
     @property
     def is_controller(self) -> bool:
         return CONTROLLER_ROLE in self.roles
+
+    @property
+    def is_standalone(self) -> bool:
+        """Whether its own controller is the whole quorum because nothing lists the voters."""
+        return self.values["controller.quorum.voters"] is None
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
@@ -98,27 +109,33 @@ class ServerConfig:
         return name or self.broker_listeners[0].name
 
 
-def load_config(text: str) -> ServerConfig:
-    """The configuration in the text of a server.properties. Raises ConfigError."""
+def load_config(text: str, environment: Mapping[str, str] = NO_VARIABLES) -> ServerConfig:
+    """The configuration in the text of a server.properties, under that of the environment's variables (see
+    `kraft.config_environment`). Raises ConfigError."""
     try:
         parsed = parse_properties(text)
     except PropertiesError as error:
         raise ConfigError(str(error)) from error
-    properties = parsed.values
+    taken = taken_from(environment)
+    properties = {**parsed.values, **dict(taken.values())}
+    _refuse_old_keys(properties, {key: variable for variable, (key, _) in taken.items()})
     values = {name: _value(name, properties) for name in CONFIG_KEYS}
     node_id: int = _required(values, "node.id", "every node needs an id")
     roles = _roles(values)
-    voters = _parse("controller.quorum.voters", parse_voters, _voter_texts(values, properties))
     controller_names = tuple(name.upper() for name in values["controller.listener.names"] or ())
     protocols = _protocols(values, properties, controller_names)
     endpoints = _parse("listeners", parse_listeners, values["listeners"], protocols)
     _parse("listeners", check_ports, endpoints)
     broker_listeners = tuple(e for e in endpoints if e.name not in controller_names)
     controller_listeners = tuple(e for e in endpoints if e.name in controller_names)
+    named = _parse("advertised.listeners", parse_listeners, values["advertised.listeners"] or (), protocols)
+    of_controllers = [e for e in (*controller_listeners, *named) if e.name in controller_names]
+    voters = _voters(values, node_id, roles, {e.port for e in of_controllers})
     _check_roles(node_id, roles, voters, broker_listeners, controller_listeners)
     if BROKER_ROLE not in roles:
         broker_listeners = ()
-    named = _parse("advertised.listeners", parse_listeners, values["advertised.listeners"] or (), protocols)
+    own_names = {e.name for e in controller_listeners}
+    to_clients = tuple(e for e in named if e.name not in own_names)
     config = ServerConfig(
         properties=properties,
         values=values,
@@ -126,14 +143,15 @@ def load_config(text: str) -> ServerConfig:
         roles=roles,
         voters=voters,
         broker_listeners=broker_listeners,
-        advertised=_parse("advertised.listeners", advertised, named, broker_listeners),
+        advertised=_parse("advertised.listeners", advertised, to_clients, broker_listeners),
         controller_listener=controller_listeners[0] if controller_listeners else None,
         controller_protocol=protocols.get(controller_names[0], "PLAINTEXT")
         if controller_names
         else "PLAINTEXT",
         log_defaults=_log_defaults(properties),
         unknown_keys=_unknown_keys(properties),
-        warnings=_warnings(parsed),
+        warnings=_warnings(parsed.repeated, properties),
+        from_environment=tuple(taken),
     )
     _check_together(config)
     return config
@@ -184,12 +202,38 @@ def _roles(values: Mapping[str, Any]) -> tuple[str, ...]:
     return roles
 
 
-def _voter_texts(values: Mapping[str, Any], properties: Mapping[str, str]) -> tuple[str, ...]:
-    why = "a node has to know the controller quorum"
-    if "controller.quorum.bootstrap.servers" in properties:
-        why = "controller.quorum.bootstrap.servers is not enough here, the voters are listed"
-    texts: tuple[str, ...] = _required(values, "controller.quorum.voters", why)
-    return texts
+def _refuse_old_keys(properties: Mapping[str, str], variables: Mapping[str, str]) -> None:
+    """`variables`: of those keys that come from the environment."""
+    for key in sorted(properties):
+        successor = successor_of(key)
+        if successor is not None:
+            name = f"{variables[key]} ({key})" if key in variables else key
+            raise ConfigError(f"{name} is a key of older versions of Kafka: {successor}")
+
+
+def _voters(
+    values: Mapping[str, Any], node_id: int, roles: tuple[str, ...], ports: Collection[int]
+) -> dict[int, str]:
+    """The quorum: as it is listed, or else the node's own controller alone, which has these ports."""
+    servers: tuple[str, ...] | None = values["controller.quorum.bootstrap.servers"]
+    if values["controller.quorum.voters"] is not None or not servers:
+        texts = _required(values, "controller.quorum.voters", "a node has to know the controller quorum")
+        return _parse("controller.quorum.voters", parse_voters, texts)
+    key = "controller.quorum.bootstrap.servers"
+    _, port = _parse(key, split_host_port, servers[0])
+    why = ""
+    if CONTROLLER_ROLE not in roles:
+        why = "this node is no controller"
+    elif len(servers) > 1:
+        why = f"it names {len(servers)} controllers"
+    elif port not in ports:
+        why = f"{servers[0]} is not where this node's controller listens"
+    if why:
+        raise ConfigError(
+            f"{key} alone is for a node whose controller is the whole quorum, and {why};"
+            " list the controllers in controller.quorum.voters as id@host:port"
+        )
+    return _parse(key, parse_voters, (f"{node_id}@{servers[0]}",))
 
 
 def _protocols(
@@ -310,26 +354,42 @@ def _log_defaults(properties: Mapping[str, str]) -> LogConfig:
         raise ConfigError(str(error)) from error
 
 
-def _known_keys() -> frozenset[str]:
-    return frozenset((*CONFIG_KEYS, *server_log_config_keys(), "log.dir"))
+def taken_from(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The variables that set a key: variable → (key, value)."""
+    return keys_from_environment(environment, _is_known)
+
+
+def _is_known(key: str) -> bool:
+    """Whether a variable may stand for it: a key of Kafka that this version knows, if only to say something of it."""
+    return (
+        key in _KNOWN_KEYS or key in RUN_TIME_KEYS or key in WITHOUT_EFFECT or successor_of(key) is not None
+    )
 
 
 def _unknown_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(sorted(properties.keys() - _known_keys()))
+    return tuple(sorted(properties.keys() - _KNOWN_KEYS))
 
 
-def _warnings(parsed: Properties) -> tuple[str, ...]:
-    """A sentence for each key that has no effect, and for each that is set twice."""
-    known = sorted(_known_keys())
-    sentences = [f"{key} is set more than once; the last line counts" for key in parsed.repeated]
-    for key in _unknown_keys(parsed.values):
+def _warnings(repeated: Sequence[str], properties: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each key that is not known, and for each that the file sets twice; one for all that are known and
+    have no effect."""
+    without_effect = []
+    known = sorted(_KNOWN_KEYS)
+    sentences = [f"{key} is set more than once; the last line counts" for key in repeated]
+    if {"controller.quorum.voters", "controller.quorum.bootstrap.servers"} <= properties.keys():
+        sentences.append("controller.quorum.bootstrap.servers has no effect beside controller.quorum.voters")
+    for key in _unknown_keys(properties):
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
         if key in RUN_TIME_KEYS:
             sentences.append(f"{key} can only be set while the broker runs (kraft configs alter)")
         elif key in WITHOUT_EFFECT:
-            sentences.append(f"{key} is Kafka's, and has no effect here")
+            without_effect.append(key)
         elif near:
             sentences.append(f"{key} is not known and has no effect; did you mean {near[0]}?")
         else:
             sentences.append(f"{key} is not known and has no effect")
+    if without_effect:  # one line: Kafka's stock file has ten of them
+        *first, last = without_effect
+        names = f"{', '.join(first)} and {last} are" if first else f"{last} is"
+        sentences.append(f"{names} Kafka's, and {'have' if first else 'has'} no effect here")
     return tuple(sentences)

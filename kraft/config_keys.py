@@ -103,6 +103,11 @@ _KEYS: Final = (
     ConfigKey(
         "controller.quorum.voters", "list", None, _list, "The controller quorum: id@host:port, comma-separated."
     ),
+    ConfigKey(
+        "controller.quorum.bootstrap.servers", "list", None, _list,
+        "The controller's host:port. Without controller.quorum.voters the node's own controller is the whole quorum"
+        " (kraft storage format --standalone).",
+    ),
     ConfigKey("controller.listener.names", "list", None, _list, "Names of the controller's listeners."),
     ConfigKey(
         "controller.listener.secret", "password", None, _string,
@@ -291,3 +296,31 @@ WITHOUT_EFFECT: Final = frozenset(
     )
 )
 """Keys that stand in Kafka's own sample files and that this version does not honour."""
+
+_QUORUM_INSTEAD: Final = "there is no ZooKeeper here; use process.roles and controller.quorum.voters"
+
+OLD_KEYS: Final[Mapping[str, str]] = {
+    "advertised.host.name": "use advertised.listeners",
+    "advertised.port": "use advertised.listeners",
+    "broker.id": "use node.id",
+    "broker.id.generation.enable": "there are no generated ids; use node.id",
+    "control.plane.listener.name": "use controller.listener.names",
+    "host.name": "use listeners",
+    "inter.broker.protocol.version": "the cluster's metadata.version is a feature, and is set while it runs",
+    "log.cleanup.interval.mins": "use log.retention.check.interval.ms",
+    "log.message.format.version": "all records are of the newest format; leave it out",
+    "log.message.timestamp.difference.max.ms": (
+        "use log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
+    ),
+    "port": "use listeners",
+    "replica.lag.max.messages": "a follower is out of sync by time alone; use replica.lag.time.max.ms",
+    "reserved.broker.max.id": "ids are given by node.id alone; leave it out",
+}
+"""Keys of older versions of Kafka that would be misunderstood if they were ignored, and what to do instead."""
+
+_OLD_PREFIX: Final = "zookeeper."
+
+
+def successor_of(key: str) -> str | None:
+    """What to do instead of setting this key of older versions; None if it is none."""
+    return _QUORUM_INSTEAD if key.startswith(_OLD_PREFIX) else OLD_KEYS.get(key)

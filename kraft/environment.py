@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kraft.loggers import Loggers
 from kraft.network.sender import SenderFactory
 from partitions.disk import Disk
 from partitions.ports import Executor, Halt, NowMs
@@ -39,6 +40,8 @@ class Environment:
     raft_lane_factory: RaftLaneFactory
     sender_factory: SenderFactory
     """How responses with file slices leave a connection."""
+    loggers: Loggers
+    """Whose levels can be changed while the node runs."""
     connector_factory: ConnectorFactory = default_connector
     """How HTTP clients connect: calls to controllers, and the links between voters."""
     link_lane_factory: Callable[[], LinkLane] = NodeLoopLane

@@ -232,8 +232,9 @@ class Node:
         source = home if needs_home or not usable else usable[0]
         first = read_meta_properties(disk, source)
         if first is None:
+            option = " --standalone" if config.is_standalone else ""
             raise DataDirectoryError(
-                f"{source} is not formatted; run `kraft storage format --cluster-id ID --config FILE`"
+                f"{source} is not formatted; run `kraft storage format --cluster-id ID --config FILE{option}`"
                 " with this node's configuration first"
             )
         self.cluster_id = first.cluster_id

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
-from kraft.config import ConfigError, ServerConfig, load_config
+from kraft.config import NO_VARIABLES, ConfigError, ServerConfig, load_config, taken_from
 from kraft.runtime.disk import RealDisk
 from kraft.user_error import EXIT_USAGE, UserError
 from partitions.log.errors import DataDirectoryError
@@ -31,20 +32,35 @@ def new_uuid() -> str:
             return text
 
 
-def read_config(path: Path | str) -> ServerConfig:
-    """Reads a server.properties. Raises UserError naming the file."""
+def read_config(path: Path | str, environment: Mapping[str, str] = NO_VARIABLES) -> ServerConfig:
+    """Reads a server.properties; the environment's variables go over it. Raises UserError naming the file."""
     try:
-        return load_config(Path(path).read_text())
+        return load_config(Path(path).read_text(), environment)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ConfigError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}") from error
+        variables = ", ".join(taken_from(environment))
+        where = f"{path}, with {variables} over it" if variables else path
+        raise UserError(f"{where}: {error}") from error
 
 
 def format_node(cluster_id: str, config_path: Path, *, ignore_formatted: bool) -> list[str]:
-    """Writes meta.properties into every data directory of a node. Returns the folders formatted now."""
+    """`format_configured` for the node of a server.properties that lists the voters of its quorum."""
+    return format_configured(
+        cluster_id, read_config(config_path), ignore_formatted=ignore_formatted, standalone=False
+    )
+
+
+def format_configured(
+    cluster_id: str, config: ServerConfig, *, ignore_formatted: bool, standalone: bool
+) -> list[str]:
+    """Writes meta.properties into every data directory of a node. Returns the folders formatted now.
+
+    `standalone`: its controller is the whole quorum. That has to be said where nothing lists the voters, as to Kafka's
+    own tool, lest each node of a quorum becomes one of its own.
+    """
     _check_cluster_id(cluster_id)
-    config = read_config(config_path)
+    _check_quorum(config, standalone=standalone)
     folders = list(dict.fromkeys((*config.log_dirs, config.metadata_log_dir)))
     disk = RealDisk()
     formatted = []
@@ -70,6 +86,22 @@ def format_node(cluster_id: str, config_path: Path, *, ignore_formatted: bool) -
             raise UserError(f"cannot format {folder}: {error.strerror}") from error
         formatted.append(folder)
     return formatted
+
+
+def _check_quorum(config: ServerConfig, *, standalone: bool) -> None:
+    if config.is_standalone and not standalone:
+        raise UserError(
+            "controller.quorum.voters is not set: say with --standalone that this node's controller is the whole"
+            " quorum, or list all controllers in controller.quorum.voters",
+            EXIT_USAGE,
+        )
+    others = sorted(config.voters.keys() - {config.node_id})
+    if standalone and (others or not config.is_controller):
+        raise UserError(
+            "--standalone makes this node's controller the whole quorum, and controller.quorum.voters names"
+            f" {', '.join(map(str, others))}; leave one of the two out",
+            EXIT_USAGE,
+        )
 
 
 def _check_cluster_id(cluster_id: str) -> None:

@@ -421,7 +421,8 @@ class Partition:
         Raises PolicyViolation, OffsetOutOfRange, and what `check_epoch` raises.
         """
         self.check_epoch(None)
-        if not self.log.config.deletes:
+        config = self.log.config
+        if config.is_compacted and not config.deletes:
             raise PolicyViolation(f"the records of {self.topic_partition} are compacted and never deleted")
         wanted = self.high_watermark if offset is None else offset
         if not 0 <= wanted <= self.high_watermark:

@@ -6,11 +6,12 @@ network; the truncations touch the disk before returning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Buffer, FileSlice
+from partitions.log.producers.producer_state import ProducerEntry
 from partitions.log.validation import CheckedBatches
 from partitions.lookup_budget import LookupBudget
 
@@ -64,6 +65,10 @@ class ReplicationConfig(Protocol):
         """Whether cleanup.policy lets old records go, whatever their keys."""
 
     @property
+    def is_compacted(self) -> bool:
+        """Whether it keeps the last record of each key."""
+
+    @property
     def flushes(self) -> bool:
         """Whether appends are to be followed by flushes (flush.messages, flush.ms)."""
 
@@ -85,6 +90,9 @@ class ReplicaLog(Protocol):
     def log_end_offset(self) -> int: ...
     @property
     def epochs(self) -> EpochCache: ...
+    @property
+    def active_producers(self) -> Mapping[int, ProducerEntry]:
+        """The idempotent and transactional producers that the log knows of, by their ids (KIP-98)."""
 
     def append_as_leader(
         self, records: Buffer | CheckedBatches, *, leader_epoch: int, origin: AppendOrigin = ...

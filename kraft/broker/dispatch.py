@@ -75,6 +75,8 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.UPDATE_FEATURES: features.handle_update_features,
     ApiKey.UNREGISTER_BROKER: cluster.handle_unregister_broker,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
+    ApiKey.DESCRIBE_PRODUCERS: producers.handle_describe_producers,
+    ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
 }
 assert HANDLERS.keys() == SUPPORTED.keys(), "every advertised API needs a handler, and no other has one"

@@ -306,6 +306,7 @@ class BrokerServer:
             read_replicas=ReadReplicas(self._config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times=self.request_times,
+            loggers=self._environment.loggers,
         )
 
     def _make_fetchers(self) -> FetcherManager:

@@ -18,6 +18,7 @@ from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
 from kraft.config import ServerConfig
+from kraft.loggers import Loggers
 from kraft.network.request_times import RequestTimes
 from kraft.protocol.api import ApiKey
 from partitions.log_manager import LogManager
@@ -44,3 +45,4 @@ class BrokerServices:
     read_replicas: ReadReplicas
     throttles: ReplicationThrottles
     request_times: Mapping[ApiKey, RequestTimes]
+    loggers: Loggers

@@ -9,15 +9,16 @@ every process. The functions that play a scenario are arguments. Called by `kraf
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import struct
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import chain
-from typing import IO, Protocol
+from typing import IO, Final, Protocol
 
 from kraft.chaos.pool import TICK_S, Ended, Limits, ProcessPool, in_turn, tallied, write_all
 from kraft.chaos.run import Outcome
@@ -34,12 +35,23 @@ MEMORY_MAX_BYTES = 4 << 30
 KEPT_MAX = 1000
 """Failed runs of a campaign that are kept whole."""
 HASH_SEEDS = (1, 4242)
+AROUND_FAULTS_S: Final = 5.0
+"""Virtual seconds that a run takes beside those of its faults: about, and enough to show how far it is."""
+PART_MAX: Final = 0.99
+"""A run that takes longer is not over."""
+_SECONDS: Final = struct.Struct("d")
 
 
 class Run(Protocol):
     """Plays a scenario in this process: `kraft.chaos.run.run`, or a fake of it under test."""
 
-    def __call__(self, scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome: ...
+    def __call__(
+        self,
+        scenario: Scenario,
+        *,
+        timeline: IO[str] | None = None,
+        on_time: Callable[[float], None] = ...,
+    ) -> Outcome: ...
 
 
 @dataclass(frozen=True)
@@ -52,33 +64,88 @@ class Finished:
     """`cpu_s` and `wall_s` count its whole process."""
 
 
+class RunClock:
+    """The virtual time of a run in another process: memory that both share, by its file descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, _SECONDS.size)
+
+    @classmethod
+    def new(cls) -> RunClock:
+        """One at zero; who made it closes it."""
+        descriptor = os.memfd_create("run clock")
+        os.ftruncate(descriptor, _SECONDS.size)
+        return cls(descriptor)
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.descriptor)
+
+    def set(self, now_s: float) -> None:
+        _SECONDS.pack_into(self._memory, 0, now_s)
+
+    @property
+    def now_s(self) -> float:
+        seconds: float = _SECONDS.unpack_from(self._memory)[0]
+        return seconds
+
+
 class RunPool(ProcessPool):
     """Plays scenarios, at most `jobs` at once. A context: leaving it ends the runs under way."""
 
-    def __init__(self, run: Run, jobs: int, limits: Limits | None = None) -> None:
-        """`limits`: of each run; by default what its length in virtual seconds allows."""
+    def __init__(
+        self, run: Run, jobs: int, limits: Limits | None = None, *, is_watched: bool = False
+    ) -> None:
+        """`limits`: of each run; by default what its length in virtual seconds allows. `is_watched`: the runs tell
+        how far they are."""
         super().__init__(jobs)
         self._run = run
         self._limits = limits
+        self._is_watched = is_watched
         self._scenarios: dict[int, Scenario] = {}
+        self._clocks: dict[int, RunClock] = {}
 
     def begin(
         self, key: int, scenario: Scenario, *, trace: str | None = None, hash_seed: int | None = None
     ) -> None:
         """Begins a run. `trace`: the file that gets the timeline; `hash_seed`: in a fresh interpreter."""
 
+        clock = RunClock.new() if self._is_watched else None
+
         def work(descriptor: int) -> None:
             if hash_seed is not None:
-                _become_fresh(self._run, scenario, hash_seed, descriptor)
-            write_all(descriptor, encoded(_played(self._run, scenario, trace)))
+                _become_fresh(self._run, scenario, hash_seed, descriptor, clock)
+            write_all(descriptor, encoded(_played(self._run, scenario, trace, clock)))
 
         self._scenarios[key] = scenario
+        if clock is not None:
+            self._clocks[key] = clock
         self.start(key, work, self._limits or limits_of(scenario))
 
     def abandon(self, key: int) -> None:
         """Ends a run whose outcome is not wanted any more."""
         self.end(key)
         del self._scenarios[key]
+        self._forget_clock(key)
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        for key in list(self._clocks):
+            self._forget_clock(key)
+
+    def _forget_clock(self, key: int) -> None:
+        clock = self._clocks.pop(key, None)
+        if clock is not None:
+            clock.close()
+
+    def under_way(self) -> float:
+        """How much has been played of the runs that are not over, in runs, if they are watched."""
+        parts = (
+            clock.now_s / (self._scenarios[key].seconds + AROUND_FAULTS_S)
+            for key, clock in self._clocks.items()
+        )
+        return sum(min(part, PART_MAX) for part in parts)
 
     def finished(self, timeout_s: float = TICK_S) -> list[Finished]:
         """The runs that have ended; waits for one, at most `timeout_s`."""
@@ -86,6 +153,7 @@ class RunPool(ProcessPool):
 
     def _finished(self, ended: Ended) -> Finished:
         scenario = self._scenarios.pop(ended.key)
+        self._forget_clock(ended.key)
         if ended.failure:
             outcome = Outcome(scenario.seed, error=ended.failure)
         else:
@@ -127,7 +195,9 @@ def decoded(line: bytes) -> Outcome:
     return Outcome(**document, violations=violations)
 
 
-def _played(run: Run, scenario: Scenario, trace: str | None) -> Outcome:
+def _played(run: Run, scenario: Scenario, trace: str | None, clock: RunClock | None) -> Outcome:
+    if clock is not None:
+        run = partial(run, on_time=clock.set)
     if trace is None:
         return run(scenario)
     with Timeline(trace) as timeline:
@@ -137,7 +207,9 @@ def _played(run: Run, scenario: Scenario, trace: str | None) -> Outcome:
     return outcome
 
 
-def _become_fresh(run: Run, scenario: Scenario, hash_seed: int, descriptor: int) -> None:
+def _become_fresh(
+    run: Run, scenario: Scenario, hash_seed: int, descriptor: int, clock: RunClock | None
+) -> None:
     """Replaces this process by a new interpreter: see `kraft.chaos.fresh`."""
     with tempfile.TemporaryFile() as file:
         file.write(scenario.to_json().encode())
@@ -148,7 +220,11 @@ def _become_fresh(run: Run, scenario: Scenario, hash_seed: int, descriptor: int)
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
         function = f"{run.__module__}:{run.__qualname__}"  # type: ignore[attr-defined]
-        os.execve(sys.executable, [sys.executable, "-m", "kraft.chaos.fresh", function], environment)
+        command = [sys.executable, "-m", "kraft.chaos.fresh", function]
+        if clock is not None:
+            os.set_inheritable(clock.descriptor, True)
+            command.append(str(clock.descriptor))
+        os.execve(sys.executable, command, environment)
 
 
 @dataclass
@@ -171,6 +247,10 @@ class Tally:
     """By kind of workload: the workloads without any in their whole run."""
     excused: int = 0
     """Runs with losses that faults explain."""
+    excuses: dict[int, list[str]] = field(default_factory=dict)
+    """By seed: which losses, and why, of the first KEPT_MAX such runs."""
+    under_way: float = 0.0
+    """How much has been played of the runs that are not over, in runs."""
     undecided: dict[int, str] = field(default_factory=dict)
     """By seed: why its history said nothing."""
     untold: str = ""
@@ -196,6 +276,8 @@ class Tally:
             self.acknowledged[kind] += times
             self.unacknowledged[kind] += times == 0
         self.excused += bool(outcome.excused)
+        if outcome.excused and len(self.excuses) < KEPT_MAX:
+            self.excuses[outcome.seed] = outcome.excused
         self.digests[outcome.seed] = outcome.digest
         if outcome.undecided:
             self.undecided[outcome.seed] = outcome.undecided
@@ -216,18 +298,22 @@ def run_campaign(
     on_tick: Callable[[Tally], None] = lambda _: None,
     trace: str | None = None,
     limits: Limits | None = None,
+    is_watched: bool = False,
 ) -> Tally:
     """Plays all scenarios and returns their results; Ctrl-C ends it with those so far.
 
     `declared`: counters that are shown even if they stay at zero. `on_end` is called with every run that ended,
-    `on_tick` at least every TICK_S seconds.
+    `on_tick` at least every TICK_S seconds. `is_watched`: `Tally.under_way` is kept for it.
     """
+    tally = Tally(coverage=Counter(dict.fromkeys(declared, 0)))
 
     def ended() -> Iterator[list[Finished]]:
-        with RunPool(run, jobs, limits) as pool:
-            yield from in_turn(pool, scenarios, partial(pool.begin, trace=trace), pool.finished)
+        with RunPool(run, jobs, limits, is_watched=is_watched) as pool:
+            for together in in_turn(pool, scenarios, partial(pool.begin, trace=trace), pool.finished):
+                tally.under_way = pool.under_way()
+                yield together
 
-    return tallied(Tally(coverage=Counter(dict.fromkeys(declared, 0))), ended(), on_end, on_tick)
+    return tallied(tally, ended(), on_end, on_tick)
 
 
 @dataclass(frozen=True)
@@ -253,24 +339,33 @@ def verify(
     *,
     jobs: int,
     on_end: Callable[[Verification], None] = lambda _: None,
+    on_tick: Callable[[float], None] = lambda _: None,
+    is_watched: bool = False,
 ) -> list[Verification]:
-    """Plays every scenario twice and compares the hashes of the traces. Ctrl-C raises as usual."""
+    """Plays every scenario twice and compares the hashes of the traces. Ctrl-C raises as usual.
+
+    `on_tick` is told how many scenarios are played, parts counted if `is_watched`, at least every TICK_S seconds.
+    """
     waiting = ((scenario, hash_seed) for scenario in scenarios for hash_seed in HASH_SEEDS)
     halves: dict[int, dict[int, Outcome]] = {}
     done: list[Verification] = []
-    with RunPool(run, jobs) as pool:
+    played = 0
+    with RunPool(run, jobs, is_watched=is_watched) as pool:
 
         def begin(key: int, half: tuple[Scenario, int]) -> None:
             pool.begin(key, half[0], hash_seed=half[1])
 
-        for finished in chain.from_iterable(in_turn(pool, waiting, begin, pool.finished)):
-            pair, turn = divmod(finished.key, len(HASH_SEEDS))
-            half = halves.setdefault(pair, {})
-            half[turn] = finished.outcome
-            if len(half) == len(HASH_SEEDS):
-                done.append(_compared(half[0], half[1]))
-                on_end(done[-1])
-                del halves[pair]
+        for together in in_turn(pool, waiting, begin, pool.finished):
+            for finished in together:
+                pair, turn = divmod(finished.key, len(HASH_SEEDS))
+                half = halves.setdefault(pair, {})
+                half[turn] = finished.outcome
+                if len(half) == len(HASH_SEEDS):
+                    done.append(_compared(half[0], half[1]))
+                    on_end(done[-1])
+                    del halves[pair]
+            played += len(together)
+            on_tick((played + pool.under_way()) / len(HASH_SEEDS))
     return done
 
 

@@ -1,7 +1,8 @@
-"""One scenario in an interpreter of its own: `python -m kraft.chaos.fresh MODULE:FUNCTION < scenario.json`.
+"""One scenario in an interpreter of its own: `python -m kraft.chaos.fresh MODULE:FUNCTION [CLOCK] < scenario.json`.
 
 It prints the outcome as one line of JSON. The interpreter holds nothing of earlier runs and has its own
-PYTHONHASHSEED, so that a run which depends on either is found out. `kraft.chaos.campaign` starts it.
+PYTHONHASHSEED, so that a run which depends on either is found out. `kraft.chaos.campaign` starts it; CLOCK is the
+descriptor of a `RunClock` of its.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import importlib
 import os
 import sys
 import traceback
-from functools import reduce
+from functools import partial, reduce
 from typing import cast
 
-from kraft.chaos.campaign import Run, encoded
+from kraft.chaos.campaign import Run, RunClock, encoded
 from kraft.chaos.pool import dump_stack_at_cpu_limit, write_all
 from kraft.chaos.scenario import Scenario
 
@@ -27,6 +28,8 @@ def main(arguments: list[str]) -> None:
     try:
         module, _, name = arguments[0].partition(":")
         run = cast(Run, reduce(getattr, name.split("."), importlib.import_module(module)))
+        if len(arguments) > 1:
+            run = partial(run, on_time=RunClock(int(arguments[1])).set)
         write_all(answer, encoded(run(Scenario.from_json(sys.stdin.read()))))
         code = 0
     except BaseException:  # noqa: BLE001 - the campaign reports it

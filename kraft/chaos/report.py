@@ -18,7 +18,17 @@ import kraft
 from kraft.chaos.campaign import Finished, Tally, Verification, violations_of
 from kraft.chaos.coverage import EVENTS, fault_counters
 from kraft.chaos.faults.context import FAULT_COUNTER
+from kraft.chaos.oracles.events import (
+    BATCH_DAMAGED,
+    HIGH_WATERMARK_CUT,
+    LAST_KNOWN_LEADER,
+    NOBODY_IN_SYNC,
+    PROPOSAL_REFUSED,
+    REPLICA_OFFLINE,
+    UNCLEAN_ELECTION,
+)
 from kraft.chaos.scenario import Scenario
+from kraft.chaos.workload.final import BEYOND_REPAIR
 
 MANY_SEEDS = 100
 """From so many seeds on, everything enabled must have happened."""
@@ -28,6 +38,22 @@ SILENT_MAX = 0.05
 acknowledged records had to be there at the end."""
 SHOWN_MAX = 3
 TEXT_MAX_CHARACTERS = 1500
+EXCUSE_MAX_CHARACTERS = 400
+GRAVE = frozenset(
+    (
+        BATCH_DAMAGED,
+        BEYOND_REPAIR,
+        HIGH_WATERMARK_CUT,
+        LAST_KNOWN_LEADER,
+        NOBODY_IN_SYNC,
+        PROPOSAL_REFUSED,
+        REPLICA_OFFLINE,
+        UNCLEAN_ELECTION,
+        "findings excused",
+        "values doubled by plain producers",
+    )
+)
+"""Counters, of coverage and of the history, that a reader wants to see when they are not zero."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +118,42 @@ def silent_seeds(tally: Tally) -> list[str]:
     return told
 
 
+def notable(tally: Tally) -> dict[str, int]:
+    """The counters that stand out: rare and grave events, records that nothing promised and that are gone, and the
+    workloads without an acknowledgement."""
+    found = {name: times for name, times in sorted(tally.coverage.items()) if name in GRAVE and times}
+    found |= {
+        f"history: {name}": times
+        for name, times in sorted(tally.history.items())
+        if times and (name in GRAVE or name.endswith("never read"))
+    }
+    return found | {
+        f"acknowledged: {kind}": 0 for kind, times in sorted(tally.acknowledged.items()) if not times
+    }
+
+
+def struck(tally: Tally) -> str:
+    """The faults that struck, by name and how often, the most frequent first; empty if none did."""
+    prefix = FAULT_COUNTER.format("")
+    faults = [
+        (name.removeprefix(prefix), n) for name, n in tally.coverage.items() if name.startswith(prefix) and n
+    ]
+    return ", ".join(f"{name} {times}" for name, times in sorted(faults, key=lambda one: (-one[1], one[0])))
+
+
+def excuse_lines(tally: Tally) -> list[str]:
+    """The losses that faults explain, for people: which records, and why; of the first seeds, the first ones."""
+    lines = []
+    for seed, texts in sorted(tally.excuses.items())[:SHOWN_MAX]:
+        lines.append(f"seed {seed} lost records, and the injected faults explain it:")
+        lines += [f"  {_short(text, EXCUSE_MAX_CHARACTERS)}" for text in texts[:SHOWN_MAX]]
+        if len(texts) > SHOWN_MAX:
+            lines.append(f"  and {len(texts) - SHOWN_MAX} more")
+    if tally.excused > SHOWN_MAX:
+        lines.append(f"and so did {tally.excused - SHOWN_MAX} other seeds (all in --json)")
+    return lines
+
+
 def shortcomings(tally: Tally, asked: Asked) -> list[str]:
     """Why a campaign without violations would prove too little; [] if it can be believed.
 
@@ -147,6 +209,7 @@ def document(tally: Tally, asked: Asked) -> dict[str, Any]:
         "violated_seeds": tally.failed_count,
         "violations": [row for finished in tally.failed for row in _rows(finished, asked)],
         "excused": tally.excused,
+        "excuses": {str(seed): texts for seed, texts in sorted(tally.excuses.items())},
         "undecided": {str(seed): why for seed, why in tally.undecided.items()},
         "shortcomings": shortcomings(tally, asked),
         "coverage": dict(sorted(tally.coverage.items())),
@@ -192,8 +255,8 @@ def failure_lines(finished: Finished, asked: Asked, *, with_events: bool) -> lis
     return [*lines, f"  replay: {asked.replay(finished.scenario)}"]
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= TEXT_MAX_CHARACTERS else f"{text[:TEXT_MAX_CHARACTERS]}…"
+def _short(text: str, max_characters: int = TEXT_MAX_CHARACTERS) -> str:
+    return text if len(text) <= max_characters else f"{text[:max_characters]}…"
 
 
 def verification_document(done: Sequence[Verification], *, interrupted: bool = False) -> dict[str, Any]:

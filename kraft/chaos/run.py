@@ -36,6 +36,7 @@ READ_WITHIN_S = 60.0
 SETTLE_S = 2.0
 """Time for the last high watermark to reach the followers and be checkpointed."""
 LOOK_EVERY_S = 0.05
+TELL_EVERY_S = 0.5
 
 
 @dataclass
@@ -75,9 +76,16 @@ class _NotWhole(Exception):
 class _Run:
     """The parts of one run, and its phases."""
 
-    def __init__(self, scenario: Scenario, simulation: Simulation, timeline: IO[str] | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        simulation: Simulation,
+        timeline: IO[str] | None,
+        on_time: Callable[[float], None],
+    ) -> None:
         self.scenario = scenario
         self.simulation = simulation
+        self._on_time = on_time
         self.verdicts = Verdicts(simulation)
         self.history = History()
         self.cluster = SimulatedCluster(simulation, scenario.nodes, scenario.properties)
@@ -131,9 +139,16 @@ class _Run:
     def _storm(self) -> None:
         began_s = self.simulation.now
         for spec in self.scenario.faults:
-            self.simulation.run_until(began_s + spec.at_s)
+            self._run_until(began_s + spec.at_s)
             strike(self.faults, spec)
-        self.simulation.run_until(began_s + self.scenario.seconds)
+        self._run_until(began_s + self.scenario.seconds)
+
+    def _run_until(self, until_s: float) -> None:
+        simulation = self.simulation
+        while simulation.now + TELL_EVERY_S < until_s:
+            simulation.run_until(simulation.now + TELL_EVERY_S)
+            self._on_time(simulation.now)
+        simulation.run_until(until_s)
 
     def _calm(self) -> None:
         self.faults.end_all()
@@ -167,18 +182,28 @@ class _Run:
             )
 
     def _wait(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
-        if not self.simulation.run_until_true(condition, within_s, LOOK_EVERY_S):
+        def is_over() -> bool:
+            self._on_time(self.simulation.now)
+            return condition()
+
+        if not self.simulation.run_until_true(is_over, within_s, LOOK_EVERY_S):
             ailments = "; ".join(self.cluster.ailments(self.topics)) or "the cluster is whole"
             raise _NotWhole(f"{otherwise} within {within_s:g} s: {ailments}")
 
 
-def run(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
-    """Plays a scenario in this process; `timeline`: an open text file for the whole story."""
+def run(
+    scenario: Scenario,
+    *,
+    timeline: IO[str] | None = None,
+    on_time: Callable[[float], None] = lambda _: None,
+) -> Outcome:
+    """Plays a scenario in this process; `timeline`: an open text file for the whole story. `on_time` is told the
+    virtual time now and then: it changes nothing."""
     outcome = Outcome(scenario.seed)
     began_wall_s, began_cpu_s = time.perf_counter(), time.process_time()
     with ExitStack() as stack:
         simulation = stack.enter_context(Simulation(scenario.seed, timeline=timeline))
-        parts = _Run(scenario, simulation, timeline)
+        parts = _Run(scenario, simulation, timeline, on_time)
         stack.enter_context(parts.logs.installed())
         stack.enter_context(parts.white_box.installed())
         try:

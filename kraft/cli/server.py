@@ -1,9 +1,15 @@
-"""`kraft server`: runs one node in the foreground until SIGTERM or SIGINT, a controlled shutdown."""
+"""`kraft server`: runs one node in the foreground until SIGTERM or SIGINT, a controlled shutdown.
+
+Environment variables go over its file, by the rule of Kafka's images (`kraft.config_environment`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+
+import structlog
 
 from kraft.config import ServerConfig
 from kraft.logs import configure_logs
@@ -16,6 +22,8 @@ from kraft.runtime.switching import switch_often
 from kraft.storage import read_config
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, UserError
 
+log = structlog.get_logger(__name__)
+
 STARTED = "Kafka Server started"
 """What tools that start a broker wait for; printed once the node serves."""
 
@@ -26,9 +34,11 @@ def run_server(path: str) -> int:
     collect_seldom()
     switch_often()
     try:
-        config = read_config(path)
+        config = read_config(path, os.environ)
     except UserError as error:
         return _fail(str(error))
+    if config.from_environment:
+        log.info("keys were taken from the environment", variables=", ".join(config.from_environment))
     return run(lambda stop: _serve(config, stop))
 
 

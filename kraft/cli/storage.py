@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,12 +34,26 @@ def format_(
     ignore_formatted: Annotated[
         bool, typer.Option("--ignore-formatted", "-g", help="Skip formatted folders.")
     ] = False,
+    standalone: Annotated[
+        bool,
+        typer.Option(
+            "--standalone", "-s", help="This node's controller is the whole quorum (no voters are listed)."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Format a node's data directories for a cluster."""
-    from kraft.storage import format_node
+    """Format a node's data directories for a cluster.
 
-    formatted = format_node(cluster_id, config, ignore_formatted=ignore_formatted)
+    Environment variables go over the file, as for `kraft server`: KAFKA_LOG_DIRS is log.dirs.
+    """
+    from kraft.storage import format_configured, read_config
+
+    settings = read_config(config, os.environ)
+    if settings.from_environment:
+        console.print(f"taken from the environment: {', '.join(settings.from_environment)}", soft_wrap=True)
+    formatted = format_configured(
+        cluster_id, settings, ignore_formatted=ignore_formatted, standalone=standalone
+    )
     if as_json:
         print_json({"cluster_id": cluster_id, "formatted": formatted})
     for folder in formatted:

@@ -23,6 +23,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from kraft.config_environment import PREFIX
 from kraft.local_cluster.node_process import evidence, how_it_ended, log_tail, process_stat
 from kraft.local_cluster.spec import (
     FAST_TIMERS,
@@ -164,7 +165,8 @@ class LocalCluster:
         node, folder = self.node(node_id), self.node_dir(node_id)
         for port in (node.client_port, node.controller_port, node.http_port):
             _require_free(port, node_id)
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        environment = {**inherited, "PYTHONUNBUFFERED": "1"}  # the nodes are what their files say
         with self._log(node_id).open("ab") as output:
             self._log_starts[node_id] = output.tell()
             process = subprocess.Popen(

@@ -313,6 +313,10 @@ def _moving(body: Any) -> Iterator[NamedPartition]:
     return ((topic.name, number) for topic in body.topics or () for number in topic.partition_indexes)
 
 
+def _described_producers(body: Any) -> Iterator[NamedPartition]:
+    return ((topic.name, number) for topic in body.topics for number in topic.partition_indexes)
+
+
 def _of_quorum(body: Any) -> Iterator[NamedPartition]:
     return (
         (topic.topic_name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions
@@ -427,6 +431,15 @@ _ROWS = (
     _api(
         ApiKey.DESCRIBE_CLUSTER, (0, 2), 0, "schemas.cluster", _BROKER,
         _filter(_cluster(_Op.DESCRIBE), when=_asks_what_is_allowed),
+    ),
+    _api(
+        ApiKey.DESCRIBE_PRODUCERS, (0, 0), 0, "schemas.producers", _BROKER,
+        _refuse(_topic(_Op.READ)),
+        names=_described_producers,
+    ),
+    _api(
+        ApiKey.LIST_CONFIG_RESOURCES, (0, 1), 0, "schemas.configs", _BROKER,
+        _refuse(_cluster(_Op.DESCRIBE_CONFIGS)),
     ),
     _api(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "schemas.cluster", _BROKER,

@@ -15,6 +15,7 @@ from kraft.runtime.disk import RealDisk
 from kraft.runtime.executor import ThreadExecutor
 from kraft.runtime.halt import halt_process
 from kraft.runtime.link_lane import ThreadLinkLane
+from kraft.runtime.loggers import ProcessLoggers
 from kraft.runtime.loop import open_files_limit
 from kraft.runtime.raft_lane import ThreadRaftLane
 from kraft.runtime.sendfile import real_sender
@@ -38,6 +39,7 @@ def real_environment(*, halt: Halt = halt_process, executor: ThreadExecutor | No
         host_name=socket.gethostname(),
         raft_lane_factory=lambda: ThreadRaftLane(loop),
         sender_factory=real_sender,
+        loggers=ProcessLoggers(),
         link_lane_factory=lambda: ThreadLinkLane(loop),
         open_files_limit=open_files_limit(),
     )

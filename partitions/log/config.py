@@ -75,7 +75,7 @@ class LogConfig:
     is_compacted: bool = field(init=False, repr=False, compare=False)
     """Whether only the last record of each key has to be kept: every record needs a key then."""
     deletes: bool = field(init=False, repr=False, compare=False)
-    """Whether old segments go by age and size, and DeleteRecords may move the log's start."""
+    """Whether old segments go by age and size."""
     max_segment_ms: int = field(init=False, repr=False, compare=False)
     """The age at which a segment is closed: what is active is not compacted."""
     earliest_roll_ms: int = field(init=False, repr=False, compare=False)
@@ -144,7 +144,7 @@ _KEYS: Final = (
     TopicConfigKey(
         "cleanup.policy", "list", "cleanup_policy", "log.cleanup.policy",
         "What becomes of old records: delete removes segments by age and size, compact keeps the last value of each"
-        " key; both may be set.",
+        " key; both may be set. Where it is empty, records go by DeleteRecords alone.",
         cleanup_policy,
     ),
     TopicConfigKey(

@@ -77,7 +77,9 @@ def fraction(text: str) -> ConfigValue:
 
 
 def cleanup_policy(text: str) -> ConfigValue:
-    """What becomes of old records, each way once, comma-separated."""
+    """What becomes of old records, each way once, comma-separated; an empty text: nothing does."""
+    if not text.strip():
+        return ""
     policies = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for policy in policies:
         if policy not in (COMPACT, DELETE):

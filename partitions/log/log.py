@@ -69,7 +69,7 @@ from partitions.log.partition_files import (
     encode_partition_metadata,
 )
 from partitions.log.producers.log_producers import MARK_EVERY_BYTES, LogProducers
-from partitions.log.producers.producer_state import BatchRange
+from partitions.log.producers.producer_state import BatchRange, ProducerEntry
 from partitions.log.producers.transaction_index import TRANSACTION_INDEX_SUFFIX, AbortedTransaction
 from partitions.log.reader import LogReader, ReadResult, TimestampedOffset
 from partitions.log.record_checks import check_beside, check_for_leader
@@ -604,6 +604,11 @@ class PartitionLog:
         One whose marker is not below the high watermark counts as undecided.
         """
         return self.producers.last_stable_offset(high_watermark, self.log_start_offset)
+
+    @property
+    def active_producers(self) -> Mapping[int, ProducerEntry]:
+        """The idempotent and transactional producers that the log knows of, by their ids."""
+        return self.producers.state.producers
 
     def forget_replicated(self, high_watermark: int) -> None:
         """The high watermark rose: markers below cannot be lost any more."""

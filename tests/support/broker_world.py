@@ -32,6 +32,7 @@ from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.config import ServerConfig, load_config
+from kraft.loggers import MemoryLoggers
 from kraft.network.request_times import RequestTimes
 from kraft.network.session import Session
 from kraft.protocol.api import SUPPORTED
@@ -201,6 +202,7 @@ class BrokerWorld:
             read_replicas=ReadReplicas(self.config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times={key: RequestTimes() for key in SUPPORTED},
+            loggers=MemoryLoggers(),
         )
 
     def halt(self, reason: str) -> None:

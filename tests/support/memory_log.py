@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Buffer, FileSlice
 from partitions.log.errors import AppendError, OffsetOutOfRange, UnexpectedAppendOffset
+from partitions.log.producers.producer_state import ProducerEntry
 from partitions.log.validation import CheckedBatches
 
 
@@ -57,6 +58,7 @@ class MemoryAppend:
 class MemoryLogConfig:
     min_insync_replicas: int = 1
     deletes: bool = True
+    is_compacted: bool = False
     flushes: bool = False
 
 
@@ -69,6 +71,7 @@ class MemoryLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.epochs = EpochCache()
+        self.active_producers: dict[int, ProducerEntry] = {}
         self.synced_to = 0
         self.fails_with: Exception | None = None
         """Raised by the next append."""

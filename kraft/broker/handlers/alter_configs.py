@@ -2,15 +2,17 @@
 
 Both become the same call; the older API replaces a resource's whole configuration (KIP-133, KIP-339).
 The configs of one broker are altered through that broker, which knows what its keys are, as in Kafka; the
-controller judges all of it once more. Each resource is answered by itself, in the order of the request.
+controller judges all of it once more. The levels of its loggers are its own affair (`broker_loggers`). Each
+resource is answered by itself, in the order of the request.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from kraft.broker.handlers import broker_loggers
 from kraft.broker.handlers.forwarding import Forwarded, Refusal, Split, too_long, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
@@ -92,9 +94,46 @@ async def _alter(
     if problem := _too_large(wanted):
         return _refuse(wanted, problem)
     named = Counter(resource.key for resource in wanted)
-    split = Split(
-        wanted, lambda one: _NAMED_TWICE if named[one.key] > 1 else _problem(services, one), _refuse
+    twice = {key for key, count in named.items() if count > 1}
+
+    def is_mine(one: _Wanted) -> bool:
+        return one.resource_type == ConfigResourceType.BROKER_LOGGER and not replace_all
+
+    loggers = iter(
+        [_alter_loggers(services, one, twice, body.validate_only) for one in wanted if is_mine(one)]
     )
+    others = iter(
+        await _alter_forwarded(
+            services, [one for one in wanted if not is_mine(one)], twice, body.validate_only, replace_all
+        )
+    )
+    return [next(loggers if is_mine(one) else others) for one in wanted]
+
+
+def _alter_loggers(
+    services: BrokerServices, one: _Wanted, twice: Collection[tuple[int, str]], validate_only: bool
+) -> AlterConfigsResourceResponse:
+    """What became of the levels of loggers: all are set, or none."""
+    problem = _NAMED_TWICE if one.key in twice else broker_loggers.node_problem(services, one.name)
+    if problem is None and (sentence := _shape_sentence(one)):
+        problem = Refusal(ErrorCode.INVALID_REQUEST, sentence)
+    problem = problem or broker_loggers.changes_problem(services, one.changes)
+    if problem is not None:
+        return _response(one, problem.code, problem.message)
+    if not validate_only:
+        broker_loggers.set_levels(services, one.changes)
+    return _response(one, ErrorCode.NONE, None)
+
+
+async def _alter_forwarded(
+    services: BrokerServices,
+    wanted: Sequence[_Wanted],
+    twice: Collection[tuple[int, str]],
+    validate_only: bool,
+    replace_all: bool,
+) -> list[AlterConfigsResourceResponse]:
+    """What the active controller made of those that nothing is wrong with here."""
+    split = Split(wanted, lambda one: _NAMED_TWICE if one.key in twice else _problem(services, one), _refuse)
 
     def altered(
         forwarded: Forwarded[messages.AlterConfigsResponse],
@@ -103,8 +142,8 @@ async def _alter(
             yield _response(resource, *forwarded.outcome(result.error, result.message))
 
     resources = tuple(_resource(resource, replace_all) for resource in split.allowed)
-    call = messages.AlterConfigsRequest(resources, body.validate_only)
-    return await split.forward(services, call, TIMEOUT_S, altered, changes=not body.validate_only)
+    call = messages.AlterConfigsRequest(resources, validate_only)
+    return await split.forward(services, call, TIMEOUT_S, altered, changes=not validate_only)
 
 
 def _refuse(wanted: Iterable[_Wanted], refusal: Refusal) -> list[AlterConfigsResourceResponse]:
@@ -135,7 +174,8 @@ def _problem(services: BrokerServices, resource: _Wanted) -> Refusal | None:
     return None if sentence is None else Refusal(ErrorCode.INVALID_REQUEST, sentence)
 
 
-def _sentence(services: BrokerServices, resource: _Wanted) -> str | None:
+def _shape_sentence(resource: _Wanted) -> str | None:
+    """What is wrong with the changes, whatever they are of."""
     keys = [key for key, _, _ in resource.changes]
     if len(set(keys)) != len(keys):
         return "Error due to duplicate config keys"
@@ -144,6 +184,12 @@ def _sentence(services: BrokerServices, resource: _Wanted) -> str | None:
         return f"Null value not supported for : {', '.join(map(shortened, nulls))}"
     if any(operation is None for _, _, operation in resource.changes):
         return "An operation is none of 0 (set), 1 (delete), 2 (append) and 3 (subtract)"
+    return None
+
+
+def _sentence(services: BrokerServices, resource: _Wanted) -> str | None:
+    if sentence := _shape_sentence(resource):
+        return sentence
     if resource.resource_type not in _KINDS:
         return (
             f"Configs of resource type {resource.resource_type} cannot be altered here;"

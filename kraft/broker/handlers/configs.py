@@ -1,4 +1,5 @@
-"""DescribeConfigs (32): every key that is honoured, of topics and of brokers, and where each value is from.
+"""DescribeConfigs (32): every key that is honoured, of topics and of brokers, and where each value is from; the levels
+of this broker's loggers. ListConfigResources (74): the resources that have configs.
 
 A value comes, in this order, from the topic, from this broker's resource, from the one of all brokers,
 from server.properties or from the default; the synonyms are that chain.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from kraft.broker.handlers import broker_loggers
 from kraft.broker.handlers.forwarding import Refusal, Split, too_many
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
@@ -16,6 +18,7 @@ from kraft.config_keys import CONFIG_KEYS, RUN_TIME_KEYS, ConfigKey
 from kraft.dynamic_configs import ALL_BROKERS, DYNAMIC_CONFIGS, TOPIC_DEFAULTS, dynamic_log_defaults
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.configs import (
+    ConfigResource,
     ConfigResourceType,
     ConfigSource,
     ConfigType,
@@ -25,6 +28,8 @@ from kraft.protocol.schemas.configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from kraft.protocol.texts import shortened
 from partitions.log.config import TOPIC_CONFIGS, TopicConfigKey, server_synonyms
@@ -88,6 +93,10 @@ def _describe(
             sentence = f"this is broker {services.broker_id}; broker {shortened(name)} knows its own configs"
             return _refuse((resource,), Refusal(ErrorCode.INVALID_REQUEST, sentence))[0]
         entries = _broker_entries(services) if name else _all_brokers_entries(services)
+    elif resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+        if problem := broker_loggers.node_problem(services, name):
+            return _refuse((resource,), problem)[0]
+        entries = broker_loggers.logger_entries(services)
     else:
         sentence = f"resources of type {resource.resource_type} have no configs here"
         return _refuse((resource,), Refusal(ErrorCode.INVALID_REQUEST, sentence))[0]
@@ -199,6 +208,39 @@ def _set_at_run_time(services: BrokerServices, name: str) -> Iterator[DescribeCo
         value = services.metadata.image.config(BROKER_RESOURCE, resource).get(name)
         if value is not None:
             yield DescribeConfigsSynonym(name=name, value=value, source=source)
+
+
+def handle_list_config_resources(
+    services: BrokerServices, request: Request[ListConfigResourcesRequest]
+) -> ListConfigResourcesResponse:
+    """Answers ListConfigResources: topics, brokers and their loggers; no client metrics and no groups have configs
+    here. Version 0 asks for client metrics alone."""
+    metadata = services.metadata
+    brokers = [
+        str(broker_id)
+        for broker_id in sorted(metadata.image.brokers)
+        if metadata.endpoint(broker_id, request.session.listener_name) is not None
+    ]
+    known = {
+        ConfigResourceType.TOPIC: sorted(metadata.image.topic_ids),
+        ConfigResourceType.BROKER: brokers,
+        ConfigResourceType.BROKER_LOGGER: brokers,
+        ConfigResourceType.CLIENT_METRICS: [],
+        ConfigResourceType.GROUP: [],
+    }
+    wanted = frozenset(request.body.resource_types)
+    if request.version == 0:
+        wanted = frozenset((ConfigResourceType.CLIENT_METRICS,))
+    if not wanted <= known.keys():
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind, names in known.items()
+            if not wanted or kind in wanted
+            for name in names
+        ]
+    )
 
 
 def _default(key: TopicConfigKey) -> DescribeConfigsSynonym:

@@ -32,12 +32,14 @@ from kraft.protocol.schemas.metadata import (
     MetadataResponseTopic,
 )
 from partitions.topic_partition import ZERO_TOPIC_ID
-from quorum.controller.topic_names import is_internal
+from quorum.controller.topic_names import is_internal, topic_name_problem
 from quorum.metadata.image import PartitionImage, TopicImage
 from quorum.metadata.records import NO_LEADER
 from quorum.rpc.messages import NewTopic
 
 DESCRIBE_PARTITIONS_MAX = 2_000
+FIRST_VERSION_WITH_IDS = 12
+"""Of Metadata: the two before have the field, and nobody may use it (KIP-516)."""
 
 
 def handle_metadata(
@@ -120,15 +122,17 @@ def _to_create(services: BrokerServices, body: MetadataRequest) -> list[str]:
     ):
         return []
     known = services.metadata.image.topic_ids
-    return sorted({topic.name for topic in body.topics if topic.name is not None and topic.name not in known})
+    named = {topic.name for topic in body.topics if topic.name and topic.topic_id == ZERO_TOPIC_ID}
+    return sorted(named - known.keys())
 
 
 def _once_each(wanted: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
     """The topics in their order, each once however often it is named, as in Kafka: lest a small request has an
-    answer of many times its size. A name decides alone, as it does in the answer."""
-    named: dict[str | bytes, MetadataRequestTopic] = {}
+    answer of many times its size. An id that is not zero decides alone, as it does in the answer: Java sends it
+    with an empty name."""
+    named: dict[str | bytes | None, MetadataRequestTopic] = {}
     for topic in wanted:
-        named.setdefault(topic.topic_id if topic.name is None else topic.name, topic)
+        named.setdefault(topic.name if topic.topic_id == ZERO_TOPIC_ID else topic.topic_id, topic)
     return named.values()
 
 
@@ -139,20 +143,26 @@ def _wanted_topic(
     failures: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
     image = services.metadata.image
-    if wanted.name is None:
-        if wanted.topic_id == ZERO_TOPIC_ID or request.version < 12:
-            name = None if request.version >= 12 else ""  # the answers before have no null, as in Kafka
-            return MetadataResponseTopic(
-                error_code=ErrorCode.INVALID_REQUEST, topic_id=wanted.topic_id, name=name
-            )
-        topic = image.topics.get(wanted.topic_id)
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    name, topic_id, has_ids = wanted.name, wanted.topic_id, request.version >= FIRST_VERSION_WITH_IDS
+    answer = MetadataResponseTopic(name=name, topic_id=topic_id)
+    if topic_id != ZERO_TOPIC_ID and has_ids:
+        topic = image.topics.get(topic_id)
+        answer.error_code, answer.name = ErrorCode.UNKNOWN_TOPIC_ID, None
+    elif topic_id != ZERO_TOPIC_ID or name is None:
+        topic = None
+        answer.error_code = ErrorCode.INVALID_REQUEST
+        answer.name = name if has_ids else name or ""  # the answers before have no null, as in Kafka
     else:
-        topic = image.topic(wanted.name)
-        unknown = failures.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic is None:
-        return MetadataResponseTopic(error_code=unknown, name=wanted.name, topic_id=wanted.topic_id)
-    return _topic(services, request, topic)
+        topic = image.topic(name)
+        if topic is None:
+            answer.error_code = failures.get(name) or _unknown(name)
+    return answer if topic is None else _topic(services, request, topic)
+
+
+def _unknown(name: str) -> ErrorCode:
+    """Why there is no topic of that name, as Kafka says it."""
+    is_illegal = topic_name_problem(name) is not None
+    return ErrorCode.INVALID_TOPIC_EXCEPTION if is_illegal else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _topic(
@@ -224,8 +234,7 @@ def handle_describe_topic_partitions(
     for name in names:
         topic = image.topic(name)
         if topic is None:
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topics.append(DescribeTopicPartitionsResponseTopic(error_code=unknown, name=name))
+            topics.append(DescribeTopicPartitionsResponseTopic(error_code=_unknown(name), name=name))
             continue
         if room == 0:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(topic_name=name))

@@ -1,14 +1,27 @@
-"""InitProducerId (22): ids for idempotent producers (KIP-98, KIP-360).
+"""InitProducerId (22): ids for idempotent producers (KIP-98, KIP-360). DescribeProducers (61): what the log of a
+replica here knows of its producers (KIP-664).
 
 Transactions are not served: a transactional id is refused, and no transaction API is advertised.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.protocol.errors import ErrorCode
-from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
+from kraft.protocol.schemas.producers import (
+    DescribeProducersPartition,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResult,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducerState,
+)
+from partitions.errors import PartitionError
+from partitions.topic_partition import TopicPartition
 from quorum.rpc.envelope import RpcError
 
 NO_PRODUCER_ID = -1
@@ -41,3 +54,51 @@ def _refused(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
     )
+
+
+def handle_describe_producers(
+    services: BrokerServices, request: Request[DescribeProducersRequest]
+) -> DescribeProducersResponse:
+    """Answers DescribeProducers. Any replica answers, leader or not, as in Kafka: that is how tools compare them."""
+    named = Counter(
+        (topic.name, number) for topic in request.body.topics for number in topic.partition_indexes
+    )
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersTopicResult(
+                name=topic.name,
+                partitions=[
+                    _described(services, TopicPartition(topic.name, number), named[topic.name, number])
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in request.body.topics
+        ]
+    )
+
+
+def _described(services: BrokerServices, key: TopicPartition, named: int) -> DescribeProducersPartition:
+    """One partition's answer. One that is named often is refused: its producers may be many times the request."""
+    answer = DescribeProducersPartition(partition_index=key.partition)
+    if named > 1:
+        answer.error_code = ErrorCode.INVALID_REQUEST
+        answer.error_message = "Each partition must appear at most once."
+        return answer
+    try:
+        partition = services.replicas.partition(key)
+    except PartitionError as error:
+        answer.error_code = ErrorCode[error.code]
+        answer.error_message = str(error)
+        return answer
+    answer.active_producers = [
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=entry.epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=entry.transaction_first_offset,
+        )
+        for producer_id, entry in partition.log.active_producers.items()
+    ]
+    return answer

@@ -70,7 +70,8 @@ class LeaderCompleteness:
         self, model: PartitionModel, node: int, leader_epoch: int, missing: list[Batch]
     ) -> None:
         """Judges the committed batches that a new leader lacks: each has its excuse, or is a violation."""
-        where = f"{self._metadata.name(model.key)}: leader {node} of epoch {leader_epoch} lacks"
+        name = self._metadata.name(model.key)
+        where = f"{name}: leader {node} of epoch {leader_epoch} lacks"
         state = self._metadata.partition(model.key)
         candidates = candidates_of(state)
         allowed = self._unclean.is_allowed(model, leader_epoch)
@@ -78,11 +79,16 @@ class LeaderCompleteness:
         bare = [batch for batch in missing if batch not in damaged]
         if damaged:
             kinds = sorted({model.replicas[member].lost[batch] for member in candidates for batch in damaged})
+            members = ", ".join(map(str, dict.fromkeys(candidates)))
             self._verdicts.excused(
-                f"{where} {shown(damaged)}, lost by all of ISR and ELR {candidates}: {', '.join(kinds)}"
+                f"{name}: {shown(damaged)} is gone: every replica that had to have it (ISR and ELR: {members}) lost it"
+                f" to {', '.join(kinds)}; leader {node} of epoch {leader_epoch} goes on without"
             )
         if bare and allowed:
-            self._verdicts.excused(f"{where} {shown(bare)}; the topic allows unclean elections")
+            self._verdicts.excused(
+                f"{name}: {shown(bare)} is gone: the topic allows unclean elections, and leader {node} of epoch"
+                f" {leader_epoch} was elected without"
+            )
             bare = []
         if bare:
             self._verdicts.violated(

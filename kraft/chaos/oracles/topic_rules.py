@@ -54,7 +54,9 @@ class TopicRules:
         image = self._image()
         if key[0] not in image.topics:
             return None
-        policy = topic_config(image, key, "cleanup.policy") or self._defaults.cleanup_policy
+        policy = topic_config(image, key, "cleanup.policy")
+        if policy is None:  # an empty one counts
+            policy = self._defaults.cleanup_policy
         retention_ms = self._number(key, "retention.ms", self._defaults.retention_ms)
         retention_bytes = self._number(key, "retention.bytes", self._defaults.retention_bytes)
         assert retention_ms is not None, "the topic is there"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kraft.chaos.world.host import Process
 from kraft.chaos.world.raft_lane import SimulatedRaftLane
 from kraft.environment import Environment
+from kraft.loggers import MemoryLoggers
 from kraft.network.sender import transport_sender
 from quorum.raft.lane import RaftLane
 
@@ -31,4 +32,5 @@ def simulated_environment(process: Process) -> Environment:
         host_name=process.host.name,
         raft_lane_factory=new_raft_lane,
         sender_factory=transport_sender,
+        loggers=MemoryLoggers(),
     )

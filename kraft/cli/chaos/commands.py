@@ -16,11 +16,13 @@ from kraft.cli.chaos.display import (
     print_tally,
     print_verdict,
     shrink_progress,
+    tell_difference,
     verify_progress,
 )
 from kraft.cli.chaos.options import (
     CaseFile,
     CaseOut,
+    Counters,
     FaultNames,
     FirstSeed,
     Jobs,
@@ -63,6 +65,7 @@ def simulate(
     verify: Verify = False,
     trace: TraceFile = None,
     case: CaseFile = None,
+    counters: Counters = False,
     as_json: Json = False,
 ) -> None:
     """Play clusters under faults and judge every promise.
@@ -85,7 +88,7 @@ def simulate(
         if verify:
             raise typer.Exit(_verify(selection, jobs_or_cores(jobs), as_json))
         tally = _campaign(selection, jobs_or_cores(jobs), trace)
-    raise typer.Exit(_conclude(tally, selection.asked, as_json))
+    raise typer.Exit(_conclude(tally, selection.asked, as_json, all_counters=counters))
 
 
 @app.command()
@@ -145,14 +148,15 @@ def _campaign(selection: Selection, jobs: int, trace: Path | None) -> Tally:
             on_end=display.ended,
             on_tick=display.tick,
             trace=None if trace is None else str(trace),
+            is_watched=display.is_shown,
         )
 
 
-def _conclude(tally: Tally, asked: Asked, as_json: bool) -> int:
+def _conclude(tally: Tally, asked: Asked, as_json: bool, *, all_counters: bool) -> int:
     """Prints what the campaign came to. Returns the exit code."""
     from kraft.chaos.report import document, shortcomings
 
-    print_tally(tally, asked, to_stderr=as_json)
+    print_tally(tally, asked, to_stderr=as_json, all_counters=all_counters)
     if as_json:
         print_json(document(tally, asked))
     return print_verdict(bool(tally.failed_count), shortcomings(tally, asked))
@@ -169,10 +173,17 @@ def _verify(selection: Selection, jobs: int, as_json: bool) -> int:
 
         def ended(one: Verification) -> None:
             done.append(one)
-            show(one)
+            tell_difference(one)
 
         try:
-            verify(selection.scenarios, run, jobs=jobs, on_end=ended)
+            verify(
+                selection.scenarios,
+                run,
+                jobs=jobs,
+                on_end=ended,
+                on_tick=show,
+                is_watched=console.is_terminal,
+            )
         except KeyboardInterrupt:
             interrupted = True
     done.sort(key=lambda one: one.seed)

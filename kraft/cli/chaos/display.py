@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,9 @@ class CampaignDisplay:
         self._failed = 0
         self._noted_s = time.monotonic()
         self._is_silent = is_one
-        self._bar = _progress(TextColumn("{task.fields[figures]}"), disable=is_one)
+        self.is_shown = console.is_terminal
+        """Whether somebody looks at the bar: it moves with each run's virtual time."""
+        self._bar = _progress(TextColumn("{task.fields[figures]}"))
         self._task = self._bar.add_task("seeds", total=total, figures="")
 
     def __enter__(self) -> CampaignDisplay:
@@ -74,11 +76,13 @@ class CampaignDisplay:
         """Shows how far the campaign is."""
         from kraft.chaos.report import rates
 
-        figures = (
-            f"{rates(tally)['seeds_per_minute']:g} seeds/min, {tally.virtual_s:.0f} virtual s, "
-            f"{tally.failed_count} violated, {tally.excused} excused"
-        )
-        self._bar.update(self._task, completed=tally.seeds, figures=figures)
+        figures = ""
+        if tally.seeds:
+            figures = (
+                f"{rates(tally)['seeds_per_minute']:g} seeds/min, {tally.virtual_s:.0f} virtual s, "
+                f"{tally.failed_count} violated, {tally.excused} excused"
+            )
+        self._bar.update(self._task, completed=tally.seeds + tally.under_way, figures=figures)
         self._bar.refresh()
         now_s = time.monotonic()
         if not console.is_terminal and not self._is_silent and now_s - self._noted_s >= NOTE_EVERY_S:
@@ -86,14 +90,24 @@ class CampaignDisplay:
             console.print(f"{tally.seeds} seeds: {figures}", soft_wrap=True)
 
 
-def print_tally(tally: Tally, asked: Asked, *, to_stderr: bool) -> None:
-    """What a campaign came to: its coverage, its figures, and the failed runs once more."""
-    from kraft.chaos.report import failure_lines, silent_seeds
+def print_tally(tally: Tally, asked: Asked, *, to_stderr: bool, all_counters: bool) -> None:
+    """What a campaign came to: what stands out of its counters (or all of them), its figures, the losses that have an
+    excuse, and the failed runs once more."""
+    from kraft.chaos.report import excuse_lines, failure_lines, notable, silent_seeds, struck
 
     output = Console(file=sys.stderr if to_stderr else sys.stdout, highlight=False)
-    if tally.coverage:
-        output.print(_coverage_table(tally))
+    if all_counters:
+        output.print("what really happened:")
+        output.print(_counters_table(_all_counters(tally)))
+    else:
+        if faults := struck(tally):
+            output.print(f"faults that struck: {escape(faults)}", soft_wrap=True)
+        if standing_out := notable(tally):
+            output.print("what stands out (--counters shows everything):")
+            output.print(_counters_table(standing_out))
     output.print(_figures_table(tally))
+    for line in excuse_lines(tally):
+        output.print(escape(line), style="yellow", soft_wrap=True)
     _tell_what_never_happened(output, tally, asked)
     for line in silent_seeds(tally):
         output.print(escape(line), style="yellow", soft_wrap=True)
@@ -124,16 +138,20 @@ def _tell(output: Console, lines: list[str]) -> None:
         output.print(escape(line), soft_wrap=True)
 
 
-def _coverage_table(tally: Tally) -> Table:
-    table = Table(title="what really happened", box=None)
+def _all_counters(tally: Tally) -> dict[str, int]:
+    return {
+        **dict(sorted(tally.coverage.items())),
+        **{f"history: {name}": times for name, times in sorted(tally.history.items())},
+        **{f"acknowledged: {kind}": times for kind, times in sorted(tally.acknowledged.items())},
+    }
+
+
+def _counters_table(counters: Mapping[str, int]) -> Table:
+    table = Table(box=None)
     table.add_column("event")
     table.add_column("times", justify="right")
-    for name, times in sorted(tally.coverage.items()):
+    for name, times in counters.items():
         table.add_row(escape(name), str(times) if times else "[yellow]0[/yellow]")
-    for name, times in sorted(tally.history.items()):
-        table.add_row(escape(f"history: {name}"), str(times))
-    for kind, times in sorted(tally.acknowledged.items()):
-        table.add_row(escape(f"acknowledged: {kind}"), str(times) if times else "[yellow]0[/yellow]")
     return table
 
 
@@ -144,10 +162,11 @@ def _figures_table(tally: Tally) -> Table:
     table = Table(box=None, show_header=False)
     table.add_column()
     table.add_column(justify="right")
+    excused = [("seeds with an excused loss", str(tally.excused))] if tally.excused else []
     for name, value in (
         ("seeds", str(tally.seeds)),
         ("seeds with a violation", str(tally.failed_count)),
-        ("seeds with an excused loss", str(tally.excused)),
+        *excused,
         ("client operations", str(tally.operations)),
         ("operations per virtual second", f"{speed['operations_per_virtual_s']:g}"),
         ("virtual seconds", f"{tally.virtual_s:.1f}"),
@@ -173,19 +192,23 @@ def print_verdict(is_violated: bool, shortcomings: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def verify_progress(total: int | None) -> Iterator[Callable[[Verification], None]]:
-    """Yields what is to be called with every seed that was compared."""
+def verify_progress(total: int | None) -> Iterator[Callable[[float], None]]:
+    """Yields what is to be called with the number of seeds that were compared, parts counted."""
     with _progress() as bar:
         task = bar.add_task("seeds compared", total=total)
-        bar.refresh()
 
-        def show(one: Verification) -> None:
-            if not one.equal:
-                console.print(f"[red]seed {one.seed}: {_difference(one)}[/red]", soft_wrap=True)
-            bar.advance(task)
+        def show(compared: float) -> None:
+            bar.update(task, completed=compared)
             bar.refresh()
 
+        show(0)
         yield show
+
+
+def tell_difference(one: Verification) -> None:
+    """Tells of a seed that is two histories, or that failed."""
+    if not one.equal:
+        console.print(f"[red]seed {one.seed}: {_difference(one)}[/red]", soft_wrap=True)
 
 
 def _difference(one: Verification) -> str:

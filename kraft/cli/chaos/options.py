@@ -75,6 +75,9 @@ TraceFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the whole timeline of the one seed.", show_default=False),
 ]
+Counters = Annotated[
+    bool, typer.Option("--counters", help="Show every counter, and not only those that stand out.")
+]
 CaseOut = Annotated[
     Path | None,
     typer.Option(

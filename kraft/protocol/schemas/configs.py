@@ -1,4 +1,6 @@
-"""DescribeConfigs (32): the configuration of topics and brokers, with the source and type of each value."""
+"""DescribeConfigs (32): the configuration of topics and brokers, with the source and type of each value;
+ListConfigResources (74): what can have one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import ClassVar
 
 from kraft.protocol.api import ApiKey
 from kraft.protocol.schema import (
+    INT8,
     STRING,
     Message,
     array,
@@ -112,3 +115,27 @@ class DescribeConfigsResponse(Message):
 
     throttle_time_ms: int = int32("0+")
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult, "0+")
+
+
+@message
+class ListConfigResourcesRequest(Message):
+    """`resource_types` empty asks for all of them; version 0 knows client metrics alone (KIP-714, KIP-1142)."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.LIST_CONFIG_RESOURCES
+
+    resource_types: list[int] = array(INT8, "1+")
+
+
+@message
+class ConfigResource(Message):
+    resource_name: str = string("0+")
+    resource_type: int = int8("1+", default=ConfigResourceType.CLIENT_METRICS.value, ignorable=True)
+
+
+@message
+class ListConfigResourcesResponse(Message):
+    API_KEY: ClassVar[ApiKey] = ApiKey.LIST_CONFIG_RESOURCES
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    config_resources: list[ConfigResource] = array(ConfigResource, "0+")

@@ -75,6 +75,11 @@ class ProducerEntry:
         other.transaction_first_offset = self.transaction_first_offset
         return other
 
+    @property
+    def last_sequence(self) -> int:
+        """Of the newest batch, -1 where there is none of this epoch, or it has no sequences."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
     def duplicate_of(self, header: BatchHeader) -> BatchRange | None:
         """The retained batch with the same epoch and sequence range."""
         if header.producer_epoch == self.epoch:

@@ -11,7 +11,11 @@ from kraft.broker.handlers.forwarding import MAX_ITEMS
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas import alter_configs as whole
 from kraft.protocol.schemas import incremental_alter_configs as incremental
-from kraft.protocol.schemas.configs import ConfigResourceType
+from kraft.protocol.schemas.configs import (
+    ConfigResourceType,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.records import Config
 from quorum.rpc import messages
@@ -19,6 +23,7 @@ from quorum.rpc.envelope import RpcError, RpcUnavailable
 from tests.support.broker_world import BrokerWorld, topic
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+LOGGER = ConfigResourceType.BROKER_LOGGER
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 Change = tuple[str, int, str | None]
@@ -100,7 +105,6 @@ async def test_what_a_broker_can_tell_is_refused_without_asking(world: BrokerWor
         resource(TOPIC, "t", ("a", SET, "1"), ("a", DELETE, None)),
         resource(TOPIC, "u", ("a", SET, None)),
         resource(TOPIC, "v", ("a", 9, "1")),
-        resource(8, "1", ("kraft", SET, "DEBUG")),
         resource(BROKER, "2", ("log.retention.ms", SET, "1")),
         resource(BROKER, "one", ("log.retention.ms", SET, "1")),
         resource(BROKER, "1", ("node.id", SET, "5")),
@@ -115,6 +119,82 @@ async def test_what_a_broker_can_tell_is_refused_without_asking(world: BrokerWor
     assert {r.error_code for r in responses} == {ErrorCode.INVALID_REQUEST}
     assert all(r.error_message for r in responses)
     assert world.controller.calls == []
+
+
+async def levels(world: BrokerWorld) -> dict[str, str]:
+    asked = DescribeConfigsResource(resource_type=LOGGER, resource_name="1")
+    (result,) = world.handle(DescribeConfigsRequest(resources=[asked]), 4).results
+    return {entry.name: entry.value for entry in result.configs}
+
+
+async def test_levels_of_loggers_are_this_nodes_own(world: BrokerWorld) -> None:
+    await world.start(*topic("t", 1, (1,)))
+    accepting(world)
+    responses = await alter(
+        world,
+        resource(TOPIC, "t", ("retention.ms", SET, "5")),
+        resource(LOGGER, "1", ("kraft", SET, "DEBUG"), ("root", SET, "WARN")),
+        resource(TOPIC, "t", ("retention.ms", SET, "5")),
+    )
+    assert [(r.resource_type, r.error_code) for r in responses] == [
+        (TOPIC, ErrorCode.INVALID_REQUEST),
+        (LOGGER, ErrorCode.NONE),
+        (TOPIC, ErrorCode.INVALID_REQUEST),
+    ]
+    assert world.controller.calls == []
+    found = await levels(world)
+    assert (found["root"], found["kraft"], found["quorum"]) == ("WARN", "DEBUG", "WARN")
+    responses = await alter(
+        world,
+        resource(LOGGER, "1", ("kraft", DELETE, None)),
+        resource(TOPIC, "t", ("retention.ms", SET, "5")),
+    )
+    assert [(r.resource_type, r.error_code) for r in responses] == [(LOGGER, 0), (TOPIC, 0)]
+    assert [r.resource_name for r in world.controller.calls[0].resources] == ["t"]
+    assert (await levels(world))["kraft"] == "WARN"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "code", "says"),
+    [
+        ("2", [("kraft", SET, "DEBUG")], ErrorCode.INVALID_REQUEST, "expected 1, but received '2'"),
+        ("", [("kraft", SET, "DEBUG")], ErrorCode.INVALID_REQUEST, "expected 1, but received ''"),
+        ("1", [("no.such", SET, "DEBUG")], ErrorCode.INVALID_CONFIG, "Logger no.such does not exist!"),
+        ("1", [("no.such", DELETE, None)], ErrorCode.INVALID_CONFIG, "Logger no.such does not exist!"),
+        ("1", [("kraft", SET, "debug")], ErrorCode.INVALID_CONFIG, "FATAL, ERROR, WARN, INFO, DEBUG, TRACE"),
+        ("1", [("kraft", SET, "OFF")], ErrorCode.INVALID_CONFIG, "not a supported log level"),
+        ("1", [("kraft", SET, None)], ErrorCode.INVALID_REQUEST, "Null value not supported"),
+        ("1", [("kraft", APPEND, "DEBUG")], ErrorCode.INVALID_REQUEST, "APPEND operation is not allowed"),
+        ("1", [("kraft", SUBTRACT, "DEBUG")], ErrorCode.INVALID_REQUEST, "SUBTRACT operation is not allowed"),
+        ("1", [("kraft", 9, "DEBUG")], ErrorCode.INVALID_REQUEST, "none of 0"),
+        ("1", [("root", DELETE, None)], ErrorCode.INVALID_REQUEST, "root logger is not allowed"),
+        ("1", [("kraft", SET, "DEBUG"), ("kraft", DELETE, None)], ErrorCode.INVALID_REQUEST, "duplicate"),
+        ("1", [("quorum", SET, "DEBUG"), ("x", SET, "DEBUG")], ErrorCode.INVALID_CONFIG, "Logger x"),
+    ],
+)
+async def test_levels_that_cannot_be_set(
+    world: BrokerWorld, name: str, changes: list[Change], code: ErrorCode, says: str
+) -> None:
+    await world.start()
+    before = await levels(world)
+    (response,) = await alter(world, resource(LOGGER, name, *changes))
+    assert response.error_code == code
+    assert says in response.error_message
+    assert await levels(world) == before
+
+
+async def test_levels_are_only_checked_where_that_is_all_that_was_asked(world: BrokerWorld) -> None:
+    await world.start()
+    before = await levels(world)
+    (response,) = await alter(world, resource(LOGGER, "1", ("kraft", SET, "DEBUG")), validate_only=True)
+    assert response.error_code == 0
+    twice = [resource(LOGGER, "1", ("kraft", SET, "DEBUG"))] * 2
+    assert {r.error_code for r in await alter(world, *twice)} == {ErrorCode.INVALID_REQUEST}
+    config = whole.AlterableConfig(name="kraft", value="DEBUG")
+    wanted = whole.AlterConfigsResource(resource_type=LOGGER, resource_name="1", configs=[config])
+    (older,) = (await world.handle(whole.AlterConfigsRequest(resources=[wanted]), 2)).responses
+    assert older.error_code == ErrorCode.INVALID_REQUEST
+    assert await levels(world) == before
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 from kraft.broker.handlers.forwarding import MAX_ITEMS
 from kraft.config_keys import CONFIG_KEYS
 from kraft.dynamic_configs import DYNAMIC_CONFIGS
+from kraft.loggers import PACKAGES, ROOT
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
@@ -14,9 +15,10 @@ from kraft.protocol.schemas.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResult,
+    ListConfigResourcesRequest,
 )
 from partitions.log.config import TOPIC_CONFIGS
-from quorum.metadata.records import Config
+from quorum.metadata.records import BrokerChange, Config
 from tests.support.broker_world import BrokerWorld, topic
 
 
@@ -124,6 +126,40 @@ async def test_a_resource_is_described_once(world: BrokerWorld) -> None:
     many = [DescribeConfigsResource(resource_type=4, resource_name=str(n)) for n in range(MAX_ITEMS + 1)]
     answers = world.handle(DescribeConfigsRequest(resources=many), 4).results
     assert {a.error_code for a in answers} == {ErrorCode.POLICY_VIOLATION}
+
+
+async def test_the_levels_of_loggers(world: BrokerWorld) -> None:
+    await world.start()
+    result = describe(world, ConfigResourceType.BROKER_LOGGER, "1", include_synonyms=True)
+    assert [entry.name for entry in result.configs] == [ROOT, *PACKAGES]
+    assert {(e.value, e.read_only, e.is_sensitive, e.config_source) for e in result.configs} == {
+        ("INFO", False, False, ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG)
+    }
+    (entry,) = describe(world, ConfigResourceType.BROKER_LOGGER, "1", ["quorum"]).configs
+    assert (entry.name, entry.value) == ("quorum", "INFO")
+    for name in ("2", "", "one"):
+        refused = describe(world, ConfigResourceType.BROKER_LOGGER, name)
+        assert (refused.error_code, refused.configs) == (ErrorCode.INVALID_REQUEST, [])
+
+
+def listed(world: BrokerWorld, version: int, *kinds: int) -> list[tuple[int, str]]:
+    answer = world.handle(ListConfigResourcesRequest(resource_types=list(kinds)), version)
+    assert answer.error_code == 0
+    return [(one.resource_type, one.resource_name) for one in answer.config_resources]
+
+
+async def test_what_has_configs(world: BrokerWorld) -> None:
+    await world.start(*topic("u", 2, (1,)), *topic("t", 1, (1,)), BrokerChange(3, 3, fenced=True))
+    kinds = ConfigResourceType
+    topics = [(kinds.TOPIC, "t"), (kinds.TOPIC, "u")]
+    brokers, loggers = ([(kind, str(n)) for n in (1, 2, 3)] for kind in (kinds.BROKER, kinds.BROKER_LOGGER))
+    assert listed(world, 1) == [*topics, *brokers, *loggers]
+    assert listed(world, 1, kinds.BROKER_LOGGER, kinds.TOPIC, kinds.TOPIC) == [*topics, *loggers]
+    assert listed(world, 1, kinds.CLIENT_METRICS, kinds.GROUP) == []
+    assert listed(world, 0) == []
+    for unknown in (0, 1, 99, -1):
+        answer = world.handle(ListConfigResourcesRequest(resource_types=[kinds.TOPIC, unknown]), 1)
+        assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
 
 
 async def test_what_is_not_here(world: BrokerWorld) -> None:

@@ -92,7 +92,7 @@ async def test_what_cannot_be_deleted_here(world: BrokerWorld) -> None:
     ]
 
 
-@pytest.mark.parametrize(("policy", "code"), [("compact", 44), ("compact,delete", 0)])
+@pytest.mark.parametrize(("policy", "code"), [("compact", 44), ("compact,delete", 0), ("", 0)])
 async def test_a_topic_that_only_compacts_deletes_nothing(world: BrokerWorld, policy: str, code: int) -> None:
     await filled(world)
     await world.publish(Config("topic", "t", "cleanup.policy", policy))

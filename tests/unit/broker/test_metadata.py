@@ -124,8 +124,8 @@ async def test_by_name_by_id_and_what_is_unknown(world: BrokerWorld) -> None:
 async def test_a_topic_that_is_named_many_times_is_answered_once(world: BrokerWorld) -> None:
     """Otherwise a small request for a topic of many partitions has an answer of a thousand times its size."""
     await world.start(*topic("t", 1, (1,)), *topic("u", 2, (1,)))
-    renamed = [MetadataRequestTopic(name="t", topic_id=topic_id(number)) for number in range(3, 6)]
-    many = [named("u"), named("t"), identified(2), named("nowhere"), *renamed] * 3
+    under_other_names = [MetadataRequestTopic(name=name, topic_id=topic_id(2)) for name in ("t", "", "x")]
+    many = [named("u"), named("t"), identified(2), named("nowhere"), *under_other_names] * 3
     found = world.handle(metadata(*many), VERSION).topics
     assert [(t.error_code, t.name) for t in found] == [
         (0, "u"),
@@ -133,6 +133,44 @@ async def test_a_topic_that_is_named_many_times_is_answered_once(world: BrokerWo
         (0, "u"),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nowhere"),
     ]
+
+
+async def test_ids_that_come_with_empty_names_as_java_sends_them(world: BrokerWorld) -> None:
+    """Each id is a topic of its own, and nobody has a topic without a name made."""
+    await world.start(*topic("t", 1, (1,)), *topic("u", 2, (1,)))
+    wanted = [MetadataRequestTopic(name="", topic_id=topic_id(number)) for number in (2, 9, 1)]
+    found = world.handle(metadata(*wanted, create=True), VERSION).topics
+    assert [(t.error_code, t.name, t.topic_id) for t in found] == [
+        (0, "u", topic_id(2)),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id(9)),
+        (0, "t", topic_id(1)),
+    ]
+    assert world.controller.calls == []
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_ids_mean_nothing_in_the_versions_that_only_have_room_for_them(
+    world: BrokerWorld, version: int
+) -> None:
+    await world.start(*topic("t", 1, (1,)))
+    wanted = MetadataRequestTopic(name="t", topic_id=topic_id(1))
+    (answer,) = world.handle(metadata(wanted, create=True), version).topics
+    assert (answer.error_code, answer.name, answer.partitions) == (ErrorCode.INVALID_REQUEST, "t", [])
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("name", ["", "a b"])
+async def test_a_name_that_no_topic_can_have_is_never_created(
+    world: BrokerWorld, name: str, create: bool
+) -> None:
+    await world.start()
+    answer = world.handle(metadata(named(name), create=create), VERSION)
+    if asyncio.iscoroutine(answer):
+        answer = await answer
+    assert [(t.name, t.error_code) for t in answer.topics] == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION)]
+    described = world.handle(DescribeTopicPartitionsRequest(topics=[TopicRequest(name)]), 0)
+    assert [(t.name, t.error_code) for t in described.topics] == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION)]
+    assert world.controller.calls == []
 
 
 async def test_a_leader_that_cannot_be_reached_is_none(world: BrokerWorld) -> None:

@@ -14,6 +14,9 @@ from kraft.chaos.run import Outcome
 from kraft.chaos.scenario import FaultSpec, NodeSpec, Scenario, TopicSpec, WorkloadSpec
 from kraft.chaos.verdict import Violation
 
+GATE = "KRAFT_TEST_GATE"
+"""The environment variable that names a pipe: `watched` waits there."""
+
 
 def scenario(seed: int, *, seconds: float = 60.0, faults: int = 8) -> Scenario:
     """A scenario with something of everything. Fault number n has the name f"fault-{n}"."""
@@ -93,6 +96,16 @@ def greedy(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
 def hashing(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:
     """A run that depends on how strings are hashed."""
     return replace(sound(scenario), digest=str(hash("a string")))
+
+
+def watched(
+    scenario: Scenario, *, timeline: IO[str] | None = None, on_time: Callable[[float], None]
+) -> Outcome:
+    """A run that tells at once how far it is, and goes on when a byte comes through the gate."""
+    on_time(scenario.seconds / 2)
+    gate = os.open(os.environ[GATE], os.O_RDONLY)
+    os.read(gate, 1)
+    return sound(scenario)
 
 
 def broken_when_fresh(scenario: Scenario, *, timeline: IO[str] | None = None) -> Outcome:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kraft.chaos.campaign import (
+    AROUND_FAULTS_S,
     RUN_FAILED,
     Finished,
     RunPool,
@@ -57,6 +58,52 @@ def test_an_outcome_travels_unchanged():
         7, digest="ab", violations=[Violation("duplicate", 3, 1.5, 'é "x"\n')], coverage={"x": 1}
     )
     assert decoded(b"noise of a library\n" + encoded(outcome)) == outcome
+
+
+def test_a_watched_run_tells_how_far_it_is():
+    readable, writable = os.pipe()
+
+    def half(scenario: Scenario, *, timeline: object = None, on_time: Callable[[float], None]) -> Outcome:
+        on_time(scenario.seconds / 2)
+        os.read(readable, 1)  # goes on when it was seen
+        on_time(10 * scenario.seconds)
+        return played.sound(scenario)
+
+    seen: list[float] = []
+
+    def look(tally: Tally) -> None:
+        if tally.under_way and not seen:
+            seen.append(tally.under_way)
+            os.write(writable, b"x")
+
+    tally = run_campaign([played.scenario(1)], half, jobs=1, on_tick=look, is_watched=True)
+    assert seen == [30 / (60 + AROUND_FAULTS_S)]
+    assert (tally.seeds, tally.under_way) == (1, 0)
+    os.close(readable)
+    os.close(writable)
+
+
+def test_a_watched_verification_moves_through_both_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    gate = os.open(tmp_path / "gate", os.O_RDWR)
+    monkeypatch.setenv(played.GATE, str(tmp_path / "gate"))
+    seen: list[float] = []
+
+    def look(played_so_far: float) -> None:
+        if played_so_far not in seen:
+            seen.append(played_so_far)
+            if played_so_far % 0.5:
+                os.write(gate, b"x")
+
+    (one,) = verify([played.scenario(1)], played.watched, jobs=1, on_tick=look, is_watched=True)
+    os.close(gate)
+    assert one.equal
+    part = 30 / (60 + AROUND_FAULTS_S)
+    assert [seconds for seconds in seen if seconds % 0.5] == [part / 2, (1 + part) / 2]
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
 
 
 def test_all_seeds_are_played_once_and_added_up():

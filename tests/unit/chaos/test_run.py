@@ -45,7 +45,15 @@ def test_nothing_happens_without_a_reason():
 
 def test_equal_scenarios_give_equal_runs_and_others_do_not():
     scenario = dataclasses.replace(QUIET, seconds=2.0, faults=(FaultSpec("kill-leader", 0.5, 0),))
-    first, second = (run_isolated(lambda: run(scenario)) for _ in range(2))
+    first = run_isolated(lambda: run(scenario))
+
+    def watched():
+        times: list[float] = []
+        return run(scenario, on_time=times.append), times
+
+    second, times = run_isolated(watched)
+    assert times == sorted(times)
+    assert len({time for time in times if 0 < time < second.virtual_s}) > 10
     other = run_isolated(lambda: run(dataclasses.replace(scenario, seed=6)))
     assert first.coverage["fault: kill-leader"] == 1
     assert (first.digest, first.steps, first.coverage) == (second.digest, second.steps, second.coverage)

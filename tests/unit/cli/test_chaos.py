@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Callable
@@ -10,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import kraft.chaos.run
+from kraft.chaos.campaign import Tally
 from kraft.chaos.case import Case
 from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
+from kraft.chaos.report import Asked
 from kraft.chaos.run import Outcome
 from kraft.chaos.scenario import Scenario
 from kraft.chaos.swarm import scenario_of
 from kraft.cli.app import run
+from kraft.cli.chaos import display
 from tests.unit.chaos import played
 
 Play = Callable[[Callable[..., Outcome]], None]
@@ -61,7 +66,69 @@ def test_a_violation_is_told_at_once_and_at_the_end(play: Play, capsys: pytest.C
         assert "seed 2 failed lost-write at step 7" in text
         assert "29.0 step 6: kill node 1" in text
         assert command in text
-    assert "fault: bit-rot" in captured.out
+    assert "faults that struck: bit-rot 1, kill 1\n" in captured.out
+
+
+def unlucky(scenario: Scenario, **_: Any) -> Outcome:
+    """Losses that the faults explain, in every seed but the second."""
+    outcome = played.sound(scenario)
+    outcome.coverage |= {"truncation": 7, "unclean election": 1, "replica offline": 0}
+    outcome.history = {"polls": 5, "records acks=1 never read": 3, "records acks=0 never read": 0}
+    if scenario.seed != 2:
+        outcome.excused = [f"orders-0: batch {n}-{n} of epoch 0 is gone: power loss" for n in range(5)]
+    return outcome
+
+
+def test_an_excused_loss_is_explained(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(unlucky)
+    assert simulate("--seeds", "6", "--seconds", "5") == 0
+    out = capsys.readouterr().out
+    assert "seeds with an excused loss" in out
+    told = [line for line in out.splitlines() if line.startswith("seed ") or "and " in line]
+    assert told == [
+        "seed 1 lost records, and the injected faults explain it:",
+        "  and 2 more",
+        "seed 3 lost records, and the injected faults explain it:",
+        "  and 2 more",
+        "seed 4 lost records, and the injected faults explain it:",
+        "  and 2 more",
+        "and so did 2 other seeds (all in --json)",
+    ]
+    assert "  orders-0: batch 2-2 of epoch 0 is gone: power loss\n" in out
+    assert simulate("--seeds", "2", "--seconds", "5", "--json") == 0
+    document = answer(capsys)
+    assert document["excused"] == 1
+    assert [len(document["excuses"][seed]) for seed in document["excuses"]] == [5]
+    play(played.sound)
+    assert simulate("--seeds", "2", "--seconds", "5") == 0
+    assert "excused" not in capsys.readouterr().out
+
+
+def test_counters_are_shown_where_they_stand_out(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    play(unlucky)
+    assert simulate("--seeds", "2", "--seconds", "5", "--faults", "kill") == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["unclean", "election", "2"] in shown
+    assert ["history:", "records", "acks=1", "never", "read", "6"] in shown
+    assert ["acknowledged:", "consumer", "0"] in shown
+    words = {word for line in shown for word in line}
+    assert words.isdisjoint(("truncation", "offline", "acks=0", "polls", "producer"))
+    assert simulate("--seeds", "2", "--seconds", "5", "--faults", "kill", "--counters") == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for line in (["truncation", "14"], ["replica", "offline", "0"], ["history:", "polls", "10"]):
+        assert line in shown
+
+
+def test_the_bar_moves_while_the_first_seeds_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(display, "console", Console(file=screen, force_terminal=True, width=100))
+    with display.CampaignDisplay(Asked(None, ()), 4, is_one=False) as bar:
+        assert bar.is_shown
+        bar.tick(Tally(under_way=1.0))
+        assert bar._bar.tasks[0].percentage == 25.0
+        bar.tick(Tally(seeds=3, wall_s=60.0, under_way=0.5))
+        assert bar._bar.tasks[0].percentage == 87.5
+        assert "3 seeds/min" in screen.getvalue()
 
 
 def test_a_violation_as_json(play: Play, capsys: pytest.CaptureFixture[str]) -> None:

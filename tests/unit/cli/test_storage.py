@@ -61,6 +61,58 @@ def test_a_configuration_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> No
         format_node(CLUSTER_ID, tmp_path / "bad", ignore_formatted=False)
 
 
+@pytest.fixture
+def alone(tmp_path: Path) -> Path:
+    """As Kafka's own file has it: nothing lists the voters."""
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.bootstrap.servers=localhost:9093\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.listener.names=CONTROLLER\n"
+        f"log.dirs={tmp_path}/file\n"
+    )
+    return path
+
+
+def test_a_quorum_of_one_has_to_be_said(
+    alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["storage", "format", "-t", CLUSTER_ID, "-c", str(alone)]
+    assert run(command) == EXIT_USAGE
+    assert "--standalone" in capsys.readouterr().err
+    assert not (tmp_path / "file").exists()
+    assert run([*command, "--standalone"]) == 0
+    assert read_meta_properties(RealDisk(), f"{tmp_path}/file") is not None
+
+
+def test_a_quorum_of_several_is_not_standalone(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["storage", "format", "-t", CLUSTER_ID, "-c", str(config), "--standalone"]
+    assert run(command) == 0  # it is the only voter
+    voters = "controller.quorum.voters=4@localhost:9093,5@localhost:9094\n"
+    config.write_text(config.read_text() + voters + f"log.dirs={tmp_path}/c\n")
+    assert run(command) == EXIT_USAGE
+    assert "controller.quorum.voters names 5" in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+
+
+def test_the_environment_goes_over_the_file(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KAFKA_LOG_DIRS", f"{tmp_path}/variable")
+    monkeypatch.setenv("KAFKA_HEAP_OPTS", "-Xmx1G")
+    command = ["storage", "format", "-t", CLUSTER_ID, "-c", str(alone), "--standalone", "--json"]
+    assert run(command) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["formatted"] == [f"{tmp_path}/variable"]
+    assert "taken from the environment: KAFKA_LOG_DIRS\n" in shown.err
+    assert not (tmp_path / "file").exists()
+    monkeypatch.setenv("KAFKA_BROKER_ID", "1")
+    assert run(command) == 1
+    sentence = f"{alone}, with KAFKA_BROKER_ID, KAFKA_LOG_DIRS over it: KAFKA_BROKER_ID (broker.id) is a key of older"
+    assert sentence in capsys.readouterr().err
+
+
 def test_json_tells_what_was_made(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["storage", "random-uuid", "--json"]) == 0
     cluster_id = json.loads(capsys.readouterr().out)["uuid"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraft.config import ConfigError, Endpoint, ServerConfig, load_config
+from kraft.config_environment import keys_from_environment
 from kraft.config_keys import CONFIG_KEYS
 
 COMBINED = {
@@ -28,17 +29,21 @@ CONTROLLER = {
     "listeners": "CONTROLLER://:9093",
     "controller.listener.names": "CONTROLLER",
 }
+STANDALONE = {
+    **{key: value for key, value in COMBINED.items() if key != "controller.quorum.voters"},
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+}
 
 KAFKA_SAMPLE = """
 ############################# Server Basics #############################
 # The role of this server. Setting this puts us in KRaft mode
 process.roles=broker,controller
 node.id=1
-controller.quorum.voters=1@localhost:9093
+controller.quorum.bootstrap.servers=localhost:9093
 ############################# Socket Server Settings #############################
 listeners=PLAINTEXT://:9092,CONTROLLER://:9093
 inter.broker.listener.name=PLAINTEXT
-advertised.listeners=PLAINTEXT://localhost:9092
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
 num.network.threads=3
@@ -51,6 +56,8 @@ log.dirs=/tmp/kraft-combined-logs
 num.partitions=1
 num.recovery.threads.per.data.dir=1
 offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 log.retention.hours=168
@@ -74,13 +81,15 @@ def test_kafkas_own_sample_file_loads() -> None:
     assert config.is_broker
     assert config.is_controller
     assert config.voters == {1: "localhost:9093"}
+    assert config.is_standalone
     assert config.broker_listeners == (Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT"),)
     assert config.advertised == (Endpoint("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),)
     assert config.controller_listener == Endpoint("CONTROLLER", "", 9093, "PLAINTEXT")
     assert config.log_dirs == ("/tmp/kraft-combined-logs",)
     assert config.metadata_log_dir == "/tmp/kraft-combined-logs"
-    assert "num.io.threads is Kafka's, and has no effect here" in config.warnings
-    assert not any("log.retention.hours" in warning for warning in config.warnings)
+    (warning,) = config.warnings
+    assert warning.startswith("num.io.threads, num.network.threads, num.recovery.threads.per.data.dir, ")
+    assert warning.endswith(" are Kafka's, and have no effect here")
 
 
 def test_defaults_are_kafkas() -> None:
@@ -126,6 +135,84 @@ def test_a_broker_alone_and_a_controller_alone() -> None:
     assert controller.controller_listener == Endpoint("CONTROLLER", "", 9093, "PLAINTEXT")
 
 
+def test_a_controller_may_be_advertised_beside_the_clients_listeners() -> None:
+    to_clients = Endpoint("PLAINTEXT", "h", 9092, "PLAINTEXT")
+    both = "PLAINTEXT://h:9092,CONTROLLER://h:9093"
+    assert load(COMBINED, advertised_listeners=both).advertised == (to_clients,)
+    assert load(CONTROLLER, advertised_listeners="CONTROLLER://h:9093").advertised == ()
+    with pytest.raises(ConfigError, match="CONTROLLER is not among the broker's listeners"):
+        load(BROKER, advertised_listeners=both)
+
+
+def test_a_quorum_of_one_is_where_its_controller_is_advertised() -> None:
+    config = load(
+        STANDALONE,
+        controller_quorum_bootstrap_servers="localhost:19093",
+        advertised_listeners="CONTROLLER://localhost:19093",
+    )
+    assert config.voters == {1: "localhost:19093"}
+
+
+def test_voters_count_before_bootstrap_servers() -> None:
+    config = load(COMBINED, controller_quorum_bootstrap_servers="a:1,b:2")
+    assert (config.voters, config.is_standalone) == ({1: "localhost:9093"}, False)
+    (warning,) = config.warnings
+    assert "has no effect beside controller.quorum.voters" in warning
+
+
+# Environment variables
+
+FILE = "".join(f"{key}={value}\n" for key, value in COMBINED.items())
+
+
+def test_variables_go_over_the_file_by_the_rule_of_kafkas_images() -> None:
+    config = load_config(
+        FILE + "num.partitions=2\n",
+        {
+            "KAFKA_NUM_PARTITIONS": "7",
+            "KAFKA_LOG_RETENTION_HOURS": "2",
+            "KAFKA_METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS": "9",
+            "KAFKA_NUM_IO_THREADS": "1",
+            "KAFKA_HEAP_OPTS": "-Xmx1G",
+            "KAFKA_NUM_PARTITION": "9",
+            "KAFKA_PORT": "tcp://10.0.0.1:9092",
+            "KAFKA_SERVICE_HOST": "10.0.0.1",
+            "NUM_PARTITIONS": "8",
+            "kafka_num_partitions": "8",
+            "HOME": "/root",
+        },
+    )
+    assert (config.get("num.partitions"), config.log_defaults.retention_ms) == (7, 7_200_000)
+    assert config.properties["num.partitions"] == "7"
+    assert config.from_environment == (
+        "KAFKA_LOG_RETENTION_HOURS",
+        "KAFKA_METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS",
+        "KAFKA_NUM_IO_THREADS",
+        "KAFKA_NUM_PARTITIONS",
+    )
+    assert config.warnings == ("num.io.threads is Kafka's, and has no effect here",)
+
+
+def test_a_node_of_variables_alone() -> None:
+    environment = {f"KAFKA_{key.upper().replace('.', '_')}": value for key, value in STANDALONE.items()}
+    assert load_config("", environment).voters == {1: "localhost:9093"}
+
+
+def test_underscores_and_dashes_in_keys() -> None:
+    keys = {"KAFKA_A_B": "a.b", "KAFKA_A__B": "a_b", "KAFKA_A___B": "a-b", "KAFKA_A__B_C___D": "a_b.c-d"}
+    found = keys_from_environment(dict.fromkeys(keys, "1"), lambda key: True)
+    assert found == {variable: (key, "1") for variable, key in keys.items()}
+
+
+def test_old_keys_as_variables_are_refused_by_the_name_that_was_set() -> None:
+    for name, says in (
+        ("KAFKA_BROKER_ID", r"KAFKA_BROKER_ID \(broker.id\) is a key of older .* use node.id"),
+        ("KAFKA_ZOOKEEPER_CONNECT", r"KAFKA_ZOOKEEPER_CONNECT \(zookeeper.connect\)"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            load_config(FILE, {name: "1"})
+
+
 def test_listener_names_are_case_insensitive() -> None:
     config = load(
         COMBINED, listeners="plaintext://h:1,controller://h:2", controller_listener_names="Controller"
@@ -150,8 +237,8 @@ def test_warnings_name_the_key_that_may_have_been_meant() -> None:
     assert config.unknown_keys == ("log.dris", "num.io.threads", "something.else")
     assert config.warnings == (
         "log.dris is not known and has no effect; did you mean log.dirs?",
-        "num.io.threads is Kafka's, and has no effect here",
         "something.else is not known and has no effect",
+        "num.io.threads is Kafka's, and has no effect here",
     )
 
 
@@ -184,11 +271,22 @@ def test_a_key_that_is_set_twice_is_a_warning() -> None:
         (COMBINED, {"node_id": "2"}, r"node.id=2 has the controller role but is not among .* \[1\]; add it"),
         (BROKER, {"node_id": "2"}, "node.id=2 is among controller.quorum.voters but lacks the role; add controller"),
         (COMBINED, {"controller_quorum_voters": None}, "controller.quorum.voters is not set"),
-        (
-            COMBINED,
-            {"controller_quorum_voters": None, "controller_quorum_bootstrap_servers": "localhost:9093"},
-            "controller.quorum.bootstrap.servers is not enough here",
-        ),
+        (STANDALONE, {"controller_quorum_bootstrap_servers": None}, "controller.quorum.voters is not set"),
+        (STANDALONE, {"controller_quorum_bootstrap_servers": "localhost"}, "'localhost' is not host:port"),
+        (STANDALONE, {"controller_quorum_bootstrap_servers": ":9093"}, "no address that the other nodes can reach"),
+        (STANDALONE, {"controller_quorum_bootstrap_servers": "a:9093,b:9093,c:9093"},
+         "it names 3 controllers; list the controllers in controller.quorum.voters as id@host:port"),
+        (STANDALONE, {"controller_quorum_bootstrap_servers": "a:9094"},
+         "a:9094 is not where this node's controller listens; list"),
+        (STANDALONE, {"process_roles": "broker", "listeners": "PLAINTEXT://:9092"},
+         "this node is no controller; list"),
+        (COMBINED, {"broker_id": "1"}, "broker.id is a key of older versions of Kafka: use node.id"),
+        (COMBINED, {"host_name": "h"}, "host.name is a key of older .*: use listeners"),
+        (COMBINED, {"port": "9092"}, "port is a key of older .*: use listeners"),
+        (COMBINED, {"zookeeper_connect": "h:2181"}, "no ZooKeeper here; use process.roles and controller.quorum"),
+        (COMBINED, {"zookeeper_set_acl": "true"}, "zookeeper.set.acl is a key of older .*; use process.roles"),
+        (COMBINED, {"replica_lag_max_messages": "4000"}, "by time alone; use replica.lag.time.max.ms"),
+        (COMBINED, {"advertised_host_name": "h"}, "advertised.host.name .* use advertised.listeners"),
         (COMBINED, {"controller_quorum_voters": "localhost:9093"}, "'localhost:9093' is not id@host:port"),
         (COMBINED, {"controller_quorum_voters": "1@localhost"}, "'localhost' is not host:port"),
         (COMBINED, {"controller_quorum_voters": "1@a:1,1@b:1"}, "node 1 is there twice"),

@@ -78,3 +78,10 @@ def test_a_key_that_another_version_stored_can_be_deleted(world: World) -> None:
 def test_a_list_is_appended_to_its_default(world: World) -> None:
     assert outcome(world, change("cleanup.policy", "delete, delete", m.APPEND)) == [("NONE", None)]
     assert world.image.config("topic", "t") == {"cleanup.policy": "delete"}
+
+
+def test_a_list_may_become_empty(world: World) -> None:
+    assert outcome(world, change("cleanup.policy", "delete", m.SUBTRACT)) == [("NONE", None)]
+    assert world.image.config("topic", "t") == {"cleanup.policy": ""}
+    assert outcome(world, change("cleanup.policy", "compact", m.APPEND)) == [("NONE", None)]
+    assert world.image.config("topic", "t") == {"cleanup.policy": "compact"}

@@ -163,6 +163,18 @@ def test_a_node_that_ends_says_how(cluster: LocalCluster, node_that: Callable[[s
         cluster.start_node(1)
 
 
+def test_a_node_is_what_its_file_says_and_not_the_environment(
+    cluster: LocalCluster, node_that: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_LOG_DIRS", "/elsewhere")
+    monkeypatch.setenv("KRAFT_OF_THIS_TEST", "kept")
+    node_that(
+        "import os; print(sorted(n for n in os.environ if n[:6] in ('KAFKA_', 'KRAFT_'))); raise SystemExit(3)"
+    )
+    with pytest.raises(UserError, match=r"\(exit code 3\):\n\['KRAFT_OF_THIS_TEST'\]$"):
+        cluster.start_node(1)
+
+
 def test_a_node_that_ends_shows_what_this_process_printed(
     cluster: LocalCluster, node_that: Callable[[str], None]
 ) -> None:

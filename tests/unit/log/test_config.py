@@ -58,6 +58,14 @@ def test_overrides_and_values_as_text() -> None:
     assert config.value_of("segment.bytes") == "1000"
 
 
+@pytest.mark.parametrize("text", ["", " "])
+def test_a_topic_may_have_no_cleanup_at_all(text: str) -> None:
+    config = LogConfig().with_overrides({"cleanup.policy": text})
+    assert (config.deletes, config.is_compacted) == (False, False)
+    assert config.value_of("cleanup.policy") == ""
+    assert server_log_config({"log.cleanup.policy": text}) == config
+
+
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
@@ -74,7 +82,7 @@ def test_overrides_and_values_as_text() -> None:
         ("segment.jitter.ms", "-1", "not between 0"),
         ("preallocate", "perhaps", "neither true nor false"),
         ("cleanup.policy", "compress", "use compact, delete or compact,delete"),
-        ("cleanup.policy", "", "use compact, delete or compact,delete"),
+        ("cleanup.policy", "compact,", "use compact, delete or compact,delete"),
         ("min.cleanable.dirty.ratio", "1.5", "not between 0 and 1"),
         ("min.cleanable.dirty.ratio", "nan", "not a number"),
         ("min.cleanable.dirty.ratio", "0.0_1", "not a number"),

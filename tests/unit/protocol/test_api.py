@@ -33,6 +33,7 @@ from kraft.protocol.schemas.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kraft.protocol.schemas.producers import DescribeProducersRequest, DescribeProducersTopic
 from kraft.protocol.schemas.quorum import DescribePartition, DescribeQuorumRequest, DescribeTopic
 from kraft.protocol.schemas.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -67,6 +68,8 @@ def test_what_is_advertised() -> None:
         "UPDATE_FEATURES": (0, 2),
         "UNREGISTER_BROKER": (0, 0),
         "DESCRIBE_CLUSTER": (0, 2),
+        "DESCRIBE_PRODUCERS": (0, 0),
+        "LIST_CONFIG_RESOURCES": (0, 1),
         "DESCRIBE_TOPIC_PARTITIONS": (0, 0),
     }
 
@@ -188,6 +191,18 @@ def configs_of(*kinds: ConfigResourceType) -> SimpleNamespace:
         (ApiKey.DESCRIBE_QUORUM, None, "refuse DESCRIBE CLUSTER"),
         (ApiKey.UPDATE_FEATURES, None, "refuse ALTER CLUSTER"),
         (ApiKey.UNREGISTER_BROKER, None, "refuse ALTER CLUSTER"),
+        (
+            ApiKey.DESCRIBE_CONFIGS,
+            configs_of(ConfigResourceType.BROKER_LOGGER),
+            "refuse DESCRIBE_CONFIGS CLUSTER",
+        ),
+        (
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            configs_of(ConfigResourceType.BROKER_LOGGER),
+            "refuse ALTER_CONFIGS CLUSTER",
+        ),
+        (ApiKey.DESCRIBE_PRODUCERS, None, "refuse READ TOPIC"),
+        (ApiKey.LIST_CONFIG_RESOURCES, None, "refuse DESCRIBE_CONFIGS CLUSTER"),
         (ApiKey.DESCRIBE_CLUSTER, NAMED, ""),
         (ApiKey.DESCRIBE_CLUSTER, CREATING, "filter DESCRIBE CLUSTER"),
         (ApiKey.DESCRIBE_TOPIC_PARTITIONS, ALL, "filter DESCRIBE TOPIC"),
@@ -237,6 +252,7 @@ def two_topics(topic: Callable[[str, list[int]], Any]) -> list[Any]:
             topics=two_topics(lambda t, ns: DeleteRecordsTopic(t, [DeleteRecordsPartition(n) for n in ns]))
         ),
         ElectLeadersRequest(topic_partitions=two_topics(TopicPartitions)),
+        DescribeProducersRequest(topics=two_topics(DescribeProducersTopic)),
         AlterPartitionReassignmentsRequest(
             topics=two_topics(lambda t, ns: ReassignableTopic(t, [ReassignablePartition(n) for n in ns]))
         ),

@@ -31,8 +31,8 @@ def test_the_last_member_that_lost_its_tail_is_excused(model: Model) -> None:
     assert model.oracles == []
     assert model.replication.has_excused_loss("orders", 0)
     assert list(model.verdicts.excuses) == [
-        "orders-0: leader 1 of epoch 1 lacks batch 1-1 of epoch 0 and 1 more up to 2,"
-        " lost by all of ISR and ELR (1,): power loss"
+        "orders-0: batch 1-1 of epoch 0 and 1 more up to 2 is gone: every replica that had to have it"
+        " (ISR and ELR: 1) lost it to power loss; leader 1 of epoch 1 goes on without"
     ]
     assert model.replication.partitions[KEY].committed.high_watermark == 1
 

@@ -42,7 +42,8 @@ def test_retention_is_by_policy_age_and_size() -> None:
     assert rules({}).retention(KEY) == RetentionRule(True, 70, 700)
     own = {"cleanup.policy": "compact, delete", "retention.ms": "-1", "retention.bytes": "5"}
     assert rules(own).retention(KEY) == RetentionRule(True, -1, 5)
-    assert rules({"cleanup.policy": "compact"}).retention(KEY) == RetentionRule(False, 70, 700)
+    for policy in ("compact", ""):
+        assert rules({"cleanup.policy": policy}).retention(KEY) == RetentionRule(False, 70, 700)
     assert rules({"delete.retention.ms": "9"}).delete_retention_ms(KEY) == 9
 
 

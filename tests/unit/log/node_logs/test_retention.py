@@ -159,7 +159,7 @@ def test_records_without_a_time_age_from_the_last_change_of_their_file() -> None
 
 def test_a_compacted_log_keeps_all_but_what_was_given_up() -> None:
     config = dataclasses.replace(SMALL, retention_ms=0, retention_bytes=0)
-    for policy, kept in (("compact", 3), ("compact,delete", 0), ("delete", 0)):
+    for policy, kept in (("", 3), ("compact", 3), ("compact,delete", 0), ("delete", 0)):
         log = open_log(memory_disk(), dataclasses.replace(config, cleanup_policy="delete"))
         for number in range(3):
             log.append_as_leader(batch_of(b"%d" % number), leader_epoch=0)
