@@ -264,7 +264,7 @@ class ConsumerGroup:
             changes += self._target_changes(targets, former_id, new.member_id, epoch, now)
             target, target_epoch = targets[new.member_id], epoch
 
-        new = self._reconciled(new, replaced_id, target_epoch, target, request)
+        new = self._reconciled(new, target_epoch, target, request)
         if new.current != old.current or replaced_id is not None:
             changes.append(self._current_of(new))
         encoded = self._encoded(changes, joining=request.member_epoch == JOIN_GROUP_MEMBER_EPOCH)
@@ -510,15 +510,12 @@ class ConsumerGroup:
     def _reconciled(
         self,
         member: Member,
-        replaced_id: str | None,
         target_epoch: int,
         target: Assignment,
         request: ConsumerGroupHeartbeatRequest,
     ) -> Member:
-        itself = (None, member.member_id, replaced_id)
-
         def is_free(topic_id: bytes, partition: int) -> bool:
-            return self._owners.get(topic_id, {}).get(partition) in itself
+            return self._owners.get(topic_id, {}).get(partition) in (None, member.member_id)
 
         try:
             current = reconcile(member.current, target_epoch, target, _owned(request), is_free)
@@ -768,10 +765,8 @@ class ConsumerGroup:
 
     def on_loaded(self, now: Moment, decisions: Decisions) -> None:
         """Every member has a whole session from now; whether topics changed is looked at with the next heartbeat."""
-        self._owners.clear()  # the order of a compacted log is not the order in which partitions changed hands
         self._must_review = True
         for member in self._members.values():
-            self._own(member)
             self._set_session_timer(member.member_id, now)
             self._set_rebalance_timer(member, now)
 
