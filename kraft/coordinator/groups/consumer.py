@@ -1,9 +1,9 @@
 """A consumer group of KIP-848: the coordinator assigns, and members reconcile heartbeat by heartbeat.
 
 The shard calls it with requests, changes of topics and records. Every change of its state is a record that `replay`
-takes in, live as at loading: there is no other way to change it. A change of members, subscriptions or topics raises the
-group's epoch; the next heartbeat computes the target assignment of that epoch; each member then goes to it by itself
-(`reconciliation`). (Kafka's ConsumerGroup and the part of GroupMetadataManager that serves it.)
+takes in, live as at loading: there is no other way to change it. A change of members, subscriptions or topics raises
+the group's epoch; the next heartbeat computes the target assignment of that epoch; each member then goes to it by
+itself (`reconciliation`). (Kafka's ConsumerGroup, and the part of its GroupMetadataManager that serves it.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from kraft.protocol.schema import Message
 from kraft.protocol.schemas.consumer_groups import (
     CONSUMER_GENERATED_MEMBER_ID_REQUIRED_VERSION,
     JOIN_GROUP_MEMBER_EPOCH,
-    LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -153,7 +152,9 @@ class ConsumerGroup:
         """The one that most members ask for; the first configured one if none does."""
         return self._preferred_assignor(self._members.values())
 
-    def check_commit(self, member_id: str, generation: int, instance_id: str | None, version: int) -> ErrorCode:
+    def check_commit(
+        self, member_id: str, generation: int, instance_id: str | None, version: int
+    ) -> ErrorCode:
         if generation < 0 and not self._members:
             return ErrorCode.NONE
         member = self._members.get(member_id)
@@ -206,7 +207,9 @@ class ConsumerGroup:
     def _described_assignment(self, assignment: Assignment) -> DescribedAssignment:
         """Without the topics that are gone: they have no name."""
         existing = ((self._context.topics.with_id(topic_id), parts) for topic_id, parts in assignment.items())
-        named = sorted((topic.name, topic.topic_id, sorted(parts)) for topic, parts in existing if topic is not None)
+        named = sorted(
+            (topic.name, topic.topic_id, sorted(parts)) for topic, parts in existing if topic is not None
+        )
         return DescribedAssignment(
             [DescribedTopicPartitions(topic_id, name, partitions) for name, topic_id, partitions in named]
         )
@@ -254,7 +257,7 @@ class ConsumerGroup:
             review = self._review(self._subscriptions_with(former_id, new), now, look_at)
             changes += review.changes
             resolved = dict(review.resolved)
-            if must_raise or review.metadata_hash != self._metadata_hash:
+            if must_raise or review.changes or review.metadata_hash != self._metadata_hash:
                 epoch += 1
                 changes += self._epoch_changes(epoch, review.metadata_hash)
 
@@ -427,7 +430,9 @@ class ConsumerGroup:
         the topics of `look_at`: it holds those that may have changed."""
         subscriptions = list(subscriptions)
         patterns = {subscription.regex for subscription in subscriptions if subscription.regex is not None}
-        existing = {name for name in look_at if self._context.topics.named(name) is not None} if patterns else set()
+        existing = (
+            {name for name in look_at if self._context.topics.named(name) is not None} if patterns else set()
+        )
         resolved: dict[str, frozenset[str]] = {}
         changes: list[Change] = [
             (records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), None)
@@ -449,9 +454,7 @@ class ConsumerGroup:
         """Those that exist, and those that expressions matched when they did."""
         return frozenset(self._context.topics.names()).union(*self._resolved.values())
 
-    def _hash_of(
-        self, subscriptions: Iterable[Subscription], resolved: Mapping[str, frozenset[str]]
-    ) -> int:
+    def _hash_of(self, subscriptions: Iterable[Subscription], resolved: Mapping[str, frozenset[str]]) -> int:
         """Of the topics, as they are: a broker that takes over sees by it whether they changed meanwhile."""
         names: set[str] = set()
         for subscription in subscriptions:
@@ -467,7 +470,9 @@ class ConsumerGroup:
 
     # The target assignment
 
-    def _assign(self, former_id: str, new: Member, resolved: Mapping[str, frozenset[str]]) -> dict[str, Assignment]:
+    def _assign(
+        self, former_id: str, new: Member, resolved: Mapping[str, frozenset[str]]
+    ) -> dict[str, Assignment]:
         members = {**self._members, new.member_id: new}
         if former_id != new.member_id:
             del members[former_id]
@@ -583,7 +588,8 @@ class ConsumerGroup:
     def delete(self, now: Moment, decisions: Decisions) -> None:
         """Ends an empty group: deleted, expired, or about to be one of the other protocol."""
         changes: list[Change] = [
-            (records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), None) for pattern in self._resolved
+            (records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), None)
+            for pattern in self._resolved
         ]
         changes.append((records.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), None))
         changes += self._partition_metadata_end()
@@ -713,7 +719,9 @@ class ConsumerGroup:
             encoded.append(record)
         return encoded
 
-    def _apply(self, changes: Sequence[Change], encoded: Sequence[Record], now: Moment, decisions: Decisions) -> None:
+    def _apply(
+        self, changes: Sequence[Change], encoded: Sequence[Record], now: Moment, decisions: Decisions
+    ) -> None:
         epoch = self.group_epoch
         for (key, value), record in zip(changes, encoded, strict=True):
             decisions.write(self.group_id, record)
@@ -774,7 +782,9 @@ class ConsumerGroup:
         known = isinstance(value, records.ConsumerGroupTargetAssignmentMetadataValue)
         self.assignment_epoch = value.assignment_epoch if known else 0  # type: ignore[union-attr]
         self._unreconciled = {
-            member.member_id for member in self._members.values() if not member.current.is_at(self.assignment_epoch)
+            member.member_id
+            for member in self._members.values()
+            if not member.current.is_at(self.assignment_epoch)
         }
 
     def _set_current(self, member_id: str, value: Message | None) -> None:
@@ -844,14 +854,19 @@ class ConsumerGroup:
             del self._subscriptions[shared]
 
     def _release_instance(self, member: Member) -> None:
-        if member.instance_id is not None and self._static_members.get(member.instance_id) == member.member_id:
+        if (
+            member.instance_id is not None
+            and self._static_members.get(member.instance_id) == member.member_id
+        ):
             del self._static_members[member.instance_id]
 
 
 def _check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settings: GroupSettings) -> None:
     """Raises _Refused as Kafka does for what contradicts itself."""
     epoch = request.member_epoch
-    needs_member_id = epoch != JOIN_GROUP_MEMBER_EPOCH or version >= CONSUMER_GENERATED_MEMBER_ID_REQUIRED_VERSION
+    needs_member_id = (
+        epoch != JOIN_GROUP_MEMBER_EPOCH or version >= CONSUMER_GENERATED_MEMBER_ID_REQUIRED_VERSION
+    )
     joins = epoch == JOIN_GROUP_MEMBER_EPOCH
     faults = (
         (not request.group_id, "GroupId can't be empty."),
@@ -897,7 +912,11 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None
     epoch, current = request.member_epoch, member.current
     if epoch in (JOIN_GROUP_MEMBER_EPOCH, current.epoch):
         return
-    if epoch == current.previous_epoch and epoch < current.epoch and _has_only(current.assigned, _owned(request)):
+    if (
+        epoch == current.previous_epoch
+        and epoch < current.epoch
+        and _has_only(current.assigned, _owned(request))
+    ):
         return
     raise _Refused(
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -927,7 +946,9 @@ def _with_metadata(member: Member, value: records.ConsumerGroupMemberMetadataVal
         rack_id=value.rack_id,
         client_id=value.client_id,
         client_host=value.client_host,
-        subscription=Subscription(frozenset(value.subscribed_topic_names), value.subscribed_topic_regex or None),
+        subscription=Subscription(
+            frozenset(value.subscribed_topic_names), value.subscribed_topic_regex or None
+        ),
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
     )
