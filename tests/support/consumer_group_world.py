@@ -68,7 +68,6 @@ def state_of(group: ConsumerGroup) -> Any:
         {topic_id: owners for topic_id, owners in group._owners.items() if owners},
         group._resolved,
         {subscription: count for subscription, (_, count) in group._subscriptions.items()},
-        group._unreconciled,
     )
 
 

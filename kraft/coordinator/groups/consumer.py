@@ -112,7 +112,8 @@ class ConsumerGroup:
         """One object for all members with the same, and how many they are."""
         self._resolved: dict[str, frozenset[str]] = {}
         """The topics that each regular expression matched."""
-        self._unreconciled: set[str] = set()
+        self._unreconciled: set[str] | None = set()
+        """Members that are not at the target; None: to be counted anew when somebody asks."""
         self._must_review = False
         """Whether topics may have changed while no coordinator looked; the next heartbeat sees to it."""
         self._rebalancing_since_ms: int | None = None
@@ -132,6 +133,9 @@ class ConsumerGroup:
             return "Empty"
         if self.group_epoch > self.assignment_epoch:
             return "Assigning"
+        if self._unreconciled is None:
+            members = self._members.values()
+            self._unreconciled = {m.member_id for m in members if not m.current.is_at(self.assignment_epoch)}
         return "Reconciling" if self._unreconciled else "Stable"
 
     @property
@@ -727,7 +731,7 @@ class ConsumerGroup:
             decisions.write(self.group_id, record)
             self.replay(key, value, now.wall_ms)
         counters = self._context.counters
-        if self.group_epoch > epoch:
+        if self.group_epoch > epoch and self._members:
             counters.rebalances[GroupType.CONSUMER] += 1
             if self._rebalancing_since_ms is None:
                 self._rebalancing_since_ms = now.monotonic_ms
@@ -781,11 +785,7 @@ class ConsumerGroup:
     def _set_assignment_epoch(self, value: Message | None) -> None:
         known = isinstance(value, records.ConsumerGroupTargetAssignmentMetadataValue)
         self.assignment_epoch = value.assignment_epoch if known else 0  # type: ignore[union-attr]
-        self._unreconciled = {
-            member.member_id
-            for member in self._members.values()
-            if not member.current.is_at(self.assignment_epoch)
-        }
+        self._unreconciled = None
 
     def _set_current(self, member_id: str, value: Message | None) -> None:
         member = self._members.get(member_id)
@@ -809,10 +809,10 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self._static_members[member.instance_id] = member.member_id
         self._members[member.member_id] = member
-        if member.current.is_at(self.assignment_epoch):
+        if self._unreconciled is not None:
             self._unreconciled.discard(member.member_id)
-        else:
-            self._unreconciled.add(member.member_id)
+            if not member.current.is_at(self.assignment_epoch):
+                self._unreconciled.add(member.member_id)
 
     def _forget(self, member_id: str) -> None:
         member = self._members.pop(member_id, None)
@@ -820,7 +820,8 @@ class ConsumerGroup:
             self._disown(member)
             self._unsubscribe(member)
             self._release_instance(member)
-            self._unreconciled.discard(member_id)
+            if self._unreconciled is not None:
+                self._unreconciled.discard(member_id)
 
     def _own(self, member: Member) -> None:
         for assignment in (member.current.assigned, member.current.pending_revocation):
