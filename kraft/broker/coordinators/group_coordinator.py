@@ -33,6 +33,8 @@ from quorum.metadata.image import MetadataImage
 from quorum.rpc.messages import NewTopic
 
 MINUTE_MS: Final = 60_000
+GROUP_VERSION: Final = "group.version"
+"""The feature by which a cluster serves groups of KIP-848, from level 1 on."""
 
 
 class GroupCoordinator:
@@ -66,10 +68,20 @@ class GroupCoordinator:
             append_timeout_s=config.get("offsets.commit.timeout.ms") / 1000,
         )
 
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        """Whether this broker and the cluster's finalized features allow groups of KIP-848."""
+        return "consumer" in self.protocols and self._metadata.image.features.get(GROUP_VERSION, 0) >= 1
+
     async def close(self) -> None:
         await self.runtime.close()
 
     # -- where a group is
+
+    @property
+    def has_topic(self) -> bool:
+        """Whether __consumer_offsets exists."""
+        return CONSUMER_OFFSETS in self._metadata.image.topic_ids
 
     def partition_of(self, group_id: str) -> int | None:
         """The partition of __consumer_offsets that keeps a group; None while there is no such topic."""
