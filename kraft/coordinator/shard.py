@@ -77,6 +77,11 @@ Action: TypeAlias = Callable[[Moment, Decisions], None]
 """What a timer does."""
 ShardTimers: TypeAlias = Timers[Action]
 
+    def extend(self, later: Decisions) -> None:
+        """What was decided after this, in the same turn."""
+        self.written += later.written
+        self.replies += later.replies
+
 
 class Shard(Protocol, Generic[Request]):
     """One partition's state machine. Nothing that it is given makes it raise."""
