@@ -240,8 +240,8 @@ class _Hosted(Generic[Request, S]):
                 future.set_result(code)
 
     def _drop(self, reason: Exception) -> None:
-        """What was decided could not be appended: the state here is not what the log says."""
-        log.warning("a coordinator's append failed; its shard loads anew", partition=str(self._partition),
+        """What was decided could not be appended, or only in part: the state here is not what the log says."""
+        log.warning("a coordinator's shard is dropped and loads anew", partition=str(self._partition),
                     reason=str(reason))  # fmt: skip
         self._forget(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.load()
@@ -297,8 +297,8 @@ class _Hosted(Generic[Request, S]):
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting[token] = future
         future.add_done_callback(lambda _: self._waiting.pop(token, None))
-        self.shard.handle(token, request, self._environment.now(), self._turn)
-        self._decided()
+        if not self._decide(lambda shard, now, turn: shard.handle(token, request, now, turn)):
+            return _settled(self._loop, ErrorCode.UNKNOWN_SERVER_ERROR)
         return future
 
     def tell(self, event: Callable[[S, Moment, Decisions], None]) -> None:
@@ -307,8 +307,7 @@ class _Hosted(Generic[Request, S]):
         if self._refusal(appends=True) is not None:
             self._is_suspended = True
         elif self.shard is not None:
-            event(self.shard, self._environment.now(), self._turn)
-            self._decided()
+            self._decide(event)
 
     def _refusal(self, *, appends: bool) -> ErrorCode | None:
         """Why the shard is not asked now. Ends its suspension if it can be."""
@@ -321,8 +320,8 @@ class _Hosted(Generic[Request, S]):
             refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if refusal is None and appends and self._is_suspended:
             self._is_suspended = False
-            self.shard.on_loaded(self._environment.now(), self._turn)
-            self._decided()
+            if not self._decide(lambda shard, now, turn: shard.on_loaded(now, turn)):
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return refusal
 
     def _on_time(self) -> None:
@@ -333,11 +332,24 @@ class _Hosted(Generic[Request, S]):
             self._is_suspended = True
             self._timer = self._loop.call_later(RETRY_S, self._on_time)
             return
-        now = self._environment.now()
-        for action in self.shard.timers.pop_due(now.monotonic_ms):
-            action(now, self._turn)
-            self._units.append(len(self._turn.written))
+        self._decide(self._act)
+
+    def _act(self, shard: S, now: Moment, turn: Decisions) -> None:
+        for action in shard.timers.pop_due(now.monotonic_ms):
+            action(now, turn)
+            self._units.append(len(turn.written))
+
+    def _decide(self, decide: Callable[[S, Moment, Decisions], None]) -> bool:
+        """Has the shard decide. A defect of it costs its state, which is read anew, and not the node: False."""
+        assert self.shard is not None, "it is loaded"
+        try:
+            decide(self.shard, self._environment.now(), self._turn)
+        except Exception as error:
+            log.exception("a coordinator's shard failed", partition=str(self._partition))
+            self._drop(error)
+            return False
         self._decided()
+        return True
 
     def _decided(self) -> None:
         """The shard had its say; nothing of it is told before it is appended."""

@@ -192,7 +192,7 @@ class GroupShard:
         if group is None:
             decisions.reply(body.group_id, token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        group.sync(token, body, request.version, now, decisions)
+        group.sync(token, body, request.client, request.version, now, decisions)
 
     def _heartbeat(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
         body: HeartbeatRequest = request.body
@@ -200,7 +200,7 @@ class GroupShard:
         if group is None:
             decisions.reply(body.group_id, token, HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        group.heartbeat(token, body, now, decisions)
+        group.heartbeat(token, body, request.client, request.version, now, decisions)
 
     def _leave(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
         body: LeaveGroupRequest = request.body
@@ -209,7 +209,7 @@ class GroupShard:
             self._remove_consumers(group, token, request, now, decisions)
             return
         classic = group or ClassicGroup(body.group_id, self._context)
-        classic.leave(token, body, request.version, now, decisions)
+        classic.leave(token, body, request.client, request.version, now, decisions)
         self._keep(classic, group)
 
     def _remove_consumers(

@@ -35,6 +35,9 @@ class Counters:
         self.loaded += 1
 
     def handle(self, token: int, request: str, now: Moment, decisions: Decisions) -> None:
+        if request == "defect":
+            decisions.write("a", Record(b"a", b"99"))
+            raise KeyError(request)
         name = request.rstrip("?@")
         if request.endswith("@"):
             self.timers.set(name, now.monotonic_ms, lambda at, out: self.count(name, token, out))
@@ -246,6 +249,15 @@ async def test_an_append_that_fails_drops_the_shard_which_loads_anew(world: Worl
     assert await lost is await waiting is ErrorCode.COORDINATOR_NOT_AVAILABLE
     await world.until(lambda: not world.runtime.is_loading)
     assert await world.ask("a?", reads=True) == 1
+    assert len(world.made) == 2
+
+
+async def test_a_defect_costs_the_shard_its_state_and_nothing_is_appended(world: World) -> None:
+    await world.loaded()
+    assert await world.ask("defect") is ErrorCode.UNKNOWN_SERVER_ERROR
+    await world.until(lambda: not world.runtime.is_loading)
+    assert world.log.appends == []
+    assert await world.ask("a?", reads=True) == 0
     assert len(world.made) == 2
 
 
