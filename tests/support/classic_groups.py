@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 from kraft.coordinator.groups import group_metadata
 from kraft.coordinator.groups.classic import ClassicGroup, State
-from kraft.coordinator.groups.context import Client, GroupContext, GroupCounters, GroupSettings, TopicPartitions
+from kraft.coordinator.groups.context import (
+    Client,
+    GroupContext,
+    GroupCounters,
+    GroupSettings,
+    TopicPartitions,
+)
 from kraft.coordinator.groups.group_metadata import GroupMetadataValue
 from kraft.coordinator.shard import Decisions, Moment, ShardTimers
 from kraft.coordinator.timers import Timers
@@ -148,9 +154,7 @@ class World:
     def leave(self, client: str, request: LeaveGroupRequest, version: int = 5) -> list[Answer]:
         return self.call(client, self.group.leave, request, version)
 
-    def call(
-        self, client: str, method: Callable[..., None], request: object, version: int
-    ) -> list[Answer]:
+    def call(self, client: str, method: Callable[..., None], request: object, version: int) -> list[Answer]:
         self.tokens += 1
         self.waiting[self.tokens] = client
         decisions = Decisions()
@@ -205,9 +209,9 @@ class World:
             assert size + GRACE_BYTES <= self.settings.record_max_bytes, "a record is too large"
             self.log.append(record.value)
         answers = []
-        for about, token, response in decisions.replies:
-            assert about == GROUP_ID
-            answers.append(Answer(self.waiting.pop(token), response))
+        for reply in decisions.replies:
+            assert reply.about == GROUP_ID
+            answers.append(Answer(self.waiting.pop(reply.token), reply.response))
         check(self.group, set(self.waiting))
         return answers
 
@@ -221,7 +225,9 @@ def check(group: ClassicGroup, waiting: set[int]) -> None:
     assert not group._pending & set(members)
     assert group._pending_sync <= set(members)
     assert group._static == {
-        member.instance_id: member_id for member_id, member in members.items() if member.instance_id is not None
+        member.instance_id: member_id
+        for member_id, member in members.items()
+        if member.instance_id is not None
     }
     assert (group._leader in members) if members else (group._leader is None)
     assert not group._syncs or group._state is State.COMPLETING_REBALANCE

@@ -53,6 +53,8 @@ logger = structlog.get_logger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
 """How long a new member's JoinGroup may wait: it cannot send heartbeats yet, and may be gone."""
+LEAST_POSTPONEMENT_MS: Final = 1_000
+"""How often at most a group that nobody joined looks whether that has changed: timeouts are clients' to choose."""
 
 FIRST_REBALANCE_TIMEOUT_VERSION: Final = 1
 FIRST_MEMBER_ID_REQUIRED_VERSION: Final = 4
@@ -293,7 +295,9 @@ class ClassicGroup:
 
     # Offsets and deletion
 
-    def check_commit(self, member_id: str, generation: int, instance_id: str | None, version: int) -> ErrorCode:
+    def check_commit(
+        self, member_id: str, generation: int, instance_id: str | None, version: int
+    ) -> ErrorCode:
         """COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, or
         REBALANCE_IN_PROGRESS between JoinGroup and the leader's SyncGroup. Whoever is no member may commit while
         there are none."""
@@ -387,7 +391,8 @@ class ClassicGroup:
 
     def _check_join(self, request: JoinGroupRequest, member: _Member) -> ErrorCode:
         settings = self._context.settings
-        if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+        lowest_ms, highest_ms = settings.min_session_timeout_ms, settings.max_session_timeout_ms
+        if not lowest_ms <= request.session_timeout_ms <= highest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if self._state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -400,8 +405,9 @@ class ClassicGroup:
 
     def _holder(self, request: JoinGroupRequest) -> _Member | None:
         """The member whose place the sender has, or takes."""
-        instance_id = request.group_instance_id
-        return self._members.get(request.member_id or self._static.get(instance_id or "", ""))
+        if not request.member_id and request.group_instance_id is not None:
+            return self._members.get(self._static.get(request.group_instance_id, ""))
+        return self._members.get(request.member_id)
 
     def _accepts(self, request: JoinGroupRequest) -> bool:
         """While a group prepares, those count who wait: a group that is too large loses those who rejoin last."""
@@ -474,9 +480,7 @@ class ClassicGroup:
         why = f"{member.member_id} joins: {_reason(join.request.reason)}"
         self._rebalance_or_complete(why, now, decisions)
 
-    def _replace(
-        self, old: _Member, member: _Member, join: _Join, now: Moment, decisions: Decisions
-    ) -> None:
+    def _replace(self, old: _Member, member: _Member, join: _Join, now: Moment, decisions: Decisions) -> None:
         """A static member came back, without the member id that it had: the one that has it is fenced."""
         leader = self._leader
         is_pending_sync = old.member_id in self._pending_sync
@@ -595,8 +599,8 @@ class ClassicGroup:
             next_ms = min(self._context.settings.initial_rebalance_delay_ms, remaining_ms)
             self._delay_initial(next_ms, max(remaining_ms - delay_ms, 0), now)
 
-    def _limit_join(self, now: Moment) -> None:
-        at_ms = now.monotonic_ms + self._rebalance_timeout_ms()
+    def _limit_join(self, now: Moment, least_ms: int = 0) -> None:
+        at_ms = now.monotonic_ms + max(self._rebalance_timeout_ms(), least_ms)
         self._context.timers.set(self._timer("join"), at_ms, self._on_join_timeout)
 
     def _on_join_timeout(self, now: Moment, decisions: Decisions) -> None:
@@ -616,12 +620,16 @@ class ClassicGroup:
     def _complete_join(self, now: Moment, decisions: Decisions) -> None:
         """The next generation begins with those who joined, and with static members, whose place is kept."""
         self._context.timers.cancel(self._timer("join"))
-        late = [m.member_id for m in self._members.values() if m.instance_id is None and m.member_id not in self._joins]
+        late = [
+            m.member_id
+            for m in self._members.values()
+            if m.instance_id is None and m.member_id not in self._joins
+        ]
         for member_id in late:
             logger.info("a member did not join in time", group=self.group_id, member=member_id)
             self._remove(member_id, decisions)
         if self._members and not self._joins:  # sessions will end, or somebody will join
-            self._limit_join(now)
+            self._limit_join(now, LEAST_POSTPONEMENT_MS)
             return
         if self._leader not in self._joins:
             self._leader = next((member_id for member_id in self._members if member_id in self._joins), None)
@@ -703,9 +711,7 @@ class ClassicGroup:
         ):
             if told is not None and own is not None and told != own:
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return (
-            ErrorCode.REBALANCE_IN_PROGRESS if self._state is State.PREPARING_REBALANCE else ErrorCode.NONE
-        )
+        return ErrorCode.REBALANCE_IN_PROGRESS if self._state is State.PREPARING_REBALANCE else ErrorCode.NONE
 
     def _assign(self, given: dict[str, bytes], now: Moment, decisions: Decisions) -> None:
         """The generation is whole. Members that the leader left out get nothing; too much for a record, and all join
@@ -727,7 +733,9 @@ class ClassicGroup:
         if self._rebalance_began_ms is not None:
             counters.rebalance_ms[self.type] += now.monotonic_ms - self._rebalance_began_ms
         self._rebalance_began_ms = None
-        logger.info("a group is stable", group=self.group_id, generation=self._generation, members=len(self._members))
+        logger.info(
+            "a group is stable", group=self.group_id, generation=self._generation, members=len(self._members)
+        )
         for member_id, token in self._syncs.items():
             member = self._members[member_id]
             self._answer_sync(token, member, decisions)
@@ -778,7 +786,9 @@ class ClassicGroup:
         if self._state is State.DEAD:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         else:
-            error = self._check_generation(request.member_id, request.group_instance_id, request.generation_id)
+            error = self._check_generation(
+                request.member_id, request.group_instance_id, request.generation_id
+            )
         if error is ErrorCode.NONE:
             self._expect(self._members[request.member_id], now)
             if self._state is State.PREPARING_REBALANCE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class Story:
 
     def do_settings(self, arguments: list[str], options: dict[str, str]) -> None:
         """settings …: as the next coordinator has them."""
-        settings = GroupSettings(**{SETTINGS[name]: int(value) for name, value in options.items()})
+        settings = replace(GroupSettings(), **{SETTINGS[name]: int(value) for name, value in options.items()})
         if self.logged:
             self.world.settings = settings
         else:
@@ -64,8 +65,8 @@ class Story:
     # Requests
 
     def do_join(self, arguments: list[str], options: dict[str, str]) -> list[str]:
-        """join CLIENT [protocols=NAME:TOPIC+TOPIC,…] [instance=ID] [restarted] [id=ID] [type=] [session=] [rebalance=] [v=]
-        [pad=BYTES]"""
+        """join CLIENT [protocols=NAME:TOPIC+TOPIC,…] [instance=ID] [restarted] [id=ID] [type=] [session=] [rebalance=]
+        [v=] [pad=BYTES]"""
         client = arguments[0]
         if "restarted" in arguments:
             self.ids.pop(client, None)
@@ -205,7 +206,9 @@ class Story:
             return f"sync {error.name}" if error else f"assigned {response.assignment.decode() or 'nothing'}"
         if isinstance(response, HeartbeatResponse):
             return f"heartbeat {error.name}"
-        each = [f"{m.group_instance_id or m.member_id} {ErrorCode(m.error_code).name}" for m in response.members]
+        each = [
+            f"{m.group_instance_id or m.member_id} {ErrorCode(m.error_code).name}" for m in response.members
+        ]
         return f"leave {error.name}" + (f": {', '.join(each)}" if each else "")
 
     def _join_answer(self, client: str, response: JoinGroupResponse, error: ErrorCode) -> str:
@@ -216,8 +219,14 @@ class Story:
         self.generations[client] = response.generation_id
         members = " ".join(member.member_id for member in response.members)
         skips = ", skip the assignment" if response.skip_assignment else ""
-        role = f"leads {members}{skips}" if response.leader == response.member_id else f"follows {response.leader}"
-        return f"{response.member_id} in generation {response.generation_id}, {response.protocol_name}, {role}"
+        role = (
+            f"leads {members}{skips}"
+            if response.leader == response.member_id
+            else f"follows {response.leader}"
+        )
+        return (
+            f"{response.member_id} in generation {response.generation_id}, {response.protocol_name}, {role}"
+        )
 
     @staticmethod
     def _record(data: bytes | None) -> str:
