@@ -7,6 +7,7 @@ but the last record. After every call the world checks what must hold of any gro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 from kraft.coordinator.groups import group_metadata
@@ -21,13 +22,18 @@ from kraft.coordinator.groups.context import (
 from kraft.coordinator.groups.group_metadata import GroupMetadataValue
 from kraft.coordinator.shard import Decisions, Moment, ShardTimers
 from kraft.coordinator.timers import Timers
+from kraft.protocol.compiler import compile_codec
 from kraft.protocol.errors import ErrorCode
+from kraft.protocol.primitives import Codec
+from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import (
     HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     LeaveGroupRequest,
+    LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
@@ -35,8 +41,19 @@ from kraft.protocol.schemas.classic_groups import (
 
 GROUP_ID = "g"
 WALL_START_MS = 1_000_000
+FIRST_FLEXIBLE: dict[type[Message], int] = {
+    JoinGroupResponse: 6,
+    SyncGroupResponse: 4,
+    HeartbeatResponse: 4,
+    LeaveGroupResponse: 4,
+}
 GRACE_BYTES = 100
 """What the headers of a batch and of a record in it have, at most."""
+
+
+@cache
+def codec(of: type[Message], version: int) -> Codec:
+    return compile_codec(of, version, version >= FIRST_FLEXIBLE[of])
 
 
 def subscription(topics: Iterable[str], *, version: int = 0) -> bytes:
@@ -73,6 +90,7 @@ class World:
         self.tokens = 0
         self.waiting: dict[int, str] = {}
         """Whose request a token is."""
+        self.versions: dict[int, int] = {}
         self.log: list[bytes | None] = []
         """The values that were written."""
         self.counters = GroupCounters()
@@ -157,6 +175,7 @@ class World:
     def call(self, client: str, method: Callable[..., None], request: object, version: int) -> list[Answer]:
         self.tokens += 1
         self.waiting[self.tokens] = client
+        self.versions[self.tokens] = version
         decisions = Decisions()
         method(self.tokens, request, Client(client, f"/10.0.0.{len(client)}"), version, self.now, decisions)
         return self._take(decisions)
@@ -212,6 +231,7 @@ class World:
         for reply in decisions.replies:
             assert reply.about == GROUP_ID
             answers.append(Answer(self.waiting.pop(reply.token), reply.response))
+            codec(type(reply.response), self.versions[reply.token]).encode(reply.response)  # it can be sent
         check(self.group, set(self.waiting))
         return answers
 

@@ -312,6 +312,12 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error
 
+    def on_commit(self, member_id: str, now: Moment) -> None:
+        """A commit that was accepted keeps its member's session, as a heartbeat does. The shard calls it."""
+        member = self._members.get(member_id)
+        if member is not None:
+            self._expect(member, now)
+
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Anybody may read offsets of a classic group."""
         return ErrorCode.GROUP_ID_NOT_FOUND if self._state is State.DEAD else ErrorCode.NONE

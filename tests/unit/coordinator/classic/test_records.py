@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from importlib import import_module
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,6 +187,15 @@ def test_of_version_0_the_session_timeout_is_the_rebalance_timeout() -> None:
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 99])
 def test_topics_are_read_of_any_version(version: int) -> None:
     assert subscribed_topics(subscription(["t", "ü"], version=version)) == ["t", "ü"]
+
+
+def test_what_a_client_tells_is_read() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of importlib.resources, at kafka's import
+        theirs = import_module("kafka.protocol.consumer").ConsumerProtocolSubscription
+    for version in range(4):
+        told = theirs(topics=["t", "u"], user_data=b"sticky", owned_partitions=[], generation_id=3)
+        assert subscribed_topics(told.encode(version=version)) == ["t", "u"]
 
 
 @given(st.binary(max_size=40))

@@ -144,6 +144,8 @@ class Story:
         generation = int(options.get("generation", self.generations.get(client, -1)))
         member_id = options.get("id", self.ids.get(client, ""))
         error = self.world.group.check_commit(member_id, generation, self.instances.get(client), 9)
+        if error is ErrorCode.NONE:
+            self.world.group.on_commit(member_id, self.world.now)
         return [f"{client}: {error.name}"]
 
     # Time, crashes, deletion
