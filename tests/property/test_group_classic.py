@@ -181,7 +181,8 @@ class Clients:
         group, record = self.world.group, self.world.last_record()
         if record is None or group.state not in (State.STABLE, State.EMPTY):
             return
-        loaded = ClassicGroup.of_record(GROUP_ID, record, self.world._context())
+        loaded = ClassicGroup(GROUP_ID, self.world._context())
+        loaded.replay(record)
         for one in (group, loaded):
             assert one.generation == record.generation
         if group.state == State.STABLE:
@@ -207,7 +208,9 @@ STEPS = st.one_of(
     ),
     st.tuples(st.just("heartbeat"), NAMES, st.sampled_from([0, 0, 0, 1])),
     st.tuples(st.just("leave"), NAMES, st.booleans(), st.sampled_from([5, 3, 2])),
-    st.tuples(st.sampled_from(["tick", "leap"]), st.sampled_from([0, 500, 4_000, 20_000, 400_000])),
+    st.tuples(
+        st.sampled_from(["tick", "leap", "suspend"]), st.sampled_from([0, 500, 4_000, 20_000, 400_000])
+    ),
     st.tuples(st.just("crash")),
 )
 

@@ -60,7 +60,6 @@ FIRST_REBALANCE_TIMEOUT_VERSION: Final = 1
 FIRST_MEMBER_ID_REQUIRED_VERSION: Final = 4
 FIRST_MEMBERS_LEAVE_VERSION: Final = 3
 FIRST_SKIP_ASSIGNMENT_VERSION: Final = 9
-FIRST_GROUP_NOT_FOUND_VERSION: Final = 6
 
 REASON_CHARACTERS: Final = 255
 """What is logged of a client's reason (KIP-800)."""
@@ -173,8 +172,8 @@ class ClassicGroup:
         self._members: dict[str, _Member] = {}
         self._static: dict[str, str] = {}
         """Who holds an instance id."""
-        self._pending: set[str] = set()
-        """Member ids that were given out, and that nobody joined with yet (KIP-394)."""
+        self._pending: dict[str, int] = {}
+        """Member ids that were given out, and that nobody joined with yet (KIP-394), with their session timeouts."""
         self._pending_sync: set[str] = set()
         """Members of this generation that did not send SyncGroup yet."""
         self._joins: dict[str, int] = {}
@@ -196,36 +195,6 @@ class ClassicGroup:
         it, it has no record of its own."""
         group = cls(group_id, context)
         group._is_recorded = True
-        return group
-
-    @classmethod
-    def of_record(cls, group_id: str, value: GroupMetadataValue, context: GroupContext) -> ClassicGroup:
-        """The group as its record tells it: one replaces all before. Raises ProtocolError for members without a
-        protocol, which no record of Kafka has."""
-        if value.members and value.protocol is None:
-            raise ProtocolError(f"the record of group {group_id} has members and no protocol")
-        group = cls(group_id, context)
-        group._is_recorded = True
-        group._state = State.STABLE if value.members else State.EMPTY
-        timestamp = value.current_state_timestamp
-        group._since_ms = None if timestamp == group_metadata.NO_TIMESTAMP else timestamp
-        group._generation = value.generation
-        group._protocol_type = value.protocol_type
-        group._protocol = value.protocol
-        for stored in value.members:
-            timeout_ms = stored.rebalance_timeout
-            member = _Member(
-                stored.member_id,
-                stored.group_instance_id,
-                Client(stored.client_id, stored.client_host),
-                stored.session_timeout if timeout_ms == -1 else timeout_ms,
-                stored.session_timeout,
-                ((value.protocol or "", stored.subscription),),
-                stored.assignment,
-            )
-            group._put(member)
-        if value.leader in group._members:
-            group._leader = value.leader
         return group
 
     # What it is
@@ -337,16 +306,51 @@ class ClassicGroup:
 
     # Loading
 
+    def replay(self, value: GroupMetadataValue) -> None:
+        """Takes the state of a record: it replaces all before. Raises ProtocolError, and leaves the group as it is, for
+        members without a protocol, which no record of Kafka has."""
+        if value.members and value.protocol is None:
+            raise ProtocolError(f"the record of group {self.group_id} has members and no protocol")
+        for member_id in list(self._members):
+            self._drop(member_id)
+        self._is_recorded = True
+        self._state = State.STABLE if value.members else State.EMPTY
+        timestamp = value.current_state_timestamp
+        self._since_ms = None if timestamp == group_metadata.NO_TIMESTAMP else timestamp
+        self._generation = value.generation
+        self._protocol_type = value.protocol_type
+        self._protocol = value.protocol
+        self._topics_known = False
+        for stored in value.members:
+            timeout_ms = stored.rebalance_timeout
+            member = _Member(
+                stored.member_id,
+                stored.group_instance_id,
+                Client(stored.client_id, stored.client_host),
+                stored.session_timeout if timeout_ms == -1 else timeout_ms,
+                stored.session_timeout,
+                ((value.protocol or "", stored.subscription),),
+                stored.assignment,
+            )
+            self._put(member)
+        if value.leader in self._members:
+            self._leader = value.leader
+
     def on_loaded(self, now: Moment, decisions: Decisions) -> None:
-        """All records are replayed: members' sessions begin. A group that is larger than it may be now rebalances, so
+        """All records are replayed, or the group is asked again after a time in which nobody could be heard: all that
+        its members have to do in time they may do from now on. A group that is larger than it may be now rebalances, so
         that members can commit before some have to go."""
         for member in self._members.values():
             self._expect(member, now)
-        max_size = self._context.settings.max_size
-        if len(self._members) > max_size:
-            self._prepare_rebalance(
-                f"{len(self._members)} members were loaded, at most {max_size} may be", now, decisions
-            )
+        for member_id in self._pending:
+            self._expect_pending(member_id, now)
+        if self._state is State.PREPARING_REBALANCE and self._state_before is not State.EMPTY:
+            self._limit_join(now)
+        elif self._pending_sync:
+            self._limit_sync(now)
+        count, max_size = len(self._members), self._context.settings.max_size
+        if count > max_size and self._state is not State.PREPARING_REBALANCE:
+            self._prepare_rebalance(f"it has {count} members, and may have {max_size}", now, decisions)
 
     # JoinGroup
 
@@ -445,9 +449,9 @@ class ClassicGroup:
         if holder is not None:
             self._replace(self._members[holder], member, join, now, decisions)
         elif member.instance_id is None and join.version >= FIRST_MEMBER_ID_REQUIRED_VERSION:
-            self._pending.add(member.member_id)
+            self._pending[member.member_id] = member.session_timeout_ms
             self._weight += _id_weight(member.member_id)
-            self._expect(member, now)
+            self._expect_pending(member.member_id, now)
             self._refuse_join(join.token, member.member_id, ErrorCode.MEMBER_ID_REQUIRED, decisions)
         else:
             self._add(join, member, now, decisions)
@@ -482,7 +486,7 @@ class ClassicGroup:
         member.is_new = True
         self._put(member)
         self._wait_for_join(member.member_id, join.token, decisions)
-        self._expect(member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._expect(member, now)
         why = f"{member.member_id} joins: {_reason(join.request.reason)}"
         self._rebalance_or_complete(why, now, decisions)
 
@@ -656,12 +660,10 @@ class ClassicGroup:
             token = self._joins.pop(member_id, None)
             if token is not None:
                 self._answer_join(token, member_id, decisions)
-            self._expect(member, now)
             member.is_new = False
+            self._expect(member, now)
         self._pending_sync = set(self._members)
-        self._context.timers.set(
-            self._timer("sync"), now.monotonic_ms + self._rebalance_timeout_ms(), self._on_sync_timeout
-        )
+        self._limit_sync(now)
 
     def _vote(self) -> str:
         """The protocol that most members like best, of those that all support."""
@@ -757,6 +759,10 @@ class ClassicGroup:
             self._expect(self._members[member_id], now)
         self._syncs.clear()
 
+    def _limit_sync(self, now: Moment) -> None:
+        at_ms = now.monotonic_ms + self._rebalance_timeout_ms()
+        self._context.timers.set(self._timer("sync"), at_ms, self._on_sync_timeout)
+
     def _on_sync_timeout(self, now: Moment, decisions: Decisions) -> None:
         """Members that joined, and did not ask for their assignment, are gone."""
         is_due = self._state in (State.COMPLETING_REBALANCE, State.STABLE) and not self._is_set_anew("sync")
@@ -846,12 +852,17 @@ class ClassicGroup:
             self._remove(member_id, decisions)
         return error
 
-    def _expect(self, member: _Member, now: Moment, timeout_ms: int | None = None) -> None:
-        """Its session begins anew."""
-        at_ms = now.monotonic_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
-        self._context.timers.set(
-            self._timer("session", member.member_id), at_ms, partial(self._on_session_end, member.member_id)
-        )
+    def _expect(self, member: _Member, now: Moment) -> None:
+        """Its session begins anew; a new member's does when it is answered."""
+        timeout_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
+        self._end_session_at(now.monotonic_ms + timeout_ms, member.member_id)
+
+    def _expect_pending(self, member_id: str, now: Moment) -> None:
+        self._end_session_at(now.monotonic_ms + self._pending[member_id], member_id)
+
+    def _end_session_at(self, at_ms: int, member_id: str) -> None:
+        action = partial(self._on_session_end, member_id)
+        self._context.timers.set(self._timer("session", member_id), at_ms, action)
 
     def _on_session_end(self, member_id: str, now: Moment, decisions: Decisions) -> None:
         if self._is_set_anew("session", member_id):
@@ -925,7 +936,7 @@ class ClassicGroup:
 
     def _forget_pending(self, member_id: str) -> None:
         if member_id in self._pending:
-            self._pending.discard(member_id)
+            del self._pending[member_id]
             self._weight -= _id_weight(member_id)
             self._context.timers.cancel(self._timer("session", member_id))
 
@@ -993,19 +1004,6 @@ class ClassicGroup:
     def _is_set_anew(self, kind: str, member_id: str = "") -> bool:
         """Whether a timer that has run out was set again since: by another that ran out at the same time."""
         return self._timer(kind, member_id) in self._context.timers
-
-
-def describe_unknown(group_id: str, version: int) -> DescribedGroup:
-    """What DescribeGroups tells of a group that does not exist, or is of another type: Dead; GROUP_ID_NOT_FOUND from
-    version 6 on (KIP-1043)."""
-    if version < FIRST_GROUP_NOT_FOUND_VERSION:
-        return DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-    return DescribedGroup(
-        group_id=group_id,
-        group_state=State.DEAD.value,
-        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-        error_message=f"Group {group_id} not found.",
-    )
 
 
 def _reason(told: str | None) -> str:

@@ -17,7 +17,7 @@ from kraft.coordinator.groups.group_metadata import GroupMetadataKey, GroupMetad
 from kraft.coordinator.record_schema import type_of_key
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schemas.classic_groups import JoinGroupRequest, JoinGroupRequestProtocol
-from tests.support.classic_groups import GROUP_ID, World, subscription
+from tests.support.classic_groups import GROUP_ID, World, check, subscription
 
 
 def text(value: str) -> bytes:
@@ -93,18 +93,31 @@ def test_a_version_that_is_not_known_is_refused() -> None:
 def test_without_a_rebalance_timeout_the_session_timeout_stands_for_it() -> None:
     world = World(GroupSettings())
     value = group_metadata.VALUE.decode(stored_group(0))
-    group = ClassicGroup.of_record(GROUP_ID, value, world._context())
-    (member,) = group._members.values()
+    world.group.replay(value)
+    (member,) = world.group._members.values()
     assert (member.rebalance_timeout_ms, member.session_timeout_ms) == (10_000, 10_000)
-    assert group.empty_since_ms is None
+    assert world.group.empty_since_ms is None
 
 
 def test_an_empty_group_knows_since_when_it_is_empty_if_its_record_does() -> None:
     world = World(GroupSettings())
     for told, known in ((5_000, 5_000), (-1, None)):
         value = GroupMetadataValue("consumer", 2, None, None, told, [])
-        group = ClassicGroup.of_record(GROUP_ID, value, world._context())
-        assert (group.is_empty, group.empty_since_ms) == (True, known)
+        world.group.replay(value)
+        assert (world.group.is_empty, world.group.empty_since_ms) == (True, known)
+
+
+def test_a_record_replaces_all_before() -> None:
+    world = World(GroupSettings())
+    first = group_metadata.VALUE.decode(stored_group(3))
+    second = GroupMetadataValue(
+        "consumer", 8, "sticky", "n-2", 5_000, [MemberMetadata("n-2", None, "c", "/h", 1, 2)]
+    )
+    world.group.replay(first)
+    world.group.replay(second)
+    check(world.group, set(), loaded=False)
+    assert [member.member_id for member in world.group.describe().members] == ["n-2"]
+    assert (world.group.generation, world.group._leader, world.group._static) == (8, "n-2", {})
 
 
 def test_members_without_a_protocol_are_refused() -> None:
@@ -112,7 +125,8 @@ def test_members_without_a_protocol_are_refused() -> None:
     value = group_metadata.VALUE.decode(stored_group(3))
     value.protocol = None
     with pytest.raises(ProtocolError, match="no protocol"):
-        ClassicGroup.of_record(GROUP_ID, value, world._context())
+        world.group.replay(value)
+    assert world.group.is_vacant
 
 
 def test_a_group_of_offsets_only() -> None:

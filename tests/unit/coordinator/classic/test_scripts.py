@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kraft.coordinator.groups import group_metadata
-from kraft.coordinator.groups.classic import describe_unknown
 from kraft.coordinator.groups.context import GroupSettings
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.classic_groups import (
@@ -56,7 +55,8 @@ class Story:
 
     def do_settings(self, arguments: list[str], options: dict[str, str]) -> None:
         """settings …: as the next coordinator has them."""
-        settings = replace(GroupSettings(), **{SETTINGS[name]: int(value) for name, value in options.items()})
+        changed: dict[str, Any] = {SETTINGS[name]: int(value) for name, value in options.items()}
+        settings = replace(GroupSettings(), **changed)
         if self.logged:
             self.world.settings = settings
         else:
@@ -156,6 +156,9 @@ class Story:
     def do_leap(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         return self._tell(self.world.leap(int(arguments[0])))
 
+    def do_suspend(self, arguments: list[str], options: dict[str, str]) -> list[str]:
+        return self._tell(self.world.suspend(int(arguments[0])))
+
     def do_crash(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         """crash: another coordinator loads the log"""
         return [*self._tell(self.world.crash()), *self.do_show([], {})]
@@ -184,10 +187,6 @@ class Story:
                 f"  {member.member_id} {member.client_id} {member.client_host}: {metadata}, {assigned}"
             )
         return lines
-
-    def do_describe_unknown(self, arguments: list[str], options: dict[str, str]) -> list[str]:
-        told = describe_unknown("nobody", int(options["v"]))
-        return [f"{told.group_state}, {ErrorCode(told.error_code).name}, {told.error_message}"]
 
     def do_reads(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         """reads TOPIC…: whether anybody in the group does"""
