@@ -122,12 +122,11 @@ class GroupOffsets:
         """While a shard loads: one object for each topic id."""
         self._dead: deque[Iterator[tuple[str, str, bytes | None]]] = deque()
         """Where offsets without a topic may lie: group, topic, and the topic's id if its deletion was seen."""
-        self._deleted_names: set[str] = set()
-        """Topics whose deletion is not swept yet: an offset without a topic id is dead there."""
         self._expiring: Iterator[tuple[str, str | None]] | None = None
         """Group, topic; a group ends with None."""
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         """How many offsets there are, for metrics."""
         return self._count
 
@@ -269,7 +268,8 @@ class GroupOffsets:
             if not alive or topic is None:
                 continue
             answers = [
-                _fetched(Place(group_id, name, index), committed, unstable) for index, committed in alive.items()
+                _fetched(Place(group_id, name, index), committed, unstable)
+                for index, committed in alive.items()
             ]
             yield OffsetFetchResponseTopics(name, topic.topic_id, answers)
 
@@ -329,14 +329,13 @@ class GroupOffsets:
         """These topics, by name and id, are gone: from now on nobody is told of their offsets. `drop_dead` writes the
         tombstones."""
         ids = dict(deleted)
-        found = {
-            (group_id, name)
-            for group_id, offsets in self._groups.items()
-            for name in offsets.keys() & ids.keys()
-        }
+        found: set[tuple[str, str]] = set()
+        for group_id, offsets in self._groups.items():
+            for name in offsets.keys() & ids.keys():
+                found.add((group_id, name))
+                _settle(offsets[name], ids[name])
         found |= {(place.group_id, place.topic) for place in self._pending.of_topics(ids.keys())}
         if found:
-            self._deleted_names.update(name for _, name in found)
             self._dead.append((group_id, name, ids[name]) for group_id, name in sorted(found))
 
     def drop_dead(self, decisions: Decisions) -> bool:
@@ -348,7 +347,6 @@ class GroupOffsets:
                 if left <= 0:
                     return True
             self._dead.popleft()
-        self._deleted_names.clear()
         return False
 
     def _drop_dead_of(self, group_id: str, name: str, deleted_id: bytes | None, decisions: Decisions) -> int:
@@ -414,7 +412,9 @@ class GroupOffsets:
         for index, committed in list(partitions.items()):
             place = Place(group.group_id, name, index)
             since_ms = committed.commit_ms if begin_ms is None else begin_ms
-            expire_ms = since_ms + retention_ms if committed.expire_ms == NO_EXPIRY_MS else committed.expire_ms
+            expire_ms = (
+                since_ms + retention_ms if committed.expire_ms == NO_EXPIRY_MS else committed.expire_ms
+            )
             if now.wall_ms >= expire_ms and place not in unstable:
                 self._delete(place, decisions)
                 self._context.counters.offset_expirations += 1
@@ -517,9 +517,7 @@ class GroupOffsets:
         """The topic ids of offsets that belong to the topic that has this name now. Records of old versions do not
         tell theirs (zero): they belong to the topic if there is one."""
         topic = self._context.topics.named(name)
-        if topic is None:
-            return ()
-        return (topic.topic_id,) if name in self._deleted_names else (topic.topic_id, ZERO_UUID)
+        return () if topic is None else (topic.topic_id, ZERO_UUID)
 
 
 # Rules
@@ -559,6 +557,13 @@ def _empty_since_ms(group: Group) -> int | None:
     """When the retention of all its offsets began; None: each by its commit."""
     has_protocol = group.type is GroupType.CONSUMER or bool(group.protocol_type)
     return group.empty_since_ms if group.is_empty and has_protocol else None
+
+
+def _settle(partitions: dict[int, Committed], topic_id: bytes) -> None:
+    """Offsets whose records do not tell a topic's id belong to the topic that goes now, not to the next of its name."""
+    for index, committed in partitions.items():
+        if committed.topic_id == ZERO_UUID:
+            partitions[index] = committed._replace(topic_id=topic_id)
 
 
 def _expire_ms(retention_ms: int, now: Moment) -> int:

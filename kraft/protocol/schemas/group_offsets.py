@@ -156,7 +156,7 @@ class OffsetFetchResponseGroup(Message):
 
 @message
 class OffsetFetchResponse(Message):
-    """`topics` and `error_code` up to version 7, `groups` from version 8 on. Version 1 has errors of partitions only."""
+    """`topics` and `error_code` up to version 7, `groups` from version 8 on; version 1 has partitions' errors only."""
 
     API_KEY: ClassVar[ApiKey] = ApiKey.OFFSET_FETCH
 

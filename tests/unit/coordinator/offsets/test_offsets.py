@@ -1,4 +1,4 @@
-"""What stories do not show: steps, transactions that are open, records that cannot be read, the forms of OffsetFetch."""
+"""What stories do not show: steps, open transactions, records that cannot be read, the forms of OffsetFetch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from kraft.coordinator.groups import offsets as module
 from kraft.coordinator.groups.context import GroupSettings
 from kraft.coordinator.groups.offset_fetch import asked_groups, merged
 from kraft.coordinator.groups.offset_records import Committed, Place, decode_key, encode, encode_tombstone
-from kraft.coordinator.groups.offsets import GroupOffsets
-from kraft.coordinator.shard import Decisions, Record, StoredRecord
+from kraft.coordinator.shard import Decisions, StoredRecord
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas import group_offsets as s
 from tests.support.offsets_world import FakeGroup, OffsetsWorld
@@ -24,7 +23,9 @@ def commit_request(group_id: str, name: str, *indexes: int, offset: int = 1) -> 
 
 
 def fetched(world: OffsetsWorld, group_id: str, *indexes: int, stable: bool = True) -> list[tuple[int, int]]:
-    request = s.OffsetFetchRequestGroup(group_id, topics=[s.OffsetFetchRequestTopics("t", b"", list(indexes))])
+    request = s.OffsetFetchRequestGroup(
+        group_id, topics=[s.OffsetFetchRequestTopics("t", b"", list(indexes))]
+    )
     group = world.offsets.fetch_group(request, 9, world.groups.get(group_id), stable)
     return [(part.committed_offset, part.error_code) for part in group.topics[0].partitions]
 
@@ -51,7 +52,7 @@ class TestSteps:
         assert [size for size in sizes if size] == [module.STEP_OFFSETS] * 5
         assert gone == [f"g{number}" for number in range(5)]
         assert world.counters.offset_expirations == 5 * module.STEP_OFFSETS
-        assert len(world.offsets) == 0
+        assert world.offsets.count == 0
 
     def test_a_commit_between_two_steps_of_a_deletion_stands(self, world: OffsetsWorld) -> None:
         for number in range(3):
@@ -68,7 +69,7 @@ class TestSteps:
         world.check()
 
     def test_many_deletions_of_topics_wait_without_nesting(self, world: OffsetsWorld) -> None:
-        for number in range(3_000):
+        for _ in range(3_000):
             world.topics.make("u", 1)
             world.commit(commit_request("g", "u", 0), 9)
             world.delete_topic("u")
@@ -117,7 +118,7 @@ class TestOpenTransactions:
         assert fetched(world, "g", 0, 1, stable=False) == [(1, 0), (-1, 0)]
         world.offsets.end_transaction(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0, 1) == [(5, 0), (-1, 0)]
-        assert len(world.offsets) == 1
+        assert world.offsets.count == 1
 
     def test_an_aborted_transaction_leaves_what_was_there(self, world: OffsetsWorld) -> None:
         world.commit(commit_request("g", "t", 0, offset=1), 9)
@@ -138,6 +139,21 @@ class TestOpenTransactions:
         world.offsets.end_transaction(PRODUCER + 1, is_commit=True)
         assert fetched(world, "g", 0) == [(7, 0)]
 
+    def test_the_later_record_stands_when_a_shard_loads(self, world: OffsetsWorld) -> None:
+        world.commit(commit_request("g", "t", 0, offset=6), 9)
+        self.put(world, 0, 5)
+        world.offsets.replay(world.log[0])
+        world.offsets.end_transaction(PRODUCER, is_commit=True)
+        assert fetched(world, "g", 0) == [(6, 0)]
+
+    def test_a_group_with_nothing_but_an_open_transaction_stays(self, world: OffsetsWorld) -> None:
+        world.make_group("g")
+        self.put(world, 0, 5)
+        world.offsets.on_loaded()
+        assert world.expire() == ([], [])
+        world.offsets.end_transaction(PRODUCER, is_commit=False)
+        assert world.expire() == ([], ["g"])
+
     def test_a_tombstone_takes_what_is_pending_too(self, world: OffsetsWorld) -> None:
         self.put(world, 0, 5)
         decisions = Decisions()
@@ -146,6 +162,13 @@ class TestOpenTransactions:
         world.offsets.end_transaction(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0) == [(-1, 0)]
 
+    def test_a_tombstone_of_the_log_does_the_same(self, world: OffsetsWorld) -> None:
+        self.put(world, 0, 5)
+        self.put(world, 1, 5)
+        world.offsets.replay(StoredRecord(1, 0, encode_tombstone(Place("g", "t", 0)).key, None))
+        world.offsets.end_transaction(PRODUCER, is_commit=True)
+        assert fetched(world, "g", 0, 1) == [(-1, 0), (5, 0)]
+
     def test_a_deleted_topic_takes_what_is_pending_too(self, world: OffsetsWorld) -> None:
         self.put(world, 0, 5)
         world.delete_topic("t")
@@ -153,7 +176,7 @@ class TestOpenTransactions:
         assert len(world.drop_dead()) == 1
         world.offsets.end_transaction(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0) == [(-1, 0)]
-        assert len(world.offsets) == 0
+        assert world.offsets.count == 0
 
     def test_neither_the_offset_nor_its_group_expires_while_a_transaction_is_open(
         self, world: OffsetsWorld
@@ -188,7 +211,7 @@ class TestReplay:
         world.commit(commit_request("g", "t", 0, offset=3), 9)
         record = world.log[0]
         loaded = world.loaded([record, record._replace(value=None), record])
-        assert len(loaded) == 1
+        assert loaded.count == 1
         assert loaded.of_group("g")["t"][0].offset == 3
         assert world.loaded([record, record._replace(value=None)]).group_ids() == set()
 
@@ -232,7 +255,7 @@ class TestCommits:
             world.topics.make("t", 10)
             response, records, _ = world.commit(request, 9)
             assert [part.error_code for part in response.topics[0].partitions] == [error] * 3
-            assert len(world.offsets) == len(records) == (0 if error else 3)
+            assert world.offsets.count == len(records) == (0 if error else 3)
 
 
 class TestFormsOfOffsetFetch:
@@ -240,7 +263,9 @@ class TestFormsOfOffsetFetch:
         return s.OffsetFetchRequest("g", [s.OffsetFetchRequestTopic("t", [0, 4])])
 
     def test_one_group_is_asked_for_up_to_version_7(self) -> None:
-        expected = s.OffsetFetchRequestGroup("g", None, -1, [s.OffsetFetchRequestTopics("t", bytes(16), [0, 4])])
+        expected = s.OffsetFetchRequestGroup(
+            "g", None, -1, [s.OffsetFetchRequestTopics("t", bytes(16), [0, 4])]
+        )
         assert asked_groups(self.request(), 7) == [expected]
         everything = s.OffsetFetchRequest("g", None)
         assert asked_groups(everything, 2) == [s.OffsetFetchRequestGroup("g", topics=None)]
@@ -249,7 +274,10 @@ class TestFormsOfOffsetFetch:
         groups = [s.OffsetFetchRequestGroup("g"), s.OffsetFetchRequestGroup("h")]
         request = s.OffsetFetchRequest(groups=groups)
         assert asked_groups(request, 8) == groups
-        parts = [s.OffsetFetchResponseGroup("g"), s.OffsetFetchResponseGroup("h", [], ErrorCode.NOT_COORDINATOR)]
+        parts = [
+            s.OffsetFetchResponseGroup("g"),
+            s.OffsetFetchResponseGroup("h", [], ErrorCode.NOT_COORDINATOR),
+        ]
         assert merged(request, 8, parts).groups == parts
 
     def test_version_1_tells_each_partition_of_the_error_of_its_group(self) -> None:
@@ -285,6 +313,3 @@ def test_of_group_tells_nothing_dead() -> None:
     world.commit(commit_request("g", "u", 0), 9)
     world.delete_topic("u")
     assert list(world.offsets.of_group("g")) == ["t"]
-    assert isinstance(world.offsets, GroupOffsets)
-    assert isinstance(world.log[0].key, bytes)
-    assert Record(world.log[0].key, world.log[0].value)

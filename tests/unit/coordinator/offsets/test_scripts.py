@@ -50,7 +50,9 @@ class Story:
 
     def play(self, line: str) -> list[str]:
         command, *words = line.split()
-        options = dict(word.split("=", 1) for word in words if "=" in word and not word.partition("=")[0][-1].isdigit())
+        options = dict(
+            word.split("=", 1) for word in words if "=" in word and not word.partition("=")[0][-1].isdigit()
+        )
         arguments = [word for word in words if word.partition("=")[0] not in options]
         lines = list(getattr(self, "do_" + command.replace("-", "_"))(arguments, options) or [])
         self.world.check()
@@ -128,8 +130,12 @@ class Story:
             if "all" in arguments:
                 request.topics = None
         else:
-            group = s.OffsetFetchRequestGroup(arguments[0], options.get("member"), int(options.get("generation", "-1")))
-            group.topics = [s.OffsetFetchRequestTopics(*self._named(name, version), [index]) for name, index in places]
+            group = s.OffsetFetchRequestGroup(
+                arguments[0], options.get("member"), int(options.get("generation", "-1"))
+            )
+            group.topics = [
+                s.OffsetFetchRequestTopics(*self._named(name, version), [index]) for name, index in places
+            ]
             if "all" in arguments:
                 group.topics = None
             request.groups = [group]
@@ -169,7 +175,7 @@ class Story:
 
     def do_load(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         self.world.load()
-        return [f"{len(self.world.offsets)} offsets of {', '.join(self.world.offsets.group_ids())}"]
+        return [f"{self.world.offsets.count} offsets of {', '.join(self.world.offsets.group_ids())}"]
 
     # Words
 
