@@ -165,7 +165,7 @@ class OffsetsWorld:
     def load(self) -> None:
         """This broker lost the shard and leads it again."""
         self.offsets = self.loaded(self.compacted())
-        for group_id in self.offsets.group_ids():
+        for group_id in sorted(self.offsets.group_ids()):
             if group_id not in self.groups:
                 self.make_group(group_id)
 

@@ -84,13 +84,6 @@ class Expired(NamedTuple):
     """Groups without members that have no offsets, not even in open transactions: Kafka deletes them now."""
 
 
-class _Located(NamedTuple):
-    """Where a key of the log leads to."""
-
-    place: Place
-    partitions: dict[int, Committed]
-
-
 class _Asked(NamedTuple):
     """A partition of a commit that exists, and its part of the answer."""
 
@@ -117,7 +110,10 @@ class GroupOffsets:
         self._groups: dict[str, OffsetsByTopic] = {}
         self._count = 0
         self._pending = PendingOffsets()
-        self._located: dict[bytes, _Located] = {}
+        self._tables: dict[bytes, dict[int, Committed]] = {}
+        """While a shard loads: the offsets among which those of a record's key are."""
+        self._indexes: dict[bytes, int] = {}
+        """The partition of such a key. Neither makes an object for each key that the collector would walk through."""
         self._topic_ids: dict[bytes, bytes] = {}
         """While a shard loads: one object for each topic id."""
         self._dead: deque[Iterator[tuple[str, str, bytes | None]]] = deque()
@@ -130,9 +126,10 @@ class GroupOffsets:
         """How many offsets there are, for metrics."""
         return self._count
 
-    def group_ids(self) -> Collection[str]:
-        """The groups that have offsets. The shard makes those that no other record told of."""
-        return self._groups.keys()
+    def group_ids(self) -> set[str]:
+        """The groups that have offsets, be it in an open transaction. Once all records are read, the shard makes
+        those that no other record told of."""
+        return self._groups.keys() | self._pending.by_group.keys()
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, Committed]]:
         """What a group committed, by topic and partition; without what died with its topic."""
@@ -427,25 +424,30 @@ class GroupOffsets:
 
         A record that cannot be read is left out, and logged.
         """
+        key = record.key
         try:
-            located = self._located.get(record.key) or self._locate(record.key)
+            partitions = self._tables.get(key)
+            if partitions is None:
+                partitions = self._locate(key)
             committed = None if record.value is None else decode_value(record.value, self._topic_ids)
         except ProtocolError as error:
             log.warning("a record of an offset is left out", offset=record.offset, reason=str(error))
             return
-        place, partitions = located
-        index = place[2]
-        if committed is None:
-            if partitions.pop(index, None) is not None:
-                self._count -= 1
-            self._pending.discard(place)
-        elif producer_id != NO_PRODUCER_ID:
-            self._pending.put(producer_id, place, committed)
-        else:
+        if producer_id != NO_PRODUCER_ID and committed is not None:
+            self._pending.put(producer_id, decode_key(key), committed)
+            return
+        index = self._indexes[key]
+        if committed is not None:
             if index not in partitions:
                 self._count += 1
             partitions[index] = committed
-            if self._pending.by_group:
+        elif partitions.pop(index, None) is not None:
+            self._count -= 1
+        if self._pending.by_group:
+            place = decode_key(key)
+            if committed is None:
+                self._pending.discard(place)
+            else:
                 self._pending.supersede(place)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
@@ -457,8 +459,8 @@ class GroupOffsets:
 
     def on_loaded(self) -> None:
         """All records are read. The first call of `drop_dead` then begins to look for topics that are gone."""
-        self._located.clear()
-        self._topic_ids.clear()
+        for cache in (self._tables, self._indexes, self._topic_ids):
+            cache.clear()
         for group_id in list(self._groups):
             offsets = self._groups[group_id]
             for name in [name for name, partitions in offsets.items() if not partitions]:
@@ -468,14 +470,16 @@ class GroupOffsets:
         everywhere = self._topics_of(list(self._groups))
         self._dead.append((group_id, name, None) for group_id, name in everywhere if name is not None)
 
-    def _locate(self, key: bytes) -> _Located:
-        """Raises ProtocolError. Makes the topic's place, which `on_loaded` takes away where it stays empty."""
+    def _locate(self, key: bytes) -> dict[int, Committed]:
+        """Raises ProtocolError. Makes the topic's table, which `on_loaded` takes away where it stays empty."""
         place = decode_key(key)
-        partitions = self._groups.setdefault(place.group_id, {}).setdefault(place.topic, {})
-        if len(self._located) >= MAX_KNOWN_KEYS:
-            self._located.clear()
-        located = self._located[key] = _Located(place, partitions)
-        return located
+        if len(self._tables) >= MAX_KNOWN_KEYS:
+            self._tables.clear()
+            self._indexes.clear()
+        self._indexes[key] = place.partition
+        table = self._groups.setdefault(place.group_id, {}).setdefault(place.topic, {})
+        self._tables[key] = table
+        return table
 
     # The table
 

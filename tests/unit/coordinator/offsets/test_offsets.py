@@ -86,7 +86,7 @@ class TestSteps:
         assert len(decisions.written) == module.STEP_OFFSETS
         world.take(decisions)
         assert len(world.drop_dead()) == 2 * module.STEP_OFFSETS
-        assert list(world.offsets.group_ids()) == []
+        assert world.offsets.group_ids() == set()
 
 
 class TestDeletedGroups:
@@ -100,7 +100,7 @@ class TestDeletedGroups:
         world.check()
         assert world.counters.offset_deletions == 3
         assert world.offsets.of_group("g") == {}
-        assert list(world.offsets.group_ids()) == ["h"]
+        assert world.offsets.group_ids() == {"h"}
 
 
 class TestOpenTransactions:
@@ -150,6 +150,7 @@ class TestOpenTransactions:
         world.make_group("g")
         self.put(world, 0, 5)
         world.offsets.on_loaded()
+        assert world.offsets.group_ids() == {"g"}
         assert world.expire() == ([], [])
         world.offsets.end_transaction(PRODUCER, is_commit=False)
         assert world.expire() == ([], ["g"])
@@ -223,12 +224,13 @@ class TestReplay:
         offsets = world.empty()
         for record in world.log:
             offsets.replay(record)
-            assert len(offsets._located) <= 2
+            assert len(offsets._tables) == len(offsets._indexes) <= 2
 
     def test_what_loading_needed_is_given_back(self, world: OffsetsWorld) -> None:
         world.commit(commit_request("g", "t", *range(5)), 9)
         loaded = world.loaded(world.log)
-        assert not loaded._located
+        assert not loaded._tables
+        assert not loaded._indexes
         assert not loaded._topic_ids
 
 

@@ -175,7 +175,7 @@ class Story:
 
     def do_load(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         self.world.load()
-        return [f"{self.world.offsets.count} offsets of {', '.join(self.world.offsets.group_ids())}"]
+        return [f"{self.world.offsets.count} offsets of {', '.join(sorted(self.world.offsets.group_ids()))}"]
 
     # Words
 
