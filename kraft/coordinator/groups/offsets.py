@@ -118,6 +118,8 @@ class GroupOffsets:
         """While a shard loads: one object for each topic id."""
         self._dead: deque[Iterator[tuple[str, str, bytes | None]]] = deque()
         """Where offsets without a topic may lie: group, topic, and the topic's id if its deletion was seen."""
+        self._check: Iterator[tuple[str, str, bytes | None]] = iter(())
+        """The one of these that looks everywhere."""
         self._expiring: Iterator[tuple[str, str | None]] | None = None
         """Group, topic; a group ends with None."""
 
@@ -458,7 +460,8 @@ class GroupOffsets:
                 self._put(place, committed)
 
     def on_loaded(self) -> None:
-        """All records are read. The first call of `drop_dead` then begins to look for topics that are gone."""
+        """All records are read, or topics may have changed unseen: `drop_dead` begins to look everywhere for topics
+        that are gone."""
         for cache in (self._tables, self._indexes, self._topic_ids):
             cache.clear()
         for group_id in list(self._groups):
@@ -467,8 +470,11 @@ class GroupOffsets:
                 del offsets[name]
             if not offsets:
                 del self._groups[group_id]
+        if self._check in self._dead:
+            self._dead.remove(self._check)
         everywhere = self._topics_of(list(self._groups))
-        self._dead.append((group_id, name, None) for group_id, name in everywhere if name is not None)
+        self._check = ((group_id, name, None) for group_id, name in everywhere if name is not None)
+        self._dead.append(self._check)
 
     def _locate(self, key: bytes) -> dict[int, Committed]:
         """Raises ProtocolError. Makes the topic's table, which `on_loaded` takes away where it stays empty."""

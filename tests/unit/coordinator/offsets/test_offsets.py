@@ -88,6 +88,17 @@ class TestSteps:
         assert len(world.drop_dead()) == 2 * module.STEP_OFFSETS
         assert world.offsets.group_ids() == set()
 
+    def test_a_check_that_is_asked_for_again_begins_anew_and_is_one(self, world: OffsetsWorld) -> None:
+        for number in range(3):
+            world.commit(commit_request(f"g{number}", "t", *range(module.STEP_OFFSETS)), 9)
+        for _ in range(5):
+            world.offsets.on_loaded()
+            assert world.offsets.drop_dead(Decisions())
+        assert len(world.offsets._dead) == 1
+        del world.topics.topics["t"]
+        world.offsets.on_loaded()
+        assert len(world.drop_dead()) == 3 * module.STEP_OFFSETS
+
 
 class TestDeletedGroups:
     def test_all_offsets_of_the_group_get_a_tombstone(self, world: OffsetsWorld) -> None:
