@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
+from kraft.broker.coordinators.group_coordinator import GroupCoordinator
 from kraft.broker.dispatch import Dispatcher
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.history_guard import HistoryGuard
@@ -142,6 +143,7 @@ class BrokerServer:
         self._history = HistoryGuard(
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
         )
+        self.groups = GroupCoordinator(config, environment, self.metadata, self.replicas, self._loop)
         self._subscribe()
         self.lifecycle: BrokerLifecycle | None = None
         self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
@@ -154,6 +156,8 @@ class BrokerServer:
         self.loader.add_publisher(self.throttles)
         self.loader.add_publisher(self.replicas)
         self.loader.add_publisher(self.health)
+        self.loader.add_publisher(self.groups)
+        self.replicas.leaderships.add(self.groups.runtime)
 
     # -- life
 
@@ -219,6 +223,7 @@ class BrokerServer:
             last_to_first.push_async_callback(self._alter_partitions.close)
             last_to_first.push_async_callback(self.offline_replicas.close)
             last_to_first.push_async_callback(self.replicas.close)
+            last_to_first.push_async_callback(self.groups.close)
             last_to_first.push_async_callback(self.loader.close)
             last_to_first.push_async_callback(self._end_periodic)
             for listener in self._listeners:
@@ -302,6 +307,7 @@ class BrokerServer:
             replicas=self.replicas,
             producer_ids=ProducerIds(self._config.node_id, self._epoch, self.controller),
             topic_creation=TopicCreation(self.controller, self.loader),
+            groups=self.groups,
             read_replicas=ReadReplicas(self._config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times=self.request_times,

@@ -72,6 +72,11 @@ class Decisions:
         all that was written is. A token is answered once."""
         self.replies.append(Replied(about, token, response))
 
+    def extend(self, later: Decisions) -> None:
+        """What was decided after this, in the same turn."""
+        self.written += later.written
+        self.replies += later.replies
+
 
 Action: TypeAlias = Callable[[Moment, Decisions], None]
 """What a timer does."""

@@ -34,6 +34,7 @@ _TYPES = {
     "boolean": ConfigType.BOOLEAN,
     "string": ConfigType.STRING,
     "int": ConfigType.INT,
+    "short": ConfigType.SHORT,
     "long": ConfigType.LONG,
     "double": ConfigType.DOUBLE,
     "list": ConfigType.LIST,
