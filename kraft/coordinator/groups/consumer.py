@@ -597,7 +597,8 @@ class ConsumerGroup:
         if self._members:
             return ErrorCode.NON_EMPTY_GROUP
         changes: list[Change] = [
-            (records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), None) for pattern in self._resolved
+            (records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), None)
+            for pattern in self._resolved
         ]
         changes.append((records.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), None))
         changes += self._partition_metadata_end()
@@ -611,7 +612,9 @@ class ConsumerGroup:
 
     def _set_session_timer(self, member_id: str, now: Moment) -> None:
         at_ms = now.monotonic_ms + self._session_timeout_ms
-        self._context.timers.set(self._timer("session", member_id), at_ms, partial(self._on_session_timeout, member_id))
+        self._context.timers.set(
+            self._timer("session", member_id), at_ms, partial(self._on_session_timeout, member_id)
+        )
 
     def _set_rebalance_timer(self, member: Member, now: Moment) -> None:
         """Runs while the member has to give up partitions."""
@@ -646,7 +649,9 @@ class ConsumerGroup:
             and member.current.epoch == epoch
             and member.current.state is MemberState.UNREVOKED_PARTITIONS
         ):
-            _log.info("a member did not give up its partitions in time", group=self.group_id, member=member_id)
+            _log.info(
+                "a member did not give up its partitions in time", group=self.group_id, member=member_id
+            )
             self._remove([member_id], now, decisions)
 
     @property
@@ -792,8 +797,8 @@ class ConsumerGroup:
                 self._resolved.pop(key.regular_expression, None)
 
     def on_loaded(self, now: Moment, decisions: Decisions) -> None:
-        """All records are replayed, or nobody could be heard for a while: every member has a whole session from now, and
-        all its time to give up partitions. Whether topics changed is looked at with the next heartbeat."""
+        """All records are replayed, or nobody could be heard for a while: every member has a whole session from now,
+        and all its time to give up partitions. Whether topics changed is looked at with the next heartbeat."""
         self._must_review = True
         for member in self._members.values():
             self._set_session_timer(member.member_id, now)
