@@ -30,10 +30,12 @@ from partitions.log.node_logs.meta_properties import (
     check_meta_properties,
     read_meta_properties,
 )
+from quorum.bootstrap_checkpoint import read_bootstrap
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.controller_server import ControllerServer
 from quorum.controller_server_config import ControllerServerConfig
+from quorum.metadata.features import new_cluster_records
 from quorum.metadata.image import EMPTY
 from quorum.raft.config import RaftConfig, RaftConfigError, RaftTiming
 from quorum.raft.membership import directory_id_bytes
@@ -306,6 +308,9 @@ class Node:
                     * config.get("leader.imbalance.check.interval.seconds"),
                     leader_imbalance_per_broker_percentage=config.get(
                         "leader.imbalance.per.broker.percentage"
+                    ),
+                    new_cluster_features=new_cluster_records(
+                        read_bootstrap(environment.disk, config.metadata_log_dir)
                     ),
                 ),
                 host=self._controller_host(listener),

@@ -15,9 +15,10 @@ from quorum.controller.cluster_index import ClusterIndex
 from quorum.controller.proposal import MAX_PROPOSAL_RECORDS_BYTES
 from quorum.controller.topic_configs import BrokerConfigSchema, NoBrokerConfigs, TopicConfigSchema
 from quorum.errors import ControllerError
+from quorum.metadata.features import new_cluster_records
 from quorum.metadata.image import BrokerImage, MetadataImage
 from quorum.metadata.record_codec import MAX_RECORDS, encode_record
-from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, Record
+from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, FeatureLevel, Record
 from quorum.rpc.messages import ControllerResponse
 
 ALL_BROKERS = ""
@@ -41,6 +42,8 @@ class ControllerConfig:
     """leader.imbalance.check.interval.seconds"""
     leader_imbalance_per_broker_percentage: int = 10
     """leader.imbalance.per.broker.percentage"""
+    new_cluster_features: tuple[FeatureLevel, ...] = new_cluster_records()
+    """What a cluster without metadata starts with."""
     max_pending_requests: int = 5000
     """Requests that may wait for commits; more are answered THROTTLING_QUOTA_EXCEEDED. Their proposals fit into
     the Raft lane's queue of 10,000."""
