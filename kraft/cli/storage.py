@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.shared.options import Json
+from kraft.cli.features import Features, parse_features
+from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import console, print_json, print_line
 
 app = typer.Typer(help="Formats a node's data directories.")
@@ -25,6 +26,7 @@ def random_uuid(as_json: Json = False) -> None:
 
 
 @app.command("format")
+@reflowed
 def format_(
     cluster_id: Annotated[
         str, typer.Option("--cluster-id", "-t", help="The cluster's id, the same on every node.")
@@ -33,12 +35,18 @@ def format_(
     ignore_formatted: Annotated[
         bool, typer.Option("--ignore-formatted", "-g", help="Skip formatted folders.")
     ] = False,
+    feature: Features = None,
     as_json: Json = False,
 ) -> None:
-    """Format a node's data directories for a cluster."""
+    """Format a node's data directories for a cluster.
+
+    A new cluster starts at the levels of features that its first active controller was formatted with: name the same
+    on every controller. Each feature that is not named starts at this software's default.
+    """
     from kraft.storage import format_node
 
-    formatted = format_node(cluster_id, config, ignore_formatted=ignore_formatted)
+    levels = parse_features(feature or [])
+    formatted = format_node(cluster_id, config, ignore_formatted=ignore_formatted, features=levels)
     if as_json:
         print_json({"cluster_id": cluster_id, "formatted": formatted})
     for folder in formatted:
