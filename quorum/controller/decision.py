@@ -8,12 +8,12 @@ nothing: `ControllerState` applies, numbers and proposes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorum.controller.cluster_index import ClusterIndex
 from quorum.controller.proposal import MAX_PROPOSAL_RECORDS_BYTES
-from quorum.controller.topic_configs import BrokerConfigSchema, NoBrokerConfigs, TopicConfigSchema
+from quorum.controller.topic_configs import ResourceConfigSchemas, TopicConfigSchema
 from quorum.errors import ControllerError
 from quorum.metadata.features import new_cluster_records
 from quorum.metadata.image import BrokerImage, MetadataImage
@@ -93,9 +93,6 @@ def decided(response: ControllerResponse, *units: Unit) -> Decision:
     return Decision(units, lambda offset: response)
 
 
-_NOTHING_DYNAMIC = NoBrokerConfigs()
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """The state on which a request is decided."""
@@ -104,7 +101,7 @@ class ClusterView:
     index: ClusterIndex
     config: ControllerConfig
     topic_configs: TopicConfigSchema
-    broker_configs: BrokerConfigSchema = _NOTHING_DYNAMIC
+    resource_configs: ResourceConfigSchemas = field(default_factory=dict)
 
     def is_active(self, broker_id: int) -> bool:
         """Whether the broker is registered, unfenced and not shutting down."""

@@ -11,6 +11,7 @@ from kraft.dynamic_configs import DynamicBrokerConfigs
 from partitions.log.config import LogConfig
 from quorum.controller.cluster_index import ClusterIndex
 from quorum.controller.decision import ClusterView, ControllerConfig
+from quorum.metadata.records import BROKER_RESOURCE
 from quorum.controller.leader_rebalance import MAX_ELECTIONS_PER_STEP, LeaderRebalance
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.image import MetadataImage
@@ -38,7 +39,7 @@ def view_of(image: MetadataImage) -> ClusterView:
         ClusterIndex(image),
         ControllerConfig("c"),
         LogTopicConfigs(defaults),
-        DynamicBrokerConfigs(defaults),
+        {BROKER_RESOURCE: DynamicBrokerConfigs(defaults)},
     )
 
 
