@@ -1,4 +1,4 @@
-"""The configs of single groups: which keys a group has, where their defaults are from, what values may be set (KIP-848).
+"""The configs of single groups: which keys a group has, where defaults are from, what may be set (KIP-848).
 
 A value is set at run time and kept in the metadata image under ("group", GROUP_ID), whether or not the group exists. It
 stays within the bounds that `group.consumer.min.*` and `group.consumer.max.*` of server.properties give; what is not
@@ -52,7 +52,9 @@ class DynamicGroupConfigs:
         values: dict[str, int] = {}
         for name, key in GROUP_CONFIGS.items():
             try:
-                values[name] = key.default.parse(configs[name]) if name in configs else self._get(key.default.name)
+                values[name] = (
+                    key.default.parse(configs[name]) if name in configs else self._get(key.default.name)
+                )
             except ValueError as error:
                 return f"Invalid value {configs[name]} for configuration {name}: {error}"
             if name in configs and (out_of_bounds := self._out_of_bounds(key, values[name])):

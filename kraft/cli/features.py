@@ -106,7 +106,9 @@ def parse_features(texts: list[str]) -> dict[str, int]:
     for name, text in parse_pairs(texts, "--feature"):
         is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_LEVEL))
         if not is_number or int(text) > MAX_LEVEL:
-            raise UserError(f"--feature {name}: a level is a number from 0 to {MAX_LEVEL}, not {text!r}", EXIT_USAGE)
+            raise UserError(
+                f"--feature {name}: a level is a number from 0 to {MAX_LEVEL}, not {text!r}", EXIT_USAGE
+            )
         if name in levels:
             raise UserError(f"--feature names {name} twice", EXIT_USAGE)
         levels[name] = int(text)
@@ -119,9 +121,7 @@ def _update(
     levels = parse_features(texts or [])
     if not levels:
         raise UserError("nothing to change: name a --feature", EXIT_USAGE)
-    updates = [
-        FeatureUpdateKey(name, level, upgrade_type=kind.value) for name, level in levels.items()
-    ]
+    updates = [FeatureUpdateKey(name, level, upgrade_type=kind.value) for name, level in levels.items()]
     request = UpdateFeaturesRequest(
         timeout_ms=CHANGE_TIMEOUT_MS, feature_updates=updates, validate_only=dry_run
     )

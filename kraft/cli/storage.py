@@ -43,7 +43,7 @@ def format_(
     A new cluster starts at the levels of features that its first active controller was formatted with: name the same
     on every controller. Each feature that is not named starts at this software's default.
     """
-    from kraft.storage import format_node
+    from kraft.storage import format_node, read_config
 
     levels = parse_features(feature or [])
     formatted = format_node(cluster_id, config, ignore_formatted=ignore_formatted, features=levels)
@@ -51,3 +51,14 @@ def format_(
         print_json({"cluster_id": cluster_id, "formatted": formatted})
     for folder in formatted:
         console.print(f"formatted {folder}", soft_wrap=True)
+    node = read_config(config)
+    if levels and not node.is_controller:
+        console.print(
+            "--feature has no effect here: controllers start a cluster, and this node is none", soft_wrap=True
+        )
+    elif levels and node.metadata_log_dir not in formatted:
+        console.print(
+            f"--feature has no effect: {node.metadata_log_dir} was formatted before; use `kraft features` on the"
+            " running cluster",
+            soft_wrap=True,
+        )

@@ -1,4 +1,4 @@
-"""Changes of the dynamic configs of topics, brokers and groups: validated as a whole set, stored as the user wrote them.
+"""Changes of the dynamic configs of topics, brokers, groups: validated as a whole set, stored as the user wrote them.
 
 Guarantees: the changes of one resource are all made or none, and its stored configs are valid as a whole. The effects
 of a request on partitions follow from all its changes together (`config_effects`). Keys, types and ranges belong to

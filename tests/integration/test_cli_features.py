@@ -85,7 +85,10 @@ def test_down_and_up_again(features: Tool) -> None:
     [
         (("upgrade", "--feature", "group.version=2"), "only supports versions 0-1"),
         (("upgrade", "--feature", "group.version=0"), "Can't downgrade"),
-        (("upgrade", "--feature", "no.such=1", "--dry-run"), "does not support this feature; it supports eligible"),
+        (
+            ("upgrade", "--feature", "no.such=1", "--dry-run"),
+            "does not support this feature; it supports eligible",
+        ),
         (("downgrade", "--feature", "group.version=0", "--feature", "metadata.version=9"), "versions 25-26"),
     ],
 )

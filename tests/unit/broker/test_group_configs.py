@@ -76,7 +76,10 @@ async def test_the_controller_alters_them(world: BrokerWorld, incremental: bool)
         changes = [AlterableConfig(SESSION, 0, "50000"), AlterableConfig(HEARTBEAT, 1, None)]
         resource = AlterConfigsResource(GROUP, "g", changes)
         request, version = IncrementalAlterConfigsRequest(resources=[resource]), 1
-        expected = [messages.ConfigChange(SESSION, "50000"), messages.ConfigChange(HEARTBEAT, None, messages.DELETE)]
+        expected = [
+            messages.ConfigChange(SESSION, "50000"),
+            messages.ConfigChange(HEARTBEAT, None, messages.DELETE),
+        ]
     else:
         all_of_it = whole.AlterConfigsResource(GROUP, "g", [whole.AlterableConfig(SESSION, "50000")])
         request, version = whole.AlterConfigsRequest(resources=[all_of_it]), 2

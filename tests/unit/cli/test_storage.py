@@ -72,21 +72,32 @@ def test_json_tells_what_was_made(config: Path, tmp_path: Path, capsys: pytest.C
         assert json.loads(shown.out) == {"cluster_id": cluster_id, "formatted": formatted}
 
 
-def test_chosen_levels_are_in_the_metadata_folder_of_a_controller(config: Path, tmp_path: Path) -> None:
+def test_chosen_levels_are_in_the_metadata_folder_of_a_controller(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config.write_text(f"{config.read_text()}metadata.log.dir={tmp_path}/b\n")
     wanted = ("--feature", "group.version=0", "--feature", "metadata.version=25")
     command = ["storage", "format", "-t", CLUSTER_ID, "-c", str(config)]
     assert run([*command, *wanted]) == 0
+    assert "no effect" not in capsys.readouterr().err
     assert read_bootstrap(RealDisk(), f"{tmp_path}/a") == {}
     assert read_bootstrap(RealDisk(), f"{tmp_path}/b") == {"group.version": 0, "metadata.version": 25}
     assert run([*command, "--feature", "group.version=1", "--ignore-formatted"]) == 0
     assert read_bootstrap(RealDisk(), f"{tmp_path}/b")["group.version"] == 0, "it may be in use"
+    assert f"{tmp_path}/b was formatted before" in capsys.readouterr().err
 
 
-def test_a_broker_alone_starts_no_cluster(config: Path, tmp_path: Path) -> None:
-    text = config.read_text().replace("broker,controller", "broker").replace(",CONTROLLER://localhost:9093", "")
+def test_a_broker_alone_starts_no_cluster(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        config.read_text().replace("broker,controller", "broker").replace(",CONTROLLER://localhost:9093", "")
+    )
     config.write_text(text.replace("node.id=4", "node.id=5"))
-    format_node(CLUSTER_ID, config, ignore_formatted=False, features={"group.version": 0})
+    assert (
+        run(["storage", "format", "-t", CLUSTER_ID, "-c", str(config), "--feature", "group.version=0"]) == 0
+    )
+    assert "this node is none" in capsys.readouterr().err
     assert read_bootstrap(RealDisk(), f"{tmp_path}/a") == {}
 
 

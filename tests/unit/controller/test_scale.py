@@ -11,11 +11,10 @@ from kraft.dynamic_configs import DynamicBrokerConfigs
 from partitions.log.config import LogConfig
 from quorum.controller.cluster_index import ClusterIndex
 from quorum.controller.decision import ClusterView, ControllerConfig
-from quorum.metadata.records import BROKER_RESOURCE
 from quorum.controller.leader_rebalance import MAX_ELECTIONS_PER_STEP, LeaderRebalance
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.image import MetadataImage
-from quorum.metadata.records import PartitionChange
+from quorum.metadata.records import BROKER_RESOURCE, PartitionChange
 from quorum.rpc import messages as m
 from tests.support.controller_world import World
 

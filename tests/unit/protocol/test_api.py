@@ -170,7 +170,11 @@ def configs_of(*kinds: ConfigResourceType) -> SimpleNamespace:
         (ApiKey.DESCRIBE_CONFIGS, configs_of(ConfigResourceType.TOPIC), "refuse DESCRIBE_CONFIGS TOPIC"),
         (ApiKey.DESCRIBE_CONFIGS, configs_of(ConfigResourceType.BROKER), "refuse DESCRIBE_CONFIGS CLUSTER"),
         (ApiKey.DESCRIBE_CONFIGS, configs_of(ConfigResourceType.GROUP), "refuse DESCRIBE_CONFIGS GROUP"),
-        (ApiKey.INCREMENTAL_ALTER_CONFIGS, configs_of(ConfigResourceType.GROUP), "refuse ALTER_CONFIGS GROUP"),
+        (
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            configs_of(ConfigResourceType.GROUP),
+            "refuse ALTER_CONFIGS GROUP",
+        ),
         (
             ApiKey.ALTER_CONFIGS,
             configs_of(ConfigResourceType.GROUP, ConfigResourceType.BROKER),
