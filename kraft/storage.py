@@ -60,9 +60,7 @@ def format_node(
     cluster starts at those of its first active controller. Raises UserError.
     """
     _check_cluster_id(cluster_id)
-    for name, level in features.items():
-        if problem := unsupported_level(name, level):
-            raise UserError(f"--feature {name}={level}: {problem}", EXIT_USAGE)
+    _check_features(features)
     config = read_config(config_path)
     folders = list(dict.fromkeys((*config.log_dirs, config.metadata_log_dir)))
     disk = RealDisk()
@@ -91,6 +89,12 @@ def format_node(
             raise UserError(f"cannot format {folder}: {error.strerror}") from error
         formatted.append(folder)
     return formatted
+
+
+def _check_features(levels: Mapping[str, int]) -> None:
+    for name, level in levels.items():
+        if problem := unsupported_level(name, level):
+            raise UserError(f"--feature {name}={level}: {problem}", EXIT_USAGE)
 
 
 def _check_cluster_id(cluster_id: str) -> None:

@@ -32,10 +32,10 @@ def format_(
         str, typer.Option("--cluster-id", "-t", help="The cluster's id, the same on every node.")
     ],
     config: Annotated[Path, typer.Option("--config", "-c", help="The node's server.properties.")],
+    feature: Features = None,
     ignore_formatted: Annotated[
         bool, typer.Option("--ignore-formatted", "-g", help="Skip formatted folders.")
     ] = False,
-    feature: Features = None,
     as_json: Json = False,
 ) -> None:
     """Format a node's data directories for a cluster.
