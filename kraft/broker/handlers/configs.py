@@ -85,16 +85,16 @@ def _describe(
             unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shortened(name)!r}")
             return _refuse((resource,), unknown)[0]
         entries = _topic_entries(services, name)
-    elif resource.resource_type == ConfigResourceType.BROKER:
-        if name not in (ALL_BROKERS, str(services.broker_id)):
-            sentence = f"this is broker {services.broker_id}; broker {shortened(name)} knows its own configs"
-            return _refuse((resource,), Refusal(ErrorCode.INVALID_REQUEST, sentence))[0]
-        entries = _broker_entries(services) if name else _all_brokers_entries(services)
     elif resource.resource_type == ConfigResourceType.GROUP:
         if not name:
             nameless = Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
             return _refuse((resource,), nameless)[0]
         entries = _group_entries(services, name)
+    elif resource.resource_type == ConfigResourceType.BROKER:
+        if name not in (ALL_BROKERS, str(services.broker_id)):
+            sentence = f"this is broker {services.broker_id}; broker {shortened(name)} knows its own configs"
+            return _refuse((resource,), Refusal(ErrorCode.INVALID_REQUEST, sentence))[0]
+        entries = _broker_entries(services) if name else _all_brokers_entries(services)
     else:
         sentence = f"resources of type {resource.resource_type} have no configs here"
         return _refuse((resource,), Refusal(ErrorCode.INVALID_REQUEST, sentence))[0]
