@@ -20,11 +20,13 @@ from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.topics import commands as topics
 from kraft.user_error import EXIT_DONE, UserError
 
+NAME = "kraft"
+"""In usage lines and for shells, however the command was called: `python -m kraft`, say."""
+
 app = typer.Typer(
-    name="kraft",
+    name=NAME,
     help="A self-managed, replicated log that speaks Kafka's protocol.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(cluster.app, name="cluster")
@@ -84,7 +86,7 @@ def kraft(
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code."""
     try:
-        app(arguments)
+        app(arguments, prog_name=NAME)
     except UserError as error:
         complain(error)
         return error.exit_code
