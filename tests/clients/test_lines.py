@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.cli.produce import Acks
+from kraft.cli.produce.command import Acks
 from kraft.protocol.api import SUPPORTED, ApiKey
 from partitions.records.compression import Codec
 from tests.support.log_files import log_files, split_lines, spread, write_log_files
