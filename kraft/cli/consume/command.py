@@ -13,7 +13,6 @@ from kraft.cli.consume.positions import (
     From,
     Offsets,
     Start,
-    TopicPartition,
     Topics,
     ends_of,
     parse_offset,
@@ -170,7 +169,7 @@ class Copy:
             if error is None:
                 self._put(message)
             return
-        partition = TopicPartition(message.topic(), message.partition())
+        partition = (message.topic(), message.partition())
         end = ends.get(partition, 0)
         is_ours = error is None and message.offset() < end  # else it was written after the start
         if is_ours:

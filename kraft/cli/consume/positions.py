@@ -24,7 +24,8 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-Offsets = dict[TopicPartition, int]
+Offsets = dict[tuple[str, int], int]
+"""By topic and partition."""
 
 
 class From(Enum):
@@ -161,7 +162,7 @@ def watermarks(consumer: Any, partitions: list[TopicPartition]) -> dict[TopicPar
     from confluent_kafka import KafkaException
     from confluent_kafka import TopicPartition as Wanted
 
-    found = {}
+    found: dict[TopicPartition, tuple[int, int]] = {}
     for partition in partitions:
         try:
             found[partition] = consumer.get_watermark_offsets(Wanted(*partition), METADATA_TIMEOUT_S)

@@ -59,6 +59,8 @@ class LineFormat:
     def record(self, line: bytes) -> Record:
         """Raises LineError where a separator is missing, or a header is none."""
         headers = list(self.headers)
+        if not self.key_separator and not self.headers_separator:
+            return Record(None, self._nullable(line), headers)
         if self.headers_separator:
             text, found, line = line.partition(self.headers_separator)
             if not found:

@@ -95,6 +95,7 @@ class Run:
         self._arguments = target.arguments()
         self._format = line_format
         self._stalls = stalls
+        self._on_acknowledged = stalls.acknowledged
         self._interrupts = interrupts
         self._purged, self._timed_out = KafkaError._PURGE_QUEUE, KafkaError._MSG_TIMED_OUT
         self._fatal = KafkaError._FATAL
@@ -160,8 +161,10 @@ class Run:
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
             self.acknowledged += 1
-            self._stalls.acknowledged(message.partition())
-        elif error.code() == self._purged:
+            self._on_acknowledged(message.partition())
+            return
+        self._stalls.failed(message.partition())
+        if error.code() == self._purged:
             self.not_sent += 1
         else:
             self.failed += 1

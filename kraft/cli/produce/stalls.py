@@ -1,13 +1,14 @@
 """When brokers acknowledge nothing for long: which partitions stand still, why, and when a person is told.
 
 Pure: what librdkafka counts, logs and reports comes in, with the time. librdkafka tries again by itself and tells its
-caller nothing of it until a record's time is over. Its statistics show what waits for each partition, and at its debug
-level `msg` it logs the error with which a broker refused a batch.
+caller nothing of it until a record's time is over. Its statistics count what it took for each partition, and at its
+debug level `msg` it logs the error with which a broker refused a batch.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,7 +27,6 @@ _REFUSAL = re.compile(
     r": (?P<topic>[A-Za-z0-9._-]+) \[(?P<partition>-?[0-9]+)\]: MessageSet with .* encountered error: (?P<text>.+?)"
     r" \(actions "
 )
-_QUEUES = ("msgq_cnt", "xmit_msgq_cnt", "msgs_inflight")
 
 
 class _Refusal(NamedTuple):
@@ -43,6 +43,7 @@ class Stalls:
         self._codes = codes
         self._timeout_s = timeout_s
         self._moved: set[int] = set()
+        self._reported: defaultdict[int, int] = defaultdict(int)
         self._waits_since_s: dict[int, float] = {}
         self._refusals: dict[int, _Refusal] = {}
         self._client_error = ""
@@ -51,6 +52,11 @@ class Stalls:
     def acknowledged(self, partition: int) -> None:
         """A record of this partition was."""
         self._moved.add(partition)
+        self._reported[partition] += 1
+
+    def failed(self, partition: int) -> None:
+        """A record of this partition was given up."""
+        self._reported[partition] += 1
 
     def logged(self, text: str, now_s: float) -> None:
         """A line of librdkafka's log."""
@@ -74,9 +80,7 @@ class Stalls:
     def observe(self, statistics: Mapping[str, Any], now_s: float) -> str | None:
         """Takes librdkafka's statistics; returns a sentence if there is news. Call it once a second or so."""
         partitions = statistics["topics"].get(self._topic, {}).get("partitions", {})
-        waiting = {
-            int(number): facts for number, facts in partitions.items() if any(facts[queue] for queue in _QUEUES)
-        }
+        waiting = {int(number): facts for number, facts in partitions.items() if self._waits(int(number), facts)}
         moved, self._moved = self._moved, set()
         for partition in moved:
             self._refusals.pop(partition, None)
@@ -97,6 +101,12 @@ class Stalls:
             self._told = {}
             return "the brokers acknowledge again"
         return None
+
+    def _waits(self, partition: int, facts: Mapping[str, Any]) -> bool:
+        """Whether a record has no report yet. Counts of queues do not tell: what is sent again later is in none."""
+        if partition == UNASSIGNED:
+            return bool(facts["msgq_cnt"])
+        return bool(facts["msgs"] > self._reported[partition])
 
     def _why(self, partition: int, facts: Mapping[str, Any], statistics: Mapping[str, Any], now_s: float) -> str:
         up = {broker["nodeid"] for broker in statistics["brokers"].values() if broker["state"] in ("UP", "UPDATE")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -26,17 +28,16 @@ def log_line(partition: int, text: str, topic: str = "t") -> str:
 
 
 def statistics(
-    queued: dict[int, int], *, leaders: dict[int, int] | None = None, up: tuple[int, ...] = (1, 2), eos: str = ""
+    waiting: dict[int, int], *, leaders: dict[int, int] | None = None, up: tuple[int, ...] = (1, 2), eos: str = ""
 ) -> dict[str, Any]:
     """What librdkafka counts: records that wait, by partition; the leader of partition 0 is broker 1, and so on."""
     partitions = {
         str(p): {
             "leader": (leaders or {}).get(p, -1 if p == UNASSIGNED else p + 1),
-            "msgq_cnt": count,
-            "xmit_msgq_cnt": 0,
-            "msgs_inflight": 0,
+            "msgq_cnt": count if p == UNASSIGNED else 0,
+            "msgs": 0 if p == UNASSIGNED else count,
         }
-        for p, count in queued.items()
+        for p, count in waiting.items()
     }
     brokers = {str(n): {"nodeid": n, "state": "UP" if n in up else "CONNECT"} for n in (1, 2)}
     state = {"eos": {"idemp_state": eos}} if eos else {}
@@ -44,14 +45,27 @@ def statistics(
 
 
 class Clock:
-    """Seconds, and what was told in each."""
+    """Seconds, what was told in each, and what was reported of each partition so far."""
 
     def __init__(self) -> None:
         self.stalls = Stalls("t", CODES, 30)
         self.now_s = 0.0
+        self.reported: Counter[int] = Counter()
+
+    def acknowledge(self, partition: int) -> None:
+        self.reported[partition] += 1
+        self.stalls.acknowledged(partition)
+
+    def fail(self, partition: int) -> None:
+        self.reported[partition] += 1
+        self.stalls.failed(partition)
 
     def pass_(self, seconds: int, counted: dict[str, Any], refusals: dict[int, str] | None = None) -> list[str]:
+        """`counted`: what waits, beside what was reported."""
         told = []
+        counted = copy.deepcopy(counted)
+        for number, facts in counted["topics"]["t"]["partitions"].items():
+            facts["msgs"] += self.reported[int(number)]
         for _ in range(seconds):
             for partition, text in (refusals or {}).items():
                 self.stalls.logged(log_line(partition, text), self.now_s)
@@ -67,7 +81,7 @@ def clock() -> Clock:
 
 def test_records_that_are_acknowledged_are_no_news(clock: Clock) -> None:
     for _ in range(30):
-        clock.stalls.acknowledged(0)
+        clock.acknowledge(0)
         assert clock.pass_(1, statistics({0: 5})) == []
     assert clock.pass_(30, statistics({0: 0})) == []
 
@@ -80,8 +94,8 @@ def test_a_refusal_is_told_once_and_its_end(clock: Clock) -> None:
         " nothing was written (partition 0, 1); each line is tried for 30 s"
     )
     assert clock.pass_(60, refused, {0: NOT_ENOUGH, 1: NOT_ENOUGH}) == []
-    clock.stalls.acknowledged(0)
-    clock.stalls.acknowledged(1)
+    clock.acknowledge(0)
+    clock.acknowledge(1)
     assert clock.pass_(1, statistics({0: 0, 1: 0})) == ["the brokers acknowledge again"]
     assert clock.pass_(60, statistics({0: 0, 1: 0})) == []
     (again,) = clock.pass_(LATEST_S, refused, {0: STORAGE})
@@ -100,12 +114,13 @@ def test_another_reason_is_told(clock: Clock) -> None:
 def test_one_partition_that_stands_still_is_told_while_others_move(clock: Clock) -> None:
     told = []
     for _ in range(LATEST_S):
-        clock.stalls.acknowledged(1)
+        clock.acknowledge(1)
         told += clock.pass_(1, statistics({0: 5, 1: 5}), {0: STORAGE})
     (news,) = told
     assert "KAFKA_STORAGE_ERROR" in news
     assert "(partition 0)" in news
-    clock.stalls.acknowledged(1)
+    clock.acknowledge(1)
+    clock.fail(0)
     assert clock.pass_(1, statistics({0: 0, 1: 5})) == [], "the records of partition 0 have only timed out"
 
 
@@ -117,7 +132,7 @@ def test_whoever_does_not_answer_is_named(clock: Clock) -> None:
     assert clock.pass_(LATEST_S, statistics({UNASSIGNED: 5}, up=())) == [], "the same trouble"
     (told,) = clock.pass_(LATEST_S, statistics({UNASSIGNED: 5}))
     assert "5 s: the brokers know no topic t; each line" in told.replace("20 s", "5 s")
-    clock.stalls.acknowledged(0)
+    clock.acknowledge(0)
     assert clock.pass_(1, statistics({0: 5})) == ["the brokers acknowledge again"]
 
 
@@ -141,7 +156,7 @@ def test_the_reason_outlives_the_time_of_a_record(clock: Clock) -> None:
     reason = clock.stalls.reason_of(0)
     assert reason is not None
     assert reason.startswith("KAFKA_STORAGE_ERROR")
-    clock.stalls.acknowledged(0)
+    clock.acknowledge(0)
     clock.pass_(1, statistics({0: 5}))
     assert clock.stalls.reason_of(0) is None
 
