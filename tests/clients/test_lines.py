@@ -217,7 +217,7 @@ def test_clients_consume_what_kraft_sends(consumer: Client, cluster: NodeProcess
 def test_keys_and_headers_through_the_command_line(cluster: NodeProcesses) -> None:
     topic = cluster.create_topic("kraft-keys")
     kraft(
-        "produce", topic, "--key-separator", "::", "--header", "a=1", "--header", "b=x=y",
+        "produce", topic, "--key-separator", "::", "--key-optional", "--header", "a=1", "--header", "b=x=y",
         "--bootstrap-server", cluster.bootstrap, stdin=b"k\xff::v\r\n::empty key\nno key\nk2::v::w",
     )  # fmt: skip
     output = kraft(

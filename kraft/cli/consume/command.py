@@ -57,7 +57,9 @@ def consume(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     include: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="All topics whose whole name matches, as of now.", show_default=False),
+        typer.Option(
+            metavar="REGEX", help="All topics whose whole name matches, as of now.", show_default=False
+        ),
     ] = None,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="As --offset earliest.")] = False,
     offset: Annotated[
@@ -69,7 +71,9 @@ def consume(
     from_time: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="From the first record of TIME or later: ISO 8601, or ms.", show_default=False
+            metavar="TIME",
+            help="From the first record of TIME or later: ISO 8601, or ms.",
+            show_default=False,
         ),
     ] = None,
     partition: Annotated[int | None, typer.Option(help="Only this partition.", show_default=False)] = None,
@@ -126,7 +130,9 @@ def _render(format_: str | None, null: str | None, as_json: bool) -> Render:
         if format_ is not None or null is not None:
             raise UserError("--json has a shape of its own, without --format and --null", EXIT_USAGE)
         return render_json
-    return compile_format("%v" if format_ is None else format_, b"" if null is None else unescape(null, "--null"))
+    return compile_format(
+        "%v" if format_ is None else format_, b"" if null is None else unescape(null, "--null")
+    )
 
 
 class Copy:
@@ -154,7 +160,9 @@ class Copy:
             raise
         finally:
             if console.is_terminal:
-                console.print(f"{self.records:,} record{'s' * (self.records != 1)}", style="dim", markup=False)
+                console.print(
+                    f"{self.records:,} record{'s' * (self.records != 1)}", style="dim", markup=False
+                )
 
     def _left(self) -> int:
         return BATCH_RECORDS if self._max is None else min(self._max - self.records, BATCH_RECORDS)

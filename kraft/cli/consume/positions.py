@@ -55,7 +55,8 @@ def parse_offset(text: str) -> Start:
         if number <= MAX_OFFSET:
             return Start(From.LAST if text.startswith("-") else From.OFFSET, number)
     raise UserError(
-        f"--offset is a number, -N (the last N of each partition), earliest or latest, not {text!r}", EXIT_USAGE
+        f"--offset is a number, -N (the last N of each partition), earliest or latest, not {text!r}",
+        EXIT_USAGE,
     )
 
 
@@ -148,7 +149,7 @@ def _offsets_for_time(consumer: Any, partitions: list[TopicPartition], time_ms: 
         answers = consumer.offsets_for_times([Wanted(*p, time_ms) for p in partitions], METADATA_TIMEOUT_S)
     except KafkaException as error:
         raise _unanswered("the offsets at that time", error.args[0]) from error
-    offsets = {}
+    offsets: Offsets = {}
     for answer in answers:
         partition = TopicPartition(answer.topic, answer.partition)
         if answer.error is not None:
@@ -167,13 +168,17 @@ def watermarks(consumer: Any, partitions: list[TopicPartition]) -> dict[TopicPar
         try:
             found[partition] = consumer.get_watermark_offsets(Wanted(*partition), METADATA_TIMEOUT_S)
         except KafkaException as error:
-            raise _unanswered(f"partition {partition.partition} of {partition.topic}", error.args[0]) from error
+            raise _unanswered(
+                f"partition {partition.partition} of {partition.topic}", error.args[0]
+            ) from error
     return found
 
 
 def ends_of(consumer: Any, partitions: list[TopicPartition]) -> Offsets:
     """The ends now, of partitions that are not empty. Raises UserError."""
-    return {partition: high for partition, (low, high) in watermarks(consumer, partitions).items() if high > low}
+    return {
+        partition: high for partition, (low, high) in watermarks(consumer, partitions).items() if high > low
+    }
 
 
 def _unanswered(what: str, error: Any) -> UserError:

@@ -24,8 +24,8 @@ _FIELD = re.compile(r"%(x[kv]|x|.|$)", re.DOTALL)
 
 
 def compile_format(text: str, null: bytes = b"") -> Render:
-    """The function that renders a message; ends each with a newline unless the format does. `null` stands for null keys,
-    values and values of headers. Raises UserError."""
+    """The function that renders a message; ends each with a newline unless the format does. `null` stands for keys,
+    values and values of headers that are null. Raises UserError, wrong usage."""
     require_text(text, "--format")
     fields = _fields(null)
     parts: list[bytes | Render] = []

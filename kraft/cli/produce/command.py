@@ -78,7 +78,8 @@ def produce(
     ] = "",
     header: Annotated[list[str] | None, typer.Option(help="K=V, put on every record.")] = None,
     null: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A key or value that is TEXT is null.", show_default=False)
+        str | None,
+        typer.Option(metavar="TEXT", help="A key or value that is TEXT is null.", show_default=False),
     ] = None,
     partition: Annotated[
         int | None, typer.Option(min=0, help="Send all to this one; else the key's, as Java's client has it.")
@@ -129,7 +130,9 @@ def produce(
     if run.why_stopped is not None:
         fail(f"{run.why_stopped}: {run.counts()}{_reason(run)}")
     if run.failed or run.not_sent:
-        fail(f"{run.failed + run.not_sent} of {run.lines} lines stayed unacknowledged: {run.counts()}{_reason(run)}")
+        fail(
+            f"{run.failed + run.not_sent} of {run.lines} lines stayed unacknowledged: {run.counts()}{_reason(run)}"
+        )
     if not as_json:
         console.print(run.counts(), style="dim", markup=False)
 

@@ -1,7 +1,7 @@
 """Lines of files or of standard input, and the records that they say.
 
-Lines end at \\n only: a \\r stays, and a last line without \\n counts. A line that does not say what the options promise
-is an error that names it.
+Lines end at \\n only: a \\r stays, and a last line without \\n counts. A line that does not say what the options
+promise is an error that names it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ def lines(source: Source, wait_s: float, on_read: Callable[[int], None]) -> Iter
         pieces.append(first)
         length += len(first)
         if length > MAX_LINE_BYTES:
-            raise UserError(f"a line of {source.name} is longer than {MAX_LINE_BYTES:,} bytes: no record can be")
+            raise UserError(
+                f"a line of {source.name} is longer than {MAX_LINE_BYTES:,} bytes: no record can be"
+            )
         if others:
             yield b"".join(pieces)
             yield from others[:-1]

@@ -123,12 +123,14 @@ class Run:
                     self._send(line)
                 except LineError as error:
                     self.not_sent += 1
-                    self.why_stopped = f"line {number} of {source.name} {error}"
+                    self.why_stopped = f"line {number} of {source.name} {error}; nothing after it was sent"
             self._producer.poll(0)
             if self._is_dead:
-                self.why_stopped = f"librdkafka gave up at line {number} of {source.name}"
+                self.why_stopped = (
+                    f"librdkafka gave up; nothing after line {number} of {source.name} was sent"
+                )
             elif self._interrupts.count and self.why_stopped is None:
-                self.why_stopped = f"interrupted at line {number} of {source.name}"
+                self.why_stopped = f"interrupted; nothing after line {number} of {source.name} was sent"
             if self.why_stopped is not None:
                 return
 
@@ -169,7 +171,9 @@ class Run:
         else:
             self.failed += 1
             if self.first_error is None:
-                reason = self._stalls.reason_of(message.partition()) if error.code() == self._timed_out else None
+                reason = (
+                    self._stalls.reason_of(message.partition()) if error.code() == self._timed_out else None
+                )
                 self.first_error = f"{error.str()} ({reason})" if reason else error.str()
 
     def finish(self, timeout_s: float) -> None:
@@ -191,7 +195,14 @@ class Run:
 def shown(run: Run, sources: list[Source]) -> Iterator[Callable[[int], None]]:
     """A bar over the sources' bytes, or a count, on standard error; yields what takes the bytes read. Nothing where
     there is no terminal, or where lines are being typed into it."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.text import Text
 
     class Acknowledged(ProgressColumn):

@@ -46,6 +46,7 @@ class Stalls:
         self._reported: defaultdict[int, int] = defaultdict(int)
         self._waits_since_s: dict[int, float] = {}
         self._refusals: dict[int, _Refusal] = {}
+        self._reasons: dict[int, str] = {}
         self._client_error = ""
         self._told: dict[str, set[int]] = {}
 
@@ -73,17 +74,20 @@ class Stalls:
         self._client_error = text
 
     def reason_of(self, partition: int) -> str | None:
-        """Why the brokers last refused a batch of this partition, if they did since one was acknowledged."""
+        """Why nothing of this partition was acknowledged since something was, as far as that is known."""
         refusal = self._refusals.get(partition)
-        return None if refusal is None else refusal.reason
+        return self._reasons.get(partition) if refusal is None else refusal.reason
 
     def observe(self, statistics: Mapping[str, Any], now_s: float) -> str | None:
         """Takes librdkafka's statistics; returns a sentence if there is news. Call it once a second or so."""
         partitions = statistics["topics"].get(self._topic, {}).get("partitions", {})
-        waiting = {int(number): facts for number, facts in partitions.items() if self._waits(int(number), facts)}
+        waiting = {
+            int(number): facts for number, facts in partitions.items() if self._waits(int(number), facts)
+        }
         moved, self._moved = self._moved, set()
         for partition in moved:
             self._refusals.pop(partition, None)
+            self._reasons.pop(partition, None)
         self._waits_since_s = {
             partition: now_s if partition in moved else self._waits_since_s.get(partition, now_s)
             for partition in waiting
@@ -93,6 +97,7 @@ class Stalls:
             if now_s - since_s >= STALL_S:
                 reason = self._why(partition, waiting[partition], statistics, now_s)
                 stuck.setdefault(reason, set()).add(partition)
+                self._reasons[partition] = reason
         if stuck.keys() - self._told.keys():
             self._told = stuck
             return self._sentence(stuck, now_s)
@@ -108,8 +113,14 @@ class Stalls:
             return bool(facts["msgq_cnt"])
         return bool(facts["msgs"] > self._reported[partition])
 
-    def _why(self, partition: int, facts: Mapping[str, Any], statistics: Mapping[str, Any], now_s: float) -> str:
-        up = {broker["nodeid"] for broker in statistics["brokers"].values() if broker["state"] in ("UP", "UPDATE")}
+    def _why(
+        self, partition: int, facts: Mapping[str, Any], statistics: Mapping[str, Any], now_s: float
+    ) -> str:
+        up = {
+            broker["nodeid"]
+            for broker in statistics["brokers"].values()
+            if broker["state"] in ("UP", "UPDATE")
+        }
         refusal = self._refusals.get(partition)
         if not up:
             return NO_BROKER
@@ -126,7 +137,9 @@ class Stalls:
         )
 
     def _sentence(self, stuck: Mapping[str, set[int]], now_s: float) -> str:
-        since_s = min(self._waits_since_s[partition] for partitions in stuck.values() for partition in partitions)
+        since_s = min(
+            self._waits_since_s[partition] for partitions in stuck.values() for partition in partitions
+        )
         reasons = "; ".join(self._clause(reason, partitions) for reason, partitions in stuck.items())
         until = f"; each line is tried for {self._timeout_s:g} s" if self._timeout_s else ""
         return f"nothing acknowledged for {now_s - since_s:.0f} s: {reasons}{until}"

@@ -10,7 +10,8 @@ MAX_MS = 2**63 - 1
 
 
 def parse_time_ms(text: str, option: str) -> int:
-    """Milliseconds since 1970, from 1 on. Without an offset a time is UTC, as in Kafka's own tools. Raises UserError."""
+    """Milliseconds since 1970, from 1 on. Without an offset a time is UTC, as in Kafka's own tools. Raises UserError,
+    wrong usage."""
     if text.isascii() and text.isdecimal():
         moment_ms = int(text) if len(text) <= len(str(MAX_MS)) else 0
     else:

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kraft.cli.consume import positions
 from kraft.cli.app import run
+from kraft.cli.consume import positions
 from kraft.cli.shared import admin_client
 from kraft.cli.shared.admin_client import AdminClient, raise_for
 from kraft.network.client import ConnectionLostError

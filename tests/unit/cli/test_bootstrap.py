@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from kraft.cli.consume import positions
 from kraft.cli.app import run
+from kraft.cli.consume import positions
 from kraft.cli.shared.bootstrap import address_text, bootstrap_text, parse_bootstrap
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 

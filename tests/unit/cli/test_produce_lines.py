@@ -230,7 +230,10 @@ def test_ctrl_c_counts_what_was_not_sent(
     before = signal.getsignal(signal.SIGINT)
     assert produce(monkeypatch, b"a\nb\nc\nd\n") == 1
     shown = capsys.readouterr().err
-    assert "interrupted at line 3 of standard input: 0 acknowledged, 1 failed, 2 not sent" in shown
+    assert (
+        "interrupted; nothing after line 3 of standard input was sent: 0 acknowledged, 1 failed, 2 not sent"
+        in shown
+    )
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -253,7 +256,10 @@ def test_a_producer_that_is_dead_ends_the_run(
 ) -> None:
     producer.is_dead = True
     assert produce(monkeypatch, b"a\n" * 100) == 1
-    assert "librdkafka gave up at line 1 of standard input: 0 acknowledged, 1 failed" in capsys.readouterr().err
+    assert (
+        "librdkafka gave up; nothing after line 1 of standard input was sent: 0 acknowledged, 1 failed"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_file_that_cannot_be_read_on_is_a_sentence(

@@ -28,7 +28,11 @@ def log_line(partition: int, text: str, topic: str = "t") -> str:
 
 
 def statistics(
-    waiting: dict[int, int], *, leaders: dict[int, int] | None = None, up: tuple[int, ...] = (1, 2), eos: str = ""
+    waiting: dict[int, int],
+    *,
+    leaders: dict[int, int] | None = None,
+    up: tuple[int, ...] = (1, 2),
+    eos: str = "",
 ) -> dict[str, Any]:
     """What librdkafka counts: records that wait, by partition; the leader of partition 0 is broker 1, and so on."""
     partitions = {
@@ -60,7 +64,9 @@ class Clock:
         self.reported[partition] += 1
         self.stalls.failed(partition)
 
-    def pass_(self, seconds: int, counted: dict[str, Any], refusals: dict[int, str] | None = None) -> list[str]:
+    def pass_(
+        self, seconds: int, counted: dict[str, Any], refusals: dict[int, str] | None = None
+    ) -> list[str]:
         """`counted`: what waits, beside what was reported."""
         told = []
         counted = copy.deepcopy(counted)
@@ -159,6 +165,8 @@ def test_the_reason_outlives_the_time_of_a_record(clock: Clock) -> None:
     clock.acknowledge(0)
     clock.pass_(1, statistics({0: 5}))
     assert clock.stalls.reason_of(0) is None
+    clock.pass_(LATEST_S, statistics({0: 5}, up=()))
+    assert clock.stalls.reason_of(0) == NO_BROKER
 
 
 def test_other_topics_and_errors_of_the_client_itself_are_no_reason(clock: Clock) -> None:
