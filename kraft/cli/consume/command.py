@@ -89,7 +89,11 @@ def consume(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a record and line.")] = False,
     isolation_level: Annotated[
-        Isolation, typer.Option(help="Whether records of open and aborted transactions are read.")
+        Isolation,
+        typer.Option(
+            metavar="LEVEL",
+            help="read_committed: nothing of open and aborted transactions; read_uncommitted: all.",
+        ),
     ] = Isolation.read_committed,
     properties: Properties = None,
 ) -> None:

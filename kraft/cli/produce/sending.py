@@ -26,7 +26,8 @@ MARGIN_S = 10.0
 
 
 class Interrupts:
-    """Ctrl-C, SIGTERM and SIGHUP, counted: nothing is torn out of what is being counted."""
+    """Ctrl-C, SIGTERM and SIGHUP, counted: nothing is torn out of what is being counted. What the process was started
+    to ignore (`nohup`) it ignores."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,7 +35,8 @@ class Interrupts:
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        previous = {number: signal.signal(number, self._count) for number in numbers}
+        heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        previous = {number: signal.signal(number, self._count) for number in heeded}
         try:
             yield
         finally:
@@ -170,11 +172,12 @@ class Run:
             self.not_sent += 1
         else:
             self.failed += 1
-            if self.first_error is None:
-                reason = (
-                    self._stalls.reason_of(message.partition()) if error.code() == self._timed_out else None
-                )
-                self.first_error = f"{error.str()} ({reason})" if reason else error.str()
+            self.first_error = self.first_error or self._worded(error, message.partition())
+
+    def _worded(self, error: Any, partition: int) -> str:
+        """librdkafka says of a record that timed out only that it did."""
+        reason = self._stalls.reason_of(partition) if error.code() == self._timed_out else None
+        return f"{error.str()} ({reason})" if reason else str(error.str())
 
     def finish(self, timeout_s: float) -> None:
         """Waits until librdkafka has reported every line, which it does within `timeout_s` (0: it tries without end).
