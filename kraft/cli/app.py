@@ -8,11 +8,11 @@ import typer
 
 from kraft.cli import cluster, configs, storage
 from kraft.cli.chaos import commands as chaos
-from kraft.cli.consume import consume
+from kraft.cli.consume.command import consume
 from kraft.cli.demo.run import demo
 from kraft.cli.log import commands as log
 from kraft.cli.metadata import commands as metadata
-from kraft.cli.produce import produce
+from kraft.cli.produce.command import produce
 from kraft.cli.quorum import commands as quorum
 from kraft.cli.reassign import commands as reassign
 from kraft.cli.shared.options import Json

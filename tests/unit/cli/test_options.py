@@ -17,8 +17,8 @@ import typer
 from kraft.cli.app import app, run
 from tests.support.source_tree import ROOT
 
-WITHOUT_JSON = {("consume",), ("server",)}
-"""Their output is records, or a log."""
+WITHOUT_JSON = {("server",)}
+"""Its output is a log."""
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
