@@ -36,6 +36,8 @@ STATES = (
     "Reconciling",
 )
 TYPES = ("Classic", "Consumer")
+NAMED_MAX = 3
+"""Partitions, members or groups that are named with a reason that concerns more."""
 _UNDECIDED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION})
 """After these, a change may have been made or not."""
 
@@ -352,9 +354,13 @@ def _error(failure: Failure | None) -> Document:
 
 
 def _end(failures: Mapping[str, Failure]) -> None:
-    """Tells what was refused, and ends with the exit code of that."""
-    for name, (code, text) in failures.items():
-        complain(f"{name}: {text} ({code.name})")
+    """Tells what was refused, each reason once, and ends with the exit code of that."""
+    concerned: dict[Failure, list[str]] = {}
+    for name, failure in failures.items():
+        concerned.setdefault(failure, []).append(name)
+    for (code, text), names in concerned.items():
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        complain(f"{', '.join(names[:NAMED_MAX])}{more}: {text} ({code.name})")
     if failures:
         codes = {code for code, _ in failures.values()}
         raise typer.Exit(EXIT_UNDECIDED if codes <= _UNDECIDED else EXIT_FAILED)

@@ -60,6 +60,10 @@ async def _known(
     partitions = chosen_partitions(scope, target, committed, logs.leaders)
     if not partitions:
         raise UserError(f"group {group_id} has no offsets there: name topics with --topic")
+    existing = {key.topic for key in logs.leaders}
+    for key in partitions:
+        if key.topic not in existing:
+            raise UserError(f"topic {key.topic} does not exist")
     _require(partitions, logs.leaders, "does not exist", EXIT_FAILED)
     start, end = await logs.ends(partitions)
     at_time = await logs.at(partitions, target.number) if target.kind is To.TIME else {}
