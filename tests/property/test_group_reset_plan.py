@@ -32,7 +32,9 @@ def targets(draw: st.DrawFn, keys: set[TopicPartition]) -> Target:
 
 
 @given(st.data(), PARTITIONS)
-def test_each_partition_goes_to_an_offset_of_its_log(data: st.DataObject, partitions: dict[TopicPartition, Known]) -> None:
+def test_each_partition_goes_to_an_offset_of_its_log(
+    data: st.DataObject, partitions: dict[TopicPartition, Known]
+) -> None:
     target = data.draw(targets(set(partitions)))
     try:
         changes = plan(partitions, target)
@@ -65,11 +67,11 @@ def asked_for(target: Target, one: Known, topic: str, partition: int) -> int | N
 
 
 @given(st.data(), PARTITIONS)
-def test_a_reset_that_was_made_changes_nothing_again(data: st.DataObject, partitions: dict[TopicPartition, Known]) -> None:
+def test_a_reset_that_was_made_changes_nothing_again(
+    data: st.DataObject, partitions: dict[TopicPartition, Known]
+) -> None:
     target = data.draw(targets(set(partitions)).filter(lambda one: one.kind is not To.SHIFT))
-    made = {
-        TopicPartition(change.topic, change.partition): change.to for change in plan(partitions, target)
-    }
+    made = {TopicPartition(change.topic, change.partition): change.to for change in plan(partitions, target)}
     after = {key: one._replace(current=made[key]) for key, one in partitions.items()}
     assert all(change.before == change.to for change in plan(after, target))
 

@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.cli.consume.membership import STRATEGY, GroupProtocol, Member, Membership, is_incremental, membership
+from kraft.cli.consume.membership import (
+    STRATEGY,
+    GroupProtocol,
+    Member,
+    Membership,
+    is_incremental,
+    membership,
+)
 from kraft.cli.consume.positions import (
     From,
     Offsets,
@@ -44,7 +51,8 @@ OWNED = {
     "group.instance.id": "--instance-id sets it",
     "group.protocol": "--group-protocol sets it",
     **dict.fromkeys(
-        ("enable.auto.commit", "enable.auto.offset.store"), "--group commits what has been written, nothing else does"
+        ("enable.auto.commit", "enable.auto.offset.store"),
+        "--group commits what has been written, nothing else does",
     ),
 }
 
@@ -92,14 +100,19 @@ def consume(
     ] = False,
     group: Annotated[
         str | None,
-        typer.Option(help="Read as a member of this group; where it has committed, it goes on.", show_default=False),
+        typer.Option(
+            help="Read as a member of this group; where it has committed, it goes on.", show_default=False
+        ),
     ] = None,
     group_protocol: Annotated[
         GroupProtocol | None, typer.Option(help="How members get partitions.", show_default="classic")
     ] = None,
     instance_id: Annotated[
-        str | None, typer.Option(
-            metavar="ID", help="Be this static member, whose partitions wait for it when it ends.", show_default=False
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Be this static member, whose partitions wait for it when it ends.",
+            show_default=False,
         ),
     ] = None,
     format_: Annotated[str | None, typer.Option("--format", help=FORMAT_HELP, show_default="%v")] = None,
@@ -156,7 +169,11 @@ def consume(
 
 
 def _join(
-    member: Member, joined: Membership, partitions: list[TopicPartition], start: Start, settings: dict[str, str]
+    member: Member,
+    joined: Membership,
+    partitions: list[TopicPartition],
+    start: Start,
+    settings: dict[str, str],
 ) -> None:
     member.join(
         [partition.topic for partition in partitions],

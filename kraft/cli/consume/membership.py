@@ -45,11 +45,15 @@ class Membership(NamedTuple):
         }
 
 
-def membership(group: str | None, protocol: GroupProtocol | None, instance_id: str | None) -> Membership | None:
+def membership(
+    group: str | None, protocol: GroupProtocol | None, instance_id: str | None
+) -> Membership | None:
     """What the options say; None where no group is named. Raises UserError, wrong usage."""
     if group is None:
         if protocol is not None or instance_id is not None:
-            raise UserError("--group-protocol and --instance-id say how to join a group: name it with --group", EXIT_USAGE)
+            raise UserError(
+                "--group-protocol and --instance-id say how to join a group: name it with --group", EXIT_USAGE
+            )
         return None
     if not group or instance_id == "":
         raise UserError("--group and --instance-id are names, and not empty", EXIT_USAGE)
@@ -126,7 +130,9 @@ def _placed(consumer: Any, partitions: list[Any], start: Start) -> list[Any]:
         raise UserError(f"the committed offsets: {error.args[0].str()}", EXIT_UNDECIDED) from error
     for one in committed:
         if one.error is not None:
-            raise UserError(f"the committed offset of {one.topic}-{one.partition}: {one.error.str()}", EXIT_FAILED)
+            raise UserError(
+                f"the committed offset of {one.topic}-{one.partition}: {one.error.str()}", EXIT_FAILED
+            )
     new = [TopicPartition(one.topic, one.partition) for one in committed if one.offset < 0]
     starts = start_offsets(consumer, new, start) if new else {}
     return [

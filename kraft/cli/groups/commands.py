@@ -63,8 +63,12 @@ def parse_names(texts: list[str], known: tuple[str, ...], option: str) -> list[s
 
 
 def list_(
-    state: Annotated[list[str] | None, typer.Option(help=f"Only groups in this state: {', '.join(STATES)}.")] = None,
-    type_: Annotated[list[str] | None, typer.Option("--type", help="Only groups of this type: Classic, Consumer.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help=f"Only groups in this state: {', '.join(STATES)}.")
+    ] = None,
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", help="Only groups of this type: Classic, Consumer.")
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -80,7 +84,9 @@ def list_(
         return await GroupClient(admin).listed(states, types)
 
     groups, failures = run_admin(bootstrap_server, work, unanswered=EXIT_UNDECIDED)
-    rows = [[group.group_id, group.group_type.lower(), group.group_state, group.protocol_type] for group in groups]
+    rows = [
+        [group.group_id, group.group_type.lower(), group.group_state, group.protocol_type] for group in groups
+    ]
     columns = ["group", "type", "state", "protocol"]
     if as_json:
         print_json({"groups": [dict(zip(columns, row, strict=True)) for row in rows]})
@@ -134,27 +140,40 @@ def describe(
 def reset_offsets(
     group: GroupName,
     topic: TopicOption = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions that it has offsets of.")] = False,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All partitions that it has offsets of.")
+    ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first records.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the ends.")] = False,
-    to_offset: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="To this offset.", show_default=False)] = None,
+    to_offset: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="To this offset.", show_default=False)
+    ] = None,
     to_datetime: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="To the first record of TIME or later: ISO 8601, or ms.", show_default=False),
+        typer.Option(
+            metavar="TIME", help="To the first record of TIME or later: ISO 8601, or ms.", show_default=False
+        ),
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option(metavar="PnDTnHnMnS", help="As --to-datetime, so long ago.", show_default=False)
+        str | None,
+        typer.Option(metavar="PnDTnHnMnS", help="As --to-datetime, so long ago.", show_default=False),
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option(min=-(2**63), max=2**63 - 1, help="N on from the committed offset, or back.", show_default=False),
+        typer.Option(
+            min=-(2**63), max=2**63 - 1, help="N on from the committed offset, or back.", show_default=False
+        ),
     ] = None,
     to_current: Annotated[
         bool, typer.Option("--to-current", help="To the committed offset; where there is none, to the end.")
     ] = False,
     from_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Kafka's CSV: topic,partition,offset; - is standard input.", show_default=False),
+        typer.Option(
+            metavar="FILE",
+            help="Kafka's CSV: topic,partition,offset; - is standard input.",
+            show_default=False,
+        ),
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Commit; without it, only show.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -170,11 +189,15 @@ def reset_offsets(
         "--to-earliest": Target(To.EARLIEST) if to_earliest else None,
         "--to-latest": Target(To.LATEST) if to_latest else None,
         "--to-offset": None if to_offset is None else Target(To.OFFSET, to_offset),
-        "--to-datetime": None if to_datetime is None else Target(To.TIME, parse_time_ms(to_datetime, "--to-datetime")),
+        "--to-datetime": None
+        if to_datetime is None
+        else Target(To.TIME, parse_time_ms(to_datetime, "--to-datetime")),
         "--by-duration": None if by_duration is None else Target(To.TIME, _ago_ms(by_duration)),
         "--shift-by": None if shift_by is None else Target(To.SHIFT, shift_by),
         "--to-current": Target(To.CURRENT) if to_current else None,
-        "--from-file": None if from_file is None else Target(To.FILE, offsets=parse_file(_read(from_file), group)),
+        "--from-file": None
+        if from_file is None
+        else Target(To.FILE, offsets=parse_file(_read(from_file), group)),
     }
     target = one_target(given)
     scope = one_scope(topic or [], all_topics, needs_one=target.kind is not To.FILE)
@@ -234,7 +257,9 @@ def _show_reset(group: str, done: Reset, *, executed: bool, as_json: bool) -> No
 
 
 def delete(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP…", help="Groups without members.", show_default=False)],
+    groups: Annotated[
+        list[str], typer.Argument(metavar="GROUP…", help="Groups without members.", show_default=False)
+    ],
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -281,7 +306,9 @@ def delete_offsets(
 
     keys, failures = run_admin(bootstrap_server, work)
     if as_json:
-        print_json({"group": group, "partitions": [{**key._asdict(), **_error(failures.get(key))} for key in keys]})
+        print_json(
+            {"group": group, "partitions": [{**key._asdict(), **_error(failures.get(key))} for key in keys]}
+        )
     _end({str(key): failure for key, failure in failures.items()})
 
 
@@ -302,7 +329,8 @@ def remove_member(
         list[str] | None, typer.Option(metavar="ID", help="A member, by its member id.", show_default=False)
     ] = None,
     instance: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="A static member, by its instance id.", show_default=False)
+        list[str] | None,
+        typer.Option(metavar="ID", help="A static member, by its instance id.", show_default=False),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All members.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -325,14 +353,19 @@ def remove_member(
         client = GroupClient(admin)
         members = (await client.described(group)).members
         wanted = named or [
-            MemberIdentity(member_id="" if one.instance_id else one.member_id, group_instance_id=one.instance_id)
+            MemberIdentity(
+                member_id="" if one.instance_id else one.member_id, group_instance_id=one.instance_id
+            )
             for one in members
         ]
         return await client.remove(group, wanted) if wanted else []
 
     answers = run_admin(bootstrap_server, work)
     failed = {
-        answer.group_instance_id or answer.member_id: (ErrorCode(answer.error_code), ErrorCode(answer.error_code).message)
+        answer.group_instance_id or answer.member_id: (
+            ErrorCode(answer.error_code),
+            ErrorCode(answer.error_code).message,
+        )
         for answer in answers
         if answer.error_code
     }

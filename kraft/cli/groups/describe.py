@@ -80,7 +80,8 @@ def document(described: Described) -> Document:
     return {
         **group._asdict(),
         "members": [
-            {**member._asdict(), "partitions": [key._asdict() for key in member.partitions]} for member in group.members
+            {**member._asdict(), "partitions": [key._asdict() for key in member.partitions]}
+            for member in group.members
         ],
         "offsets": described.offsets,
     }

@@ -16,9 +16,18 @@ from kraft.protocol.compiler import compile_codec
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.primitives import Codec
 from kraft.protocol.schema import INT32, Message, array, message, string
-from kraft.protocol.schemas.classic_groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from kraft.protocol.schemas.classic_groups import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 from kraft.protocol.schemas.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from kraft.protocol.schemas.find_coordinator import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
+from kraft.protocol.schemas.find_coordinator import (
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from kraft.protocol.schemas.group_admin import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -119,7 +128,9 @@ class GroupClient:
         self._admin = admin
         self._coordinators: dict[str, int] = {}
 
-    async def listed(self, states: Sequence[str], types: Sequence[str]) -> tuple[list[ListedGroup], list[UserError]]:
+    async def listed(
+        self, states: Sequence[str], types: Sequence[str]
+    ) -> tuple[list[ListedGroup], list[UserError]]:
         """The groups of all brokers, by name, and why some brokers did not tell theirs. Empty filters: all groups."""
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
         groups: dict[str, ListedGroup] = {}
@@ -213,7 +224,9 @@ class GroupClient:
                     committed[key] = Committed(partition.committed_offset, partition.metadata or "")
         return committed
 
-    async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Failure]:
+    async def commit(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Failure]:
         """Stores offsets of a group without members; returns those that were refused. Raises UserError."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for (name, number), offset in offsets.items():
@@ -232,7 +245,9 @@ class GroupClient:
         )
         return _failures(answer)
 
-    async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Failure]:
+    async def delete_offsets(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Failure]:
         """Forgets stored offsets; returns those that were refused. Raises UserError."""
         topics: dict[str, OffsetDeleteRequestTopic] = {}
         for name, number in partitions:
@@ -338,7 +353,9 @@ def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
         decoded: _Assignment = _codec().decode(assignment, _VERSION_BYTES)[0]
     except ProtocolError:
         return []
-    return sorted(TopicPartition(topic.topic, number) for topic in decoded.topics for number in topic.partitions)
+    return sorted(
+        TopicPartition(topic.topic, number) for topic in decoded.topics for number in topic.partitions
+    )
 
 
 @cache

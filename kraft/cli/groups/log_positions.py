@@ -70,7 +70,9 @@ class LogPositions:
         found: Offsets = {}
         for leader, keys in by_leader.items():
             try:
-                answer = await self._admin.request_of(leader, _list_offsets(keys, timestamp), version=LIST_OFFSETS_VERSION)
+                answer = await self._admin.request_of(
+                    leader, _list_offsets(keys, timestamp), version=LIST_OFFSETS_VERSION
+                )
             except (BrokerAwayError, ConnectionLostError):
                 continue  # its partitions are missing, which callers tell
             found |= {

@@ -101,7 +101,9 @@ def _wanted(key: TopicPartition, known: Known, target: Target) -> tuple[int, str
         case To.TIME:
             return known.at_time, None
         case To.SHIFT if known.current is None:
-            raise UserError(f"{key} has no committed offset to shift: reset it to an offset first", EXIT_FAILED)
+            raise UserError(
+                f"{key} has no committed offset to shift: reset it to an offset first", EXIT_FAILED
+            )
         case To.SHIFT:
             return known.current + target.number, None
         case To.CURRENT if known.current is None:
@@ -118,7 +120,9 @@ def parse_duration_ms(text: str) -> int:
     if found is None or any(len(number) > _DIGITS_MAX for number in found.groups("")):
         raise UserError(f"--by-duration is PnDTnHnMnS, such as PT30M or P7D, not {text!r}", EXIT_USAGE)
     *whole, fraction = found.groups("0")
-    return sum(int(number) * ms for number, ms in zip(whole, _MS_OF, strict=True)) + int(f"{fraction:0<3}"[:3])
+    return sum(int(number) * ms for number, ms in zip(whole, _MS_OF, strict=True)) + int(
+        f"{fraction:0<3}"[:3]
+    )
 
 
 def parse_file(text: str, group: str) -> dict[TopicPartition, int]:
@@ -135,7 +139,9 @@ def parse_file(text: str, group: str) -> dict[TopicPartition, int]:
             raise UserError(f"line {number} of the file: {key} is named more than once", EXIT_USAGE)
         offsets[key] = offset
     if not offsets:
-        raise UserError(f"the file names no partition for group {group}; its lines are {_COLUMNS}", EXIT_USAGE)
+        raise UserError(
+            f"the file names no partition for group {group}; its lines are {_COLUMNS}", EXIT_USAGE
+        )
     return offsets
 
 

@@ -23,7 +23,9 @@ class Reset(NamedTuple):
     failures: dict[TopicPartition, Failure]
 
 
-async def reset(admin: AdminClient, group_id: str, scope: Scope | None, target: Target, *, execute: bool) -> Reset:
+async def reset(
+    admin: AdminClient, group_id: str, scope: Scope | None, target: Target, *, execute: bool
+) -> Reset:
     """Plans, and with `execute` commits. `scope` None means all partitions with offsets. Raises UserError, also where the
     group has members: those would commit over it."""
     client = GroupClient(admin)

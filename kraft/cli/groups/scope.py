@@ -35,7 +35,12 @@ def is_in(scope: Scope, topic: str, partition: int) -> bool:
 
 
 def _number(text: str, option: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) <= len(str(PARTITION_MAX)) and int(text) <= PARTITION_MAX:
+    if (
+        text.isascii()
+        and text.isdecimal()
+        and len(text) <= len(str(PARTITION_MAX))
+        and int(text) <= PARTITION_MAX
+    ):
         return int(text)
     raise _wrong(option)
 

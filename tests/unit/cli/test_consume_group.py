@@ -86,7 +86,10 @@ class Consumer:
             on_assign(self, [TopicPartition("t", 0), TopicPartition("t", 1)])
 
     def committed(self, partitions: list[Any], _timeout_s: float) -> list[Any]:
-        return [TopicPartition(p.topic, p.partition, self.committed_offsets.get(p.partition, -1001)) for p in partitions]
+        return [
+            TopicPartition(p.topic, p.partition, self.committed_offsets.get(p.partition, -1001))
+            for p in partitions
+        ]
 
     def get_watermark_offsets(self, _wanted: Any, _timeout_s: float) -> tuple[int, int]:
         return 0, 100
@@ -142,7 +145,11 @@ class Output:
 
 
 def copied(
-    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, *, maximum: int | None = None, is_broken: bool = False
+    consumer: Consumer,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    maximum: int | None = None,
+    is_broken: bool = False,
 ) -> tuple[Copy, list[Any]]:
     """What reads from the consumer into `Output`, and the errors that the member is told of."""
     noted: list[Any] = []
@@ -191,7 +198,9 @@ def test_the_end_is_that_of_the_members_own_partitions(monkeypatch: pytest.Monke
     monkeypatch.setattr(consumer, "consume", given_later)
     copy.run(consumer, {("t", 0): 2, ("t", 1): 9})
     assert consumer.batches == []
-    assert consumer.log[-2:] == [("written", b"0.1 "), ("store", (0, 2))], "what was written after the start stays unread"
+    assert consumer.log[-2:] == [("written", b"0.1 "), ("store", (0, 2))], (
+        "what was written after the start stays unread"
+    )
     # A partition whose committed offset is at its end already sends no record.
     consumer = Consumer([record(1, 9, end)])
     consumer.assigned = [TopicPartition("t", 1)]
@@ -217,7 +226,9 @@ def test_leaving_commits_and_says_so_where_it_could_not() -> None:
     consumer.commit_error = KafkaError._NO_OFFSET
     member.leave()
     consumer.commit_error = KafkaError.ILLEGAL_GENERATION
-    with pytest.raises(UserError, match="the last offsets were not committed, their records will be read again"):
+    with pytest.raises(
+        UserError, match="the last offsets were not committed, their records will be read again"
+    ):
         member.leave()
 
 

@@ -20,7 +20,11 @@ from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kraft.protocol.schemas.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kraft.protocol.schemas.consumer_groups import DescribedGroup as DescribedConsumerGroup
-from kraft.protocol.schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kraft.protocol.schemas.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from kraft.protocol.schemas.group_admin import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -54,7 +58,12 @@ from partitions.topic_partition import TopicPartition
 from tests.support.fake_broker import FakeCluster
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-ASSIGNMENT = struct.pack(">hi", 1, 1) + struct.pack(">h1s", 1, b"a") + struct.pack(">iii", 2, 1, 0) + struct.pack(">i", -1)
+ASSIGNMENT = (
+    struct.pack(">hi", 1, 1)
+    + struct.pack(">h1s", 1, b"a")
+    + struct.pack(">iii", 2, 1, 0)
+    + struct.pack(">i", -1)
+)
 """Version 1 of Kafka's ConsumerProtocolAssignment: partitions 1 and 0 of topic a, no user data."""
 
 
@@ -90,9 +99,25 @@ def test_rows_of_offsets() -> None:
     committed = {A0: Committed(7, "why"), A1: Committed(9, "")}
     rows = offset_rows([A0, A1, B0], committed, {A0: 10, A1: 8}, {A0: 1_000}, now_ms=3_500)
     assert rows == [
-        {"topic": "a", "partition": 0, "current": 7, "log_end": 10, "lag": 3, "lag_s": 2.5, "metadata": "why"},
+        {
+            "topic": "a",
+            "partition": 0,
+            "current": 7,
+            "log_end": 10,
+            "lag": 3,
+            "lag_s": 2.5,
+            "metadata": "why",
+        },
         {"topic": "a", "partition": 1, "current": 9, "log_end": 8, "lag": 0, "lag_s": None, "metadata": ""},
-        {"topic": "b", "partition": 0, "current": None, "log_end": None, "lag": None, "lag_s": None, "metadata": None},
+        {
+            "topic": "b",
+            "partition": 0,
+            "current": None,
+            "log_end": None,
+            "lag": None,
+            "lag_s": None,
+            "metadata": None,
+        },
     ]
 
 
@@ -147,7 +172,9 @@ class Coordinators(FakeCluster):
                 code = self._moving_code(ErrorCode.COORDINATOR_NOT_AVAILABLE, even=True)
                 return FindCoordinatorResponse(coordinators=[Coordinator(group, 2, "", 0, code)])
             case ConsumerGroupDescribeRequest(group_ids=[group]):
-                code = self._moving_code(ErrorCode.NOT_COORDINATOR, even=False) or ErrorCode.GROUP_ID_NOT_FOUND
+                code = (
+                    self._moving_code(ErrorCode.NOT_COORDINATOR, even=False) or ErrorCode.GROUP_ID_NOT_FOUND
+                )
                 return ConsumerGroupDescribeResponse(groups=[DescribedConsumerGroup(code, group_id=group)])
             case DescribeGroupsRequest(groups=[group]):
                 return DescribeGroupsResponse(groups=[self._described(group)])
@@ -231,7 +258,9 @@ def test_no_coordinator_within_the_time_cannot_be_told(
         ("remove-member", "none", "--all"),
     ],
 )
-def test_an_unknown_group_fails_in_one_sentence(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_group_fails_in_one_sentence(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     with Coordinators() as cluster:
         assert asked(cluster, *command) == EXIT_FAILED
         changes = (OffsetCommitRequest, OffsetDeleteRequest, LeaveGroupRequest)
@@ -263,13 +292,24 @@ def test_groups_of_all_brokers_and_those_of_one_that_is_away(capsys: pytest.Capt
         )
         assert asked(cluster, "list", "--state", "stable") == EXIT_FAILED
         told = capsys.readouterr()
-        assert told.out.split() == ["group", "type", "state", "protocol", "of-1", "classic", "Stable", "consumer"]
+        assert told.out.split() == [
+            "group",
+            "type",
+            "state",
+            "protocol",
+            "of-1",
+            "classic",
+            "Stable",
+            "consumer",
+        ]
         assert "the groups of broker 2 are not known" in told.err
 
 
 def test_a_reset_needs_a_group_without_members(capsys: pytest.CaptureFixture[str]) -> None:
     with Coordinators() as cluster:
-        assert asked(cluster, "reset-offsets", "g", "--topic", "a", "--to-earliest", "--execute") == EXIT_FAILED
+        assert (
+            asked(cluster, "reset-offsets", "g", "--topic", "a", "--to-earliest", "--execute") == EXIT_FAILED
+        )
         assert not cluster.asked(OffsetCommitRequest)
     assert "group g has 1 member and is Stable" in capsys.readouterr().err
 
@@ -312,7 +352,10 @@ def test_a_reset_is_shown_first_and_then_made(
 def test_what_a_reset_cannot_find(capsys: pytest.CaptureFixture[str]) -> None:
     with Coordinators() as cluster:
         cluster.members = []
-        for topic, sentence in (("gone", "topic gone does not exist"), ("a:7", "partition 7 of topic a does not exist")):
+        for topic, sentence in (
+            ("gone", "topic gone does not exist"),
+            ("a:7", "partition 7 of topic a does not exist"),
+        ):
             assert asked(cluster, "reset-offsets", "g", "--topic", topic, "--to-latest") == EXIT_FAILED
             assert sentence in capsys.readouterr().err
         cluster.stop(1)
@@ -326,7 +369,9 @@ def test_deletions_tell_of_each_group(capsys: pytest.CaptureFixture[str]) -> Non
     def script(broker_id: int, request: Message) -> Message | None:
         if not isinstance(request, DeleteGroupsRequest):
             return None
-        return DeleteGroupsResponse(results=[DeletableGroupResult(name, codes[name]) for name in request.groups_names])
+        return DeleteGroupsResponse(
+            results=[DeletableGroupResult(name, codes[name]) for name in request.groups_names]
+        )
 
     with Coordinators(script) as cluster:
         assert asked(cluster, "delete", "g", "busy", "g", "--json") == EXIT_FAILED
@@ -350,10 +395,16 @@ def test_offsets_are_deleted_where_there_are_some(capsys: pytest.CaptureFixture[
 
     with Coordinators(script) as cluster:
         assert asked(cluster, "delete-offsets", "g", "--topic", "a:0", "--json") == EXIT_DONE
-        assert json.loads(capsys.readouterr().out) == {"group": "g", "partitions": [{"topic": "a", "partition": 0}]}
+        assert json.loads(capsys.readouterr().out) == {
+            "group": "g",
+            "partitions": [{"topic": "a", "partition": 0}],
+        }
         assert asked(cluster, "delete-offsets", "g", "--topic", "a") == EXIT_FAILED
         assert "a-1: The group is subscribed to the topic" in capsys.readouterr().err
-        for topic, sentence in (("b", "no offsets of topic b"), ("a:2", "no offset of partition 2 of topic a")):
+        for topic, sentence in (
+            ("b", "no offsets of topic b"),
+            ("a:2", "no offset of partition 2 of topic a"),
+        ):
             assert asked(cluster, "delete-offsets", "g", "--topic", topic) == EXIT_FAILED
             assert sentence in capsys.readouterr().err
         assert asked(cluster, "delete-offsets", "g") == EXIT_USAGE
@@ -374,7 +425,9 @@ def test_members_are_removed_by_id_by_instance_or_all(capsys: pytest.CaptureFixt
         return LeaveGroupResponse(members=members)
 
     def named() -> list[tuple[str, str | None]]:
-        return [(one.member_id, one.group_instance_id) for one in cluster.asked(LeaveGroupRequest)[-1].members]
+        return [
+            (one.member_id, one.group_instance_id) for one in cluster.asked(LeaveGroupRequest)[-1].members
+        ]
 
     with Coordinators(script) as cluster:
         cluster.members += [DescribedGroupMember("m-2", "static", "app", "/127.0.0.1", b"", b"")]
@@ -382,7 +435,10 @@ def test_members_are_removed_by_id_by_instance_or_all(capsys: pytest.CaptureFixt
         assert named() == [("m-1", None), ("", "static")]
         assert json.loads(capsys.readouterr().out) == {
             "group": "g",
-            "members": [{"member_id": "m-1", "instance_id": None}, {"member_id": None, "instance_id": "static"}],
+            "members": [
+                {"member_id": "m-1", "instance_id": None},
+                {"member_id": None, "instance_id": "static"},
+            ],
         }
         assert asked(cluster, "remove-member", "g", "--member", "m-9", "--instance", "static") == EXIT_FAILED
         assert named() == [("m-9", None), ("", "static")]

@@ -24,7 +24,9 @@ def test_scopes() -> None:
     assert parse_scope(["a:1", "a"]) == {"a": None} == parse_scope(["a", "a:1"])
 
 
-@pytest.mark.parametrize("text", ["", ":1", "a:", "a:1,", "a:-1", "a:x", "a:1:2", "a:2147483648", "a:" + "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", ":1", "a:", "a:1,", "a:-1", "a:x", "a:1:2", "a:2147483648", "a:" + "9" * 5000]
+)
 def test_other_scopes_are_wrong_usage(text: str) -> None:
     with pytest.raises(UserError, match="--topic is NAME") as caught:
         parse_scope([text])
@@ -46,7 +48,9 @@ def test_durations(text: str, ms: int) -> None:
     assert parse_duration_ms(text) == ms
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "7D", "P1W", "P-1D", "PT1H1D", "P" + "9" * 20 + "D", "P1D\n"])
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "P1DT", "7D", "P1W", "P-1D", "PT1H1D", "P" + "9" * 20 + "D", "P1D\n"]
+)
 def test_other_durations_are_wrong_usage(text: str) -> None:
     with pytest.raises(UserError, match="--by-duration is PnDTnHnMnS"):
         parse_duration_ms(text)
