@@ -1,4 +1,4 @@
-"""What `kraft groups reset-offsets` would change: always offsets of the log, always each partition, once and for all."""
+"""What `kraft groups reset-offsets` would change: always offsets of the log, each partition, once and for all."""
 
 from __future__ import annotations
 

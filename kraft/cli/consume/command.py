@@ -1,5 +1,5 @@
-"""`kraft consume`: writes records of topics to standard output, through librdkafka: of partitions that it assigns to itself,
-or, with --group, of those that its group gives it."""
+"""`kraft consume`: writes records of topics to standard output, through librdkafka: of the partitions that it assigns to
+itself or, with --group, of those that its group gives it."""
 
 from __future__ import annotations
 
@@ -216,8 +216,8 @@ class Copy:
         self.records = 0
 
     def run(self, consumer: Any, ends: Offsets | None) -> None:
-        """Until the maximum, or every one of `ends` (of a member: those that it has), is reached; then tells the count, on
-        a terminal. Raises UserError for what cannot be read, and BrokenPipeError where nobody reads any more."""
+        """Until the maximum, or every one of `ends` (of a member: those that it has), is reached; then tells the count,
+        on a terminal. Raises UserError for what cannot be read, and BrokenPipeError where nobody reads any more."""
         try:
             while (left := self._left()) and not self._is_at_end(ends):
                 for message in consumer.consume(left, POLL_S):
@@ -273,8 +273,8 @@ class Copy:
             self._last[message.topic(), message.partition()] = message
 
     def _note_or_fail(self, error: Any, message: Any) -> None:
-        """Raises UserError for what does not pass by itself. (A member whose output was not read for too long is put out
-        of its group, and joins again.)"""
+        """Raises UserError for what does not pass by itself. (A member whose output was not read for too long is put
+        out of its group, and joins again.)"""
         from confluent_kafka import KafkaError
 
         if error.retriable():

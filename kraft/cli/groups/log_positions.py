@@ -84,8 +84,8 @@ class LogPositions:
         return found
 
     async def batch_times(self, offsets: Mapping[TopicPartition, int]) -> Offsets:
-        """The time, in ms since 1970, of the record at an offset of each partition, by the header of its batch: exact for
-        the first record of a batch, for the others not before their own.
+        """The time, in ms since 1970, of the record at an offset of each partition, by the header of its batch: exact
+        for the first record of a batch, for the others not before their own.
 
         One small Fetch a partition, whose answer is one batch. Partitions are missing whose leader does not tell, that
         have no record there, or whose records have no time; and the last ones, once `AGES_BYTES_MAX` have been read.

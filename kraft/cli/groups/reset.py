@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
+from kraft.user_error import EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
 
 OFFSET_MAX = 2**63 - 1
@@ -50,8 +50,8 @@ class Target:
 
 
 class Known(NamedTuple):
-    """What is known of a partition: the log's first offset and its high watermark, the committed offset if there is one,
-    and, for a time, the offset of the first record that is not older, if there is one."""
+    """What is known of a partition: the log's first offset and its high watermark, the committed offset if there is
+    one, and, for a time, the offset of the first record that is not older, if there is one."""
 
     start: int
     end: int
@@ -96,22 +96,22 @@ def _wanted(key: TopicPartition, known: Known, target: Target) -> tuple[int, str
             return known.end, None
         case To.OFFSET:
             return target.number, None
-        case To.TIME if known.at_time is None:
-            return known.end, "it has no record of that time or later: its end is taken"
         case To.TIME:
-            return known.at_time, None
-        case To.SHIFT if known.current is None:
-            raise UserError(
-                f"{key} has no committed offset to shift: reset it to an offset first", EXIT_FAILED
+            return _or_end(
+                known.at_time, known.end, "it has no record of that time or later: its end is taken"
             )
-        case To.SHIFT:
-            return known.current + target.number, None
-        case To.CURRENT if known.current is None:
-            return known.end, "it has no committed offset: its end is taken"
         case To.CURRENT:
-            return known.current, None
+            return _or_end(known.current, known.end, "it has no committed offset: its end is taken")
+        case To.SHIFT:
+            if known.current is None:
+                raise UserError(f"{key} has no committed offset to shift: reset it to an offset first")
+            return known.current + target.number, None
         case To.FILE:
             return target.offsets[key], None
+
+
+def _or_end(offset: int | None, end: int, note: str) -> tuple[int, str | None]:
+    return (end, note) if offset is None else (offset, None)
 
 
 def parse_duration_ms(text: str) -> int:

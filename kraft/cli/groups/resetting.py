@@ -26,8 +26,8 @@ class Reset(NamedTuple):
 async def reset(
     admin: AdminClient, group_id: str, scope: Scope | None, target: Target, *, execute: bool
 ) -> Reset:
-    """Plans, and with `execute` commits. `scope` None means all partitions with offsets. Raises UserError, also where the
-    group has members: those would commit over it."""
+    """Plans, and with `execute` commits. `scope` None means all partitions with offsets. Raises UserError, also where
+    the group has members: those would commit over it."""
     client = GroupClient(admin)
     _refuse_members(await client.described(group_id))
     committed = await client.committed(group_id)

@@ -134,7 +134,7 @@ def test_piped_tables_have_a_word_for_each_column() -> None:
 def test_names_however_they_are_capitalised() -> None:
     assert parse_names(["stable,EMPTY", "Dead"], STATES, "--state") == ["Stable", "Empty", "Dead"]
     assert parse_names([], STATES, "--state") == []
-    with pytest.raises(UserError, match="--state is one of .*, not 'busy'"):
+    with pytest.raises(UserError, match=r"--state is one of .*, not 'busy'"):
         parse_names(["stable,busy"], STATES, "--state")
 
 

@@ -1,4 +1,4 @@
-"""The options of `kraft groups reset-offsets`: partitions, durations, files, and what they make of a group's offsets."""
+"""The options of `kraft groups reset-offsets`: partitions, durations, files, and what they make of offsets."""
 
 from __future__ import annotations
 
