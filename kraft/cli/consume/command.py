@@ -1,5 +1,7 @@
-"""`kraft consume`: writes records of topics to standard output, through librdkafka: of the partitions that it assigns to
-itself or, with --group, of those that its group gives it."""
+"""`kraft consume`: writes records of topics to standard output, through librdkafka.
+
+It reads the partitions that it assigns to itself or, with --group, those that its group gives it (membership.py).
+"""
 
 from __future__ import annotations
 
