@@ -551,7 +551,7 @@ class ConsumerGroup:
             current = member.current._replace(epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH, pending_revocation={})
             changes = [self._current_of(member._replace(current=current))]
             self._apply(changes, self._encoded(changes, joining=False), now, decisions)
-            self._context.timers.cancel(("rebalance", self.group_id, member.member_id))
+            self._context.timers.cancel(self._timer("rebalance", member.member_id))
         else:
             self._remove([member.member_id], now, decisions)
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
@@ -589,8 +589,13 @@ class ConsumerGroup:
         for member_id in member_ids:
             self._cancel_timers(member_id)
 
-    def delete(self, now: Moment, decisions: Decisions) -> None:
-        """Ends an empty group: deleted, expired, or about to be one of the other protocol."""
+    def delete(self, decisions: Decisions) -> ErrorCode:
+        """Ends an empty group: deleted, expired, or about to be one of the other protocol. NON_EMPTY_GROUP while it has
+        members, GROUP_ID_NOT_FOUND when it does not exist."""
+        if not self.exists:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if self._members:
+            return ErrorCode.NON_EMPTY_GROUP
         changes: list[Change] = [
             (records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), None)
             for pattern in self._resolved
@@ -598,39 +603,55 @@ class ConsumerGroup:
         changes.append((records.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), None))
         changes += self._partition_metadata_end()
         changes.append((records.ConsumerGroupMetadataKey(self.group_id), None))
-        self._apply(changes, [records.encode(change) for change in changes], now, decisions)
+        for change in changes:
+            decisions.write(self.group_id, records.encode(change))
+            self.replay(*change)
+        return ErrorCode.NONE
 
     # Timers
 
     def _set_session_timer(self, member_id: str, now: Moment) -> None:
         at_ms = now.monotonic_ms + self._session_timeout_ms
-        action = partial(self._on_session_timeout, member_id)
-        self._context.timers.set(("session", self.group_id, member_id), at_ms, action)
+        self._context.timers.set(
+            self._timer("session", member_id), at_ms, partial(self._on_session_timeout, member_id)
+        )
 
     def _set_rebalance_timer(self, member: Member, now: Moment) -> None:
         """Runs while the member has to give up partitions."""
-        key = ("rebalance", self.group_id, member.member_id)
+        key = self._timer("rebalance", member.member_id)
         if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+            at_ms = now.monotonic_ms + max(member.rebalance_timeout_ms, 0)
             action = partial(self._on_rebalance_timeout, member.member_id, member.current.epoch)
-            self._context.timers.set(key, now.monotonic_ms + max(member.rebalance_timeout_ms, 0), action)
+            self._context.timers.set(key, at_ms, action)
         else:
             self._context.timers.cancel(key)
 
     def _cancel_timers(self, member_id: str) -> None:
-        self._context.timers.cancel(("session", self.group_id, member_id))
-        self._context.timers.cancel(("rebalance", self.group_id, member_id))
+        self._context.timers.cancel(self._timer("session", member_id))
+        self._context.timers.cancel(self._timer("rebalance", member_id))
+
+    def _timer(self, kind: str, member_id: str) -> tuple[str, str, str]:
+        return kind, self.group_id, member_id
 
     def _on_session_timeout(self, member_id: str, now: Moment, decisions: Decisions) -> None:
+        if self._timer("session", member_id) in self._context.timers:
+            return  # set anew after its time had come
         if member_id in self._members:
+            _log.info("a member's session ended", group=self.group_id, member=member_id)
             self._remove([member_id], now, decisions)
 
     def _on_rebalance_timeout(self, member_id: str, epoch: int, now: Moment, decisions: Decisions) -> None:
+        if self._timer("rebalance", member_id) in self._context.timers:
+            return
         member = self._members.get(member_id)
         if (
             member is not None
             and member.current.epoch == epoch
             and member.current.state is MemberState.UNREVOKED_PARTITIONS
         ):
+            _log.info(
+                "a member did not give up its partitions in time", group=self.group_id, member=member_id
+            )
             self._remove([member_id], now, decisions)
 
     @property
@@ -776,7 +797,8 @@ class ConsumerGroup:
                 self._resolved.pop(key.regular_expression, None)
 
     def on_loaded(self, now: Moment, decisions: Decisions) -> None:
-        """Every member has a whole session from now; whether topics changed is looked at with the next heartbeat."""
+        """All records are replayed, or nobody could be heard for a while: every member has a whole session from now,
+        and all its time to give up partitions. Whether topics changed is looked at with the next heartbeat."""
         self._must_review = True
         for member in self._members.values():
             self._set_session_timer(member.member_id, now)

@@ -74,6 +74,16 @@ class Story:
     def do_tick(self, arguments: list[str], options: dict[str, str]) -> None:
         self.world.tick(int(arguments[0]))
 
+    def do_suspend(self, arguments: list[str], options: dict[str, str]) -> None:
+        """suspend MS: for so long the coordinator could hear nobody. What was due meanwhile is already under way."""
+        self.world.now_ms += int(arguments[0])
+        due = self.world.timers.pop_due(self.world.now_ms)
+        decisions = Decisions()
+        self.world.group.on_loaded(self.world.now, decisions)
+        for action in due:
+            action(self.world.now, decisions)
+        self.world.keep(decisions)
+
     def do_set(self, arguments: list[str], options: dict[str, str]) -> None:
         known = {SETTINGS[name]: int(value) for name, value in options.items()}
         self.world.settings = replace(self.world.settings, **known)  # type: ignore[arg-type]
@@ -116,10 +126,12 @@ class Story:
         self.world.keep(decisions)
         return [error.name]
 
-    def do_delete_group(self, arguments: list[str], options: dict[str, str]) -> None:
+    def do_delete_group(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         decisions = Decisions()
-        self.world.group.delete(self.world.now, decisions)
+        error = self.world.group.delete(decisions)
+        assert not decisions.replies
         self.world.keep(decisions)
+        return [error.name]
 
     def _send(
         self, member_id: str, options: dict[str, str], topics: list[str] | None, owned: list[Any] | None
