@@ -87,6 +87,21 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _subset_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        chosen = _list(text.lower())
+        unknown = [name for name in chosen if name not in choices]
+        if unknown or not chosen or len(set(chosen)) != len(chosen):
+            raise ValueError(f"{text!r} is not supported; use {' and '.join(choices)}, each at most once")
+        return chosen
+
+    return parse
+
+
+_protocols = _subset_of("classic", "consumer")
+_assignors = _subset_of("uniform", "range")
+
+
 def _folders(text: str) -> tuple[str, ...]:
     folders = _list(text)
     if not folders:
@@ -255,6 +270,57 @@ _KEYS: Final = (
         "log.cleaner.backoff.ms", "long", "15000", _integer(1, LONG_MAX), "How often to look for logs to compact."
     ),
     ConfigKey("log.retention.check.interval.ms", "long", "300000", _integer(1, LONG_MAX), "How often old segments go."),
+    ConfigKey("offsets.topic.num.partitions", "int", "50", _integer(1), "Partitions of __consumer_offsets."),
+    ConfigKey(
+        "offsets.topic.replication.factor", "short", "3", _integer(1, 2**15 - 1),
+        "Replicas of __consumer_offsets; groups have no coordinator before so many brokers are there.",
+    ),
+    ConfigKey("offsets.topic.segment.bytes", "int", "104857600", _integer(1), "Size of a segment of it."),
+    ConfigKey(
+        "offsets.commit.timeout.ms", "int", "5000", _integer(1),
+        "How long a coordinator waits for the replicas before it answers that it could not.",
+    ),
+    ConfigKey("offset.metadata.max.bytes", "int", "4096", _integer(0), "The longest text that a commit may carry."),
+    ConfigKey(
+        "offsets.retention.minutes", "int", "10080", _integer(1),
+        "How long offsets are kept of a group without members, of a simple consumer, of a topic not subscribed to.",
+    ),
+    ConfigKey("offsets.retention.check.interval.ms", "long", "600000", _integer(1, LONG_MAX), "How often to look."),
+    ConfigKey(
+        "group.coordinator.rebalance.protocols", "list", "classic,consumer", _protocols,
+        "The group protocols that clients may use: classic, consumer (KIP-848).",
+    ),
+    ConfigKey("group.min.session.timeout.ms", "int", "6000", _integer(0), "The shortest session of a classic member."),
+    ConfigKey("group.max.session.timeout.ms", "int", "1800000", _integer(0), "The longest session of a classic member."),
+    ConfigKey(
+        "group.initial.rebalance.delay.ms", "int", "3000", _integer(0),
+        "How long the first rebalance of an empty classic group waits for more members.",
+    ),
+    ConfigKey("group.max.size", "int", str(INT_MAX), _integer(1), "Members of a classic group."),
+    ConfigKey("group.consumer.max.size", "int", str(INT_MAX), _integer(1), "Members of a consumer group."),
+    ConfigKey("group.consumer.session.timeout.ms", "int", "45000", _integer(1), "The session of a consumer group's member."),
+    ConfigKey("group.consumer.min.session.timeout.ms", "int", "45000", _integer(1), "The shortest that a group may set."),
+    ConfigKey("group.consumer.max.session.timeout.ms", "int", "60000", _integer(1), "The longest that a group may set."),
+    ConfigKey("group.consumer.heartbeat.interval.ms", "int", "5000", _integer(1), "How often its members send heartbeats."),
+    ConfigKey("group.consumer.min.heartbeat.interval.ms", "int", "5000", _integer(1), "The shortest that a group may set."),
+    ConfigKey("group.consumer.max.heartbeat.interval.ms", "int", "15000", _integer(1), "The longest that a group may set."),
+    ConfigKey(
+        "group.consumer.assignors", "list", "uniform,range", _assignors,
+        "The assignors of consumer groups, the default first: uniform, range.",
+    ),
+    ConfigKey(
+        "group.consumer.migration.policy", "string", "disabled", _choice("disabled"),
+        "Only an empty group changes between the classic and the consumer protocol.",
+    ),
+    ConfigKey(
+        "metrics.groups.max", "int", "1000", _integer(0),
+        "Partitions whose lag /metrics tells one by one, of all groups that a broker coordinates; the others are summed"
+        " (a key of kraft's own).",
+    ),
+    ConfigKey(
+        "metrics.groups.interval.ms", "int", "30000", _integer(1),
+        "How often a broker finds out how far its groups are behind (a key of kraft's own).",
+    ),
 )  # fmt: skip
 
 CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {
@@ -280,12 +346,9 @@ RUN_TIME_KEYS: Final[Mapping[str, ConfigKey]] = {
 WITHOUT_EFFECT: Final = frozenset(
     (
         "background.threads",
-        "group.initial.rebalance.delay.ms",
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
-        "offsets.topic.num.partitions",
-        "offsets.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.replication.factor",
         "socket.receive.buffer.bytes",

@@ -10,6 +10,8 @@ import base64
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from kraft.config import NO_VARIABLES, ConfigError, ServerConfig, load_config, taken_from
 from kraft.runtime.disk import RealDisk
@@ -20,8 +22,11 @@ from partitions.log.node_logs.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
+from quorum.bootstrap_checkpoint import write_bootstrap
+from quorum.metadata.features import unsupported_level
 
 UUID_CHARACTERS = 22
+DEFAULT_LEVELS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def new_uuid() -> str:
@@ -44,22 +49,40 @@ def read_config(path: Path | str, environment: Mapping[str, str] = NO_VARIABLES)
         raise UserError(f"{where}: {error}") from error
 
 
-def format_node(cluster_id: str, config_path: Path, *, ignore_formatted: bool) -> list[str]:
+def format_node(
+    cluster_id: str,
+    config_path: Path,
+    *,
+    ignore_formatted: bool,
+    features: Mapping[str, int] = DEFAULT_LEVELS,
+) -> list[str]:
     """`format_configured` for the node of a server.properties that lists the voters of its quorum."""
     return format_configured(
-        cluster_id, read_config(config_path), ignore_formatted=ignore_formatted, standalone=False
+        cluster_id,
+        read_config(config_path),
+        ignore_formatted=ignore_formatted,
+        standalone=False,
+        features=features,
     )
 
 
 def format_configured(
-    cluster_id: str, config: ServerConfig, *, ignore_formatted: bool, standalone: bool
+    cluster_id: str,
+    config: ServerConfig,
+    *,
+    ignore_formatted: bool,
+    standalone: bool,
+    features: Mapping[str, int] = DEFAULT_LEVELS,
 ) -> list[str]:
     """Writes meta.properties into every data directory of a node. Returns the folders formatted now.
 
     `standalone`: its controller is the whole quorum. That has to be said where nothing lists the voters, as to Kafka's
-    own tool, lest each node of a quorum becomes one of its own.
+    own tool, lest each node of a quorum becomes one of its own. `features` are levels by name. They go into a
+    controller's metadata folder, unless it was formatted before: a new cluster starts at those of its first active
+    controller. Raises UserError.
     """
     _check_cluster_id(cluster_id)
+    _check_features(features)
     _check_quorum(config, standalone=standalone)
     folders = list(dict.fromkeys((*config.log_dirs, config.metadata_log_dir)))
     disk = RealDisk()
@@ -81,11 +104,19 @@ def format_configured(
             continue
         try:
             disk.make_dirs(absolute)
+            if features and config.is_controller and folder == config.metadata_log_dir:
+                write_bootstrap(disk, absolute, features)
             write_meta_properties(disk, absolute, MetaProperties(cluster_id, config.node_id, new_uuid()))
         except OSError as error:
             raise UserError(f"cannot format {folder}: {error.strerror}") from error
         formatted.append(folder)
     return formatted
+
+
+def _check_features(levels: Mapping[str, int]) -> None:
+    for name, level in levels.items():
+        if problem := unsupported_level(name, level):
+            raise UserError(f"--feature {name}={level}: {problem}", EXIT_USAGE)
 
 
 def _check_quorum(config: ServerConfig, *, standalone: bool) -> None:

@@ -17,6 +17,9 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
+from kraft.broker.coordinators import group_lag
+from kraft.broker.coordinators.group_coordinator import GroupCoordinator
+from kraft.broker.coordinators.group_lag import GroupLag
 from kraft.broker.dispatch import Dispatcher
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.history_guard import HistoryGuard
@@ -31,6 +34,7 @@ from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.leader_endpoint import RemoteLeader
 from kraft.broker.replicas.offline_replicas import OfflineReplicas, offline_document
 from kraft.broker.replicas.partition_health import PartitionHealth
+from kraft.broker.replicas.peer_connection import PeerConnection
 from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
@@ -142,6 +146,18 @@ class BrokerServer:
         self._history = HistoryGuard(
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
         )
+        self.groups = GroupCoordinator(config, environment, self.metadata, self.replicas, self._loop)
+        self.group_lag = GroupLag(
+            config.node_id,
+            self.groups,
+            self.metadata,
+            self.replicas,
+            environment,
+            self._loop,
+            self._lag_peer,
+            interval_ms=config.get("metrics.groups.interval.ms"),
+            listed_max=config.get("metrics.groups.max"),
+        )
         self._subscribe()
         self.lifecycle: BrokerLifecycle | None = None
         self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
@@ -154,6 +170,8 @@ class BrokerServer:
         self.loader.add_publisher(self.throttles)
         self.loader.add_publisher(self.replicas)
         self.loader.add_publisher(self.health)
+        self.loader.add_publisher(self.groups)
+        self.replicas.leaderships.add(self.groups.runtime)
 
     # -- life
 
@@ -192,6 +210,7 @@ class BrokerServer:
         for listener in self._listeners:
             listener.handler = handler
         lifecycle.set_ready()
+        self.group_lag.start()
         self._start_periodic()
 
     async def stop(self) -> None:
@@ -219,6 +238,8 @@ class BrokerServer:
             last_to_first.push_async_callback(self._alter_partitions.close)
             last_to_first.push_async_callback(self.offline_replicas.close)
             last_to_first.push_async_callback(self.replicas.close)
+            last_to_first.push_async_callback(self.groups.close)
+            last_to_first.push_async_callback(self.group_lag.close)
             last_to_first.push_async_callback(self.loader.close)
             last_to_first.push_async_callback(self._end_periodic)
             for listener in self._listeners:
@@ -303,6 +324,7 @@ class BrokerServer:
             replicas=self.replicas,
             producer_ids=ProducerIds(self._config.node_id, self._epoch, self.controller),
             topic_creation=TopicCreation(self.controller, self.loader),
+            groups=self.groups,
             read_replicas=ReadReplicas(self._config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times=self.request_times,
@@ -327,6 +349,16 @@ class BrokerServer:
             address=lambda: self.metadata.endpoint(leader_id, name),
             request_timeout_s=self._config.get("replica.socket.timeout.ms") / 1000,
             ssl_context=self._follower_tls,
+        )
+
+    def _lag_peer(self, broker_id: int) -> PeerConnection:
+        name = self._config.inter_broker_listener_name
+        return PeerConnection(
+            broker_id,
+            lambda: self.metadata.endpoint(broker_id, name),
+            client_id=group_lag.CLIENT_ID,
+            ssl_context=self._follower_tls,
+            max_response_bytes=group_lag.RESPONSE_MAX_BYTES,
         )
 
     # -- what has to be done now and then

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kraft.broker.coordinators.group_coordinator import GroupCoordinator
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.lifecycle import BrokerLifecycle
 from kraft.broker.membership.metadata_cache import MetadataCache
@@ -42,6 +43,7 @@ class BrokerServices:
     replicas: ReplicaManager
     producer_ids: ProducerIds
     topic_creation: TopicCreation
+    groups: GroupCoordinator
     read_replicas: ReadReplicas
     throttles: ReplicationThrottles
     request_times: Mapping[ApiKey, RequestTimes]

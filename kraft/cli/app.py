@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli import cluster, configs, storage
+from kraft.cli import cluster, configs, features, storage
 from kraft.cli.chaos import commands as chaos
 from kraft.cli.consume.command import consume
 from kraft.cli.demo.run import demo
+from kraft.cli.groups import commands as groups
 from kraft.cli.log import commands as log
 from kraft.cli.log_dirs import log_dirs
 from kraft.cli.metadata import commands as metadata
@@ -35,6 +36,8 @@ app = typer.Typer(
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(features.app, name="features")
+app.add_typer(groups.app, name="groups")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")

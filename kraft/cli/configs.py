@@ -1,4 +1,4 @@
-"""`kraft configs`: shows the configs of topics and brokers, and alters them while they run."""
+"""`kraft configs`: shows the configs of topics, brokers, groups and loggers, and alters them while they run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kraft.protocol.schemas.incremental_alter_configs import (
 )
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
-app = typer.Typer(help="Configs of topics and brokers.")
+app = typer.Typer(help="Configs of topics, brokers, groups and broker loggers.")
 
 INCREMENTAL_VERSION = 1
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
@@ -30,6 +30,8 @@ _SET_AT_RUN_TIME = frozenset(
         ConfigSource.DYNAMIC_TOPIC_CONFIG,
         ConfigSource.DYNAMIC_BROKER_CONFIG,
         ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+        ConfigSource.DYNAMIC_GROUP_CONFIG,
+        ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
     }
 )
 
@@ -39,12 +41,14 @@ class EntityType(Enum):
 
     TOPICS = "topics"
     BROKERS = "brokers"
+    GROUPS = "groups"
+    BROKER_LOGGERS = "broker-loggers"
 
 
 Entity = Annotated[EntityType, typer.Option("--entity-type", help="Of what.", show_default=False)]
 EntityName = Annotated[
     str | None,
-    typer.Option("--entity-name", help="The topic's name, or the broker's id.", show_default=False),
+    typer.Option("--entity-name", help="The name of the topic or group, or the broker's id.", show_default=False),
 ]
 EntityDefault = Annotated[
     bool, typer.Option("--entity-default", help="What counts for all brokers, instead of one of them.")
@@ -141,9 +145,16 @@ def _resource(entity_type: EntityType, name: str | None, is_default: bool) -> tu
         if not name:
             raise UserError("topics have no common configs: name one with --entity-name", EXIT_USAGE)
         return ConfigResourceType.TOPIC, name
+    if entity_type is EntityType.GROUPS:
+        if not name:
+            raise UserError("groups have no common configs: name one with --entity-name", EXIT_USAGE)
+        return ConfigResourceType.GROUP, name
+    if entity_type is EntityType.BROKER_LOGGERS and not name:
+        raise UserError("loggers are of one broker: name it with --entity-name", EXIT_USAGE)
     if name is not None and not name.isdecimal():
         raise UserError(f"--entity-name of a broker is its id, a number, not {name!r}", EXIT_USAGE)
-    return ConfigResourceType.BROKER, name or ""
+    is_logger = entity_type is EntityType.BROKER_LOGGERS
+    return ConfigResourceType.BROKER_LOGGER if is_logger else ConfigResourceType.BROKER, name or ""
 
 
 def parse_configs(texts: Sequence[str], option: str) -> list[tuple[str, str]]:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.shared.options import Json
+from kraft.cli.features import Features, parse_features
+from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import console, print_json, print_line
 
 app = typer.Typer(help="Formats a node's data directories.")
@@ -26,11 +27,13 @@ def random_uuid(as_json: Json = False) -> None:
 
 
 @app.command("format")
+@reflowed
 def format_(
     cluster_id: Annotated[
         str, typer.Option("--cluster-id", "-t", help="The cluster's id, the same on every node.")
     ],
     config: Annotated[Path, typer.Option("--config", "-c", help="The node's server.properties.")],
+    feature: Features = None,
     ignore_formatted: Annotated[
         bool, typer.Option("--ignore-formatted", "-g", help="Skip formatted folders.")
     ] = False,
@@ -45,16 +48,30 @@ def format_(
     """Format a node's data directories for a cluster.
 
     Environment variables go over the file, as for `kraft server`: KAFKA_LOG_DIRS is log.dirs.
+
+    A new cluster starts at the levels of features that its first active controller was formatted with: name the same
+    on every controller. Each feature that is not named starts at this software's default.
     """
     from kraft.storage import format_configured, read_config
 
+    levels = parse_features(feature or [])
     settings = read_config(config, os.environ)
     if settings.from_environment:
         console.print(f"taken from the environment: {', '.join(settings.from_environment)}", soft_wrap=True)
     formatted = format_configured(
-        cluster_id, settings, ignore_formatted=ignore_formatted, standalone=standalone
+        cluster_id, settings, ignore_formatted=ignore_formatted, standalone=standalone, features=levels
     )
     if as_json:
         print_json({"cluster_id": cluster_id, "formatted": formatted})
     for folder in formatted:
         console.print(f"formatted {folder}", soft_wrap=True)
+    if levels and not settings.is_controller:
+        console.print(
+            "--feature has no effect here: controllers start a cluster, and this node is none", soft_wrap=True
+        )
+    elif levels and settings.metadata_log_dir not in formatted:
+        console.print(
+            f"--feature has no effect: {settings.metadata_log_dir} was formatted before; use `kraft features` on the"
+            " running cluster",
+            soft_wrap=True,
+        )

@@ -124,6 +124,7 @@ class ResourceType(IntEnum):
     """What an ACL is about, by Kafka's codes; those alone that an API here asks about."""
 
     TOPIC = 2
+    GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
 
@@ -228,6 +229,10 @@ def _topic(operation: AclOperation) -> Right:
     return Right(operation, ResourceType.TOPIC)
 
 
+def _group(operation: AclOperation) -> Right:
+    return Right(operation, ResourceType.GROUP)
+
+
 def _cluster(operation: AclOperation) -> Right:
     return Right(operation, ResourceType.CLUSTER)
 
@@ -253,6 +258,22 @@ def _from_consumer(body: Any) -> bool:
     return bool(body.replica_id < 0)
 
 
+def _finds_group(body: Any) -> bool:
+    return bool(body.key_type == _GROUP_COORDINATOR)
+
+
+def _finds_other(body: Any) -> bool:
+    return bool(body.key_type != _GROUP_COORDINATOR)
+
+
+_GROUP_COORDINATOR = 0
+"""Kafka's code of a group as what a coordinator is looked for."""
+
+
+def _subscribes_by_name(body: Any) -> bool:
+    return bool(body.subscribed_topic_names)
+
+
 def _names_topics(body: Any) -> bool:
     return bool(body.topics)
 
@@ -274,13 +295,21 @@ def _names_topics_configs(body: Any) -> bool:
     return any(resource.resource_type == _TOPIC_CONFIGS for resource in body.resources)
 
 
+def _names_groups_configs(body: Any) -> bool:
+    return any(resource.resource_type == _GROUP_CONFIGS for resource in body.resources)
+
+
 def _names_other_configs(body: Any) -> bool:
     """Those of brokers: they are the cluster's."""
-    return any(resource.resource_type != _TOPIC_CONFIGS for resource in body.resources)
+    others = (_TOPIC_CONFIGS, _GROUP_CONFIGS)
+    return any(resource.resource_type not in others for resource in body.resources)
 
 
 _TOPIC_CONFIGS = 2
 """Kafka's code of a topic as the resource that configs belong to."""
+
+_GROUP_CONFIGS = 32
+"""Its code of a group."""
 
 
 # The partitions that requests name
@@ -384,6 +413,7 @@ _ROWS = (
     _api(
         ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, "schemas.configs", _BROKER,
         _refuse(_topic(_Op.DESCRIBE_CONFIGS), when=_names_topics_configs),
+        _refuse(_group(_Op.DESCRIBE_CONFIGS), when=_names_groups_configs),
         _refuse(_cluster(_Op.DESCRIBE_CONFIGS), when=_names_other_configs),
     ),
     _api(
@@ -393,11 +423,13 @@ _ROWS = (
     _api(
         ApiKey.ALTER_CONFIGS, (0, 2), 2, "schemas.alter_configs", _CONTROLLER,
         _refuse(_topic(_Op.ALTER_CONFIGS), when=_names_topics_configs),
+        _refuse(_group(_Op.ALTER_CONFIGS), when=_names_groups_configs),
         _refuse(_cluster(_Op.ALTER_CONFIGS), when=_names_other_configs),
     ),
     _api(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), 1, "schemas.incremental_alter_configs", _CONTROLLER,
         _refuse(_topic(_Op.ALTER_CONFIGS), when=_names_topics_configs),
+        _refuse(_group(_Op.ALTER_CONFIGS), when=_names_groups_configs),
         _refuse(_cluster(_Op.ALTER_CONFIGS), when=_names_other_configs),
     ),
     _api(
@@ -445,6 +477,45 @@ _ROWS = (
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "schemas.cluster", _BROKER,
         _refuse(_topic(_Op.DESCRIBE), when=_names_topics),
         _filter(_topic(_Op.DESCRIBE), when=_names_no_topic),
+    ),
+    _api(
+        ApiKey.FIND_COORDINATOR, (0, 6), 3, "schemas.find_coordinator", _BROKER,
+        _refuse(_group(_Op.DESCRIBE), when=_finds_group),
+        _refuse(Right(_Op.DESCRIBE, ResourceType.TRANSACTIONAL_ID), when=_finds_other),
+    ),
+    _api(ApiKey.JOIN_GROUP, (0, 9), 6, "schemas.classic_groups", _BROKER, _refuse(_group(_Op.READ))),
+    _api(ApiKey.HEARTBEAT, (0, 4), 4, "schemas.classic_groups", _BROKER, _refuse(_group(_Op.READ))),
+    _api(ApiKey.LEAVE_GROUP, (0, 5), 4, "schemas.classic_groups", _BROKER, _refuse(_group(_Op.READ))),
+    _api(ApiKey.SYNC_GROUP, (0, 5), 4, "schemas.classic_groups", _BROKER, _refuse(_group(_Op.READ))),
+    _api(
+        ApiKey.OFFSET_COMMIT, (2, 10), 8, "schemas.group_offsets", _BROKER,
+        _refuse(_group(_Op.READ)),
+        _refuse(_topic(_Op.READ)),
+    ),
+    _api(
+        ApiKey.OFFSET_FETCH, (1, 10), 6, "schemas.group_offsets", _BROKER,
+        _refuse(_group(_Op.DESCRIBE)),
+        _filter(_topic(_Op.DESCRIBE)),  # refused where the topic is named
+    ),
+    _api(
+        ApiKey.OFFSET_DELETE, (0, 0), 1, "schemas.group_offsets", _BROKER,
+        _refuse(_group(_Op.DELETE)),
+        _refuse(_topic(_Op.READ)),
+    ),
+    _api(ApiKey.DESCRIBE_GROUPS, (0, 6), 5, "schemas.group_admin", _BROKER, _refuse(_group(_Op.DESCRIBE))),
+    _api(
+        ApiKey.LIST_GROUPS, (0, 5), 3, "schemas.group_admin", _BROKER,
+        _filter(_cluster(_Op.DESCRIBE), _group(_Op.DESCRIBE)),
+    ),
+    _api(ApiKey.DELETE_GROUPS, (0, 2), 2, "schemas.group_admin", _BROKER, _refuse(_group(_Op.DELETE))),
+    _api(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0, "schemas.consumer_groups", _BROKER,
+        _refuse(_group(_Op.READ)),
+        _refuse(_topic(_Op.DESCRIBE), when=_subscribes_by_name),
+    ),
+    _api(
+        ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, "schemas.consumer_groups", _BROKER,
+        _refuse(_group(_Op.DESCRIBE)),
     ),
 )  # fmt: skip
 

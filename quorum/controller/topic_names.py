@@ -9,12 +9,14 @@ MAX_TOPIC_NAME_LENGTH = 249
 
 _LEGAL = frozenset(string.ascii_letters + string.digits + "._-")
 
-_INTERNAL_PREFIX = "__"
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+_INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
 
 
 def is_internal(name: str) -> bool:
-    """Whether a topic belongs to the cluster itself."""
-    return name.startswith(_INTERNAL_PREFIX)
+    """Whether a topic belongs to the cluster itself: coordinators alone write to it, clients may read it."""
+    return name in _INTERNAL
 
 
 def topic_name_problem(name: str) -> str | None:

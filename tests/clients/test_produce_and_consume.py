@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,6 +208,47 @@ def test_brokers_that_refuse_are_told_of_in_time(fragile_cluster: NodeProcesses,
     assert "(partition 0)" in refused
     assert over == "the brokers acknowledge again"
     assert counts == "1 acknowledged, 0 failed, 0 not sent"
+
+
+def on_terminal(cluster: NodeProcesses, *arguments: str) -> str:
+    """What a command shows on a terminal of 80 columns, standard output and errors together."""
+    shown, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
+    }
+    with subprocess.Popen(
+        command(cluster, *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=terminal,
+        env={**environment, "TERM": "xterm"},
+    ) as process:
+        os.close(terminal)
+        with os.fdopen(shown, "rb") as stream:
+            text = b"".join(_until_hung_up(stream))
+        assert process.wait(COMMAND_S) == 0, text
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
+
+
+def _until_hung_up(stream: Any) -> Iterator[bytes]:
+    """A terminal whose other side is closed cannot be read (EIO)."""
+    with contextlib.suppress(OSError):
+        while data := stream.read1():
+            yield data
+
+
+def test_a_terminal_shows_how_far_it_is_and_the_counts(cluster: NodeProcesses, tmp_path: Path) -> None:
+    topic = cluster.create_topic("terminal")
+    file = tmp_path / "lines"
+    file.write_bytes(b"line\n" * 20_000)
+    sent = re.split(r"[\r\n]+", on_terminal(cluster, "produce", topic, str(file)).strip())
+    assert sent[-1] == "20,000 acknowledged, 0 failed, 0 not sent"
+    bars = [line for line in sent if line.startswith("sending")]
+    assert re.search(r"100\.0/100\.0 kB 20,000 acknowledged 0:0", bars[-1])
+    assert all(len(line) <= 80 for line in sent)
+    read = on_terminal(cluster, "consume", topic, "--offset", "-2", "--exit-at-end").splitlines()
+    assert read == ["line", "line", "2 records"]
 
 
 def test_an_unmodified_client_reads_what_was_compressed(cluster: NodeProcesses) -> None:

@@ -58,7 +58,8 @@ def handle_metadata(
 async def _create_then_answer(
     services: BrokerServices, request: Request[MetadataRequest], missing: list[str]
 ) -> MetadataResponse:
-    failures = await services.topic_creation.ensure(NewTopic(name) for name in missing)
+    internal = {topic.name: topic for topic in (services.groups.internal_topic(),)}
+    failures = await services.topic_creation.ensure(internal.get(name, NewTopic(name)) for name in missing)
     return _answer(services, request, failures)
 
 

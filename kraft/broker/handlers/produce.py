@@ -34,6 +34,7 @@ from partitions.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from partitions.records.compression import Codec
 from partitions.records.header import ATTRIBUTES_LOW_POSITION, CODEC_MASK
 from partitions.topic_partition import TopicPartition
+from quorum.controller.topic_names import is_internal
 
 FIRST_VERSION_SERVED = 3
 FIRST_VERSION_WITH_ZSTD = 7
@@ -60,6 +61,8 @@ def handle_produce(
                 continue
             key = TopicPartition(topic.name, data.index)
             try:
+                if is_internal(topic.name):
+                    raise InternalTopic(topic.name)
                 appended = _append(services, key, data.records, body.acks)
             except (PartitionError, LogError) as error:
                 reply.refuse(answer, error)
@@ -223,6 +226,15 @@ def _first_batch_bytes(records: Buffer) -> int:
     if len(records) < LOG_OVERHEAD_BYTES:
         return 0
     return int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big", signed=True) + LOG_OVERHEAD_BYTES
+
+
+class InternalTopic(PartitionError):
+    """A topic that coordinators alone write to."""
+
+    code = "INVALID_TOPIC_EXCEPTION"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"{topic} is the cluster's own: clients may read it, not write to it")
 
 
 class EmptyProduce(PartitionError):

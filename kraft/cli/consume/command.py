@@ -1,18 +1,31 @@
-"""`kraft consume`: writes records of topics to standard output, from assigned partitions, through librdkafka."""
+"""`kraft consume`: writes records of topics to standard output, through librdkafka.
+
+It reads the partitions that it assigns to itself or, with --group, those that its group gives it (membership.py).
+"""
 
 from __future__ import annotations
 
 import select
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from kraft.cli.consume.membership import (
+    STRATEGY,
+    GroupProtocol,
+    Member,
+    Membership,
+    is_incremental,
+    membership,
+)
 from kraft.cli.consume.positions import (
     From,
     Offsets,
     Start,
+    TopicPartition,
     Topics,
     ends_of,
     parse_offset,
@@ -37,8 +50,12 @@ OWNED = {
     "isolation.level": "--isolation-level sets it",
     "auto.offset.reset": "--offset says where to begin",
     "enable.partition.eof": "the command needs it for itself",
+    "group.id": "--group sets it",
+    "group.instance.id": "--instance-id sets it",
+    "group.protocol": "--group-protocol sets it",
     **dict.fromkeys(
-        ("group.id", "group.instance.id", "group.protocol", "enable.auto.commit"), "no group is joined"
+        ("enable.auto.commit", "enable.auto.offset.store"),
+        "--group commits what has been written, nothing else does",
     ),
 }
 
@@ -84,35 +101,86 @@ def consume(
     exit_at_end: Annotated[
         bool, typer.Option("--exit-at-end", help="Stop at the end found at the start.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Read as a member of this group; where it has committed, it goes on.", show_default=False
+        ),
+    ] = None,
+    group_protocol: Annotated[
+        GroupProtocol | None, typer.Option(help="How members get partitions.", show_default="classic")
+    ] = None,
+    instance_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Be this static member, whose partitions wait for it when it ends.",
+            show_default=False,
+        ),
+    ] = None,
     format_: Annotated[str | None, typer.Option("--format", help=FORMAT_HELP, show_default="%v")] = None,
     null: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What --format shows for null.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a record and line.")] = False,
     isolation_level: Annotated[
-        Isolation, typer.Option(help="Whether records of open and aborted transactions are read.")
+        Isolation,
+        typer.Option(
+            metavar="LEVEL",
+            help="read_committed: nothing of open and aborted transactions; read_uncommitted: all.",
+        ),
     ] = Isolation.read_committed,
     properties: Properties = None,
 ) -> None:
     """Print records: the raw value and \\n, or what --format says. Exit 3 if no broker answers.
 
+    With --group, offsets are committed once their records are written (at least once); --from-beginning, --offset and
+    --from-time say where partitions without a committed offset begin; --exit-at-end waits for partitions.
     Ctrl-C ends it; that is exit 1 only where --max or --exit-at-end were not reached."""
     wanted = Topics(topics or [], include)
     start = _start(from_beginning, offset, from_time)
     render = _render(format_, null, as_json)
+    joined = membership(group, group_protocol, instance_id)
+    if joined is not None and partition is not None:
+        raise UserError("--partition chooses a partition, --group is given some: leave one away", EXIT_USAGE)
     settings = {**parse_properties(properties or [], OWNED), "isolation.level": isolation_level.value}
-    consumer = _consumer({"bootstrap.servers": bootstrap_text(bootstrap_server), **settings})
-    copy = Copy(render, max_records)
+    note = note_client_errors()
+    own = {} if joined is None else joined.properties(start)
+    consumer = _consumer({"bootstrap.servers": bootstrap_text(bootstrap_server), **settings}, own, note)
+    member = None if joined is None else Member(consumer, note)
+    copy = Copy(render, max_records, member)
     try:
         with ends_like_ctrl_c():
             partitions = partitions_of(consumer, wanted, partition)
-            _assign(consumer, start_offsets(consumer, partitions, start))
-            copy.run(consumer, ends_of(consumer, partitions) if exit_at_end else None)
+            ends = ends_of(consumer, partitions) if exit_at_end else None
+            if member is None or joined is None:
+                _assign(consumer, start_offsets(consumer, partitions, start))
+            else:
+                _join(member, joined, partitions, start, settings)
+            copy.run(consumer, ends)
+        if member is not None:
+            member.leave()
     except KeyboardInterrupt:
+        if member is not None:
+            member.leave()
         if exit_at_end or max_records is not None:
             fail(f"interrupted after {copy.records:,} records")
     finally:
-        consumer.close()
+        consumer.close()  # a member commits what it has stored, and leaves
+
+
+def _join(
+    member: Member,
+    joined: Membership,
+    partitions: list[TopicPartition],
+    start: Start,
+    settings: dict[str, str],
+) -> None:
+    member.join(
+        [partition.topic for partition in partitions],
+        start,
+        is_incremental=is_incremental(joined, settings.get(STRATEGY, "")),
+    )
 
 
 def _start(from_beginning: bool, offset: str | None, from_time: str | None) -> Start:
@@ -135,27 +203,31 @@ def _render(format_: str | None, null: str | None, as_json: bool) -> Render:
 
 
 class Copy:
-    """Copies records to standard output. `records` counts what was handed to it."""
+    """Copies records to standard output. `records` counts what was handed to it; a `member` of a group is told of what
+    was written."""
 
-    def __init__(self, render: Render, max_records: int | None) -> None:
+    def __init__(self, render: Render, max_records: int | None, member: Member | None = None) -> None:
         self._render = render
+        self._member = member
+        self._last: dict[tuple[str, int], Any] = {}
+        """The last message that was handed over, of each partition; a member's only, and until it is told."""
         self._max = max_records
         self._output = sys.stdout.buffer
         self._reader = _reader_of(self._output)
         self.records = 0
 
     def run(self, consumer: Any, ends: Offsets | None) -> None:
-        """Until the maximum, or every one of `ends`, is reached; then tells the count, on a terminal. Raises UserError
-        for what cannot be read, and ReaderGoneError where nobody reads any more."""
+        """Until the maximum, or every one of `ends` (of a member: those that it has), is reached; then tells the count,
+        on a terminal. Raises UserError for what cannot be read, and ReaderGoneError where nobody reads any more."""
         try:
-            while (left := self._left()) and (ends is None or ends):
+            while (left := self._left()) and not self._is_at_end(ends):
                 for message in consumer.consume(left, POLL_S):
                     self._take(message, ends)
-                self._output.flush()
+                self._flush()
                 if self._reader is not None and self._reader.poll(0):
                     raise ReaderGoneError
         except KeyboardInterrupt:
-            self._output.flush()
+            self._flush()
             raise
         finally:
             if console.is_terminal:
@@ -163,15 +235,26 @@ class Copy:
                     f"{self.records:,} record{'s' * (self.records != 1)}", style="dim", markup=False
                 )
 
+    def _is_at_end(self, ends: Offsets | None) -> bool:
+        if ends is None:
+            return False
+        return not ends if self._member is None else self._member.is_at_end(ends)
+
+    def _flush(self) -> None:
+        """Raises ReaderGoneError, and UserError, before a member is told."""
+        self._output.flush()
+        if self._member is not None:
+            self._member.written(self._last.values())
+            self._last.clear()
+
     def _left(self) -> int:
         return BATCH_RECORDS if self._max is None else min(self._max - self.records, BATCH_RECORDS)
 
     def _take(self, message: Any, ends: Offsets | None) -> None:
         error = message.error()
         if error is not None and not _is_end(error):
-            if error.retriable():
-                return
-            fail(f"{error.str()} (partition {message.partition()} of {message.topic()})")
+            self._note_or_fail(error, message)
+            return
         if ends is None:
             if error is None:
                 self._put(message)
@@ -187,6 +270,21 @@ class Copy:
     def _put(self, message: Any) -> None:
         self._output.write(self._render(message))
         self.records += 1
+        if self._member is not None:
+            self._last[message.topic(), message.partition()] = message
+
+    def _note_or_fail(self, error: Any, message: Any) -> None:
+        """Raises UserError for what does not pass by itself. (A member whose output was not read for too long is put
+        out of its group, and joins again.)"""
+        from confluent_kafka import KafkaError
+
+        if error.retriable():
+            return
+        if self._member is not None and error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            self._member.note(error)
+            return
+        where = "" if message.topic() is None else f" (partition {message.partition()} of {message.topic()})"
+        fail(error.str() + where)
 
 
 def _is_end(error: Any) -> bool:
@@ -212,15 +310,16 @@ def _assign(consumer: Any, offsets: Offsets) -> None:
     consumer.assign([Assigned(*partition, offset) for partition, offset in offsets.items()])
 
 
-def _consumer(wanted: dict[str, Any]) -> Any:
+def _consumer(wanted: dict[str, Any], own: dict[str, Any], note: Callable[[Any], None]) -> Any:
+    """`own` are the properties of a member."""
     from confluent_kafka import Consumer
 
-    own = {
+    always = {
         "group.id": "kraft-consume",  # librdkafka wants one; partitions are assigned, no group is joined
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
-        "error_cb": note_client_errors(),
+        "error_cb": note,
         "log_level": 0,  # what librdkafka logs, it also reports
     }
-    return client_of(Consumer, {**wanted, **own})
+    return client_of(Consumer, {**wanted, **always, **own})

@@ -87,7 +87,9 @@ def produce(
     timestamp: Annotated[
         str | None, typer.Option(metavar="TIME", help="Of all records: ISO 8601, or ms.", show_default=False)
     ] = None,
-    compression: Annotated[Compression, typer.Option(help="How batches are packed.")] = Compression.none,
+    compression: Annotated[
+        Compression, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+    ] = Compression.none,
     properties: Properties = None,
     as_json: Json = False,
 ) -> None:

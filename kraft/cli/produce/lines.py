@@ -60,7 +60,7 @@ class LineFormat:
         """Raises LineError where a separator is missing, or a header is none."""
         headers = list(self.headers)
         if not self.key_separator and not self.headers_separator:
-            return Record(None, self._nullable(line), headers)
+            return Record(None, None if line == self.null else line, headers)
         if self.headers_separator:
             text, found, line = line.partition(self.headers_separator)
             if not found:

@@ -26,7 +26,8 @@ MARGIN_S = 10.0
 
 
 class Interrupts:
-    """Ctrl-C, SIGTERM and SIGHUP, counted: nothing is torn out of what is being counted."""
+    """Ctrl-C, SIGTERM and SIGHUP, counted: nothing is torn out of what is being counted. What the process was started
+    to ignore (`nohup`) it ignores."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,7 +35,8 @@ class Interrupts:
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        previous = {number: signal.signal(number, self._count) for number in numbers}
+        heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        previous = {number: signal.signal(number, self._count) for number in heeded}
         try:
             yield
         finally:
@@ -88,7 +90,7 @@ class Run:
     def __init__(
         self, producer: Any, target: Target, line_format: LineFormat, stalls: Stalls, interrupts: Interrupts
     ) -> None:
-        from confluent_kafka import KafkaError
+        from confluent_kafka import KafkaError, KafkaException
 
         self._producer = producer
         self._topic = target.topic
@@ -97,7 +99,9 @@ class Run:
         self._stalls = stalls
         self._on_acknowledged = stalls.acknowledged
         self._interrupts = interrupts
-        self._purged, self._timed_out = KafkaError._PURGE_QUEUE, KafkaError._MSG_TIMED_OUT
+        self._refusal = KafkaException
+        self._unsent = KafkaError._PURGE_QUEUE
+        self._unanswered = (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_INFLIGHT)
         self._fatal = KafkaError._FATAL
         self._is_dead = False
         self.acknowledged = self.failed = self.not_sent = 0
@@ -135,8 +139,6 @@ class Run:
                 return
 
     def _send(self, line: bytes) -> None:
-        from confluent_kafka import KafkaException
-
         record = self._format.record(line)
         while True:
             try:
@@ -154,7 +156,7 @@ class Run:
                     self.not_sent += 1
                     return
                 continue
-            except KafkaException as error:  # it concerns this line, or all that come; the run reports it
+            except self._refusal as error:  # it concerns this line, or all that come; the run reports it
                 self.failed += 1
                 self._is_dead = error.args[0].code() == self._fatal
                 self.first_error = self.first_error or error.args[0].str()
@@ -166,15 +168,16 @@ class Run:
             self._on_acknowledged(message.partition())
             return
         self._stalls.failed(message.partition())
-        if error.code() == self._purged:
+        if error.code() == self._unsent:
             self.not_sent += 1
         else:
             self.failed += 1
-            if self.first_error is None:
-                reason = (
-                    self._stalls.reason_of(message.partition()) if error.code() == self._timed_out else None
-                )
-                self.first_error = f"{error.str()} ({reason})" if reason else error.str()
+            self.first_error = self.first_error or self._worded(error, message.partition())
+
+    def _worded(self, error: Any, partition: int) -> str:
+        """librdkafka says of a record that nobody answered only that it gave up."""
+        reason = self._stalls.reason_of(partition) if error.code() in self._unanswered else None
+        return f"{error.str()} ({reason})" if reason else str(error.str())
 
     def finish(self, timeout_s: float) -> None:
         """Waits until librdkafka has reported every line, which it does within `timeout_s` (0: it tries without end).

@@ -216,7 +216,7 @@ class AdminClient:
         self, resource_type: ConfigResourceType, name: str, message: Message, *, version: int
     ) -> Message:
         """Asks the broker that the resource is, or any if it is none."""
-        if resource_type is ConfigResourceType.BROKER and name:
+        if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name:
             return await self.request_of(int(name), message, version=version)
         return await self.request(message, version=version)
 

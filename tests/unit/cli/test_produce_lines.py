@@ -237,6 +237,16 @@ def test_ctrl_c_counts_what_was_not_sent(
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_signal_that_is_ignored_stays_so(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(producer, "poll", lambda timeout_s: signal.raise_signal(signal.SIGHUP))
+        assert produce(monkeypatch, b"a\nb\n") == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert len(producer.sent) == 2
+
+
 def test_ctrl_c_is_how_typing_ends(
     producer: Producer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,1 @@
+"""The coordinators of this broker: shards of internal topics over its replicas."""

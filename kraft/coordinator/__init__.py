@@ -1,0 +1,1 @@
+"""Coordinators: what applications agree on, kept as records of internal topics."""

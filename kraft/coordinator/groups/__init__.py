@@ -1,0 +1,1 @@
+"""The group coordinator: members, assignments and offsets of consumer groups."""
