@@ -290,20 +290,44 @@ _KEYS: Final = (
         "group.coordinator.rebalance.protocols", "list", "classic,consumer", _protocols,
         "The group protocols that clients may use: classic, consumer (KIP-848).",
     ),
-    ConfigKey("group.min.session.timeout.ms", "int", "6000", _integer(0), "The shortest session of a classic member."),
-    ConfigKey("group.max.session.timeout.ms", "int", "1800000", _integer(0), "The longest session of a classic member."),
+    ConfigKey(
+        "group.min.session.timeout.ms", "int", "6000", _integer(0),
+        "The shortest session of a classic member.",
+    ),
+    ConfigKey(
+        "group.max.session.timeout.ms", "int", "1800000", _integer(0),
+        "The longest session of a classic member.",
+    ),
     ConfigKey(
         "group.initial.rebalance.delay.ms", "int", "3000", _integer(0),
         "How long the first rebalance of an empty classic group waits for more members.",
     ),
     ConfigKey("group.max.size", "int", str(INT_MAX), _integer(1), "Members of a classic group."),
     ConfigKey("group.consumer.max.size", "int", str(INT_MAX), _integer(1), "Members of a consumer group."),
-    ConfigKey("group.consumer.session.timeout.ms", "int", "45000", _integer(1), "The session of a consumer group's member."),
-    ConfigKey("group.consumer.min.session.timeout.ms", "int", "45000", _integer(1), "The shortest that a group may set."),
-    ConfigKey("group.consumer.max.session.timeout.ms", "int", "60000", _integer(1), "The longest that a group may set."),
-    ConfigKey("group.consumer.heartbeat.interval.ms", "int", "5000", _integer(1), "How often its members send heartbeats."),
-    ConfigKey("group.consumer.min.heartbeat.interval.ms", "int", "5000", _integer(1), "The shortest that a group may set."),
-    ConfigKey("group.consumer.max.heartbeat.interval.ms", "int", "15000", _integer(1), "The longest that a group may set."),
+    ConfigKey(
+        "group.consumer.session.timeout.ms", "int", "45000", _integer(1),
+        "The session of a consumer group's member.",
+    ),
+    ConfigKey(
+        "group.consumer.min.session.timeout.ms", "int", "45000", _integer(1),
+        "The shortest that a group may set.",
+    ),
+    ConfigKey(
+        "group.consumer.max.session.timeout.ms", "int", "60000", _integer(1),
+        "The longest that a group may set.",
+    ),
+    ConfigKey(
+        "group.consumer.heartbeat.interval.ms", "int", "5000", _integer(1),
+        "How often its members send heartbeats.",
+    ),
+    ConfigKey(
+        "group.consumer.min.heartbeat.interval.ms", "int", "5000", _integer(1),
+        "The shortest that a group may set.",
+    ),
+    ConfigKey(
+        "group.consumer.max.heartbeat.interval.ms", "int", "15000", _integer(1),
+        "The longest that a group may set.",
+    ),
     ConfigKey(
         "group.consumer.assignors", "list", "uniform,range", _assignors,
         "The assignors of consumer groups, the default first: uniform, range.",

@@ -48,7 +48,9 @@ class EntityType(Enum):
 Entity = Annotated[EntityType, typer.Option("--entity-type", help="Of what.", show_default=False)]
 EntityName = Annotated[
     str | None,
-    typer.Option("--entity-name", help="The name of the topic or group, or the broker's id.", show_default=False),
+    typer.Option(
+        "--entity-name", help="The name of the topic or group, or the broker's id.", show_default=False
+    ),
 ]
 EntityDefault = Annotated[
     bool, typer.Option("--entity-default", help="What counts for all brokers, instead of one of them.")

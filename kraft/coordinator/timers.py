@@ -42,7 +42,9 @@ class Timers(Generic[Action]):
         """Has `action` called at `at_ms`, instead of what was set for the key before."""
         known = self._timers.get(key)
         if known is not None and known.entry[0] <= at_ms:
-            self._timers[key] = _Timer(at_ms, known.entry, action)  # its entry comes to the new time when it is due
+            self._timers[key] = _Timer(
+                at_ms, known.entry, action
+            )  # its entry comes to the new time when it is due
             return
         self._push(key, at_ms, action)
 

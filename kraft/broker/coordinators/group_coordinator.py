@@ -123,7 +123,9 @@ class GroupCoordinator:
         if not changes.changed_topics and not changes.deleted_topics:
             return
         deleted = {topic.topic_id: topic.name for topic in changes.deleted_topics.values()}
-        changed = {image.topics[topic_id].name for topic_id in changes.changed_topics if topic_id in image.topics}
+        changed = {
+            image.topics[topic_id].name for topic_id in changes.changed_topics if topic_id in image.topics
+        }
         changed.update(deleted.values())
         self.runtime.each(lambda shard, now, out: shard.on_topics(changed, deleted, now, out))
 

@@ -139,7 +139,9 @@ def _decode(slices: Sequence[FileSlice], from_offset: int) -> list[StoredRecord]
             for position, header in iter_batches(data):
                 if header.is_control:
                     continue
-                for record in decode_records(data, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
+                for record in decode_records(
+                    data, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES
+                ):
                     offset, timestamp_ms, key, value, _ = record
                     if key is not None and offset >= from_offset:
                         records.append(StoredRecord(offset, timestamp_ms, key, value))

@@ -231,8 +231,8 @@ def _set_at_run_time(services: BrokerServices, name: str) -> Iterator[DescribeCo
 def handle_list_config_resources(
     services: BrokerServices, request: Request[ListConfigResourcesRequest]
 ) -> ListConfigResourcesResponse:
-    """Answers ListConfigResources: topics, brokers and their loggers; no client metrics and no groups have configs
-    here. Version 0 asks for client metrics alone."""
+    """Answers ListConfigResources: topics, brokers and their loggers, groups that have configs; no client
+    metrics are here. Version 0 asks for client metrics alone."""
     metadata = services.metadata
     brokers = [
         str(broker_id)
@@ -244,7 +244,9 @@ def handle_list_config_resources(
         ConfigResourceType.BROKER: brokers,
         ConfigResourceType.BROKER_LOGGER: brokers,
         ConfigResourceType.CLIENT_METRICS: [],
-        ConfigResourceType.GROUP: [],
+        ConfigResourceType.GROUP: sorted(
+            name for kind, name in metadata.image.configs if kind == GROUP_RESOURCE
+        ),
     }
     wanted = frozenset(request.body.resource_types)
     if request.version == 0:

@@ -44,7 +44,9 @@ async def _create_then_answer(
             " brokers are there"
         )
         return _answer(services, request, reason)
-    return _answer(services, request, None if refused is None else f"{topic.name} cannot be made: {refused.name}")
+    return _answer(
+        services, request, None if refused is None else f"{topic.name} cannot be made: {refused.name}"
+    )
 
 
 def _type(request: Request[FindCoordinatorRequest]) -> int:
@@ -61,7 +63,11 @@ def _answer(
         return FindCoordinatorResponse(coordinators=found)
     one = _find(services, request, body.key, problem)
     return FindCoordinatorResponse(
-        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
     )
 
 

@@ -50,9 +50,7 @@ async def handle_offset_fetch(
 ) -> OffsetFetchResponse:
     """Answers OffsetFetch: each group's part comes from its own coordinator, which need not be here."""
     body, version = request.body, request.version
-    answers = [
-        _fetch(services, request, group, body.require_stable) for group in asked_groups(body, version)
-    ]
+    answers = [_fetch(services, request, group, body.require_stable) for group in asked_groups(body, version)]
     return merged(body, version, [await answer for answer in answers])
 
 

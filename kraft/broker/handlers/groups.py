@@ -164,7 +164,9 @@ async def handle_consumer_group_describe(
     """Answers ConsumerGroupDescribe."""
     if not services.groups.serves_consumer_protocol:
         code = ErrorCode.UNSUPPORTED_VERSION
-        refused = [DescribedConsumerGroup(group_id=group_id, error_code=code) for group_id in request.body.group_ids]
+        refused = [
+            DescribedConsumerGroup(group_id=group_id, error_code=code) for group_id in request.body.group_ids
+        ]
         return ConsumerGroupDescribeResponse(groups=refused)
 
     def describe(group_id: str) -> Awaitable[DescribedConsumerGroup]:
@@ -196,7 +198,9 @@ async def handle_describe_groups(
             if code is ErrorCode.GROUP_ID_NOT_FOUND:
                 told = code if tells_unknown else ErrorCode.NONE
                 message = f"Group {group_id} not found." if tells_unknown else None
-                return DescribedGroup(group_id=group_id, error_code=told, error_message=message, group_state=DEAD)
+                return DescribedGroup(
+                    group_id=group_id, error_code=told, error_message=message, group_state=DEAD
+                )
             return DescribedGroup(group_id=group_id, error_code=code)
 
         return ask(services, request, group_id, refuse, DescribeGroup(group_id), reads=True)
@@ -212,7 +216,9 @@ async def handle_list_groups(
     services: BrokerServices, request: Request[ListGroupsRequest]
 ) -> ListGroupsResponse:
     """Answers ListGroups with the groups that this broker coordinates."""
-    asked = group_request(request, ListGroups(tuple(request.body.states_filter), tuple(request.body.types_filter)))
+    asked = group_request(
+        request, ListGroups(tuple(request.body.states_filter), tuple(request.body.types_filter))
+    )
     runtime = services.groups.runtime
     replies = [runtime.submit(number, asked, reads=True) for number in runtime.hosted]
     groups: list[ListedGroup] = []

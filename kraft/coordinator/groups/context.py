@@ -121,7 +121,9 @@ class Group(Protocol):
     def empty_since_ms(self) -> int | None:
         """Wall time when it became empty; None while that is not known."""
 
-    def check_commit(self, member_id: str, generation: int, instance_id: str | None, version: int) -> ErrorCode:
+    def check_commit(
+        self, member_id: str, generation: int, instance_id: str | None, version: int
+    ) -> ErrorCode:
         """Whether a member may commit offsets; `generation` is the member epoch in a group of KIP-848, -1 with an
         empty member id that of somebody who is no member."""
 

@@ -176,7 +176,9 @@ class GroupShard:
         group = self._groups.get(body.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            decisions.reply(body.group_id, token, JoinGroupResponse(error_code=code, member_id=body.member_id))
+            decisions.reply(
+                body.group_id, token, JoinGroupResponse(error_code=code, member_id=body.member_id)
+            )
             return
         classic = group if isinstance(group, ClassicGroup) else ClassicGroup(body.group_id, self._context)
         joined = Decisions()
@@ -230,11 +232,15 @@ class GroupShard:
             ]
         decisions.reply(body.group_id, token, response)
 
-    def _consumer_heartbeat(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
+    def _consumer_heartbeat(
+        self, token: int, request: GroupRequest, now: Moment, decisions: Decisions
+    ) -> None:
         body: ConsumerGroupHeartbeatRequest = request.body
         group = self._groups.get(body.group_id)
         if isinstance(group, ClassicGroup) and not group.is_empty:
-            message = f"Group {body.group_id} is a classic group with members: it cannot change its protocol now."
+            message = (
+                f"Group {body.group_id} is a classic group with members: it cannot change its protocol now."
+            )
             code = ErrorCode.GROUP_ID_NOT_FOUND
             refused = ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
             decisions.reply(body.group_id, token, refused)
@@ -285,7 +291,9 @@ class GroupShard:
     def _describe(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
         self._describe_as(ClassicGroup, token, request.body.group_id, decisions)
 
-    def _describe_consumer(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
+    def _describe_consumer(
+        self, token: int, request: GroupRequest, now: Moment, decisions: Decisions
+    ) -> None:
         self._describe_as(ConsumerGroup, token, request.body.group_id, decisions)
 
     def _describe_as(self, kind: type[AnyGroup], token: int, group_id: str, decisions: Decisions) -> None:

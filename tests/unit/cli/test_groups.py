@@ -14,7 +14,6 @@ from kraft.cli.groups.commands import STATES, parse_names
 from kraft.cli.groups.describe import offset_rows, oldest_unread, partitions_text
 from kraft.cli.groups.group_client import Committed, Member, assigned_partitions
 from kraft.cli.groups.log_positions import Ends, batch_time
-from kraft.cli.groups.tables import piped_lines
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -124,11 +123,6 @@ def test_rows_of_offsets() -> None:
 def test_partitions_of_a_member_are_one_word() -> None:
     assert partitions_text(Member("m", None, "c", "h", [A0, A1, B0])) == "a:0,1;b:0"
     assert partitions_text(Member("m", None, "c", "h", [])) == ""
-
-
-def test_piped_tables_have_a_word_for_each_column() -> None:
-    lines = piped_lines(["topic", "log end"], [["a", "100"], ["orders", "-"]])
-    assert lines == ["topic   log-end", "a       100", "orders  -"]
 
 
 def test_names_however_they_are_capitalised() -> None:
