@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -48,7 +49,8 @@ _BATCH_OVERHEAD_BYTES: Final = 61
 class ShardLog(Protocol):
     """One partition in the leader epoch of one election of this broker."""
 
-    max_batch_bytes: int
+    @property
+    def max_batch_bytes(self) -> int: ...
 
     @property
     def end_offset(self) -> int: ...
@@ -123,7 +125,7 @@ class Runtime(Generic[Request, S]):
     def on_elected(self, partition: TopicPartition, leader_epoch: int) -> None:
         if partition.topic == self.topic:
             shard_log = self._open_log(partition, leader_epoch)
-            hosted = _Hosted(
+            hosted: _Hosted[Request, S] = _Hosted(
                 partition, self._make_shard, shard_log, self._environment, self._append_timeout_s, self._one_reads
             )
             self._hosted[partition.partition] = hosted
@@ -404,7 +406,7 @@ class _Hosted(Generic[Request, S]):
             else:
                 self._replies[offset] = [reply]
                 committed = self._log.when_committed(offset, self._append_timeout_s)
-                committed.add_done_callback(lambda done, offset=offset: self._on_committed(offset, done))
+                committed.add_done_callback(partial(self._on_committed, offset))
 
     def _on_committed(self, offset: int, done: asyncio.Future[bool]) -> None:
         self._positions.forget_up_to(self._log.high_watermark)
