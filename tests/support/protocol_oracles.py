@@ -82,6 +82,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "error_code": st.sampled_from(KioErrorCode),
     "datetime_i64": st.integers(0, 4 * 10**12).map(lambda ms: EPOCH + timedelta(milliseconds=ms)),
     "timedelta_i32": _signed(32).map(lambda ms: timedelta(milliseconds=ms)),
+    "timedelta_i64": st.integers(-(10**15), 10**15).map(lambda ms: timedelta(milliseconds=ms)),
     "uuid": st.none() | st.uuids().filter(lambda value: value.int != 0),
 }
 _LENGTHS = st.sampled_from([0, 1, 1, 2, 3])
@@ -182,6 +183,7 @@ _FILLED: dict[str, Any] = {
     "error_code": KioErrorCode.offset_out_of_range,
     "datetime_i64": EPOCH + timedelta(milliseconds=5),
     "timedelta_i32": timedelta(milliseconds=6),
+    "timedelta_i64": timedelta(milliseconds=7),
     "uuid": UUID(int=7),
 }
 
