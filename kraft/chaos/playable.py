@@ -27,8 +27,10 @@ PARTITIONS_MAX: Final = 10_000
 LOG_DIRS_MAX: Final = 16
 NODES_MAX: Final = HOSTS_MAX // 2
 WORKLOADS_MAX: Final = HOSTS_MAX // 4
-WITHOUT_TOPIC: Final = frozenset(("topic-churn", "operator"))
+WITHOUT_TOPIC: Final = frozenset(("topic-churn", "operator", "group-topic"))
 """Workloads that have topics of their own, or all."""
+OF_GROUPS: Final = frozenset(("classic-member", "consumer-member", "group-topic"))
+"""Workloads that belong to a group."""
 ACKS: Final = (-1, 0, 1)
 
 
@@ -97,6 +99,8 @@ def _check_workload(workload: WorkloadSpec, topics: list[str]) -> None:
     is_kind = isinstance(kind, str) and kind in WORKLOADS
     _check(is_kind, f"there is no workload {kind!r}: choose from {', '.join(WORKLOADS)}")
     _check(kind in WITHOUT_TOPIC or workload.topic in topics, f"{kind} has no such topic: {workload.topic!r}")
+    _check(isinstance(workload.group, str), f"group of {kind} is {workload.group!r}, no text")
+    _check(bool(workload.group) or kind not in OF_GROUPS, f"{kind} names no group")
     _check(workload.acks in ACKS, f"acks of {kind} is {workload.acks!r}")
     _check_integer(f"stream of {kind}", workload.stream)
     _check_number(f"per_second of {kind}", workload.per_second, above=0.0)
