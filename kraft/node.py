@@ -20,6 +20,7 @@ from kraft.cluster_document import cluster_document
 from kraft.config import ConfigError, ServerConfig, is_quorum_on_this_host, is_unauthenticated
 from kraft.dynamic_configs import DynamicBrokerConfigs
 from kraft.environment import Environment
+from kraft.group_configs import DynamicGroupConfigs
 from kraft.http.server import HttpServer
 from kraft.listeners import WILDCARD_HOSTS, Endpoint
 from partitions.disk import DirLock, Disk
@@ -30,11 +31,14 @@ from partitions.log.node_logs.meta_properties import (
     check_meta_properties,
     read_meta_properties,
 )
+from quorum.bootstrap_checkpoint import read_bootstrap
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.controller_server import ControllerServer
 from quorum.controller_server_config import ControllerServerConfig
+from quorum.metadata.features import new_cluster_records
 from quorum.metadata.image import EMPTY
+from quorum.metadata.records import BROKER_RESOURCE, GROUP_RESOURCE
 from quorum.raft.config import RaftConfig, RaftConfigError, RaftTiming
 from quorum.raft.membership import directory_id_bytes
 from quorum.raft.storage import RaftStorageError
@@ -307,6 +311,9 @@ class Node:
                     leader_imbalance_per_broker_percentage=config.get(
                         "leader.imbalance.per.broker.percentage"
                     ),
+                    new_cluster_features=new_cluster_records(
+                        read_bootstrap(environment.disk, config.metadata_log_dir)
+                    ),
                 ),
                 host=self._controller_host(listener),
                 port=listener.port,
@@ -321,7 +328,10 @@ class Node:
             rng=environment.rng,
             halt=environment.halt,
             topic_configs=LogTopicConfigs(config.log_defaults),
-            broker_configs=DynamicBrokerConfigs(config.log_defaults),
+            resource_configs={
+                BROKER_RESOURCE: DynamicBrokerConfigs(config.log_defaults),
+                GROUP_RESOURCE: DynamicGroupConfigs(config.get),
+            },
             connector=environment.connector_factory,
             link_lane=environment.link_lane_factory(),
         )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from kraft.config import ConfigError, ServerConfig, load_config
 from kraft.runtime.disk import RealDisk
@@ -19,8 +22,11 @@ from partitions.log.node_logs.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
+from quorum.bootstrap_checkpoint import write_bootstrap
+from quorum.metadata.features import unsupported_level
 
 UUID_CHARACTERS = 22
+DEFAULT_LEVELS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def new_uuid() -> str:
@@ -41,9 +47,20 @@ def read_config(path: Path | str) -> ServerConfig:
         raise UserError(f"{path}: {error}") from error
 
 
-def format_node(cluster_id: str, config_path: Path, *, ignore_formatted: bool) -> list[str]:
-    """Writes meta.properties into every data directory of a node. Returns the folders formatted now."""
+def format_node(
+    cluster_id: str,
+    config_path: Path,
+    *,
+    ignore_formatted: bool,
+    features: Mapping[str, int] = DEFAULT_LEVELS,
+) -> list[str]:
+    """Writes meta.properties into every data directory of a node. Returns the folders formatted now.
+
+    `features` are levels by name. They go into a controller's metadata folder, unless it was formatted before: a new
+    cluster starts at those of its first active controller. Raises UserError.
+    """
     _check_cluster_id(cluster_id)
+    _check_features(features)
     config = read_config(config_path)
     folders = list(dict.fromkeys((*config.log_dirs, config.metadata_log_dir)))
     disk = RealDisk()
@@ -65,11 +82,19 @@ def format_node(cluster_id: str, config_path: Path, *, ignore_formatted: bool) -
             continue
         try:
             disk.make_dirs(absolute)
+            if features and config.is_controller and folder == config.metadata_log_dir:
+                write_bootstrap(disk, absolute, features)
             write_meta_properties(disk, absolute, MetaProperties(cluster_id, config.node_id, new_uuid()))
         except OSError as error:
             raise UserError(f"cannot format {folder}: {error.strerror}") from error
         formatted.append(folder)
     return formatted
+
+
+def _check_features(levels: Mapping[str, int]) -> None:
+    for name, level in levels.items():
+        if problem := unsupported_level(name, level):
+            raise UserError(f"--feature {name}={level}: {problem}", EXIT_USAGE)
 
 
 def _check_cluster_id(cluster_id: str) -> None:

@@ -18,7 +18,7 @@ from quorum.controller.placement import Randomness
 from quorum.controller.proposal import FIRST_SEQUENCE
 from quorum.controller.state import Complete, ControllerState, Propose, Renounced
 from quorum.controller.state import Effect as StateEffect
-from quorum.controller.topic_configs import BrokerConfigSchema, TopicConfigSchema
+from quorum.controller.topic_configs import NO_SCHEMAS, ResourceConfigSchemas, TopicConfigSchema
 from quorum.metadata.image import EMPTY, MetadataImage
 from quorum.raft.events import Committed, LeaderChanged, ProposalOutcome, RaftEffect, VoterDirectories
 from quorum.rpc.messages import ControllerRequest
@@ -61,9 +61,9 @@ class ControllerDriver:
         config: ControllerConfig,
         topic_configs: TopicConfigSchema,
         rng: Randomness,
-        broker_configs: BrokerConfigSchema | None = None,
+        resource_configs: ResourceConfigSchemas = NO_SCHEMAS,
     ) -> None:
-        self.state = ControllerState(config, topic_configs, rng, broker_configs)
+        self.state = ControllerState(config, topic_configs, rng, resource_configs)
         """For reading. What makes effects is called by the driver alone."""
         self.image: MetadataImage = EMPTY
         """The committed image, as far as this node has heard."""

@@ -19,7 +19,7 @@ import structlog
 from partitions.disk import Disk
 from partitions.ports import Halt, NowMs
 from quorum.controller.state import Complete, Renounced
-from quorum.controller.topic_configs import BrokerConfigSchema, TopicConfigSchema
+from quorum.controller.topic_configs import NO_SCHEMAS, ResourceConfigSchemas, TopicConfigSchema
 from quorum.controller_driver import Activated, ControllerDriver, ControllerEffect, Proposed, SessionEnded
 from quorum.controller_metrics import ControllerMetrics
 from quorum.controller_server_config import ControllerServerConfig
@@ -79,7 +79,7 @@ class ControllerServer:
         rng: random.Random,
         halt: Halt,
         topic_configs: TopicConfigSchema,
-        broker_configs: BrokerConfigSchema | None = None,
+        resource_configs: ResourceConfigSchemas = NO_SCHEMAS,
         connector: ConnectorFactory = default_connector,
         link_lane: LinkLane | None = None,
     ) -> None:
@@ -91,7 +91,7 @@ class ControllerServer:
         self._now_ms = now_ms
         self._rng = rng
         self._halt = halt
-        self._driver = ControllerDriver(config.controller, topic_configs, rng, broker_configs)
+        self._driver = ControllerDriver(config.controller, topic_configs, rng, resource_configs)
         self._state = self._driver.state
         self._network = VoterNetwork(
             config.raft,

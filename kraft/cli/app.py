@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli import cluster, configs, storage
+from kraft.cli import cluster, configs, features, storage
 from kraft.cli.chaos import commands as chaos
 from kraft.cli.consume import consume
 from kraft.cli.demo.run import demo
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(features.app, name="features")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")

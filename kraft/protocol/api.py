@@ -295,13 +295,21 @@ def _names_topics_configs(body: Any) -> bool:
     return any(resource.resource_type == _TOPIC_CONFIGS for resource in body.resources)
 
 
+def _names_groups_configs(body: Any) -> bool:
+    return any(resource.resource_type == _GROUP_CONFIGS for resource in body.resources)
+
+
 def _names_other_configs(body: Any) -> bool:
     """Those of brokers: they are the cluster's."""
-    return any(resource.resource_type != _TOPIC_CONFIGS for resource in body.resources)
+    others = (_TOPIC_CONFIGS, _GROUP_CONFIGS)
+    return any(resource.resource_type not in others for resource in body.resources)
 
 
 _TOPIC_CONFIGS = 2
 """Kafka's code of a topic as the resource that configs belong to."""
+
+_GROUP_CONFIGS = 32
+"""Its code of a group."""
 
 
 # The partitions that requests name
@@ -397,6 +405,7 @@ _ROWS = (
     _api(
         ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, "schemas.configs", _BROKER,
         _refuse(_topic(_Op.DESCRIBE_CONFIGS), when=_names_topics_configs),
+        _refuse(_group(_Op.DESCRIBE_CONFIGS), when=_names_groups_configs),
         _refuse(_cluster(_Op.DESCRIBE_CONFIGS), when=_names_other_configs),
     ),
     _api(
@@ -406,11 +415,13 @@ _ROWS = (
     _api(
         ApiKey.ALTER_CONFIGS, (0, 2), 2, "schemas.alter_configs", _CONTROLLER,
         _refuse(_topic(_Op.ALTER_CONFIGS), when=_names_topics_configs),
+        _refuse(_group(_Op.ALTER_CONFIGS), when=_names_groups_configs),
         _refuse(_cluster(_Op.ALTER_CONFIGS), when=_names_other_configs),
     ),
     _api(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), 1, "schemas.incremental_alter_configs", _CONTROLLER,
         _refuse(_topic(_Op.ALTER_CONFIGS), when=_names_topics_configs),
+        _refuse(_group(_Op.ALTER_CONFIGS), when=_names_groups_configs),
         _refuse(_cluster(_Op.ALTER_CONFIGS), when=_names_other_configs),
     ),
     _api(

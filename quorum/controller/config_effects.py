@@ -53,7 +53,7 @@ def consequences(view: ClusterView, changed: Mapping[ConfigKey, Unit]) -> Effect
         elif (kind, name) == (BROKER_RESOURCE, ALL_BROKERS):
             with_elr.update(dict.fromkeys(view.index.with_elr()))
             leaderless.update(dict.fromkeys(view.index.leaderless()))
-        # No config that the controller reads can be set on a single broker.
+        # No config that the controller reads can be set on a single broker, or on a group.
     if not leaderless and not with_elr:
         return Effects([], [])
     change = _Changes(view, _afterwards(view, changed.values()))

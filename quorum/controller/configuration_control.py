@@ -1,4 +1,4 @@
-"""Changes of the dynamic configs of topics and brokers: validated as a whole set, stored as the user wrote them.
+"""Changes of the dynamic configs of topics, brokers, groups: validated as a whole set, stored as the user wrote them.
 
 Guarantees: the changes of one resource are all made or none, and its stored configs are valid as a whole. The effects
 of a request on partitions follow from all its changes together (`config_effects`). Keys, types and ranges belong to
@@ -15,7 +15,7 @@ from quorum.controller.config_effects import ConfigKey, consequences
 from quorum.controller.decision import ALL_BROKERS, ClusterView, Decision, Unit, decided
 from quorum.errors import ControllerError, MalformedRecordError
 from quorum.metadata.record_codec import validate
-from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, Config
+from quorum.metadata.records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, Config
 from quorum.rpc.messages import (
     APPEND,
     DELETE,
@@ -86,11 +86,17 @@ def _alter(view: ClusterView, resource: ConfigResourceChange) -> Unit | None:
 
 
 def _check_exists(view: ClusterView, kind: str, name: str) -> None:
+    """Raises ControllerError. A group that nobody has joined yet can have configs, as in Kafka."""
     if kind == TOPIC_RESOURCE:
         if not name:
             raise ControllerError("INVALID_REQUEST", "Default topic resources are not allowed.")
         if view.image.topic(name) is None:
             raise ControllerError("UNKNOWN_TOPIC_OR_PARTITION", f"The topic '{name}' does not exist.")
+    elif kind not in view.resource_configs:
+        raise ControllerError("INVALID_REQUEST", f"Configs of resource type {kind!r} cannot be altered.")
+    elif kind == GROUP_RESOURCE:
+        if not name:
+            raise ControllerError("INVALID_REQUEST", "Default group resources are not allowed.")
     elif kind == BROKER_RESOURCE:
         if name == ALL_BROKERS:
             return
@@ -100,11 +106,6 @@ def _check_exists(view: ClusterView, kind: str, name: str) -> None:
             )
         if int(name) not in view.image.brokers:
             raise ControllerError("BROKER_ID_NOT_REGISTERED", f"No broker with id {name} found.")
-    else:
-        raise ControllerError(
-            "INVALID_REQUEST",
-            f"Configs of resource type {kind!r} cannot be altered; topics' and brokers' can.",
-        )
 
 
 def _changed(view: ClusterView, resource: ConfigResourceChange, before: Mapping[str, str]) -> dict[str, str]:
@@ -136,7 +137,7 @@ def _new_value(view: ClusterView, kind: str, change: ConfigChange, current: str 
         return change.value
     if change.operation not in (APPEND, SUBTRACT):
         raise ControllerError("INVALID_REQUEST", f"Unknown operation {change.operation!r} on {change.key}.")
-    schema = view.topic_configs if kind == TOPIC_RESOURCE else view.broker_configs
+    schema = view.topic_configs if kind == TOPIC_RESOURCE else view.resource_configs[kind]
     if not schema.is_list(change.key):
         raise ControllerError(
             "INVALID_CONFIG", f"Can't {change.operation} to key {change.key} because its type is not LIST."
@@ -159,7 +160,7 @@ def _check_valid(view: ClusterView, kind: str, name: str, configs: dict[str, str
     if problem is None and kind == TOPIC_RESOURCE:
         problem = view.topic_configs.problem(configs)
     elif problem is None:
-        problem = view.broker_configs.problem(name, configs)
+        problem = view.resource_configs[kind].problem(name, configs)
     if problem is not None:
         raise ControllerError("INVALID_CONFIG", problem)
 

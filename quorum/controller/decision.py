@@ -8,16 +8,17 @@ nothing: `ControllerState` applies, numbers and proposes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorum.controller.cluster_index import ClusterIndex
 from quorum.controller.proposal import MAX_PROPOSAL_RECORDS_BYTES
-from quorum.controller.topic_configs import BrokerConfigSchema, NoBrokerConfigs, TopicConfigSchema
+from quorum.controller.topic_configs import ResourceConfigSchemas, TopicConfigSchema
 from quorum.errors import ControllerError
+from quorum.metadata.features import new_cluster_records
 from quorum.metadata.image import BrokerImage, MetadataImage
 from quorum.metadata.record_codec import MAX_RECORDS, encode_record
-from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, Record
+from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, FeatureLevel, Record
 from quorum.rpc.messages import ControllerResponse
 
 ALL_BROKERS = ""
@@ -41,6 +42,8 @@ class ControllerConfig:
     """leader.imbalance.check.interval.seconds"""
     leader_imbalance_per_broker_percentage: int = 10
     """leader.imbalance.per.broker.percentage"""
+    new_cluster_features: tuple[FeatureLevel, ...] = new_cluster_records()
+    """What a cluster without metadata starts with."""
     max_pending_requests: int = 5000
     """Requests that may wait for commits; more are answered THROTTLING_QUOTA_EXCEEDED. Their proposals fit into
     the Raft lane's queue of 10,000."""
@@ -90,9 +93,6 @@ def decided(response: ControllerResponse, *units: Unit) -> Decision:
     return Decision(units, lambda offset: response)
 
 
-_NOTHING_DYNAMIC = NoBrokerConfigs()
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """The state on which a request is decided."""
@@ -101,7 +101,7 @@ class ClusterView:
     index: ClusterIndex
     config: ControllerConfig
     topic_configs: TopicConfigSchema
-    broker_configs: BrokerConfigSchema = _NOTHING_DYNAMIC
+    resource_configs: ResourceConfigSchemas = field(default_factory=dict)
 
     def is_active(self, broker_id: int) -> bool:
         """Whether the broker is registered, unfenced and not shutting down."""

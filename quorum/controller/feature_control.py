@@ -20,7 +20,6 @@ from quorum.metadata.features import (
     SUPPORTED_FEATURES,
     elr_enabled,
     level,
-    new_cluster_records,
 )
 from quorum.metadata.image import MetadataImage
 from quorum.metadata.records import FeatureLevel, FeatureRange
@@ -37,10 +36,10 @@ from quorum.rpc.messages import (
 )
 
 
-def bootstrap(image: MetadataImage) -> list[Unit]:
-    """The first records of a new cluster's first controller; nothing in any other cluster."""
+def bootstrap(image: MetadataImage, levels: tuple[FeatureLevel, ...]) -> list[Unit]:
+    """The first records of a new cluster's first controller: the levels it starts at. Nothing in any other cluster."""
     is_new = not (image.features or image.brokers or image.topics or image.configs or image.next_producer_id)
-    return [Unit(*new_cluster_records())] if is_new else []
+    return [Unit(*levels)] if is_new and levels else []
 
 
 def check_registration(view: ClusterView, request: RegisterBrokerRequest) -> None:

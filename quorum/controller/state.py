@@ -27,7 +27,7 @@ from quorum.controller.leader_rebalance import LeaderRebalance
 from quorum.controller.placement import Randomness
 from quorum.controller.proposal import FIRST_SEQUENCE, MAX_PROPOSAL_RECORDS_BYTES, Proposal
 from quorum.controller.requests import Circumstances, decide
-from quorum.controller.topic_configs import BrokerConfigSchema, NoBrokerConfigs, TopicConfigSchema
+from quorum.controller.topic_configs import NO_SCHEMAS, ResourceConfigSchemas, TopicConfigSchema
 from quorum.errors import ControllerError
 from quorum.metadata.delta import MetadataDelta
 from quorum.metadata.image import EMPTY, MetadataImage
@@ -94,12 +94,12 @@ class ControllerState:
         config: ControllerConfig,
         topic_configs: TopicConfigSchema,
         rng: Randomness,
-        broker_configs: BrokerConfigSchema | None = None,
+        resource_configs: ResourceConfigSchemas = NO_SCHEMAS,
     ) -> None:
-        """Without `broker_configs` no config of a broker can be altered."""
+        """Without `resource_configs` no configs but those of topics can be altered."""
         self._config = config
         self._topic_configs = topic_configs
-        self._broker_configs = NoBrokerConfigs() if broker_configs is None else broker_configs
+        self._resource_configs = resource_configs
         self._rng = rng
         self._active = False
         self._epoch = -1
@@ -169,7 +169,7 @@ class ControllerState:
         self._unresolved = set()
         self._next_sequence = next_sequence
         self._reset(image, now_ms)
-        effects, _ = self._propose(feature_control.bootstrap(image))
+        effects, _ = self._propose(feature_control.bootstrap(image, self._config.new_cluster_features))
         return effects + self._propose(replication_control.settle(self._view()))[0]
 
     def renounce(self, reason: str) -> list[Effect]:
@@ -278,7 +278,9 @@ class ControllerState:
     # Proposing -----------------------------------------------------------------------------------
 
     def _view(self) -> ClusterView:
-        return ClusterView(self._image, self._index, self._config, self._topic_configs, self._broker_configs)
+        return ClusterView(
+            self._image, self._index, self._config, self._topic_configs, self._resource_configs
+        )
 
     def _wait(self, waiter: _Waiter) -> list[Effect]:
         """Lets the request wait for the last proposal; answers at once when there is none."""

@@ -1,14 +1,15 @@
 """The ports through which the controller judges configs, and the implementation for topics over the log's table.
 
 The controller stores users' values and knows no keys itself. The partition log defines the keys of topics, with types
-and defaults; the node injects those of brokers. A topic's value is its own, else the one set at run time for all
-brokers, else the server's.
+and defaults; the node injects those of brokers and of groups. A topic's value is its own, else the one set at run time
+for all brokers, else the server's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol, TypeAlias
 
 from partitions.log.config import (
     TOPIC_CONFIGS,
@@ -50,17 +51,23 @@ class TopicConfigSchema(Protocol):
         """The effective value for a topic, at least 1; it may be more than the topic has replicas."""
 
 
-class BrokerConfigSchema(Protocol):
-    """The broker configs that can be altered at run time, as far as the controller needs them."""
+class ResourceConfigSchema(Protocol):
+    """The configs of brokers, or of groups, that can be altered at run time, as far as the controller needs them."""
 
-    def problem(self, broker_name: str, configs: Mapping[str, str]) -> str | None:
-        """A sentence on the problem with a broker's whole set of configs ("": of all brokers), or None."""
+    def problem(self, name: str, configs: Mapping[str, str]) -> str | None:
+        """A sentence on the problem with the whole set of configs of the resource of that name, or None."""
 
     def is_list(self, key: str) -> bool:
         """Whether the key's value is a list, which can be appended to."""
 
     def default(self, key: str) -> str:
         """The text of a known key's value where nothing is set."""
+
+
+ResourceConfigSchemas: TypeAlias = Mapping[str, ResourceConfigSchema]
+"""By resource type; resources of other types than topics and these have no configs to be altered."""
+
+NO_SCHEMAS: Final[ResourceConfigSchemas] = MappingProxyType({})
 
 
 class LogTopicConfigs:
@@ -100,18 +107,3 @@ class LogTopicConfigs:
         if text is None:
             text = cluster.get(topic_config_key(name).synonym)
         return None if text is None else parse_topic_config(name, text)
-
-
-class NoBrokerConfigs:
-    """The schema of controllers that can alter no broker config at run time."""
-
-    def problem(self, broker_name: str, configs: Mapping[str, str]) -> str | None:
-        if not configs:
-            return None
-        return f"Cannot update these configs dynamically: {', '.join(sorted(configs))}"
-
-    def is_list(self, key: str) -> bool:
-        return False
-
-    def default(self, key: str) -> str:
-        return ""

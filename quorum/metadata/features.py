@@ -16,6 +16,7 @@ from quorum.metadata.records import FeatureLevel, FeatureRange
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 ELR_VERSION = "eligible.leader.replicas.version"
+GROUP_VERSION = "group.version"
 
 
 class Feature(NamedTuple):
@@ -28,11 +29,15 @@ class Feature(NamedTuple):
 
 SUPPORTED_FEATURES: Mapping[str, Feature] = {
     ELR_VERSION: Feature(0, 1, 1),
+    GROUP_VERSION: Feature(0, 1, 1),
     KRAFT_VERSION: Feature(0, 0, 0),
     METADATA_VERSION: Feature(25, 26, 26),
 }
 """By name, ascending. Levels mean what they do in Kafka (`metadata.version` 25 is its 4.0-IV3, 26 its
 4.1-IV0), so that Kafka's own tools name them rightly; the records behind them are ours."""
+
+METADATA_VERSION_NAMES: Mapping[int, str] = {25: "4.0-IV3", 26: "4.1-IV0"}
+"""Kafka's names of the levels of `metadata.version`."""
 
 
 def supported_ranges() -> tuple[FeatureRange, ...]:
@@ -40,18 +45,30 @@ def supported_ranges() -> tuple[FeatureRange, ...]:
     return tuple((name, feature.lowest, feature.highest) for name, feature in SUPPORTED_FEATURES.items())
 
 
-def new_cluster_records() -> tuple[FeatureLevel, ...]:
-    """The records that start a cluster without metadata at the default levels."""
-    return tuple(
-        FeatureLevel(name, feature.default)
-        for name, feature in SUPPORTED_FEATURES.items()
-        if feature.default > 0
-    )
+def new_cluster_records(chosen: Mapping[str, int] | None = None) -> tuple[FeatureLevel, ...]:
+    """The records that start a cluster without metadata: at the `chosen` levels, by name, else at the default ones."""
+    levels = {name: feature.default for name, feature in SUPPORTED_FEATURES.items()} | dict(chosen or {})
+    return tuple(FeatureLevel(name, levels[name]) for name in sorted(levels) if levels[name] > 0)
+
+
+def unsupported_level(name: str, wanted: int) -> str | None:
+    """A sentence on a feature, or a level of it, that this software does not support; None if it does."""
+    feature = SUPPORTED_FEATURES.get(name)
+    if feature is None:
+        return f"there is no feature {name!r}; there are {', '.join(SUPPORTED_FEATURES)}"
+    if not feature.lowest <= wanted <= feature.highest:
+        return f"{name} has the levels {feature.lowest} to {feature.highest}, not {wanted}"
+    return None
 
 
 def level(features: Mapping[str, int], name: str) -> int:
     """The level of a feature in an image's `features`; 0 when it has none."""
     return features.get(name, 0)
+
+
+def consumer_groups_enabled(features: Mapping[str, int]) -> bool:
+    """Whether groups of the consumer protocol (KIP-848) are served."""
+    return level(features, GROUP_VERSION) >= 1
 
 
 def elr_enabled(features: Mapping[str, int]) -> bool:

@@ -16,6 +16,7 @@ from quorum.metadata import wire
 
 TOPIC_RESOURCE = "topic"
 BROKER_RESOURCE = "broker"
+GROUP_RESOURCE = "group"
 NO_LEADER = wire.NO_LEADER
 
 RECOVERED = 0

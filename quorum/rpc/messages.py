@@ -368,7 +368,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class ConfigResourceChange:
-    """`resource_type` is "topic" or "broker"; the broker named "" is the default of all brokers.
+    """`resource_type` is "topic", "broker" or "group"; the broker named "" is the default of all brokers.
 
     With `replace_all` the changes, all of them SET, are the resource's whole configuration afterwards;
     else keys that are not named stay as they are.

@@ -43,7 +43,7 @@ with warnings.catch_warnings():
     )
 
 WAIT_S = 20
-TOPIC, BROKER = ConfigResource.Type.TOPIC, ConfigResource.Type.BROKER
+TOPIC, BROKER, GROUP = ConfigResource.Type.TOPIC, ConfigResource.Type.BROKER, ConfigResource.Type.GROUP
 SET, DELETE, APPEND = AlterConfigOpType.SET, AlterConfigOpType.DELETE, AlterConfigOpType.APPEND
 ELR = "eligible.leader.replicas.version"
 
@@ -174,6 +174,21 @@ def test_changes_of_a_broker_that_cannot_be(cluster: NodeProcesses, key: str, va
         code, reason = change_all_brokers(cluster, key, value)
         assert code == ErrorCode.INVALID_REQUEST
         assert key in (reason or "")
+
+
+def test_a_group_has_configs_before_it_has_members(cluster: NodeProcesses, python: KafkaAdminClient) -> None:
+    group, key = "configured.before", "consumer.session.timeout.ms"
+    described = entries(cluster, GROUP, group)
+    assert (described[key].value, described[key].source) == ("45000", ConfigSource.DEFAULT_CONFIG.value)
+    change(cluster, GROUP, group, (key, "50000", SET))
+    until(lambda: entries(cluster, GROUP, group)[key].value == "50000", "it is set")
+    resource = PythonResource(ConfigResourceType.GROUP, group)
+    assert python.describe_configs([resource])["group"][group][key]["value"] == "50000"
+    code, sentence = refusal(lambda: change(cluster, GROUP, group, (key, "1000", SET)))
+    assert code == ErrorCode.INVALID_CONFIG
+    assert "group.consumer.min.session.timeout.ms (45000)" in sentence
+    python.alter_configs([PythonResource(ConfigResourceType.GROUP, group, configs={key: ("DELETE", None)})])
+    until(lambda: entries(cluster, GROUP, group)[key].value == "45000", "it is at its default")
 
 
 def test_kafka_python_changes_configs(cluster: NodeProcesses, python: KafkaAdminClient) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
+from kraft.config_keys import CONFIG_KEYS
 from kraft.dynamic_configs import DynamicBrokerConfigs
+from kraft.group_configs import DynamicGroupConfigs
 from partitions.log.config import LogConfig
 from quorum.controller.decision import ControllerConfig
 from quorum.controller.proposal import AppliedProposal, ProposalFence, apply_proposal
@@ -18,11 +21,18 @@ from quorum.controller.state import Complete, ControllerState, Effect, Propose, 
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.features import supported_ranges
 from quorum.metadata.image import EMPTY, MetadataImage
-from quorum.metadata.records import Listener
+from quorum.metadata.records import BROKER_RESOURCE, GROUP_RESOURCE, Listener
 from quorum.rpc.messages import ControllerRequest, HeartbeatRequest, RegisterBrokerRequest
 
 CLUSTER_ID = "test-cluster"
 LISTENER = Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
+
+
+def _default_of(name: str) -> Any:
+    """The value of a key that a server.properties does not name."""
+    key = CONFIG_KEYS[name]
+    assert key.default is not None
+    return key.parse(key.default)
 
 
 class World:
@@ -51,7 +61,10 @@ class World:
             self.config,
             LogTopicConfigs(self.topic_defaults),
             self.rng,
-            DynamicBrokerConfigs(self.topic_defaults),
+            {
+                BROKER_RESOURCE: DynamicBrokerConfigs(self.topic_defaults),
+                GROUP_RESOURCE: DynamicGroupConfigs(_default_of),
+            },
         )
 
     # Raft

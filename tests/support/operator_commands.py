@@ -43,7 +43,7 @@ def show_operator_answer(answer: object) -> list[str] | None:
             return ["ok: unregistered"]
         case m.AlterConfigsResponse():
             return [
-                _outcome(item.resource_name or "all brokers", item.error, item.message)
+                _outcome(item.resource_name or _NAMELESS[item.resource_type], item.error, item.message)
                 for item in answer.resources
             ]
         case _:
@@ -111,12 +111,20 @@ class OperatorCommands:
         name = "" if arguments[0] == "all" else arguments[0]
         self._configure("broker", name, arguments[1:], options)
 
+    def do_configure_group(self, arguments: list[str], options: dict[str, str]) -> None:
+        """configure-group GROUP|nobody key=value …, as `configure`."""
+        name = "" if arguments[0] == "nobody" else arguments[0]
+        self._configure("group", name, arguments[1:], options)
+
     def _configure(self, kind: str, name: str, flags: list[str], options: dict[str, str]) -> None:
         changes = tuple(_change(key, value) for key, value in options.items())
         if "twice" in flags:
             changes *= 2
         resource = m.ConfigResourceChange(kind, name, changes, replace_all="whole" in flags)
         self.world.send(m.AlterConfigsRequest((resource,), "validate-only" in flags))
+
+
+_NAMELESS = {"topic": "no topic", "broker": "all brokers", "group": "no group"}
 
 
 def _change(key: str, value: str) -> m.ConfigChange:

@@ -29,12 +29,11 @@ from kraft.coordinator.timers import Timers
 from kraft.environment import Environment
 from quorum.controller.topic_names import CONSUMER_OFFSETS
 from quorum.metadata.changes import MetadataChanges
+from quorum.metadata.features import consumer_groups_enabled
 from quorum.metadata.image import MetadataImage
 from quorum.rpc.messages import NewTopic
 
 MINUTE_MS: Final = 60_000
-GROUP_VERSION: Final = "group.version"
-"""The feature by which a cluster serves groups of KIP-848, from level 1 on."""
 
 
 class GroupCoordinator:
@@ -71,7 +70,7 @@ class GroupCoordinator:
     @property
     def serves_consumer_protocol(self) -> bool:
         """Whether this broker and the cluster's finalized features allow groups of KIP-848."""
-        return "consumer" in self.protocols and self._metadata.image.features.get(GROUP_VERSION, 0) >= 1
+        return "consumer" in self.protocols and consumer_groups_enabled(self._metadata.image.features)
 
     async def close(self) -> None:
         await self.runtime.close()

@@ -29,13 +29,17 @@ from kraft.protocol.schemas.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from kraft.protocol.texts import shortened
-from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from quorum.metadata.records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from quorum.rpc import messages
 
 TIMEOUT_S = 30.0
 """Neither request says how long its client waits; this is what Kafka's brokers give the controller."""
 
-_KINDS = {ConfigResourceType.TOPIC: TOPIC_RESOURCE, ConfigResourceType.BROKER: BROKER_RESOURCE}
+_KINDS = {
+    ConfigResourceType.TOPIC: TOPIC_RESOURCE,
+    ConfigResourceType.BROKER: BROKER_RESOURCE,
+    ConfigResourceType.GROUP: GROUP_RESOURCE,
+}
 _OPERATIONS = {operation.value: operation.name for operation in ConfigOperation}
 _NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
@@ -147,7 +151,7 @@ def _sentence(services: BrokerServices, resource: _Wanted) -> str | None:
     if resource.resource_type not in _KINDS:
         return (
             f"Configs of resource type {resource.resource_type} cannot be altered here;"
-            " those of topics (2) and brokers (4) can"
+            " those of topics (2), brokers (4) and groups (32) can"
         )
     if resource.resource_type == ConfigResourceType.BROKER:
         return _broker_sentence(services, resource)

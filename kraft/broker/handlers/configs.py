@@ -1,6 +1,6 @@
 """DescribeConfigs (32): every key that is honoured, of topics and of brokers, and where each value is from.
 
-A value comes, in this order, from the topic, from this broker's resource, from the one of all brokers,
+A value comes, in this order, from the topic or the group, from this broker's resource, from the one of all brokers,
 from server.properties or from the default; the synonyms are that chain.
 """
 
@@ -14,6 +14,7 @@ from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.config_keys import CONFIG_KEYS, RUN_TIME_KEYS, ConfigKey
 from kraft.dynamic_configs import ALL_BROKERS, DYNAMIC_CONFIGS, TOPIC_DEFAULTS, dynamic_log_defaults
+from kraft.group_configs import GROUP_CONFIGS
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.configs import (
     ConfigResourceType,
@@ -28,7 +29,7 @@ from kraft.protocol.schemas.configs import (
 )
 from kraft.protocol.texts import shortened
 from partitions.log.config import TOPIC_CONFIGS, TopicConfigKey, server_synonyms
-from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from quorum.metadata.records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 
 _TYPES = {
     "boolean": ConfigType.BOOLEAN,
@@ -84,6 +85,11 @@ def _describe(
             unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shortened(name)!r}")
             return _refuse((resource,), unknown)[0]
         entries = _topic_entries(services, name)
+    elif resource.resource_type == ConfigResourceType.GROUP:
+        if not name:
+            nameless = Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            return _refuse((resource,), nameless)[0]
+        entries = _group_entries(services, name)
     elif resource.resource_type == ConfigResourceType.BROKER:
         if name not in (ALL_BROKERS, str(services.broker_id)):
             sentence = f"this is broker {services.broker_id}; broker {shortened(name)} knows its own configs"
@@ -130,6 +136,17 @@ def _broker_entries(services: BrokerServices) -> Iterator[DescribeConfigsResourc
         default = DescribeConfigsSynonym(name=name, value=key.default, source=ConfigSource.DEFAULT_CONFIG)
         chain = [*_set_at_run_time(services, name), default]
         yield _entry(key, name, chain[0].value, chain)
+
+
+def _group_entries(services: BrokerServices, group_id: str) -> Iterator[DescribeConfigsResourceResult]:
+    """The keys of a group, whether or not it exists, as in Kafka: its own value goes before the broker's."""
+    own = services.metadata.image.config(GROUP_RESOURCE, group_id)
+    for key in GROUP_CONFIGS.values():
+        chain = _static_entry(services, key.default).synonyms
+        if key.name in own:
+            source = ConfigSource.DYNAMIC_GROUP_CONFIG
+            chain.insert(0, DescribeConfigsSynonym(name=key.name, value=own[key.name], source=source))
+        yield _entry(key.default, key.name, chain[0].value, chain)
 
 
 def _all_brokers_entries(services: BrokerServices) -> Iterator[DescribeConfigsResourceResult]:

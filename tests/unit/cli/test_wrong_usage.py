@@ -42,6 +42,8 @@ def cluster() -> Iterator[FakeCluster]:
         ("reassign", "start", "t", "--to", "1", "--partition", HUGE),
         ("reassign", "cancel", "t", "--partition", HUGE),
         ("configs", "alter", "--entity-type", "topics", "--entity-name", "t", "--add-config", f"k={BYTES}"),
+        ("features", "upgrade", "--feature", f"{BYTES}=1"),
+        ("features", "downgrade", "--feature", f"group.version={HUGE}"),
         ("produce", BYTES, "/dev/null"),
         ("produce", "t", "/dev/null", "--key-separator", BYTES),
         ("produce", "t", "/dev/null", "--header", f"k={BYTES}"),

@@ -14,7 +14,7 @@ from quorum.controller.decision import ClusterView, ControllerConfig
 from quorum.controller.leader_rebalance import MAX_ELECTIONS_PER_STEP, LeaderRebalance
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.metadata.image import MetadataImage
-from quorum.metadata.records import PartitionChange
+from quorum.metadata.records import BROKER_RESOURCE, PartitionChange
 from quorum.rpc import messages as m
 from tests.support.controller_world import World
 
@@ -38,7 +38,7 @@ def view_of(image: MetadataImage) -> ClusterView:
         ClusterIndex(image),
         ControllerConfig("c"),
         LogTopicConfigs(defaults),
-        DynamicBrokerConfigs(defaults),
+        {BROKER_RESOURCE: DynamicBrokerConfigs(defaults)},
     )
 
 

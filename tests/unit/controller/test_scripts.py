@@ -181,6 +181,10 @@ class Story(OperatorCommands):
         self.world.start(*map(int, arguments))
         self.seen, self.answered = len(self.world.proposed), len(self.world.completed)
 
+    def do_levels(self, arguments: list[str], options: dict[str, str]) -> list[str]:
+        """The finalized levels of features."""
+        return [f"{name}={level}" for name, level in sorted(self.world.image.features.items())]
+
     def do_create(self, arguments: list[str], options: dict[str, str]) -> None:
         """create NAME replicas=1,2/2,3 | partitions=N rf=N; other options are configs."""
         replicas = options.pop("replicas", None)

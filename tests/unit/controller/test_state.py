@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from quorum.controller.proposal import FIRST_SEQUENCE, MAX_PROPOSAL_BYTES
 from quorum.controller.state import Complete, ControllerState, Propose, Renounced
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.errors import ControllerError
+from quorum.metadata.features import ELR_VERSION, GROUP_VERSION, METADATA_VERSION, new_cluster_records
 from quorum.metadata.image import EMPTY
 from quorum.metadata.records import NO_LEADER, RECOVERING
 from quorum.rpc.messages import (
@@ -214,6 +216,20 @@ def test_an_epoch_is_led_again_only_when_every_outcome_is_known() -> None:
     state.become_active(1, image.at(image.offset + 1, 1), 0, next_sequence=lost.sequence)
     (proposal,) = (e for e in state.handle(99, topic("a"), 0) if isinstance(e, Propose))
     assert proposal.sequence == lost.sequence
+
+
+def test_a_new_cluster_starts_at_the_levels_that_were_chosen_and_no_other_does() -> None:
+    levels = new_cluster_records({GROUP_VERSION: 0, METADATA_VERSION: 25})
+    config = ControllerConfig("c", new_cluster_features=levels)
+    for image, expected in (
+        (EMPTY.at(0, 1), {ELR_VERSION: 1, METADATA_VERSION: 25}),
+        (replace(EMPTY, next_producer_id=1), {}),
+        (replace(EMPTY, features={METADATA_VERSION: 26}), {METADATA_VERSION: 26}),
+    ):
+        state = ControllerState(config, LogTopicConfigs(LogConfig()), random.Random(1))
+        effects = state.become_active(1, image, 0)
+        assert state.image.features == expected
+        assert len(effects) == (state.image is not image)
 
 
 def test_an_offset_that_was_not_foreseen_voids_what_came_after_it() -> None:

@@ -169,6 +169,17 @@ def configs_of(*kinds: ConfigResourceType) -> SimpleNamespace:
         (ApiKey.OFFSET_FOR_LEADER_EPOCH, FOLLOWER, "refuse CLUSTER_ACTION CLUSTER or DESCRIBE TOPIC"),
         (ApiKey.DESCRIBE_CONFIGS, configs_of(ConfigResourceType.TOPIC), "refuse DESCRIBE_CONFIGS TOPIC"),
         (ApiKey.DESCRIBE_CONFIGS, configs_of(ConfigResourceType.BROKER), "refuse DESCRIBE_CONFIGS CLUSTER"),
+        (ApiKey.DESCRIBE_CONFIGS, configs_of(ConfigResourceType.GROUP), "refuse DESCRIBE_CONFIGS GROUP"),
+        (
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            configs_of(ConfigResourceType.GROUP),
+            "refuse ALTER_CONFIGS GROUP",
+        ),
+        (
+            ApiKey.ALTER_CONFIGS,
+            configs_of(ConfigResourceType.GROUP, ConfigResourceType.BROKER),
+            "refuse ALTER_CONFIGS GROUP, refuse ALTER_CONFIGS CLUSTER",
+        ),
         (ApiKey.CREATE_PARTITIONS, None, "refuse ALTER TOPIC"),
         (
             ApiKey.ALTER_CONFIGS,
