@@ -13,11 +13,21 @@ from hypothesis import strategies as st
 
 from kraft.coordinator.groups.context import GroupSettings
 from kraft.protocol.errors import ErrorCode
-from kraft.protocol.schemas.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kraft.protocol.schemas.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from tests.support.consumer_group_world import GROUP_ID, GroupWorld, state_of
 
 TOPICS = ("t-a", "t-b", "u-a")
-SUBSCRIPTIONS = ((["t-a"], ""), (["t-a", "t-b"], ""), (["t-a", "t-b"], ""), (["u-a"], "t-.*"), ([], ".*"), ([], ""))
+SUBSCRIPTIONS = (
+    (["t-a"], ""),
+    (["t-a", "t-b"], ""),
+    (["t-a", "t-b"], ""),
+    (["u-a"], "t-.*"),
+    ([], ".*"),
+    ([], ""),
+)
 FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 MEMBERS = 4
 REBALANCE_TIMEOUT_MS = 20_000
@@ -246,7 +256,9 @@ def play_with(simulation: Simulation, consumer: Consumer, step: tuple[object, ..
             simulation.stop(consumer)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(st.lists(STEPS, min_size=20, max_size=60))
 def test_every_partition_has_one_owner_in_the_end_and_never_two(steps: list[tuple[object, ...]]) -> None:
     simulation = Simulation()

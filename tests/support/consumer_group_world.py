@@ -6,12 +6,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kraft.coordinator.groups.consumer import ConsumerGroup
-from kraft.coordinator.groups.consumer_records import CONSUMER_GROUP_RECORDS
-from kraft.coordinator.groups.context import Client, GroupContext, GroupCounters, GroupSettings, TopicPartitions
-from kraft.coordinator.record_schema import type_of_key
+from kraft.coordinator.groups.consumer_records import decode
+from kraft.coordinator.groups.context import (
+    Client,
+    GroupContext,
+    GroupCounters,
+    GroupSettings,
+    TopicPartitions,
+)
 from kraft.coordinator.shard import Decisions, Moment, Record
 from kraft.coordinator.timers import Timers
-from kraft.protocol.schema import Message
 from kraft.protocol.schemas.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -51,11 +55,6 @@ class WorldTopics:
         return list(self._topics)
 
 
-def decoded(record: Record) -> tuple[Message, Message | None]:
-    of = CONSUMER_GROUP_RECORDS[type_of_key(record.key)]
-    return of.key.decode(record.key), None if record.value is None else of.value.decode(record.value)
-
-
 def state_of(group: ConsumerGroup) -> Any:
     """All that a coordinator knows of the group, but when its epoch began."""
     return (
@@ -69,7 +68,6 @@ def state_of(group: ConsumerGroup) -> Any:
         {topic_id: owners for topic_id, owners in group._owners.items() if owners},
         group._resolved,
         {subscription: count for subscription, (_, count) in group._subscriptions.items()},
-        group._unreconciled,
     )
 
 
@@ -140,7 +138,7 @@ class GroupWorld:
         last = {record.key: place for place, (record, _) in enumerate(self.log)}
         for place, (record, wall_ms) in enumerate(self.log):
             if not compacted or last[record.key] == place:
-                group.replay(*decoded(record), wall_ms)
+                group.replay(*decode(*record), wall_ms)
         return group
 
     def load(self) -> None:

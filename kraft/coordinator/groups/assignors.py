@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from kraft.coordinator.groups.context import TopicPartitions
@@ -16,6 +17,7 @@ from kraft.coordinator.groups.context import TopicPartitions
 Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
 """Partitions by topic id; no topic has none."""
 NO_PARTITIONS: Final[frozenset[int]] = frozenset()
+NOTHING: Final[Assignment] = MappingProxyType({})
 MAX_ROUNDS: Final = 16
 """How often `uniform` goes over topics with different subscribers, to even out what the topics before left."""
 
@@ -36,7 +38,7 @@ Assignor: TypeAlias = Callable[[Iterable[AssignorMember]], dict[str, Assignment]
 
 
 def range_assignor(members: Iterable[AssignorMember]) -> dict[str, Assignment]:
-    """Ranges of each topic in the order of the members, static ones first. O(members × topics + partitions)."""
+    """Ranges of each topic in the order of the members, static ones first. O(subscriptions + partitions)."""
     ordered = _in_order(members)
     subscribers: dict[bytes, int] = {}
     for member in ordered:
@@ -90,6 +92,8 @@ def _uniform_over_one_subscription(
     free = {topic.topic_id: set(range(topic.partitions)) for topic in topics}
     places = {topic.topic_id: place for place, topic in enumerate(topics)}
     kept: dict[str, list[tuple[bytes, int]]] = {}
+    whole: dict[str, int] = {}
+    """How much those have who lack nothing of what they had: who ends with as much is left as it is."""
     for member in members:  # what each has that exists, and that nobody before it has
         kept[member.member_id] = having = []
         for topic_id in sorted(member.current.keys() & free.keys(), key=places.__getitem__):
@@ -97,6 +101,8 @@ def _uniform_over_one_subscription(
                 if partition in free[topic_id]:
                     free[topic_id].discard(partition)
                     having.append((topic_id, partition))
+        if len(having) == sum(map(len, member.current.values())):
+            whole[member.member_id] = len(having)
     shares = dict.fromkeys(kept, quota)
     by_need = sorted(members, key=lambda member: len(kept[member.member_id]) <= quota)
     for member in by_need[:extras]:  # first those that would else give one up
@@ -108,20 +114,25 @@ def _uniform_over_one_subscription(
     pool = [(topic.topic_id, partition) for topic in topics for partition in sorted(free[topic.topic_id])]
     _deal(pool, kept, shares)
     return {
-        member.member_id: _as_assignment(kept[member.member_id], member.current) for member in members
-    }  # fmt: skip
+        member.member_id: member.current
+        if whole.get(member.member_id) == len(kept[member.member_id])
+        else _as_assignment(kept[member.member_id], member.current)
+        for member in members
+    }
 
 
 def _deal(
     pool: Sequence[tuple[bytes, int]], hands: Mapping[str, list[tuple[bytes, int]]], shares: Mapping[str, int]
 ) -> None:
-    """One partition after the other to the members that have not their share, in turn: topics are spread."""
+    """One partition after the other to the members that have not their share, in turn: topics are spread.
+
+    The pool is what the members' shares lack, no more and no less.
+    """
     waiting = [member_id for member_id, hand in hands.items() if len(hand) < shares[member_id]]
-    position = 0
-    while position < len(pool):
-        for member_id, item in zip(waiting, pool[position:], strict=False):
+    items = iter(pool)
+    while waiting:
+        for member_id, item in zip(waiting, items, strict=False):
             hands[member_id].append(item)
-        position += len(waiting)
         waiting = [member_id for member_id in waiting if len(hands[member_id]) < shares[member_id]]
 
 
@@ -130,10 +141,11 @@ def _as_assignment(partitions: Iterable[tuple[bytes, int]], current: Assignment)
     by_topic: dict[bytes, set[int]] = {}
     for topic_id, partition in partitions:
         by_topic.setdefault(topic_id, set()).add(partition)
-    return {
-        topic_id: current[topic_id] if current.get(topic_id) == owned else frozenset(owned)
-        for topic_id, owned in by_topic.items()
-    }
+    target = {}
+    for topic_id, owned in by_topic.items():
+        known = current.get(topic_id, NO_PARTITIONS)
+        target[topic_id] = known if known == owned else frozenset(owned)
+    return target
 
 
 class _UniformOverSubscriptions:

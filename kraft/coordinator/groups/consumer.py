@@ -1,9 +1,9 @@
 """A consumer group of KIP-848: the coordinator assigns, and members reconcile heartbeat by heartbeat.
 
 The shard calls it with requests, changes of topics and records. Every change of its state is a record that `replay`
-takes in, live as at loading: there is no other way to change it. A change of members, subscriptions or topics raises the
-group's epoch; the next heartbeat computes the target assignment of that epoch; each member then goes to it by itself
-(`reconciliation`). (Kafka's ConsumerGroup and the part of GroupMetadataManager that serves it.)
+takes in, live as at loading: there is no other way to change it. A change of members, subscriptions or topics raises
+the group's epoch; the next heartbeat computes the target assignment of that epoch; each member then goes to it by
+itself (`reconciliation`). (Kafka's ConsumerGroup, and the part of its GroupMetadataManager that serves it.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from kraft.protocol.schema import Message
 from kraft.protocol.schemas.consumer_groups import (
     CONSUMER_GENERATED_MEMBER_ID_REQUIRED_VERSION,
     JOIN_GROUP_MEMBER_EPOCH,
-    LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -113,7 +112,8 @@ class ConsumerGroup:
         """One object for all members with the same, and how many they are."""
         self._resolved: dict[str, frozenset[str]] = {}
         """The topics that each regular expression matched."""
-        self._unreconciled: set[str] = set()
+        self._unreconciled: set[str] | None = set()
+        """Members that are not at the target; None: to be counted anew when somebody asks."""
         self._must_review = False
         """Whether topics may have changed while no coordinator looked; the next heartbeat sees to it."""
         self._rebalancing_since_ms: int | None = None
@@ -133,6 +133,9 @@ class ConsumerGroup:
             return "Empty"
         if self.group_epoch > self.assignment_epoch:
             return "Assigning"
+        if self._unreconciled is None:
+            members = self._members.values()
+            self._unreconciled = {m.member_id for m in members if not m.current.is_at(self.assignment_epoch)}
         return "Reconciling" if self._unreconciled else "Stable"
 
     @property
@@ -153,7 +156,9 @@ class ConsumerGroup:
         """The one that most members ask for; the first configured one if none does."""
         return self._preferred_assignor(self._members.values())
 
-    def check_commit(self, member_id: str, generation: int, instance_id: str | None, version: int) -> ErrorCode:
+    def check_commit(
+        self, member_id: str, generation: int, instance_id: str | None, version: int
+    ) -> ErrorCode:
         if generation < 0 and not self._members:
             return ErrorCode.NONE
         member = self._members.get(member_id)
@@ -206,7 +211,9 @@ class ConsumerGroup:
     def _described_assignment(self, assignment: Assignment) -> DescribedAssignment:
         """Without the topics that are gone: they have no name."""
         existing = ((self._context.topics.with_id(topic_id), parts) for topic_id, parts in assignment.items())
-        named = sorted((topic.name, topic.topic_id, sorted(parts)) for topic, parts in existing if topic is not None)
+        named = sorted(
+            (topic.name, topic.topic_id, sorted(parts)) for topic, parts in existing if topic is not None
+        )
         return DescribedAssignment(
             [DescribedTopicPartitions(topic_id, name, partitions) for name, topic_id, partitions in named]
         )
@@ -254,7 +261,7 @@ class ConsumerGroup:
             review = self._review(self._subscriptions_with(former_id, new), now, look_at)
             changes += review.changes
             resolved = dict(review.resolved)
-            if must_raise or review.metadata_hash != self._metadata_hash:
+            if must_raise or review.changes or review.metadata_hash != self._metadata_hash:
                 epoch += 1
                 changes += self._epoch_changes(epoch, review.metadata_hash)
 
@@ -427,7 +434,9 @@ class ConsumerGroup:
         the topics of `look_at`: it holds those that may have changed."""
         subscriptions = list(subscriptions)
         patterns = {subscription.regex for subscription in subscriptions if subscription.regex is not None}
-        existing = {name for name in look_at if self._context.topics.named(name) is not None} if patterns else set()
+        existing = (
+            {name for name in look_at if self._context.topics.named(name) is not None} if patterns else set()
+        )
         resolved: dict[str, frozenset[str]] = {}
         changes: list[Change] = [
             (records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), None)
@@ -449,9 +458,7 @@ class ConsumerGroup:
         """Those that exist, and those that expressions matched when they did."""
         return frozenset(self._context.topics.names()).union(*self._resolved.values())
 
-    def _hash_of(
-        self, subscriptions: Iterable[Subscription], resolved: Mapping[str, frozenset[str]]
-    ) -> int:
+    def _hash_of(self, subscriptions: Iterable[Subscription], resolved: Mapping[str, frozenset[str]]) -> int:
         """Of the topics, as they are: a broker that takes over sees by it whether they changed meanwhile."""
         names: set[str] = set()
         for subscription in subscriptions:
@@ -467,7 +474,9 @@ class ConsumerGroup:
 
     # The target assignment
 
-    def _assign(self, former_id: str, new: Member, resolved: Mapping[str, frozenset[str]]) -> dict[str, Assignment]:
+    def _assign(
+        self, former_id: str, new: Member, resolved: Mapping[str, frozenset[str]]
+    ) -> dict[str, Assignment]:
         members = {**self._members, new.member_id: new}
         if former_id != new.member_id:
             del members[former_id]
@@ -542,7 +551,7 @@ class ConsumerGroup:
             current = member.current._replace(epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH, pending_revocation={})
             changes = [self._current_of(member._replace(current=current))]
             self._apply(changes, self._encoded(changes, joining=False), now, decisions)
-            self._context.timers.cancel(("rebalance", self.group_id, member.member_id))
+            self._context.timers.cancel(self._timer("rebalance", member.member_id))
         else:
             self._remove([member.member_id], now, decisions)
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
@@ -580,47 +589,69 @@ class ConsumerGroup:
         for member_id in member_ids:
             self._cancel_timers(member_id)
 
-    def delete(self, now: Moment, decisions: Decisions) -> None:
-        """Ends an empty group: deleted, expired, or about to be one of the other protocol."""
+    def delete(self, decisions: Decisions) -> ErrorCode:
+        """Ends an empty group: deleted, expired, or about to be one of the other protocol. NON_EMPTY_GROUP while it has
+        members, GROUP_ID_NOT_FOUND when it does not exist."""
+        if not self.exists:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if self._members:
+            return ErrorCode.NON_EMPTY_GROUP
         changes: list[Change] = [
-            (records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), None) for pattern in self._resolved
+            (records.ConsumerGroupRegularExpressionKey(self.group_id, pattern), None)
+            for pattern in self._resolved
         ]
         changes.append((records.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), None))
         changes += self._partition_metadata_end()
         changes.append((records.ConsumerGroupMetadataKey(self.group_id), None))
-        self._apply(changes, [records.encode(change) for change in changes], now, decisions)
+        for change in changes:
+            decisions.write(self.group_id, records.encode(change))
+            self.replay(*change)
+        return ErrorCode.NONE
 
     # Timers
 
     def _set_session_timer(self, member_id: str, now: Moment) -> None:
         at_ms = now.monotonic_ms + self._session_timeout_ms
-        action = partial(self._on_session_timeout, member_id)
-        self._context.timers.set(("session", self.group_id, member_id), at_ms, action)
+        self._context.timers.set(
+            self._timer("session", member_id), at_ms, partial(self._on_session_timeout, member_id)
+        )
 
     def _set_rebalance_timer(self, member: Member, now: Moment) -> None:
         """Runs while the member has to give up partitions."""
-        key = ("rebalance", self.group_id, member.member_id)
+        key = self._timer("rebalance", member.member_id)
         if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+            at_ms = now.monotonic_ms + max(member.rebalance_timeout_ms, 0)
             action = partial(self._on_rebalance_timeout, member.member_id, member.current.epoch)
-            self._context.timers.set(key, now.monotonic_ms + max(member.rebalance_timeout_ms, 0), action)
+            self._context.timers.set(key, at_ms, action)
         else:
             self._context.timers.cancel(key)
 
     def _cancel_timers(self, member_id: str) -> None:
-        self._context.timers.cancel(("session", self.group_id, member_id))
-        self._context.timers.cancel(("rebalance", self.group_id, member_id))
+        self._context.timers.cancel(self._timer("session", member_id))
+        self._context.timers.cancel(self._timer("rebalance", member_id))
+
+    def _timer(self, kind: str, member_id: str) -> tuple[str, str, str]:
+        return kind, self.group_id, member_id
 
     def _on_session_timeout(self, member_id: str, now: Moment, decisions: Decisions) -> None:
+        if self._timer("session", member_id) in self._context.timers:
+            return  # set anew after its time had come
         if member_id in self._members:
+            _log.info("a member's session ended", group=self.group_id, member=member_id)
             self._remove([member_id], now, decisions)
 
     def _on_rebalance_timeout(self, member_id: str, epoch: int, now: Moment, decisions: Decisions) -> None:
+        if self._timer("rebalance", member_id) in self._context.timers:
+            return
         member = self._members.get(member_id)
         if (
             member is not None
             and member.current.epoch == epoch
             and member.current.state is MemberState.UNREVOKED_PARTITIONS
         ):
+            _log.info(
+                "a member did not give up its partitions in time", group=self.group_id, member=member_id
+            )
             self._remove([member_id], now, decisions)
 
     @property
@@ -713,13 +744,15 @@ class ConsumerGroup:
             encoded.append(record)
         return encoded
 
-    def _apply(self, changes: Sequence[Change], encoded: Sequence[Record], now: Moment, decisions: Decisions) -> None:
+    def _apply(
+        self, changes: Sequence[Change], encoded: Sequence[Record], now: Moment, decisions: Decisions
+    ) -> None:
         epoch = self.group_epoch
         for (key, value), record in zip(changes, encoded, strict=True):
             decisions.write(self.group_id, record)
             self.replay(key, value, now.wall_ms)
         counters = self._context.counters
-        if self.group_epoch > epoch:
+        if self.group_epoch > epoch and self._members:
             counters.rebalances[GroupType.CONSUMER] += 1
             if self._rebalancing_since_ms is None:
                 self._rebalancing_since_ms = now.monotonic_ms
@@ -764,7 +797,8 @@ class ConsumerGroup:
                 self._resolved.pop(key.regular_expression, None)
 
     def on_loaded(self, now: Moment, decisions: Decisions) -> None:
-        """Every member has a whole session from now; whether topics changed is looked at with the next heartbeat."""
+        """All records are replayed, or nobody could be heard for a while: every member has a whole session from now,
+        and all its time to give up partitions. Whether topics changed is looked at with the next heartbeat."""
         self._must_review = True
         for member in self._members.values():
             self._set_session_timer(member.member_id, now)
@@ -773,9 +807,7 @@ class ConsumerGroup:
     def _set_assignment_epoch(self, value: Message | None) -> None:
         known = isinstance(value, records.ConsumerGroupTargetAssignmentMetadataValue)
         self.assignment_epoch = value.assignment_epoch if known else 0  # type: ignore[union-attr]
-        self._unreconciled = {
-            member.member_id for member in self._members.values() if not member.current.is_at(self.assignment_epoch)
-        }
+        self._unreconciled = None
 
     def _set_current(self, member_id: str, value: Message | None) -> None:
         member = self._members.get(member_id)
@@ -799,10 +831,10 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self._static_members[member.instance_id] = member.member_id
         self._members[member.member_id] = member
-        if member.current.is_at(self.assignment_epoch):
+        if self._unreconciled is not None:
             self._unreconciled.discard(member.member_id)
-        else:
-            self._unreconciled.add(member.member_id)
+            if not member.current.is_at(self.assignment_epoch):
+                self._unreconciled.add(member.member_id)
 
     def _forget(self, member_id: str) -> None:
         member = self._members.pop(member_id, None)
@@ -810,7 +842,8 @@ class ConsumerGroup:
             self._disown(member)
             self._unsubscribe(member)
             self._release_instance(member)
-            self._unreconciled.discard(member_id)
+            if self._unreconciled is not None:
+                self._unreconciled.discard(member_id)
 
     def _own(self, member: Member) -> None:
         for assignment in (member.current.assigned, member.current.pending_revocation):
@@ -844,14 +877,19 @@ class ConsumerGroup:
             del self._subscriptions[shared]
 
     def _release_instance(self, member: Member) -> None:
-        if member.instance_id is not None and self._static_members.get(member.instance_id) == member.member_id:
+        if (
+            member.instance_id is not None
+            and self._static_members.get(member.instance_id) == member.member_id
+        ):
             del self._static_members[member.instance_id]
 
 
 def _check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settings: GroupSettings) -> None:
     """Raises _Refused as Kafka does for what contradicts itself."""
     epoch = request.member_epoch
-    needs_member_id = epoch != JOIN_GROUP_MEMBER_EPOCH or version >= CONSUMER_GENERATED_MEMBER_ID_REQUIRED_VERSION
+    needs_member_id = (
+        epoch != JOIN_GROUP_MEMBER_EPOCH or version >= CONSUMER_GENERATED_MEMBER_ID_REQUIRED_VERSION
+    )
     joins = epoch == JOIN_GROUP_MEMBER_EPOCH
     faults = (
         (not request.group_id, "GroupId can't be empty."),
@@ -897,7 +935,11 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None
     epoch, current = request.member_epoch, member.current
     if epoch in (JOIN_GROUP_MEMBER_EPOCH, current.epoch):
         return
-    if epoch == current.previous_epoch and epoch < current.epoch and _has_only(current.assigned, _owned(request)):
+    if (
+        epoch == current.previous_epoch
+        and epoch < current.epoch
+        and _has_only(current.assigned, _owned(request))
+    ):
         return
     raise _Refused(
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -927,7 +969,9 @@ def _with_metadata(member: Member, value: records.ConsumerGroupMemberMetadataVal
         rack_id=value.rack_id,
         client_id=value.client_id,
         client_host=value.client_host,
-        subscription=Subscription(frozenset(value.subscribed_topic_names), value.subscribed_topic_regex or None),
+        subscription=Subscription(
+            frozenset(value.subscribed_topic_names), value.subscribed_topic_regex or None
+        ),
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
     )

@@ -1,14 +1,14 @@
 """The records of a group of KIP-848 in `__consumer_offsets`: Kafka's structures, by the type of their keys.
 
-A group's shard decodes a record's key and value with `CONSUMER_GROUP_RECORDS` and hands both to `ConsumerGroup.replay`;
-the group encodes what it decides with `encode`.
+A group's shard reads with `decode` those whose type is in `CONSUMER_GROUP_RECORDS`, and hands them to
+`ConsumerGroup.replay`; the group writes what it decides with `encode`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kraft.coordinator.record_schema import RecordSchema
+from kraft.coordinator.record_schema import RecordSchema, type_of_key
 from kraft.coordinator.shard import Record
 from kraft.protocol.schema import INT32, STRING, Message, array, int8, int32, int64, message, string, uuid
 
@@ -165,3 +165,9 @@ def encode(change: Change) -> Record:
     key, value = change
     of = _BY_CLASS[type(key)]
     return Record(of.key.encode(key), None if value is None else of.value.encode(value))
+
+
+def decode(key: bytes, value: bytes | None) -> Change:
+    """Of a key whose type is in the table. Raises ProtocolError for what is malformed or of a later version."""
+    of = CONSUMER_GROUP_RECORDS[type_of_key(key)]
+    return of.key.decode(key), None if value is None else of.value.decode(value)

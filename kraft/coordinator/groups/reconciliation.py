@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from kraft.coordinator.groups.assignors import NO_PARTITIONS, Assignment
+from kraft.coordinator.groups.assignors import NO_PARTITIONS, NOTHING, Assignment
 
 Owned: TypeAlias = Mapping[bytes, frozenset[int]]
 """What a member says that it has."""
@@ -36,8 +36,8 @@ class CurrentAssignment(NamedTuple):
     previous_epoch: int = 0
     """What it may say once more, if an answer was lost."""
     state: MemberState = MemberState.STABLE
-    assigned: Assignment = {}
-    pending_revocation: Assignment = {}
+    assigned: Assignment = NOTHING
+    pending_revocation: Assignment = NOTHING
 
     def is_at(self, target_epoch: int) -> bool:
         """Whether nothing is left to be done."""
@@ -64,7 +64,9 @@ def reconcile(
         return current
     if current.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
         raise UnknownState
-    if current.state is MemberState.UNREVOKED_PARTITIONS and not _has_revoked(current.pending_revocation, owned):
+    if current.state is MemberState.UNREVOKED_PARTITIONS and not _has_revoked(
+        current.pending_revocation, owned
+    ):
         return current
     kept: dict[bytes, frozenset[int]] = {}
     surplus: dict[bytes, frozenset[int]] = {}
@@ -85,7 +87,7 @@ def reconcile(
             if free:
                 kept[topic_id] = kept.get(topic_id, NO_PARTITIONS) | free
     state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
-    return _at_epoch(current, target_epoch, state, kept, {})
+    return _at_epoch(current, target_epoch, state, kept, NOTHING)
 
 
 def _at_epoch(
@@ -99,4 +101,6 @@ def _has_revoked(partitions: Assignment, owned: Owned | None) -> bool:
     """Whether the member says what it has, and none of the partitions is among it."""
     if owned is None:
         return False
-    return all(revoked.isdisjoint(owned.get(topic_id, NO_PARTITIONS)) for topic_id, revoked in partitions.items())
+    return all(
+        revoked.isdisjoint(owned.get(topic_id, NO_PARTITIONS)) for topic_id, revoked in partitions.items()
+    )

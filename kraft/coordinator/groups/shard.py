@@ -182,7 +182,7 @@ class GroupShard:
         joined = Decisions()
         classic.join(token, body, request.client, request.version, now, joined)
         if isinstance(group, ConsumerGroup) and _is_there(classic):
-            group.delete(now, decisions)
+            group.delete(decisions)
         self._keep(classic, group)
         decisions.extend(joined)
 
@@ -301,7 +301,7 @@ class GroupShard:
             code = ErrorCode.NONE if group.is_empty else ErrorCode.NON_EMPTY_GROUP
             if group.is_empty:
                 self.offsets.delete_group(asked.group_id, decisions)
-                self._end(group, now, decisions)
+                self._end(group, decisions)
         result = DeletableGroupResult(group_id=asked.group_id, error_code=code)
         decisions.reply(asked.group_id, token, result)
 
@@ -327,7 +327,7 @@ class GroupShard:
         for group_id in expired.without_offsets:
             group = self._groups.get(group_id)
             if group is not None and group.is_empty:
-                self._end(group, now, decisions)
+                self._end(group, decisions)
         interval_ms = 0 if expired.more else self._context.settings.offsets_retention_check_interval_ms
         self._set(_EXPIRY, now, interval_ms, self._expire)
 
@@ -355,12 +355,9 @@ class GroupShard:
     def _make_group_of_offsets(self, group_id: str) -> None:
         self._groups[group_id] = ClassicGroup.of_offsets(group_id, self._context)
 
-    def _end(self, group: AnyGroup, now: Moment, decisions: Decisions) -> None:
+    def _end(self, group: AnyGroup, decisions: Decisions) -> None:
         """Ends an empty group."""
-        if isinstance(group, ConsumerGroup):
-            group.delete(now, decisions)
-        else:
-            group.delete(decisions)
+        group.delete(decisions)
         del self._groups[group.group_id]
 
     def states(self) -> Iterator[tuple[GroupType, str]]:

@@ -43,4 +43,6 @@ def _compiled(pattern: str) -> Any:
         return re2.compile(pattern, _OPTIONS)
     except re2.error as error:
         reason = error.args[0] if error.args else "it cannot be compiled"
-        raise InvalidPattern(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from None
+        raise InvalidPattern(
+            reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        ) from None

@@ -6,10 +6,11 @@ import pytest
 
 from kraft.coordinator.groups import consumer_records as r
 from kraft.coordinator.groups.consumer import ConsumerGroup
+from kraft.coordinator.groups.context import Group, GroupType
 from kraft.coordinator.shard import Decisions, Record
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.consumer_groups import ConsumerGroupHeartbeatRequest
-from tests.support.consumer_group_world import GROUP_ID, GroupWorld, decoded
+from tests.support.consumer_group_world import GROUP_ID, GroupWorld
 
 TOPIC_ID = bytes(range(16))
 TOPICS = [r.RecordedTopicPartitions(TOPIC_ID, [0, 2])]
@@ -33,15 +34,30 @@ EXAMPLES: list[tuple[r.Change, bytes, bytes]] = [
             r.ConsumerGroupMemberMetadataValue("i", None, "c", "/h", ["a", "b"], None, 300_000, "uniform"),
         ),
         b"\0\5\0\1g\0\2m1",
-        b"\0\0" + b"\2i" + b"\0" + b"\2c" + b"\3/h" + b"\3\2a\2b" + b"\0" + b"\0\4\x93\xe0" + b"\x08uniform" + b"\0",
+        b"\0\0"
+        + b"\2i"
+        + b"\0"
+        + b"\2c"
+        + b"\3/h"
+        + b"\3\2a\2b"
+        + b"\0"
+        + b"\0\4\x93\xe0"
+        + b"\x08uniform"
+        + b"\0",
     ),
     (
-        (r.ConsumerGroupTargetAssignmentMetadataKey("g"), r.ConsumerGroupTargetAssignmentMetadataValue(5, 258)),
+        (
+            r.ConsumerGroupTargetAssignmentMetadataKey("g"),
+            r.ConsumerGroupTargetAssignmentMetadataValue(5, 258),
+        ),
         b"\0\6\0\1g",
         b"\0\0" + b"\0\0\0\5" + b"\1\0\x08" + b"\0" * 6 + b"\1\2",
     ),
     (
-        (r.ConsumerGroupTargetAssignmentMemberKey("g", "m1"), r.ConsumerGroupTargetAssignmentMemberValue(TOPICS)),
+        (
+            r.ConsumerGroupTargetAssignmentMemberKey("g", "m1"),
+            r.ConsumerGroupTargetAssignmentMemberValue(TOPICS),
+        ),
         b"\0\7\0\1g\0\2m1",
         b"\0\0" + TOPICS_BYTES + b"\0",
     ),
@@ -54,7 +70,10 @@ EXAMPLES: list[tuple[r.Change, bytes, bytes]] = [
         b"\0\0" + b"\0\0\0\5" + b"\0\0\0\4" + b"\1" + TOPICS_BYTES + b"\1" + b"\0",
     ),
     (
-        (r.ConsumerGroupRegularExpressionKey("g", "a.*"), r.ConsumerGroupRegularExpressionValue(["ab"], 0, 3)),
+        (
+            r.ConsumerGroupRegularExpressionKey("g", "a.*"),
+            r.ConsumerGroupRegularExpressionValue(["ab"], 0, 3),
+        ),
         b"\0\x10\0\1g\0\3a.*",
         b"\0\0" + b"\2\3ab" + b"\0" * 8 + b"\0" * 7 + b"\3" + b"\0",
     ),
@@ -64,16 +83,16 @@ EXAMPLES: list[tuple[r.Change, bytes, bytes]] = [
 @pytest.mark.parametrize(("change", "key", "value"), EXAMPLES)
 def test_bytes_are_kafkas(change: r.Change, key: bytes, value: bytes) -> None:
     assert r.encode(change) == Record(key, value)
-    assert decoded(Record(key, value)) == change
+    assert r.decode(key, value) == change
 
 
 def test_fields_of_later_versions_are_skipped() -> None:
     """AssignmentEpochs of a topic (KIP-1251), the creation time of a group (KIP-1282)."""
     topics = b"\x02" + TOPIC_ID + b"\x03\0\0\0\0\0\0\0\x02" + b"\1\0\x09\x03\0\0\0\4\0\0\0\5"
     value = b"\0\0" + b"\0\0\0\5" + b"\0\0\0\4" + b"\1" + topics + b"\1" + b"\0"
-    assert decoded(Record(b"\0\x08\0\1g\0\2m1", value)) == EXAMPLES[5][0]
+    assert r.decode(b"\0\x08\0\1g\0\2m1", value) == EXAMPLES[5][0]
     value = b"\0\0" + b"\0\0\0\5" + b"\2\0\x08" + b"\xff" * 7 + b"\xfe" + b"\1\x08" + b"\0" * 7 + b"\1"
-    assert decoded(Record(b"\0\3\0\1g", value)) == EXAMPLES[0][0]
+    assert r.decode(b"\0\3\0\1g", value) == EXAMPLES[0][0]
 
 
 def joining(world: GroupWorld, member_id: str, epoch: int = 0, regex: str | None = None) -> ErrorCode:
@@ -102,7 +121,7 @@ def test_metadata_of_partitions_is_ended_by_a_tombstone(world: GroupWorld) -> No
     racks = [r.RecordedPartitionRacks(0, ["a"])]
     value = r.ConsumerGroupPartitionMetadataValue([r.RecordedTopicMetadata(TOPIC_ID, "t", 2, racks)])
     record = r.encode((r.ConsumerGroupPartitionMetadataKey(GROUP_ID), value))
-    world.group.replay(*decoded(record))
+    world.group.replay(*r.decode(*record))
     assert joining(world, "m2") is ErrorCode.NONE
     tombstone = r.encode((r.ConsumerGroupPartitionMetadataKey(GROUP_ID), None))
     assert [record for record, _ in world.log].count(tombstone) == 1
@@ -132,6 +151,12 @@ def test_an_assignor_that_is_not_configured_any_more_has_no_vote(world: GroupWor
         value = r.ConsumerGroupMemberMetadataValue(server_assignor="gone")
         world.group.replay(r.ConsumerGroupMemberMetadataKey(GROUP_ID, member_id), value)
     assert world.group.assignor == "uniform"
+
+
+def test_it_is_what_the_shard_asks_groups_for(world: GroupWorld) -> None:
+    group: Group = world.group
+    assert (group.type, group.protocol_type, group.is_empty) == (GroupType.CONSUMER, "consumer", False)
+    assert (group.is_subscribed_to("t"), group.is_subscribed_to("u")) == (True, False)
 
 
 def test_tombstones_of_what_is_not_there_are_of_no_consequence() -> None:

@@ -19,8 +19,11 @@ from kraft.coordinator.groups.reconciliation import MemberState
 from kraft.coordinator.shard import Decisions
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
-from kraft.protocol.schemas.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from tests.support.consumer_group_world import GROUP_ID, GroupWorld, decoded, state_of
+from kraft.protocol.schemas.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tests.support.consumer_group_world import GROUP_ID, GroupWorld, state_of
 from tests.support.golden import check_script, scripts_beside
 
 SETTINGS = {
@@ -43,7 +46,7 @@ class Story:
         options = dict(word.split("=", 1) for word in words if "=" in word)
         arguments = [word for word in words if "=" not in word]
         lines = list(getattr(self, "do_" + command.replace("-", "_"))(arguments, options) or [])
-        written = [self._record(*decoded(record)) for record, _ in self.world.log[self.seen :]]
+        written = [self._record(*records.decode(*record)) for record, _ in self.world.log[self.seen :]]
         self.seen = len(self.world.log)
         self._check_replay()
         return [*written, *lines]
@@ -70,6 +73,16 @@ class Story:
 
     def do_tick(self, arguments: list[str], options: dict[str, str]) -> None:
         self.world.tick(int(arguments[0]))
+
+    def do_suspend(self, arguments: list[str], options: dict[str, str]) -> None:
+        """suspend MS: for so long the coordinator could hear nobody. What was due meanwhile is already under way."""
+        self.world.now_ms += int(arguments[0])
+        due = self.world.timers.pop_due(self.world.now_ms)
+        decisions = Decisions()
+        self.world.group.on_loaded(self.world.now, decisions)
+        for action in due:
+            action(self.world.now, decisions)
+        self.world.keep(decisions)
 
     def do_set(self, arguments: list[str], options: dict[str, str]) -> None:
         known = {SETTINGS[name]: int(value) for name, value in options.items()}
@@ -113,10 +126,12 @@ class Story:
         self.world.keep(decisions)
         return [error.name]
 
-    def do_delete_group(self, arguments: list[str], options: dict[str, str]) -> None:
+    def do_delete_group(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         decisions = Decisions()
-        self.world.group.delete(self.world.now, decisions)
+        error = self.world.group.delete(decisions)
+        assert not decisions.replies
         self.world.keep(decisions)
+        return [error.name]
 
     def _send(
         self, member_id: str, options: dict[str, str], topics: list[str] | None, owned: list[Any] | None
@@ -172,7 +187,9 @@ class Story:
 
     def do_rebalances(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         counters = self.world.counters
-        return [f"{counters.rebalances[GroupType.CONSUMER]} in {counters.rebalance_ms[GroupType.CONSUMER]} ms"]
+        return [
+            f"{counters.rebalances[GroupType.CONSUMER]} in {counters.rebalance_ms[GroupType.CONSUMER]} ms"
+        ]
 
     def do_empty_since(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         since_ms = self.world.group.empty_since_ms
@@ -189,7 +206,11 @@ class Story:
     def _answer(self, member_id: str, response: ConsumerGroupHeartbeatResponse) -> str:
         if response.error_code:
             return f"{member_id}: {ErrorCode(response.error_code).name}: {response.error_message}"
-        told = "" if response.assignment is None else f" has {self._assignment(response.assignment.topic_partitions)}"
+        told = (
+            ""
+            if response.assignment is None
+            else f" has {self._assignment(response.assignment.topic_partitions)}"
+        )
         interval = f" every {response.heartbeat_interval_ms} ms" if self.world.configs else ""
         return f"{response.member_id}: epoch {response.member_epoch}{told}{interval}"
 
@@ -241,7 +262,9 @@ def _title(state: int) -> str:
 
 
 def _named(assignment: Any) -> str:
-    parts = [f"{topic.topic_name}-{','.join(map(str, topic.partitions))}" for topic in assignment.topic_partitions]
+    parts = [
+        f"{topic.topic_name}-{','.join(map(str, topic.partitions))}" for topic in assignment.topic_partitions
+    ]
     return " ".join(parts) or "nothing"
 
 
