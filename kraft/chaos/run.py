@@ -9,7 +9,7 @@ Equal scenarios give equal digests in every process. Callers isolate runs with `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO
@@ -111,25 +111,34 @@ class _Run:
             self._calm()
         except _NotWhole as error:
             self.verdicts.violated("liveness", str(error))
+            self._judge_groups()
             judge_processes(self.cluster, self.verdicts)
             return
         self.white_box.finish(self.logs.unclean_leaders)
         judge_processes(self.cluster, self.verdicts)
         self.history.lapsed = self.white_box.lapsed_tombstones
         report = check_history(self.history, is_excused=self.white_box.replication.explains)
+        for anomaly in report.anomalies:
+            self.verdicts.violated(anomaly.oracle, anomaly.text)
+        for text in report.excused:
+            self.verdicts.excused(text)
+        outcome.undecided = report.undecided
+        outcome.history = dict(sorted({**report.counts, **self._judge_groups()}.items()))
+
+    def _judge_groups(self) -> Mapping[str, int]:
+        """Judges what members of groups were told, which needs no end of the run; returns how much it was."""
         coordinators = self.white_box.groups
-        of_groups = check_groups(
+        report = check_groups(
             coordinators.history,
             coordinators.places,
             gone=coordinators.gone,
             is_excused=coordinators.is_excused,
         )
-        for anomaly in (*report.anomalies, *of_groups.anomalies):
+        for anomaly in report.anomalies:
             self.verdicts.violated(anomaly.oracle, anomaly.text)
-        for text in (*report.excused, *of_groups.excused):
+        for text in report.excused:
             self.verdicts.excused(text)
-        outcome.undecided = report.undecided
-        outcome.history = dict(sorted({**report.counts, **of_groups.counts}.items()))
+        return report.counts
 
     def _start(self) -> None:
         self.cluster.start()
@@ -148,6 +157,7 @@ class _Run:
     def _calm(self) -> None:
         self.faults.end_all()
         self.workloads.take_limits_away()
+        self.workloads.calm()
         healed_s = self.simulation.now
         self._wait_whole(WHOLE_WITHIN_S)
         self._wait_served(healed_s)

@@ -23,8 +23,11 @@ from kraft.chaos.group_history import GroupOperation, GroupProtocol
 from kraft.chaos.verdict import Verdicts
 
 FENCED_COMMIT, TOLD_UNCOMMITTED = "fenced-commit", "told-uncommitted"
-COMMITS_JUDGED = "groups: commits judged by the log's order"
-GENERATIONS_BEGUN = "groups: generations begun"
+COMMITS_JUDGED = "commit of a member written"
+GENERATION_BEGUN = "group rebalance completed"
+EPOCH_REACHED = "group member epoch reached"
+LOADED_ON = "group log continued by another coordinator"
+COUNTERS = COMMITS_JUDGED, GENERATION_BEGUN, EPOCH_REACHED, LOADED_ON
 
 
 class LogPlace(NamedTuple):
@@ -112,13 +115,15 @@ class GroupLog:
         self._partitions: dict[int, _PartitionLog] = {}
         self.places: dict[str, LogPlace] = {}
         """Of the commits that stand, by their texts."""
-        verdicts.declare((COMMITS_JUDGED, GENERATIONS_BEGUN))
+        verdicts.declare(COUNTERS)
 
     def appended(self, number: int, epoch: int, base_offset: int, entries: list[Entry | None]) -> None:
         """Takes what the coordinator of that leader epoch appended, record by record; None: something else."""
         partition = self._partitions.setdefault(number, _PartitionLog())
         if epoch < partition.epoch:
             return
+        if 0 <= partition.epoch < epoch:
+            self._verdicts.happened(LOADED_ON, f"partition {number}, epoch {epoch}")
         partition.epoch = epoch
         for gone in partition.cut(base_offset):
             if isinstance(gone, Commit):
@@ -130,7 +135,9 @@ class GroupLog:
                 self._judge(number, partition, entry, offset)
                 self.places[entry.tag] = LogPlace(offset, epoch)
             elif isinstance(entry, Generation):
-                self._verdicts.happened(GENERATIONS_BEGUN, f"{entry.group}: {entry.number}")
+                self._verdicts.happened(GENERATION_BEGUN, f"{entry.group}: {entry.number}")
+            elif entry.epoch is not None:
+                self._verdicts.happened(EPOCH_REACHED, f"{entry.group}: {entry.member_id} {entry.epoch}")
             partition.entries.append((LogPlace(offset, epoch), entry))
             partition.take(entry)
 

@@ -129,6 +129,11 @@ class Workloads:
         ]
         return unsent + unread
 
+    def calm(self) -> None:
+        """The faults are over, and those of members of groups end, too."""
+        for workload in self._workloads:
+            workload.calm()
+
     def groups_not_whole_since(self, since_s: float) -> list[str]:
         """Every group that was not whole at any time since, and where its members stand: all of them in one
         generation, and each partition of the topic that stays owned once. Not those that are beyond repair."""

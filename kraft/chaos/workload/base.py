@@ -113,6 +113,9 @@ class Workload(ABC):
         """Begins no new operation; brings open ones to their ends."""
         self.stopping = True
 
+    def calm(self) -> None:
+        """The faults are over: those whose peers wait for them no longer fail of themselves."""
+
     def _begin_life(self) -> None:
         assert self._host is not None, "start gives it a host"
         self.lives += 1

@@ -38,8 +38,10 @@ FIND_VERSION = 4
 COMMIT_VERSIONS = FETCH_VERSIONS = (9, 10)
 """By name, and by topic id."""
 FIRST_WITH_TOPIC_IDS = 10
-COMMIT_ODDS, FETCH_ODDS, LEAVE_ODDS = 0.7, 0.15, 0.02
+COMMIT_ODDS, FETCH_ODDS = 0.7, 0.15
 """Of each step of a member."""
+LEAVE_ODDS = 0.05
+"""For each second."""
 FREEZING_SHARE = 0.5
 FREEZE_AFTER_S = (2.0, 15.0)
 FREEZE_S = (0.3, 5.0)
@@ -90,6 +92,7 @@ class GroupMember(Workload):
         """Of the partitions that it owns, and has fetched the offsets of."""
         self._coordinator: int | None = None
         self._commits = 0
+        self._is_calm = False
 
     # -- life
 
@@ -99,12 +102,20 @@ class GroupMember(Workload):
         if self.rng.random() < FREEZING_SHARE:
             self._freeze_later(self.lives)
 
+    def calm(self) -> None:
+        """It lives on from now on: a group is whole only if all its members do."""
+        self._is_calm = True
+
+    def _crash(self, looks_left: int) -> None:
+        if not self._is_calm:
+            super()._crash(looks_left)
+
     def _freeze_later(self, life: int) -> None:
         self.around.cluster.simulation.call_later(self.rng.uniform(*FREEZE_AFTER_S), self._freeze, life)
 
     def _freeze(self, life: int) -> None:
         """As SIGSTOP: what it has asked is answered, and it does not hear it."""
-        if self.stopping or life != self.lives or self._host is None or not self._host.alive:
+        if self._is_calm or self.stopping or life != self.lives or self._host is None or not self._host.alive:
             return
         self.around.verdicts.happened(FROZE, self.process_name)
         self._host.pause(self.rng.uniform(*FREEZE_S))
@@ -131,15 +142,16 @@ class GroupMember(Workload):
         await self.leave()
 
     async def _take_part(self) -> None:
-        """As long as the group knows it, or until it leaves for a while."""
-        beat_s = self.client.loop.time()
+        """As long as the group knows it, or until it leaves for a while. After a pause it first goes on with its work:
+        a zombie commits before it hears that it is one."""
+        beat_s = self.client.loop.time() + self.heartbeat_s
         while not self.is_over:
+            await self._step()
             if self.client.loop.time() >= beat_s:
                 beat_s = self.client.loop.time() + self.heartbeat_s
                 if not await self.beat():
                     return
-            await self._step()
-            if self.rng.random() < LEAVE_ODDS / self.spec.per_second:
+            if not self._is_calm and self.rng.random() < LEAVE_ODDS / self.spec.per_second:
                 self.around.verdicts.happened(LEFT, self.process_name)
                 await self.leave()
                 return
