@@ -34,6 +34,14 @@ class Sender(NamedTuple):
     generation: int
 
 
+class LogPlace(NamedTuple):
+    """Where a commit's record lies. Places of one partition compare as the coordinators' order does."""
+
+    offset: int
+    epoch: int
+    """The leader epoch of the coordinator that appended it."""
+
+
 class GroupAction(StrEnum):
     ASSIGNED = "assigned"
     """A member was told its partitions: by SyncGroup, or by a ConsumerGroupHeartbeat. After the latter `owned` is all

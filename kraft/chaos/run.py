@@ -1,8 +1,9 @@
 """One run: a scenario played from its first step to the last judgement.
 
 The cluster starts and becomes whole; workloads begin; faults strike; then everything heals. Under load the cluster
-must be whole again within a bounded time, and then take writes to every partition, and every group be whole. When the workloads have ended,
-every write must be answered (liveness). A fresh client reads everything back, and the judges look at the rest.
+must be whole again within a bounded time, and then take writes to every partition; every consumer group must become
+whole. When the workloads have ended, every write must be answered (liveness). A fresh client reads everything back,
+and the judges look at the rest.
 Equal scenarios give equal digests in every process. Callers isolate runs with `kraft.chaos.pool`.
 """
 

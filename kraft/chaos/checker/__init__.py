@@ -13,4 +13,13 @@ from kraft.chaos.checker.evidence import MalformedHistoryError
 from kraft.chaos.checker.groups import GroupReport, check_groups
 from kraft.chaos.checker.report import Anomaly, IsExcused, Report, never
 
-__all__ = ["Anomaly", "GroupReport", "IsExcused", "MalformedHistoryError", "Report", "check_groups", "check_history", "never"]
+__all__ = [
+    "Anomaly",
+    "GroupReport",
+    "IsExcused",
+    "MalformedHistoryError",
+    "Report",
+    "check_groups",
+    "check_history",
+    "never",
+]

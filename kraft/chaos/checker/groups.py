@@ -10,7 +10,8 @@
   has, as Kafka's does; so only commits of leader epochs up to its own are demanded. A topic that is gone takes its
   offsets along.
 
-Whoever loses committed records with an excuse (`replication`) is not judged by order. Pure, about linear in the history.
+Where the group's partition lost committed records with an excuse nothing but unmade-commit is demanded. Pure, about
+linear in the history.
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kraft.chaos.checker.report import Anomaly
-from kraft.chaos.group_history import NO_EPOCH, GroupAction, GroupHistory, GroupOperation, GroupProtocol
+from kraft.chaos.group_history import (
+    NO_EPOCH,
+    GroupAction,
+    GroupHistory,
+    GroupOperation,
+    GroupProtocol,
+    LogPlace,
+)
 from kraft.chaos.history import OperationStatus, TopicKey
-from kraft.chaos.oracles.group_log import LogPlace
 
 TWO_OWNERS, BOTH_OWN = "two-owners", "both-own"
 UNMADE_COMMIT, LOST_COMMIT = "unmade-commit", "lost-commit"
@@ -113,7 +120,7 @@ class _Holding(NamedTuple):
 
 
 def _judge_holders(answered: list[GroupOperation], findings: _Findings) -> None:
-    """In the order of answers. A new holder is remembered with the one before it, until that says whether it holds on."""
+    """In the order of answers: who holds a partition since when, and whether an older holder was confirmed later."""
     holds: dict[_Known, dict[str, _Holding]] = {}
     held: dict[tuple[str, str], set[TopicKey]] = {}
     for one in sorted(answered, key=lambda one: one.answered):
@@ -184,15 +191,20 @@ def _judge_fetch(
     assert fetch.key is not None, "it is of a partition"
     group, where = fetch.sender.group, _shown(fetch.key)
     if fetch.offset >= 0 and (
-        commit is None
-        or (commit.sender.group, commit.key, commit.offset) != (group, fetch.key, fetch.offset)
+        commit is None or (commit.sender.group, commit.key, commit.offset) != (group, fetch.key, fetch.offset)
     ):
         made = "nobody made" if commit is None else f"was of {commit.offset} for {_shown(commit.key)}"
         text = f"a fetch for {where} told offset {fetch.offset}, commit {fetch.tag!r}, which {made}"
         findings.add(UNMADE_COMMIT, group, text, may_be_excused=False)
     elif floor is not None and fetch.key[0] not in gone and (place is None or place < floor):
-        told = f"commit {fetch.tag}, at offset {place.offset} of the log" if place else f"{fetch.tag or 'nothing'}"
-        text = f"a fetch for {where} told {told}, and a commit at offset {floor.offset} was known when it began"
+        told = (
+            f"commit {fetch.tag}, at offset {place.offset} of the log"
+            if place
+            else f"{fetch.tag or 'nothing'}"
+        )
+        text = (
+            f"a fetch for {where} told {told}, and a commit at offset {floor.offset} was known when it began"
+        )
         findings.add(LOST_COMMIT, group, text)
 
 

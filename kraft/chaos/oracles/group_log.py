@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from kraft.chaos.group_history import GroupOperation, GroupProtocol
+from kraft.chaos.group_history import GroupOperation, GroupProtocol, LogPlace
 from kraft.chaos.verdict import Verdicts
 
 FENCED_COMMIT, TOLD_UNCOMMITTED = "fenced-commit", "told-uncommitted"
@@ -28,14 +28,6 @@ GENERATION_BEGUN = "group rebalance completed"
 EPOCH_REACHED = "group member epoch reached"
 LOADED_ON = "group log continued by another coordinator"
 COUNTERS = COMMITS_JUDGED, GENERATION_BEGUN, EPOCH_REACHED, LOADED_ON
-
-
-class LogPlace(NamedTuple):
-    """Where a commit's record lies. Places of one partition compare as the coordinators' order does."""
-
-    offset: int
-    epoch: int
-    """The leader epoch of the coordinator that appended it."""
 
 
 class Generation(NamedTuple):

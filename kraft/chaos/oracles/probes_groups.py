@@ -11,9 +11,9 @@ from typing import Any
 
 from kraft.broker.coordinators.shard_log import PartitionShardLog
 from kraft.chaos.cluster import SimulatedCluster
-from kraft.chaos.group_history import NO_EPOCH, GroupHistory
+from kraft.chaos.group_history import NO_EPOCH, GroupHistory, LogPlace
 from kraft.chaos.history import TopicKey
-from kraft.chaos.oracles.group_log import Commit, Entry, Generation, GroupLog, LogPlace, MemberEpoch
+from kraft.chaos.oracles.group_log import Commit, Entry, Generation, GroupLog, MemberEpoch
 from kraft.chaos.oracles.metadata import CommittedMetadata
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.wrapping import Method, Probes, Whose, around

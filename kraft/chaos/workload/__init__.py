@@ -23,11 +23,11 @@ from kraft.chaos.workload.base import (
 from kraft.chaos.workload.batches import Decoder
 from kraft.chaos.workload.churn import TopicChurn
 from kraft.chaos.workload.consumer import Consumer
+from kraft.chaos.workload.final import ADMIN, READER, UNTHROTTLER, FinalReader, TopicCreation, Unthrottling
 from kraft.chaos.workload.groups.classic_member import ClassicMember
 from kraft.chaos.workload.groups.consumer_member import ConsumerMember
 from kraft.chaos.workload.groups.topic import GroupTopic
 from kraft.chaos.workload.groups.watch import Unwatched, WatchesGroups
-from kraft.chaos.workload.final import ADMIN, READER, UNTHROTTLER, FinalReader, TopicCreation, Unthrottling
 from kraft.chaos.workload.offset_lister import OffsetLister
 from kraft.chaos.workload.operator import Operator
 from kraft.chaos.workload.plain_producer import PlainProducer

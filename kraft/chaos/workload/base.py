@@ -91,6 +91,7 @@ class Workload(ABC):
         self.rng: random.Random = around.cluster.simulation.stream(f"workload/{self.name}")
         self.topics = [spec.topic] if spec.topic else list(around.topics)
         self.stopping = False
+        self.is_calm = False
         self.drained = False
         """Whether none of its operations is open, and none will begin."""
         self.acknowledged = 0
@@ -114,7 +115,8 @@ class Workload(ABC):
         self.stopping = True
 
     def calm(self) -> None:
-        """The faults are over: those whose peers wait for them no longer fail of themselves."""
+        """The faults are over. Those whose peers wait for them no longer fail of themselves."""
+        self.is_calm = True
 
     def _begin_life(self) -> None:
         assert self._host is not None, "start gives it a host"

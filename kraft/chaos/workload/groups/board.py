@@ -59,4 +59,5 @@ def _shown(standing: Standing | None) -> str:
     if standing is None:
         return "is in no generation"
     owned: Sequence[str] = sorted(f"{topic}-{number}" for topic, number in standing.owned)
-    return f"in generation {standing.generation} (confirmed {standing.confirmed_s:.3f}) owns {' '.join(owned) or 'nothing'}"
+    where = f"in generation {standing.generation} (confirmed {standing.confirmed_s:.3f})"
+    return f"{where} owns {' '.join(owned) or 'nothing'}"

@@ -105,7 +105,9 @@ class ClassicMember(GroupMember):
         answer = await self.ask(broker, request, JOIN_VERSION, JoinGroupResponse, self._waits_s)
         if answer is None:
             return None
-        code = self.code_of(broker, "JoinGroup", answer.error_code, GONE | AGAIN | {ErrorCode.MEMBER_ID_REQUIRED})
+        code = self.code_of(
+            broker, "JoinGroup", answer.error_code, GONE | AGAIN | {ErrorCode.MEMBER_ID_REQUIRED}
+        )
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
         elif code in GONE:

@@ -76,7 +76,11 @@ class ConsumerMember(GroupMember):
                 for number in topic.partitions
             )
         history.answer(
-            operation, OperationStatus.OK, self.epoch_of(broker), sender=self.sender, owned=sorted(self._owned)
+            operation,
+            OperationStatus.OK,
+            self.epoch_of(broker),
+            sender=self.sender,
+            owned=sorted(self._owned),
         )
         names = self._names()
         self.stands(names, asked_s)
@@ -102,7 +106,7 @@ class ConsumerMember(GroupMember):
         """The names of what it owns, of the topics that its metadata has."""
         names = {topic_id: name for name, topic_id in self.client.topic_ids.items()}
         self.client.want_metadata()
-        return [(names[topic_id], number) for topic_id, number in self._owned if topic_id in names]
+        return [(names[topic_id], number) for topic_id, number in sorted(self._owned) if topic_id in names]
 
     def _gave_up(self) -> None:
         """It was fenced: it holds nothing any more, and joins under its member id."""

@@ -75,6 +75,10 @@ def topic_of(group: str) -> str:
     return f"topic-of-{group}"
 
 
+class _NoCoordinatorError(Exception):
+    """The run ends, and only an operator could give the group a coordinator again."""
+
+
 class GroupMember(Workload):
     """One member, life after life."""
 
@@ -92,7 +96,6 @@ class GroupMember(Workload):
         """Of the partitions that it owns, and has fetched the offsets of."""
         self._coordinator: int | None = None
         self._commits = 0
-        self._is_calm = False
 
     # -- life
 
@@ -102,12 +105,9 @@ class GroupMember(Workload):
         if self.rng.random() < FREEZING_SHARE:
             self._freeze_later(self.lives)
 
-    def calm(self) -> None:
-        """It lives on from now on: a group is whole only if all its members do."""
-        self._is_calm = True
-
     def _crash(self, looks_left: int) -> None:
-        if not self._is_calm:
+        """Not once the faults are over: a group is whole only if all its members live on."""
+        if not self.is_calm:
             super()._crash(looks_left)
 
     def _freeze_later(self, life: int) -> None:
@@ -115,7 +115,7 @@ class GroupMember(Workload):
 
     def _freeze(self, life: int) -> None:
         """As SIGSTOP: what it has asked is answered, and it does not hear it."""
-        if self._is_calm or self.stopping or life != self.lives or self._host is None or not self._host.alive:
+        if self.is_calm or self.stopping or life != self.lives or self._host is None or not self._host.alive:
             return
         self.around.verdicts.happened(FROZE, self.process_name)
         self._host.pause(self.rng.uniform(*FREEZE_S))
@@ -134,12 +134,15 @@ class GroupMember(Workload):
         self.drained = True
 
     async def run(self, process: Process, client: Client) -> None:
-        while not self.is_over:
-            if await self.join():
-                await self._take_part()
-            else:
-                await client.back_off()
-        await self.leave()
+        try:
+            while not self.is_over:
+                if await self.join():
+                    await self._take_part()
+                else:
+                    await client.back_off()
+            await self.leave()
+        except _NoCoordinatorError:
+            self.forget()
 
     async def _take_part(self) -> None:
         """As long as the group knows it, or until it leaves for a while. After a pause it first goes on with its work:
@@ -151,7 +154,7 @@ class GroupMember(Workload):
                 beat_s = self.client.loop.time() + self.heartbeat_s
                 if not await self.beat():
                     return
-            if not self._is_calm and self.rng.random() < LEAVE_ODDS / self.spec.per_second:
+            if not self.is_calm and self.rng.random() < LEAVE_ODDS / self.spec.per_second:
                 self.around.verdicts.happened(LEFT, self.process_name)
                 await self.leave()
                 return
@@ -200,7 +203,7 @@ class GroupMember(Workload):
         return Sender(self.spec.group, self.protocol, self.member_id, self.generation)
 
     async def find_coordinator(self) -> int:
-        """The broker that coordinates the group, as some broker says."""
+        """The broker that coordinates the group, as some broker says. Asks until one says."""
         request = FindCoordinatorRequest(coordinator_keys=[self.spec.group])
         while self._coordinator is None:
             broker, answer = await self.client.call_any(request, FIND_VERSION, FindCoordinatorResponse)
@@ -211,6 +214,8 @@ class GroupMember(Workload):
                 break
             if not code.retriable:
                 self.client.surprise(broker, f"FindCoordinator was answered with {code.name}")
+            if self.stopping and self.around.groups.is_beyond_repair(self.spec.group):
+                raise _NoCoordinatorError
             await self.client.back_off()
         return self._coordinator
 
@@ -284,7 +289,9 @@ class GroupMember(Workload):
     async def commit(self, positions: Sequence[Position]) -> None:
         """Commits where these are. Each is an operation with a text of its own, and is sent once."""
         version = self.rng.choice(COMMIT_VERSIONS)
-        chosen = [one for one in positions if version >= FIRST_WITH_TOPIC_IDS or one.name[0] == self.spec.topic]
+        chosen = [
+            one for one in positions if version >= FIRST_WITH_TOPIC_IDS or one.name[0] == self.spec.topic
+        ]
         if not chosen:
             return
         broker = await self.find_coordinator()
@@ -294,23 +301,22 @@ class GroupMember(Workload):
             generation_id_or_member_epoch=sender.generation,
             member_id=sender.member_id,
         )
-        operations = {}
+        operations = []
         for position in chosen:
             topic, number = position.name
             self._commits += 1
             tag = f"{self.process_name}/{self._commits}"
             key = position.topic_id, number
-            operations[position.name] = watch.history.ask(
-                GroupAction.COMMIT, sender, epoch, key=key, offset=position.offset, tag=tag
+            operations.append(
+                watch.history.ask(GroupAction.COMMIT, sender, epoch, key=key, offset=position.offset, tag=tag)
             )
             part = OffsetCommitRequestPartition(number, position.offset, committed_metadata=tag)
             request.topics.append(OffsetCommitRequestTopic(topic, position.topic_id, [part]))
         answer = await self.ask(broker, request, version, OffsetCommitResponse)
         if answer is None:
             return
-        for name, topic in zip(operations, answer.topics, strict=True):
-            code = self.code_of(broker, "OffsetCommit", topic.partitions[0].error_code, OUTDATED | NO_TOPIC)
-            operation = operations[name]
+        for operation, told in zip(operations, answer.topics, strict=True):
+            code = self.code_of(broker, "OffsetCommit", told.partitions[0].error_code, OUTDATED | NO_TOPIC)
             if code is ErrorCode.NONE:
                 watch.told(sender.group, operation.tag, "that it was accepted")
                 self.acknowledged += 1
@@ -327,7 +333,12 @@ class GroupMember(Workload):
         if not chosen:
             return
         broker = await self.find_coordinator()
-        watch, sender, epoch, ids = self.around.groups, self.sender, self.epoch_of(broker), self.client.topic_ids
+        watch, sender, epoch, ids = (
+            self.around.groups,
+            self.sender,
+            self.epoch_of(broker),
+            self.client.topic_ids,
+        )
         keys = [(ids[topic], number) for topic, number in chosen]
         operations = [watch.history.ask(GroupAction.FETCH, sender, epoch, key=key) for key in keys]
         by_consumer = self.protocol is GroupProtocol.CONSUMER
@@ -335,10 +346,7 @@ class GroupMember(Workload):
             group_id=sender.group,
             member_id=sender.member_id if by_consumer else None,
             member_epoch=sender.generation if by_consumer else -1,
-            topics=[
-                OffsetFetchRequestTopics(topic, ids[topic], [number])
-                for topic, number in chosen
-            ],
+            topics=[OffsetFetchRequestTopics(topic, ids[topic], [number]) for topic, number in chosen],
         )
         request = OffsetFetchRequest(groups=[group])
         answer = await self.ask(broker, request, version, OffsetFetchResponse)
@@ -358,8 +366,6 @@ class GroupMember(Workload):
                 watch.told(sender.group, tag, "what is committed")
             else:
                 self.around.verdicts.coverage[NOTHING_COMMITTED] += 1
-            watch.history.answer(
-                operation, OperationStatus.OK, self.epoch_of(broker), offset=offset, tag=tag
-            )
+            watch.history.answer(operation, OperationStatus.OK, self.epoch_of(broker), offset=offset, tag=tag)
             self.acknowledged += 1
             self.positions.setdefault(name, Position(name, key[0], max(offset, 0)))
