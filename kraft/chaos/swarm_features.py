@@ -124,5 +124,5 @@ def _grouped(rng: Random, scenario: Scenario) -> Scenario:
         "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
     }
     if rng.random() < 0.5:
-        properties["log.cleaner.backoff.ms"] = str(rng.choice((500, 1_500)))
+        properties.setdefault("log.cleaner.backoff.ms", str(rng.choice((500, 1_500))))
     return replace(scenario, workloads=tuple(workloads), properties=properties)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from kraft.chaos.group_history import GroupAction, GroupProtocol, Sender
+from kraft.chaos.group_history import GroupAction, GroupOperation, GroupProtocol, Sender
 from kraft.chaos.history import OperationStatus
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings, Workload
@@ -333,14 +333,12 @@ class GroupMember(Workload):
         if not chosen:
             return
         broker = await self.find_coordinator()
-        watch, sender, epoch, ids = (
-            self.around.groups,
-            self.sender,
-            self.epoch_of(broker),
-            self.client.topic_ids,
-        )
-        keys = [(ids[topic], number) for topic, number in chosen]
-        operations = [watch.history.ask(GroupAction.FETCH, sender, epoch, key=key) for key in keys]
+        watch, sender, epoch = self.around.groups, self.sender, self.epoch_of(broker)
+        ids = self.client.topic_ids
+        operations = {
+            name: watch.history.ask(GroupAction.FETCH, sender, epoch, key=(ids[name[0]], name[1]))
+            for name in chosen
+        }
         by_consumer = self.protocol is GroupProtocol.CONSUMER
         group = OffsetFetchRequestGroup(
             group_id=sender.group,
@@ -348,22 +346,25 @@ class GroupMember(Workload):
             member_epoch=sender.generation if by_consumer else -1,
             topics=[OffsetFetchRequestTopics(topic, ids[topic], [number]) for topic, number in chosen],
         )
-        request = OffsetFetchRequest(groups=[group])
-        answer = await self.ask(broker, request, version, OffsetFetchResponse)
-        if answer is None:
+        answer = await self.ask(broker, OffsetFetchRequest(groups=[group]), version, OffsetFetchResponse)
+        if answer is not None:
+            self._take_offsets(broker, operations, answer)
+
+    def _take_offsets(
+        self, broker: int, asked: Mapping[PartitionName, GroupOperation], answer: OffsetFetchResponse
+    ) -> None:
+        """Takes the offsets that are told, in the order of the questions; nothing where there is an error."""
+        watch, (found,) = self.around.groups, answer.groups
+        if self.code_of(broker, "OffsetFetch", found.error_code, OUTDATED) is not ErrorCode.NONE:
             return
-        (found,) = answer.groups
-        code = self.code_of(broker, "OffsetFetch", found.error_code, OUTDATED)
-        if code is not ErrorCode.NONE:
-            return
-        for name, key, operation, topic in zip(chosen, keys, operations, found.topics, strict=True):
-            told = topic.partitions[0]
+        for (name, operation), topic in zip(asked.items(), found.topics, strict=True):
+            told, key = topic.partitions[0], operation.key
             code = self.code_of(broker, "OffsetFetch", told.error_code, NO_TOPIC)
-            if code is not ErrorCode.NONE:
+            if code is not ErrorCode.NONE or key is None:
                 continue
             tag, offset = told.metadata or "", told.committed_offset
             if offset >= 0:
-                watch.told(sender.group, tag, "what is committed")
+                watch.told(self.spec.group, tag, "what is committed")
             else:
                 self.around.verdicts.coverage[NOTHING_COMMITTED] += 1
             watch.history.answer(operation, OperationStatus.OK, self.epoch_of(broker), offset=offset, tag=tag)
