@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from kraft.chaos.scenario import TopicSpec, WorkloadSpec
 from kraft.chaos.workload import base
@@ -19,7 +20,6 @@ from tests.chaos.mutations.scenarios import ORDERS
 from tests.chaos.mutations.stages import ClusterStage, Storm, default
 
 CLASSIC, CONSUMER = "classic-member", "consumer-member"
-FOLLOWERS_FETCH_SLOWLY = {"replica.fetch.wait.max.ms": "500"}
 
 
 def _stage(name: str, kind: str, faults: tuple[str, ...], *, mean_s: float = 1.0) -> ClusterStage:
@@ -83,6 +83,30 @@ def _one_left_out(original: Callable[..., Any]) -> Callable[..., Any]:
     return assign
 
 
+def _all_to_all(original: Callable[..., Any]) -> Callable[..., Any]:
+    def assign(group: Any, *arguments: Any, **options: Any) -> Any:
+        target = original(group, *arguments, **options)
+        everything: dict[bytes, frozenset[int]] = {}
+        for assignment in target.values():
+            for topic_id, numbers in assignment.items():
+                everything[topic_id] = everything.get(topic_id, frozenset()) | numbers
+        return dict.fromkeys(target, everything)
+
+    return assign
+
+
+def _only_once(original: Callable[..., None]) -> Callable[..., None]:
+    elected: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+
+    def on_elected(coordinator: Any, partition: Any, leader_epoch: int) -> None:
+        before = elected.setdefault(coordinator, set())
+        if partition.partition not in before:
+            original(coordinator, partition, leader_epoch)
+        before.add(partition.partition)
+
+    return on_elected
+
+
 class _All:
     """Contains everything."""
 
@@ -113,6 +137,13 @@ MUTATIONS = (
         ("both-own",),
         CONSUMER_GROUP,
         (Patch(consumer, "reconcile", _free_at_once),),
+    ),
+    Mutation(
+        "partition-assigned-to-everybody",
+        "the assignors of KIP-848 give each partition to all members, which get it at once",
+        ("two-owners",),
+        CONSUMER_GROUP,
+        (Patch(ConsumerGroup, "_assign", _all_to_all), Patch(consumer, "reconcile", _free_at_once)),
     ),
     Mutation(
         "partition-assigned-to-nobody",
@@ -151,6 +182,13 @@ MUTATIONS = (
             Patch(GroupOffsets, "_ids_alive", replaced_by(lambda offsets, name: _All())),
             Patch(GroupOffsets, "topics_deleted", replaced_by(lambda offsets, deleted: None)),
         ),
+    ),
+    Mutation(
+        "coordinator-of-one-election-only",
+        "a broker coordinates the groups of a partition only the first time that it is elected",
+        ("liveness",),
+        COORDINATORS_CHANGE,
+        (Patch(runtime.Runtime, "on_elected", _only_once),),
     ),
     Mutation(
         "first-commit-kept-by-a-load",

@@ -238,8 +238,11 @@ class GroupMember(Workload):
     def code_of(
         self, broker: int, what: str, error_code: int, expected: Collection[ErrorCode] = ()
     ) -> ErrorCode:
-        """Judges an error, which must be a transient one or be expected."""
+        """Judges an error, which must be a transient one or be expected. A group whose records are gone with an excuse
+        may have gone with them: for its members that is as if they had been removed."""
         code = ErrorCode.of(error_code)
+        if code is ErrorCode.GROUP_ID_NOT_FOUND and self.around.groups.is_excused(self.spec.group):
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if code in ELSEWHERE:
             self._coordinator = None
         elif code is not ErrorCode.NONE and not code.retriable and code not in expected:

@@ -19,6 +19,9 @@ class WatchesGroups(Protocol):
     def told(self, group: str, tag: str, what: str) -> None:
         """A client was told of the commit with that text, just now."""
 
+    def is_excused(self, group: str) -> bool:
+        """Whether what is known of the group lost committed records, and may."""
+
     def is_beyond_repair(self, group: str) -> bool:
         """Whether every copy of what is known of the group is damaged: only an operator can help then."""
 
@@ -34,6 +37,9 @@ class Unwatched:
 
     def told(self, group: str, tag: str, what: str) -> None:
         """Nobody judges."""
+
+    def is_excused(self, group: str) -> bool:
+        return False
 
     def is_beyond_repair(self, group: str) -> bool:
         return False

@@ -46,6 +46,7 @@ def test_a_group_becomes_whole_and_goes_on_where_it_committed(kind, living_on):
         assert len(commits) > 40
         assert len({commit.sender.member_id for commit in commits}) == 3
         assert {commit.key[1] for commit in commits} >= {0, 1, 2}
+        assert len({commit.key[0] for commit in commits}) >= 3, "the group's own topic was made anew"
         assert any(fetch.offset >= 0 for fetch in fetches)
         assert all(fetch.tag in history.commits for fetch in fetches if fetch.offset >= 0)
         assert stage.oracles == set()
