@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.chaos.group_history import GroupAction, GroupProtocol
-from kraft.chaos.history import OperationStatus
+from kraft.chaos.history import OperationStatus, TopicKey
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings
 from kraft.chaos.workload.client import PartitionName
@@ -43,6 +43,8 @@ class ClassicMember(GroupMember):
         self._session_ms = self.rng.choice(SESSION_TIMEOUTS_MS)
         self._rebalance_ms = self.rng.choice(REBALANCE_TIMEOUTS_MS)
         self._owned: frozenset[PartitionName] = frozenset()
+        self._spread: frozenset[TopicKey] | None = None
+        """What it gave to the members of this generation, if it leads."""
 
     @property
     def heartbeat_s(self) -> float:
@@ -54,7 +56,7 @@ class ClassicMember(GroupMember):
         joined = await self._joined()
         if joined is None:
             return False
-        self.generation = joined.generation_id
+        self.generation, self._spread = joined.generation_id, None
         assignments = await self._assign(joined) if joined.leader == joined.member_id else {}
         broker = await self.find_coordinator()
         history, sender = self.around.groups.history, self.sender
@@ -122,11 +124,26 @@ class ClassicMember(GroupMember):
         """What the leader gives each member: the partitions that it knows of."""
         await self.client.refresh()
         names = [name for topic in self.client.topics for name in self.client.partitions_of(topic)]
+        self._spread = self._known
         members = [member.member_id for member in joined.members]
         spread = consumer_protocol.spread(names, members)
         return {member_id: consumer_protocol.assignment(given) for member_id, given in spread.items()}
 
+    @property
+    def _known(self) -> frozenset[TopicKey]:
+        """The partitions of its topics, as its metadata has them."""
+        ids = self.client.topic_ids
+        return frozenset(
+            (ids[topic], number)
+            for topic in self.client.topics
+            for _, number in self.client.partitions_of(topic)
+        )
+
     async def beat(self) -> bool:
+        """As every leader it looks whether its topics have changed: then all join anew."""
+        self.client.want_metadata()
+        if self._spread is not None and self._spread != self._known:
+            return False
         broker = await self.find_coordinator()
         request = HeartbeatRequest(
             group_id=self.spec.group, generation_id=self.generation, member_id=self.member_id
