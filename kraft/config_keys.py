@@ -307,6 +307,15 @@ _KEYS: Final = (
         "group.consumer.migration.policy", "string", "disabled", _choice("disabled"),
         "Only an empty group changes between the classic and the consumer protocol.",
     ),
+    ConfigKey(
+        "metrics.groups.max", "int", "1000", _integer(0),
+        "Partitions whose lag /metrics tells one by one, of all groups that a broker coordinates; the others are summed"
+        " (a key of kraft's own).",
+    ),
+    ConfigKey(
+        "metrics.groups.interval.ms", "int", "30000", _integer(1),
+        "How often a broker finds out how far its groups are behind (a key of kraft's own).",
+    ),
 )  # fmt: skip
 
 CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {

@@ -17,7 +17,9 @@ from typing import Any
 import structlog
 
 from fetcher.fetcher_manager import FetcherManager
+from kraft.broker.coordinators import group_lag
 from kraft.broker.coordinators.group_coordinator import GroupCoordinator
+from kraft.broker.coordinators.group_lag import GroupLag
 from kraft.broker.dispatch import Dispatcher
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.history_guard import HistoryGuard
@@ -32,6 +34,7 @@ from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.leader_endpoint import RemoteLeader
 from kraft.broker.replicas.offline_replicas import OfflineReplicas, offline_document
 from kraft.broker.replicas.partition_health import PartitionHealth
+from kraft.broker.replicas.peer_connection import PeerConnection
 from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
@@ -144,6 +147,17 @@ class BrokerServer:
             environment.disk, lambda: logs.usable_directories, executor, halt, logs.fail_directory
         )
         self.groups = GroupCoordinator(config, environment, self.metadata, self.replicas, self._loop)
+        self.group_lag = GroupLag(
+            config.node_id,
+            self.groups,
+            self.metadata,
+            self.replicas,
+            environment,
+            self._loop,
+            self._lag_peer,
+            interval_ms=config.get("metrics.groups.interval.ms"),
+            listed_max=config.get("metrics.groups.max"),
+        )
         self._subscribe()
         self.lifecycle: BrokerLifecycle | None = None
         self._previous_broker_epoch = UNKNOWN_BROKER_EPOCH
@@ -196,6 +210,7 @@ class BrokerServer:
         for listener in self._listeners:
             listener.handler = handler
         lifecycle.set_ready()
+        self.group_lag.start()
         self._start_periodic()
 
     async def stop(self) -> None:
@@ -224,6 +239,7 @@ class BrokerServer:
             last_to_first.push_async_callback(self.offline_replicas.close)
             last_to_first.push_async_callback(self.replicas.close)
             last_to_first.push_async_callback(self.groups.close)
+            last_to_first.push_async_callback(self.group_lag.close)
             last_to_first.push_async_callback(self.loader.close)
             last_to_first.push_async_callback(self._end_periodic)
             for listener in self._listeners:
@@ -331,6 +347,16 @@ class BrokerServer:
             address=lambda: self.metadata.endpoint(leader_id, name),
             request_timeout_s=self._config.get("replica.socket.timeout.ms") / 1000,
             ssl_context=self._follower_tls,
+        )
+
+    def _lag_peer(self, broker_id: int) -> PeerConnection:
+        name = self._config.inter_broker_listener_name
+        return PeerConnection(
+            broker_id,
+            lambda: self.metadata.endpoint(broker_id, name),
+            client_id=group_lag.CLIENT_ID,
+            ssl_context=self._follower_tls,
+            max_response_bytes=group_lag.RESPONSE_MAX_BYTES,
         )
 
     # -- what has to be done now and then

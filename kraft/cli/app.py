@@ -8,11 +8,12 @@ import typer
 
 from kraft.cli import cluster, configs, features, storage
 from kraft.cli.chaos import commands as chaos
-from kraft.cli.consume import consume
+from kraft.cli.consume.command import consume
 from kraft.cli.demo.run import demo
+from kraft.cli.groups import commands as groups
 from kraft.cli.log import commands as log
 from kraft.cli.metadata import commands as metadata
-from kraft.cli.produce import produce
+from kraft.cli.produce.command import produce
 from kraft.cli.quorum import commands as quorum
 from kraft.cli.reassign import commands as reassign
 from kraft.cli.shared.options import Json
@@ -20,17 +21,20 @@ from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.topics import commands as topics
 from kraft.user_error import EXIT_DONE, UserError
 
+NAME = "kraft"
+"""In usage lines and for shells, however the command was called: `python -m kraft`, say."""
+
 app = typer.Typer(
-    name="kraft",
+    name=NAME,
     help="A self-managed, replicated log that speaks Kafka's protocol.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(features.app, name="features")
+app.add_typer(groups.app, name="groups")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")
@@ -85,7 +89,7 @@ def kraft(
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code."""
     try:
-        app(arguments)
+        app(arguments, prog_name=NAME)
     except UserError as error:
         complain(error)
         return error.exit_code

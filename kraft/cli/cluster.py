@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from kraft.cli.shared.options import Json
+from kraft.cli.shared.bootstrap import BOOTSTRAP_VARIABLE
+from kraft.cli.shared.documents import ids_text
+from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import console, fail, print_json, print_line, print_table, progress
-from kraft.local_cluster.spec import FAST_TIMERS, ClusterSpec
+from kraft.config_keys import CONFIG_KEYS
+from kraft.local_cluster.spec import DEFAULT_DIR, FAST_TIMERS, ClusterSpec, replication_settings
 from kraft.user_error import EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
@@ -20,10 +25,18 @@ app = typer.Typer(help="A cluster on this machine: one process per node, each br
 Dir = Annotated[Path, typer.Option("--dir", help="The folder that holds the cluster.")]
 NodeId = Annotated[int, typer.Argument(help="The node's id, from 1.", show_default=False)]
 
-DEFAULT_DIR = Path(".kraft")
 DEFAULT_NODES = 3
 DEFAULT_PORT = 9092
 
+COLOURS = {
+    "running": "green",
+    "starting": "cyan",
+    "fenced": "yellow",
+    "paused": "yellow",
+    "stopped": "dim",
+    "dead": "red",
+}
+"""Of the states of a node."""
 
 OF_ONE_NODE = frozenset({"node.id", "log.dir", "log.dirs", "metadata.log.dir", "listeners", "http.listener"})
 """What cannot be the same for all nodes of a cluster."""
@@ -46,6 +59,7 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 
 
 @app.command()
+@reflowed
 def start(
     directory: Dir = DEFAULT_DIR,
     nodes: Annotated[
@@ -58,73 +72,128 @@ def start(
     setting: Annotated[list[str], typer.Option("--set", help="A server property, key=value.")] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Start a cluster, or the stopped one in the folder; returns when every broker is unfenced."""
+    """Start a cluster, or the stopped one in the folder; returns when every broker is unfenced.
+
+    New topics have three replicas, two of them in sync for acks=all, where there are nodes for it and --set says
+    nothing else. A cluster that is there stays as it is: number, port and settings count when one is created.
+    """
     cluster = _cluster_in(directory)
     fresh = not cluster.exists
     if fresh:
-        spec = cluster.create(
-            DEFAULT_NODES if nodes is None else nodes,
-            DEFAULT_PORT if port is None else port,
-            parse_settings(setting),
-        )
+        count = DEFAULT_NODES if nodes is None else nodes
+        settings = replication_settings(count) | parse_settings(setting)
+        spec = cluster.create(count, DEFAULT_PORT if port is None else port, settings)
+        for warning in cluster.warnings():
+            console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     else:
         spec = cluster.spec()
-        _refuse_other_shape(spec, nodes, port, setting)
+        _refuse_other_shape(cluster, spec, nodes, port, parse_settings(setting))
+    ran = cluster.running()
     try:
         with progress("starting", total=len(spec.nodes)) as advance:
             cluster.start_all(on_ready=lambda _: advance(1))
     except BaseException:
-        cluster.destroy() if fresh else cluster.stop_all()
+        cluster.destroy() if fresh else cluster.stop_all(but=ran)
         raise
     if as_json:
         print_json(
-            {**cluster.status(), "bootstrap_servers": spec.bootstrap_servers(), "dir": str(cluster.directory)}
+            {
+                **cluster.status(),
+                "bootstrap_servers": spec.bootstrap_servers(),
+                "dir": str(cluster.directory),
+                "started": [node.id for node in spec.nodes if node.id not in ran],
+            }
         )
         return
-    timers = ", ".join(f"{key}={spec.settings[key]}" for key in FAST_TIMERS if key in spec.settings)
-    console.print(f"[dim]development timers: {timers}[/dim]", soft_wrap=True)
+    if not fresh:
+        _note(_what_was_started(spec, ran))
+    _note_settings("new topics", spec, replication_settings(len(spec.nodes)))
+    _note_settings("development timers", spec, FAST_TIMERS)
+    if cluster.directory != DEFAULT_DIR.absolute():
+        _note(f"for other commands: export {BOOTSTRAP_VARIABLE}={spec.bootstrap_servers()}")
     print_line(spec.bootstrap_servers())
 
 
-def _refuse_other_shape(spec: ClusterSpec, nodes: int | None, port: int | None, setting: list[str]) -> None:
-    """The cluster in the folder is as it was created; other wishes are refused, not ignored."""
-    is_other = nodes not in (None, len(spec.nodes)) or port not in (None, spec.nodes[0].client_port)
-    if is_other or setting:
+def _refuse_other_shape(
+    cluster: LocalCluster, spec: ClusterSpec, nodes: int | None, port: int | None, settings: dict[str, str]
+) -> None:
+    """The cluster in the folder is as it was created; other wishes are refused by name, not ignored."""
+    has_nodes, has_port = len(spec.nodes), spec.nodes[0].client_port
+    undone = [f"--nodes {nodes} (it has {has_nodes})"] if nodes not in (None, has_nodes) else []
+    undone += [f"--port {port} (it has {has_port})"] if port not in (None, has_port) else []
+    for key, value in settings.items():
+        if (has := spec.settings.get(key)) == value:
+            continue
+        if key in CONFIG_KEYS and CONFIG_KEYS[key].sensitive:
+            undone.append(f"--set {key} (hidden)")
+        else:
+            undone.append(f"--set {key}={value} ({'not set in it' if has is None else f'it has {has}'})")
+    if undone:
         raise UserError(
-            f"the folder holds a cluster of {len(spec.nodes)} nodes at port {spec.nodes[0].client_port} already;"
-            " --nodes, --port and --set count only when one is created: destroy it first, or use another --dir",
+            f"nothing was done: there is a cluster in {cluster.directory} already, and these count only when one is"
+            f" created: {', '.join(undone)}. Leave them out, use another --dir, or destroy it first; keys can be"
+            " changed in each node-*/server.properties",
             EXIT_USAGE,
         )
 
 
+def _what_was_started(spec: ClusterSpec, ran: list[int]) -> str:
+    """For a cluster that was there before; `ran` are the nodes that had a process."""
+    started = [node.id for node in spec.nodes if node.id not in ran]
+    if not started:
+        return "nothing to start: all nodes run already"
+    running = f"; running already: {ids_text(ran)}" if ran else ""
+    return f"this cluster existed, with its topics; nodes started: {ids_text(started)}{running}"
+
+
+def _note_settings(label: str, spec: ClusterSpec, keys: Iterable[str]) -> None:
+    settings = [f"{key}={spec.settings[key]}" for key in keys if key in spec.settings]
+    if settings:  # an older cluster may have been created without
+        _note(f"{label}: {', '.join(settings)}")
+
+
+def _note(text: str) -> None:
+    console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=not console.is_terminal)
+
+
 @app.command()
+@reflowed
 def status(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
-    """Show each node: its process, state and addresses."""
+    """Show each node, its process, state and addresses; and the partitions that lack replicas or a leader.
+
+    A node that is stopped ended in order, with its logs closed; one that is dead did not.
+    """
     document = _cluster_in(directory).status()
     if as_json:
         print_json(document)
         return
     print_table(_status_table(document))
+    print_line(_partitions_text(document["partitions"]))
 
 
 def _status_table(document: dict[str, Any]) -> Any:
     from rich.table import Table
 
-    colours = {"running": "green", "dead": "red", "paused": "yellow", "fenced": "yellow", "starting": "cyan"}
-    table = Table(title=f"cluster {document['cluster_id']}")
+    table = Table(title=f"cluster {document['cluster_id']}, controller {document['controller_id'] or '-'}")
     for column in ("node", "pid", "state", "listener", "http"):
         table.add_column(column)
     for node in document["nodes"]:
-        mark = " (controller)" if node["id"] == document["controller_id"] else ""
-        state = node["state"]
+        colour = COLOURS[node["state"]]
         table.add_row(
-            f"{node['id']}{mark}",
+            str(node["id"]),
             str(node["pid"] or "-"),
-            f"[{colours[state]}]{state}[/{colours[state]}]",
+            f"[{colour}]{node['state']}[/{colour}]",
             node["listener"],
             node["http"],
         )
     return table
+
+
+def _partitions_text(partitions: dict[str, int | None]) -> str:
+    if partitions["total"] is None:
+        return "partitions: no node answers"
+    text = "partitions: {total}, under-replicated: {under_replicated}, without a leader: {leaderless}"
+    return text.format_map(partitions)
 
 
 @app.command()

@@ -1,8 +1,9 @@
 """The one aiohttp application of a node: health, metrics, and what the node knows of its cluster.
 
-Read-only. `/health/live` answers as long as the event loop turns. `/health/ready` says whether the node serves, if not
-why, and what it has lost for good although it serves. `/metrics` is for Prometheus; `/api/cluster` is one JSON object.
-The application knows the node only through `NodeView`; `kraft.http.server` serves it.
+Read-only. `/` is for people, and links to the others. `/health/live` answers as long as the event loop turns.
+`/health/ready`, or `/health`, says whether the node serves, if not why, and what it has lost for good although it
+serves. `/metrics` is for Prometheus; `/api/cluster` is one JSON object. The application knows the node only through
+`NodeView`; `kraft.http.server` serves it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from kraft.http.front_page import HEADERS, front_page
 from kraft.http.metrics import NodeMetrics
+
+PAGES = {
+    "/health": "whether this node serves, and why not; the same as /health/ready",
+    "/health/live": "answers as long as the node's process does",
+    "/health/ready": "200 if this node serves, else 503 with the reasons",
+    "/metrics": "numbers for Prometheus",
+    "/api/cluster": "the cluster as this node knows it, as JSON",
+}
+"""What each page is for; the front page links to them."""
 
 
 class NodeView(Protocol):
@@ -47,11 +58,21 @@ def make_app(view: NodeView, metrics: NodeMetrics) -> web.Application:
     async def scrape(request: web.Request) -> web.Response:
         return web.Response(body=metrics.exposition(), headers={"Content-Type": metrics.content_type})
 
+    async def front(request: web.Request) -> web.Response:
+        text = front_page(view.describe(), view.unready_reasons(), view.warnings(), PAGES)
+        return web.Response(text=text, content_type="text/html", headers=HEADERS)
+
+    handlers = {
+        "/": front,
+        "/health": ready,
+        "/health/live": live,
+        "/health/ready": ready,
+        "/metrics": scrape,
+        "/api/cluster": cluster,
+    }
     app = web.Application(middlewares=[_never_cached])
-    app.router.add_get("/health/live", live)
-    app.router.add_get("/health/ready", ready)
-    app.router.add_get("/api/cluster", cluster)
-    app.router.add_get("/metrics", scrape)
+    for path, handler in handlers.items():
+        app.router.add_get(path, handler)
     return app
 
 

@@ -4,7 +4,8 @@ Names are those of Kafka's beans behind the JMX exporter (`kafka_server_brokerto
 has a registry of its own, so that several nodes can live in one process. The hot path only adds to
 `kraft.broker.metrics`; `quorum.metadata.tally` keeps up what partitions are like as the metadata changes. A scrape
 reads those numbers, and walks only over partitions with a follower that lags. Lag is shown by follower broker, not by
-partition: such series would outlive the lag, and `kraft topics describe` has each log's end.
+partition: such series would outlive the lag, and `kraft topics describe` has each log's end. Those of groups are in
+`group_metrics.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.partition_health import FollowerLag
+from kraft.http.group_metrics import GroupsSnapshot, group_families
 from kraft.network.request_times import RequestTimes
 from kraft.protocol.api import APIS, ApiKey
 from quorum.leader_elections import LeaderElections
@@ -49,6 +51,7 @@ class BrokerSnapshot:
     fetch_session_partitions: int = 0
     fetch_session_evictions: int = 0
     request_times: Mapping[ApiKey, RequestTimes] = field(default_factory=dict)
+    groups: GroupsSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,8 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     yield from _throttle_families(broker.throttled_rates)
     yield from _session_families(broker)
     yield from _request_families(broker.request_times)
+    if broker.groups is not None:
+        yield from group_families(broker.groups)
     yield _gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Data directories that this broker cannot use.",

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from kraft.broker.server import BrokerServer
 from kraft.config import ServerConfig
+from kraft.http.group_metrics import GroupsSnapshot
 from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot
 from partitions.topic_partition import TopicPartition
 from quorum.controller_server import ControllerServer
@@ -59,6 +60,7 @@ class NodeMetricsSource:
             fetch_session_partitions=sessions.partition_count,
             fetch_session_evictions=sessions.evictions,
             request_times=broker.request_times,
+            groups=_groups(broker),
         )
 
     def controller_snapshot(self) -> ControllerSnapshot | None:
@@ -75,3 +77,11 @@ class NodeMetricsSource:
             partitions=controller.metrics.partitions,
             elections=controller.metrics.elections,
         )
+
+
+def _groups(broker: BrokerServer) -> GroupsSnapshot:
+    runtime = broker.groups.runtime
+    active = sum(1 for _ in runtime.shards())
+    return GroupsSnapshot(
+        broker.groups.counters, broker.group_lag.view(), active, loading_shards=len(runtime.hosted) - active
+    )

@@ -17,17 +17,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from kraft.local_cluster.node_process import evidence, how_it_ended, log_tail, process_stat
-from kraft.local_cluster.spec import FAST_TIMERS, STATE_FILE, ClusterSpec, NodePorts, read_spec
+from kraft.local_cluster.spec import (
+    FAST_TIMERS,
+    STATE_FILE,
+    ClusterSpec,
+    NodePorts,
+    node_config,
+    node_pid,
+    permitted,
+    read_spec,
+)
 from kraft.runtime.free_ports import free_ports, is_free
-from kraft.storage import format_node, new_uuid
+from kraft.storage import format_node, new_uuid, read_config
 from kraft.user_error import EXIT_USAGE, UserError
+from partitions.log.node_logs.data_directory import CLEAN_SHUTDOWN_FILE
 from quorum.voter_status import NO_LEADER
 
 START_TIMEOUT_S = 60.0
@@ -71,6 +81,10 @@ class LocalCluster:
     def node_dir(self, node_id: int) -> Path:
         return self.directory / f"node-{node_id}"
 
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about settings without effect, which are the same for all nodes. Raises UserError."""
+        return read_config(node_config(self.directory, self.spec().nodes[0].id)).warnings
+
     def create(self, nodes: int, port: int, settings: dict[str, str]) -> ClusterSpec:
         """Chooses ports, writes the configuration and formats the nodes' storage."""
         if not 1 <= nodes <= NODES_MAX:
@@ -106,7 +120,7 @@ class LocalCluster:
         """The folder of one node, with its configuration and its formatted storage."""
         folder = self.node_dir(node.id)
         (folder / "data").mkdir(parents=True, exist_ok=True)
-        config = folder / "server.properties"
+        config = node_config(self.directory, node.id)
         config.touch(mode=0o600)
         try:
             config.write_text(spec.properties(node, folder / "data"), encoding="utf-8")
@@ -128,12 +142,13 @@ class LocalCluster:
             for config in sorted(self.directory.glob("node-*/server.properties"))
             if (id_text := config.parent.name.removeprefix("node-")).isdecimal()
         }
-        for node_id in folders:
-            self._send(node_id, signal.SIGKILL)
-        for node_id, folder in folders.items():  # removing takes a while: by now all are to die
-            self._await_end(node_id, STOP_TIMEOUT_S)
-            shutil.rmtree(folder, ignore_errors=True)
-        (self.directory / STATE_FILE).unlink(missing_ok=True)
+        with permitted(self.directory):
+            for node_id in folders:
+                self._send(node_id, signal.SIGKILL)
+            for node_id, folder in folders.items():  # removing takes a while: by now all are to die
+                self._await_end(node_id, STOP_TIMEOUT_S)
+                shutil.rmtree(folder, ignore_errors=True)
+            (self.directory / STATE_FILE).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # other files of the user's may lie in it
             self.directory.rmdir()
         return True
@@ -142,13 +157,7 @@ class LocalCluster:
 
     def pid(self, node_id: int) -> int | None:
         """The pid of the node's live process, or None."""
-        try:
-            pid_text, start_text = (self.node_dir(node_id) / "pid").read_text().split()
-        except (FileNotFoundError, ValueError):
-            return None
-        stat = process_stat(int(pid_text))
-        is_alive = stat is not None and stat.start_time == start_text and not stat.is_gone
-        return int(pid_text) if is_alive else None
+        return node_pid(self.directory, node_id)
 
     def spawn(self, node_id: int) -> subprocess.Popen[bytes]:
         """Starts the node's process in a session of its own; it outlives this one."""
@@ -159,7 +168,13 @@ class LocalCluster:
         with self._log(node_id).open("ab") as output:
             self._log_starts[node_id] = output.tell()
             process = subprocess.Popen(
-                [sys.executable, "-m", "kraft.cli.entry", "server", str(folder / "server.properties")],
+                [
+                    sys.executable,
+                    "-m",
+                    "kraft.cli.entry",
+                    "server",
+                    str(node_config(self.directory, node_id)),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -171,6 +186,10 @@ class LocalCluster:
         stat = process_stat(process.pid)
         (folder / "pid").write_text(f"{process.pid} {stat.start_time if stat else 0}\n")
         return process
+
+    def running(self) -> list[int]:
+        """The nodes that have a process."""
+        return [node.id for node in self.spec().nodes if self.pid(node.id) is not None]
 
     def start_all(self, on_ready: Callable[[int], None] = lambda _: None) -> None:
         """Starts every node that does not run and returns when all brokers are unfenced."""
@@ -251,9 +270,10 @@ class LocalCluster:
             raise UserError(f"node {node_id} did not stop in {STOP_TIMEOUT_S:g} s and was killed")
         return True
 
-    def stop_all(self) -> list[int]:
-        """Controlled shutdown of all nodes at once; the data stays. Returns which ones were running."""
-        running = [node.id for node in self.spec().nodes if self._signal(node.id, signal.SIGTERM)]
+    def stop_all(self, but: Collection[int] = ()) -> list[int]:
+        """Controlled shutdown of all nodes at once, `but` some; the data stays. Returns which ones were running."""
+        nodes = [node.id for node in self.spec().nodes if node.id not in but]
+        running = [node_id for node_id in nodes if self._signal(node_id, signal.SIGTERM)]
         for node_id in running:
             self._signal(node_id, signal.SIGCONT)
         for node_id in running:
@@ -270,7 +290,7 @@ class LocalCluster:
         pid = self.pid(node_id)
         if pid is None:
             return False
-        with contextlib.suppress(ProcessLookupError):
+        with permitted(self.directory), contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         return True
 
@@ -311,33 +331,68 @@ class LocalCluster:
         return self.node_dir(node_id) / "server.log"
 
     def status(self) -> dict[str, Any]:
-        """The document of `kraft cluster status --json`."""
+        """The document of `kraft cluster status --json`; numbers that no node tells are null."""
         spec = self.spec()
-        nodes, controller_id = [], None
+        nodes: list[dict[str, Any]] = []
         for node in spec.nodes:
             pid = self.pid(node.id)
-            state = self._state(node.id, pid)
-            if state in ("running", "fenced") and controller_id is None:
-                controller_id = (self.http_json(node.id, "/api/cluster") or {}).get("controller_id")
             nodes.append(
                 {
                     "id": node.id,
                     "pid": pid,
-                    "state": state,
+                    "state": self._state(node.id, pid),
                     "roles": ["broker", "controller"],
                     "listener": f"127.0.0.1:{node.client_port}",
                     "http": f"http://127.0.0.1:{node.http_port}",
                 }
             )
-        return {"cluster_id": spec.cluster_id, "controller_id": controller_id, "nodes": nodes}
+        told = self._told({node["id"]: node["state"] for node in nodes})
+        return {
+            "cluster_id": spec.cluster_id,
+            "controller_id": told.get("controller_id"),
+            "nodes": nodes,
+            "partitions": {
+                "total": told.get("partitions"),
+                "under_replicated": told.get("under_replicated"),
+                "leaderless": told.get("leaderless_count"),
+            },
+        }
+
+    def _told(self, states: Mapping[int, str]) -> dict[str, Any]:
+        """What a node says of the cluster, one that knows of a controller if any does; {} if none answers. Fenced ones
+        are asked last: what they know may be old."""
+        first: dict[str, Any] = {}
+        for wanted in ("running", "fenced"):
+            for node_id in (node_id for node_id, state in states.items() if state == wanted):
+                told: dict[str, Any] = self.http_json(node_id, "/api/cluster") or {}
+                if told.get("controller_id") is not None:
+                    return told
+                first = first or told
+        return first
 
     def _state(self, node_id: int, pid: int | None) -> str:
         if pid is None:
-            return "dead"
+            return "stopped" if self._is_stopped_in_order(node_id) else "dead"
         stat = process_stat(pid)
         if stat is not None and stat.state == "T":
             return "paused"
         return state_of(self.readiness(node_id))
+
+    def _is_stopped_in_order(self, node_id: int) -> bool:
+        """Whether the last process closed its logs and said so, or there has been none. What the process before it said
+        stands until the logs are opened again: it is older than the last one's pid file."""
+        folder = self.node_dir(node_id)
+        began_ns = _modified_ns(folder / "pid")
+        closed_ns = _modified_ns(folder / "data" / CLEAN_SHUTDOWN_FILE)
+        return began_ns is None or (closed_ns is not None and closed_ns > began_ns)
+
+
+def _modified_ns(path: Path) -> int | None:
+    """When the file was written; None if there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def state_of(readiness: Mapping[str, Any]) -> str:

@@ -77,6 +77,18 @@ def process_stat(pid: int) -> ProcessStat | None:
     return ProcessStat(fields[0], fields[19], int(fields[17]), ticks / _TICKS_PER_S)
 
 
+def live_pid(pid_file: Path) -> int | None:
+    """The pid of the process that such a file (pid, start time) tells of; None if it lives no more, or there is no
+    file."""
+    try:
+        pid_text, start_text = pid_file.read_text().split()
+    except (FileNotFoundError, ValueError):
+        return None
+    stat = process_stat(int(pid_text))
+    is_alive = stat is not None and stat.start_time == start_text and not stat.is_gone
+    return int(pid_text) if is_alive else None
+
+
 def how_it_ended(returncode: int | None) -> str:
     """The exit code, or the signal, as words in brackets; nothing if it is not known."""
     if returncode is None:

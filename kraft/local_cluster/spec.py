@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pwd
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kraft.config_keys import CONFIG_KEYS
+from kraft.local_cluster.node_process import live_pid
 from kraft.user_error import UserError
 
+DEFAULT_DIR = Path(".kraft")
+"""Where `kraft cluster` keeps a cluster, and where all commands look for one."""
 STATE_FILE = "cluster.json"
+REPLICAS = 3
 
 FAST_TIMERS: dict[str, str] = {
     "broker.heartbeat.interval.ms": "300",
@@ -19,6 +28,21 @@ FAST_TIMERS: dict[str, str] = {
 }
 """Timers of a development cluster: a dead node is noticed within about two seconds. Four heartbeats in a session: more
 of them would be half of what an idle controller costs."""
+
+
+def replication_settings(nodes: int) -> dict[str, str]:
+    """What new topics of a cluster get unless they say otherwise: as many replicas as there are nodes for, up to three;
+    of three, two in sync for acks=all. Internal topics alike, as far as this version has their keys."""
+    factor = min(REPLICAS, nodes)
+    settings = {"default.replication.factor": str(factor)}
+    if factor == REPLICAS:
+        settings["min.insync.replicas"] = str(factor - 1)
+    internal = {
+        "offsets.topic.replication.factor": str(factor),
+        "transaction.state.log.replication.factor": str(factor),
+        "transaction.state.log.min.isr": str(max(factor - 1, 1)),
+    }
+    return settings | {key: value for key, value in internal.items() if key in CONFIG_KEYS}
 
 
 @dataclass(frozen=True)
@@ -70,10 +94,22 @@ class ClusterSpec:
             raise
 
 
+def node_config(directory: Path, node_id: int) -> Path:
+    """A node's `server.properties`, of the cluster in a folder."""
+    return directory / f"node-{node_id}" / "server.properties"
+
+
+def node_pid(directory: Path, node_id: int) -> int | None:
+    """The pid of a node's live process, or None. Raises UserError."""
+    with permitted(directory):
+        return live_pid(directory / f"node-{node_id}" / "pid")
+
+
 def read_spec(directory: Path) -> ClusterSpec:
     """Reads `cluster.json`. Raises UserError if there is no cluster here."""
     try:
-        raw = json.loads((directory / STATE_FILE).read_text())
+        with permitted(directory):
+            raw = json.loads((directory / STATE_FILE).read_text())
         return ClusterSpec(
             raw["cluster_id"], [NodePorts(**node) for node in raw["nodes"]], raw["settings"], raw["secret"]
         )
@@ -87,3 +123,26 @@ def read_spec(directory: Path) -> ClusterSpec:
         raise UserError(
             f"{directory / STATE_FILE} is damaged ({error}); `kraft cluster destroy` removes it"
         ) from error
+
+
+@contextlib.contextmanager
+def permitted(directory: Path) -> Iterator[None]:
+    """Makes a sentence of what the operating system does not permit with the cluster in a folder."""
+    try:
+        yield
+    except PermissionError as error:
+        raise UserError(_refusal(directory, error)) from error
+
+
+def _refusal(directory: Path, error: PermissionError) -> str:
+    try:
+        owner = directory.stat().st_uid
+    except OSError:
+        return f"cannot look into {directory}: {error.strerror}"
+    if owner == os.geteuid():
+        return f"cannot use the cluster in {directory}: {error.strerror}"
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"user {owner}"
+    return f"the cluster in {directory} belongs to {name}: only its owner, or root, can do this with it"

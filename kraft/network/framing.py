@@ -28,6 +28,20 @@ _UNSHARED = 2
 """Reference count of an object that one variable or attribute holds (the other one is the count's argument)."""
 _MIN_ROOM_BYTES = 1024
 _NO_VIEW = memoryview(b"")
+_HTTP_REQUESTS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"CONN", b"OPTI", b"TRAC", b"PATC", b"PRI ")
+_OTHER_PROTOCOLS = (
+    (
+        _HTTP_REQUESTS,
+        "an HTTP request, but this port speaks Kafka's protocol; pages are at the node's http.listener",
+    ),
+    ((b"HTTP",), "an HTTP answer: that port does not speak Kafka's protocol"),
+    (
+        (b"\x16\x03",),
+        "a TLS handshake, but this port is PLAINTEXT; clients need security.protocol=PLAINTEXT here",
+    ),
+    ((b"\x15\x03",), "a TLS alert: that port is encrypted"),
+)
+"""How other protocols begin, where a length should be, and what is said of them."""
 
 _unpack_length = struct.Struct(">i").unpack_from
 
@@ -114,7 +128,7 @@ class FrameBuffer:
             if not self.min_frame_bytes <= length <= self.max_frame_bytes:
                 self.broken = True
                 if not frames:
-                    raise FrameError(self._describe(length))
+                    raise FrameError(self._describe(length, bytes(view[start : start + LENGTH_BYTES])))
                 break
             stop = start + LENGTH_BYTES + length
             if stop > end:
@@ -136,7 +150,10 @@ class FrameBuffer:
             self._start = self._end = 0
             self._adopt(bytearray())
 
-    def _describe(self, length: int) -> str:
+    def _describe(self, length: int, head: bytes) -> str:
+        for beginnings, text in _OTHER_PROTOCOLS:
+            if head.startswith(beginnings):
+                return text
         if length > self.max_frame_bytes:
             return f"a frame of {length} bytes, but at most {self.max_frame_bytes} are allowed here"
         return f"a frame length of {length}, but a frame has at least {self.min_frame_bytes} bytes"

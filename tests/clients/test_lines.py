@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.cli.produce import Acks
+from kraft.cli.produce.command import Acks
 from kraft.protocol.api import SUPPORTED, ApiKey
 from partitions.records.compression import Codec
 from tests.support.log_files import log_files, split_lines, spread, write_log_files
@@ -217,7 +217,7 @@ def test_clients_consume_what_kraft_sends(consumer: Client, cluster: NodeProcess
 def test_keys_and_headers_through_the_command_line(cluster: NodeProcesses) -> None:
     topic = cluster.create_topic("kraft-keys")
     kraft(
-        "produce", topic, "--key-separator", "::", "--header", "a=1", "--header", "b=x=y",
+        "produce", topic, "--key-separator", "::", "--key-optional", "--header", "a=1", "--header", "b=x=y",
         "--bootstrap-server", cluster.bootstrap, stdin=b"k\xff::v\r\n::empty key\nno key\nk2::v::w",
     )  # fmt: skip
     output = kraft(

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from fetcher.fetch_state import FetchState
 from fetcher.fetcher_manager import FetcherManager
 from fetcher.leader_endpoint import FetchRequest, FetchResponse, LeaderOffsets, OffsetsQuery, PartitionKey
 from fetcher.settings import FetcherSettings
+from kraft.broker.coordinators.group_coordinator import GroupCoordinator
 from kraft.broker.dispatch import HANDLERS
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
@@ -183,6 +185,8 @@ class BrokerWorld:
             listener=self.replicas.events,
             throttle=self.throttles,
         )
+        ports = SimpleNamespace(rng=rng, executor=self.executor, now_ms=lambda: NOW_MS, halt=self.halt)
+        self.groups = GroupCoordinator(self.config, ports, self.metadata, self.replicas, loop)  # type: ignore[arg-type]
         self.services = BrokerServices(
             broker_id=ME,
             cluster_id=CLUSTER_ID,
@@ -197,6 +201,7 @@ class BrokerWorld:
             replicas=self.replicas,
             producer_ids=ProducerIds(ME, lambda: 1, self.controller),  # type: ignore[arg-type]
             topic_creation=TopicCreation(self.controller, self.loader),  # type: ignore[arg-type]
+            groups=self.groups,
             read_replicas=ReadReplicas(self.config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times={key: RequestTimes() for key in SUPPORTED},
@@ -223,6 +228,7 @@ class BrokerWorld:
     async def close(self) -> None:
         self.executor.release()
         await self.loader.close()
+        await self.groups.close()
         await self.replicas.close()
         await self.alter_partitions.close()
         await self.offline_replicas.close()

@@ -7,7 +7,6 @@ closed on any failure, and opened again by the next call. (Implements `fetcher.l
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,11 +18,10 @@ from fetcher.leader_endpoint import (
     FetchRequest,
     FetchResponse,
     LeaderOffsets,
-    LeaderUnavailable,
     OffsetsQuery,
     PartitionKey,
 )
-from kraft.network.client import BrokerConnection, ConnectionLostError
+from kraft.broker.replicas.peer_connection import PeerConnection
 from kraft.protocol import fetch as wire
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
@@ -40,7 +38,6 @@ FETCH_VERSION = 16
 LIST_OFFSETS_VERSION = 9
 OFFSETS_LANE = -1
 CLIENT_ID = "replica-fetcher"
-CONNECT_TIMEOUT_S = 2.0
 
 
 class RemoteLeader:
@@ -62,8 +59,8 @@ class RemoteLeader:
         self._address = address
         self._timeout_s = request_timeout_s
         self._ssl_context = ssl_context
-        self._connections: dict[int, BrokerConnection] = {}
-        self._opening: dict[int, asyncio.Lock] = {}
+        self._connections: dict[int, PeerConnection] = {}
+        """By lane."""
         self._session_keys: dict[tuple[bytes, int], PartitionKey] = {}
         """What is in the fetch session: its answers name what requests do not name any more."""
 
@@ -156,48 +153,16 @@ class RemoteLeader:
 
     async def _call(self, lane: int, body: Message, version: int, timeout_s: float) -> Any:
         connection = self._connections.get(lane)
-        if connection is None or connection.closed:
-            connection = await self._connect(lane)
-        try:
-            return await connection.request(body, version, timeout_s=timeout_s)
-        except ConnectionLostError as error:
-            self._drop(lane)
-            raise LeaderUnavailable(f"broker {self._leader_id}: {error}") from error
-        except asyncio.CancelledError:
-            self._drop(lane)  # its answer would come in the way of the next call
-            raise
-
-    async def _connect(self, lane: int) -> BrokerConnection:
-        """The lane's connection, which somebody else may have opened meanwhile."""
-        async with self._opening.setdefault(lane, asyncio.Lock()):
-            connection = self._connections.get(lane)
-            if connection is not None and not connection.closed:
-                return connection
-            address = self._address()
-            if address is None:
-                raise LeaderUnavailable(f"broker {self._leader_id} has no address that this broker knows")
-            try:
-                connection = await BrokerConnection.connect(
-                    address.host,
-                    address.port,
-                    client_id=CLIENT_ID,
-                    timeout_s=CONNECT_TIMEOUT_S,
-                    ssl_context=self._ssl_context,
-                )
-            except ConnectionLostError as error:
-                raise LeaderUnavailable(f"broker {self._leader_id}: {error}") from error
-            self._connections[lane] = connection
-            return connection
-
-    def _drop(self, lane: int) -> None:
-        connection = self._connections.pop(lane, None)
-        if connection is not None:
-            connection.close()
+        if connection is None:
+            connection = self._connections[lane] = PeerConnection(
+                self._leader_id, self._address, client_id=CLIENT_ID, ssl_context=self._ssl_context
+            )
+        return await connection.request(body, version, timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Closes all connections."""
-        for lane in list(self._connections):
-            self._drop(lane)
+        for connection in self._connections.values():
+            connection.close()
 
 
 def _error_name(code: int) -> str:

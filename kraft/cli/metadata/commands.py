@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, ConfigFile, Json, reflowed
+from kraft.cli.shared.bootstrap import DEFAULT_BOOTSTRAP_HELP, default_bootstrap
+from kraft.cli.shared.options import ConfigFile, Json, reflowed
 from kraft.cli.shared.output import complain, console, print_json, print_line
 from kraft.user_error import EXIT_DONE, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
@@ -33,7 +34,7 @@ BootstrapServer = Annotated[
     typer.Option(
         metavar="HOST:PORT[,…]",
         help="Brokers of a running cluster, which name its controllers.",
-        show_default=f"{DEFAULT_BOOTSTRAP}, if no other source is named",
+        show_default=f"if no other source is named, {DEFAULT_BOOTSTRAP_HELP}",
     ),
 ]
 
@@ -140,7 +141,7 @@ def open_source(
             return FolderSource(directory)
         if config is not None:
             return ControllerSource(controllers_of_config(config))
-        servers = DEFAULT_BOOTSTRAP if bootstrap_server is None else bootstrap_server
+        servers = default_bootstrap() if bootstrap_server is None else bootstrap_server
         return ControllerSource(controllers_of_cluster(servers))
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.shared.admin_client import run_admin
-from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, ConfigFile, Json, reflowed
+from kraft.cli.shared.bootstrap import DEFAULT_BOOTSTRAP_HELP, default_bootstrap
+from kraft.cli.shared.options import ConfigFile, Json, reflowed
 from kraft.cli.shared.output import print_json, print_line
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
@@ -36,11 +37,14 @@ def describe(
     ] = False,
     bootstrap_server: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT[,…]", help="Brokers to ask.", show_default=DEFAULT_BOOTSTRAP),
+        typer.Option(metavar="HOST:PORT[,…]", help="Brokers to ask.", show_default=DEFAULT_BOOTSTRAP_HELP),
     ] = None,
     bootstrap_controller: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT[,…]", help="Controllers to ask instead; needs --config."),
+        typer.Option(
+            metavar="HOST:PORT[,…]",
+            help="Controllers to ask instead; needs --config, or the cluster in ./.kraft.",
+        ),
     ] = None,
     config: ConfigFile = None,
     as_json: Json = False,
@@ -72,7 +76,7 @@ def _ask(bootstrap_server: str | None, bootstrap_controller: str | None, config:
     from kraft.cli.quorum.sources import describe_through_broker, describe_through_controllers
 
     if bootstrap_controller is None and config is None:
-        servers = DEFAULT_BOOTSTRAP if bootstrap_server is None else bootstrap_server
+        servers = default_bootstrap() if bootstrap_server is None else bootstrap_server
         return run_admin(servers, describe_through_broker, unanswered=EXIT_UNDECIDED)
     if bootstrap_server is not None:
         raise UserError("brokers or controllers: name one of them to ask", EXIT_USAGE)

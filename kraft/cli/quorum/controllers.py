@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kraft.broker.tls import controller_client_context
-from kraft.cli.shared.bootstrap import address_text, parse_bootstrap
+from kraft.cli.shared.bootstrap import address_text, config_of_this_folder, parse_bootstrap
 from kraft.config import ConfigError, ServerConfig
 from kraft.runtime.disk import RealDisk
 from kraft.storage import read_config
@@ -136,7 +136,9 @@ def run_with_controllers(
 
 
 def require_config(config: Path | None) -> Path:
-    """The file that the secret is in. Raises UserError, wrong usage."""
+    """The file that the secret is in: the one that was named, or of the cluster in `./.kraft`. Raises UserError, wrong
+    usage."""
+    config = config or config_of_this_folder()
     if config is None:
         raise UserError(
             "--bootstrap-controller needs --config FILE, the server.properties of a node: it has the quorum's"

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import cast
 
-from kraft.cli.quorum.controllers import NAME_A_CONFIG, ControllerCalls, Controllers, run_with_controllers
+from kraft.cli.quorum.controllers import (
+    NAME_A_CONFIG,
+    ControllerCalls,
+    Controllers,
+    controllers_of_config,
+    run_with_controllers,
+)
 from kraft.cli.quorum.view import QuorumNode, QuorumView
 from kraft.cli.shared.admin_client import AdminClient, raise_for, run_admin
+from kraft.cli.shared.bootstrap import config_of_this_folder
 from kraft.protocol.schemas.quorum import (
     CLUSTER_METADATA_TOPIC,
     DescribePartition,
@@ -50,10 +57,14 @@ async def describe_through_broker(admin: AdminClient) -> QuorumView:
 
 
 def controllers_of_cluster(bootstrap_server: str) -> Controllers:
-    """The controllers that a broker names, for a cluster without a secret of its own."""
+    """The controllers that a broker names, for a cluster without a secret of its own. Of the cluster in `./.kraft`,
+    those of its configuration, which has the secret."""
 
     async def work(admin: AdminClient) -> Controllers:
         view = await describe_through_broker(admin)
+        config = config_of_this_folder(view.cluster_id) if view.cluster_id is not None else None
+        if config is not None:
+            return controllers_of_config(config)
         voters = {node_id: endpoints[0].rpartition("//")[2] for node_id, endpoints in view.endpoints.items()}
         if not voters or view.cluster_id is None:
             raise UserError(f"the broker does not say where the controllers are: {NAME_A_CONFIG}")

@@ -1,17 +1,70 @@
-"""`HOST:PORT[,…]` of --bootstrap-server: every command reads it here, for our client and for librdkafka."""
+"""Where the cluster is: `HOST:PORT[,…]` of --bootstrap-server, and what counts when the option is not given.
+
+Every command reads it here, for our client and for librdkafka. Without the option the brokers are those of
+KRAFT_BOOTSTRAP_SERVERS; else all nodes of the cluster in `./.kraft`, dead ones included; else 127.0.0.1:9092.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
+from pathlib import Path
 
+from kraft.cli.shared.output import console
+from kraft.local_cluster.spec import DEFAULT_DIR, STATE_FILE, ClusterSpec, node_config, node_pid, read_spec
 from kraft.user_error import EXIT_USAGE, UserError
 
+BOOTSTRAP_VARIABLE = "KRAFT_BOOTSTRAP_SERVERS"
+FALLBACK_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_BOOTSTRAP_HELP = (
+    f"{BOOTSTRAP_VARIABLE}, else the cluster in ./{DEFAULT_DIR}, else {FALLBACK_BOOTSTRAP}"
+)
 MAX_PORT = 65535
 _PORT = re.compile(r"0*[0-9]{1,5}")
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 HostPort = tuple[str, int]
+
+
+def default_bootstrap() -> str:
+    """The brokers to ask when the command line names none. Raises UserError."""
+    if servers := os.environ.get(BOOTSTRAP_VARIABLE):
+        parse_bootstrap(servers, BOOTSTRAP_VARIABLE)
+        return servers
+    cluster = cluster_of_this_folder()
+    if cluster is None:
+        return FALLBACK_BOOTSTRAP
+    if all(node_pid(DEFAULT_DIR, node.id) is None for node in cluster.nodes):
+        console.print(
+            f"[dim]the cluster in {DEFAULT_DIR} does not run; `kraft cluster start` starts it[/dim]"
+        )
+    return cluster.bootstrap_servers()
+
+
+def cluster_of_this_folder() -> ClusterSpec | None:
+    """The cluster in `./.kraft`; None if there is none. Raises UserError for one that cannot be read."""
+    try:
+        return read_spec(DEFAULT_DIR) if (DEFAULT_DIR / STATE_FILE).exists() else None
+    except OSError as error:
+        reason = f"cannot look into {DEFAULT_DIR}: {error.strerror}"
+    except UserError as error:
+        reason = str(error)
+    raise UserError(f"{reason}. Or name the brokers to ask, with --bootstrap-server or {BOOTSTRAP_VARIABLE}")
+
+
+def config_of_this_folder(cluster_id: str | None = None) -> Path | None:
+    """The server.properties of a node of the cluster in `./.kraft`, which has the secret of its controllers; None where
+    there is no cluster, or, if `cluster_id` is given, none that is known to be this one. Raises UserError."""
+    try:
+        cluster = cluster_of_this_folder()
+    except UserError:
+        if cluster_id is None:
+            raise
+        return None
+    if cluster is None or cluster_id not in (None, cluster.cluster_id):
+        return None
+    return node_config(DEFAULT_DIR, cluster.nodes[0].id)
 
 
 def parse_bootstrap(text: str, option: str = "--bootstrap-server") -> list[HostPort]:

@@ -9,14 +9,30 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from kraft.cli.shared.bootstrap import DEFAULT_BOOTSTRAP_HELP, default_bootstrap
 from kraft.user_error import EXIT_USAGE, UserError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+DEFAULT_BOOTSTRAP = ""
+"""The default of the option below in a command's signature: the command never sees it, but the brokers found."""
+
+
+def _found(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
+    """What the command gets for --bootstrap-server. Raises UserError."""
+    source = None if parameter.name is None else context.get_parameter_source(parameter.name)
+    is_given = source is not None and source.name != "DEFAULT"
+    return value if is_given or context.resilient_parsing else default_bootstrap()
+
+
 Bootstrap = Annotated[
     str,
     typer.Option(
-        "--bootstrap-server", metavar="HOST:PORT[,…]", help="Brokers to ask first, comma-separated."
+        "--bootstrap-server",
+        metavar="HOST:PORT[,…]",
+        help="Brokers to ask first, comma-separated.",
+        callback=_found,
+        show_default=DEFAULT_BOOTSTRAP_HELP,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -29,8 +45,6 @@ ConfigFile = Annotated[
         " The folder of a `kraft cluster` has node-1/server.properties.",
     ),
 ]
-
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 def parse_pairs(texts: list[str], option: str) -> list[tuple[str, str]]:

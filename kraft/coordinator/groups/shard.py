@@ -361,8 +361,9 @@ class GroupShard:
         del self._groups[group.group_id]
 
     def states(self) -> Iterator[tuple[GroupType, str]]:
-        """The type and state of each group, for metrics."""
-        return ((group.type, group.state) for group in self._groups.values() if _is_there(group))
+        """The type and state of each group that is there now, for metrics. Who reads them may stop in between, though
+        groups come and go."""
+        return ((group.type, group.state) for group in list(self._groups.values()) if _is_there(group))
 
 
 def _is_there(group: AnyGroup) -> bool:

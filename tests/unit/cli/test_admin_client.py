@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kraft.cli import consume
 from kraft.cli.app import run
+from kraft.cli.consume import positions
 from kraft.cli.shared import admin_client
 from kraft.cli.shared.admin_client import AdminClient, raise_for
 from kraft.network.client import ConnectionLostError
@@ -118,7 +118,7 @@ async def test_who_turns_to_the_next_server_goes_round() -> None:
 def test_what_nobody_answers_cannot_be_told(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consume, "METADATA_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(positions, "METADATA_TIMEOUT_S", 0.5)
     assert run([*command, "--bootstrap-server", "127.0.0.1:1"]) == EXIT_UNDECIDED
     assert "no broker answer" in capsys.readouterr().err
 

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from kraft.cli import consume
 from kraft.cli.app import run
+from kraft.cli.consume import positions
 from kraft.cli.shared.bootstrap import address_text, bootstrap_text, parse_bootstrap
 from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
@@ -65,7 +65,7 @@ def test_an_ipv6_address_has_brackets_before_its_port() -> None:
 
 
 def test_librdkafka_finds_an_ipv6_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consume, "METADATA_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(positions, "METADATA_TIMEOUT_S", 0.5)
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
         server.settimeout(0)
         port = server.getsockname()[1]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
 from kraft.cli.app import app, run
+from tests.support.source_tree import ROOT
 
-WITHOUT_JSON = {("consume",), ("server",)}
-"""Their output is records, or a log."""
+WITHOUT_JSON = {("server",)}
+"""Its output is a log."""
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -63,3 +69,49 @@ def test_the_help_shows_the_defaults_of_a_cluster(
         (line,) = (line for line in lines if f" {option} " in line)
         assert "default" in line
         assert default in line
+
+
+@pytest.fixture
+def command() -> Iterator[str]:
+    """A folder in PATH with a `kraft` that is this tree's."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "kraft"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kraft "$@"\n')
+        program.chmod(0o755)
+        yield folder
+
+
+def call(folder: str, *arguments: str, **variables: str) -> str:
+    """Runs `kraft` by its name, in a home of its own; returns its standard output."""
+    environment = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "HOME": folder,
+        "PYTHONPATH": str(ROOT),
+        **variables,
+    }
+    return subprocess.run(
+        ["kraft", *arguments], env=environment, capture_output=True, text=True, check=True, timeout=50
+    ).stdout
+
+
+def test_it_is_called_as_a_module_too(command: str) -> None:
+    assert call(command, "topics", "--help").split()[:3] == ["Usage:", "kraft", "topics"]
+
+
+def test_a_shell_completes_commands(command: str) -> None:
+    completed = call(command, _KRAFT_COMPLETE="complete_bash", COMP_WORDS="kraft clu", COMP_CWORD="1")
+    assert completed.split() == ["cluster"]
+    options = call(
+        command, _KRAFT_COMPLETE="complete_bash", COMP_WORDS="kraft topics list --b", COMP_CWORD="3"
+    )
+    assert options.split() == ["--bootstrap-server"]
+
+
+def test_completion_is_installed_for_the_shell_that_runs(command: str) -> None:
+    environment = {"PATH": f"{command}:{os.environ['PATH']}", "HOME": command, "PYTHONPATH": str(ROOT)}
+    asked = ["bash", "-c", "kraft --install-completion; exit $?"]
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True, timeout=50)
+    assert "bash completion installed in" in done.stdout
+    script = Path(command) / ".bash_completions" / "kraft.sh"
+    assert "_KRAFT_COMPLETE=complete_bash" in script.read_text()
+    assert str(script) in (Path(command) / ".bashrc").read_text()

@@ -38,7 +38,16 @@ def test_partitions_without_a_leader_say_who_may_lead_them() -> None:
     json.dumps(document)
 
 
+def test_partitions_are_counted_that_lack_replicas_or_a_leader() -> None:
+    whole = PartitionImage((1, 2), (1, 2), 1, 3, 9)
+    growing = PartitionImage((1, 2, 3), (1, 2), 1, 3, 9, adding_replicas=(3,))
+    image = MetadataImage(topics={ID: TopicImage(ID, "z", (WELL, LOST, whole, growing, WELL))})
+    document = cluster_document(image)
+    assert (document["partitions"], document["under_replicated"], document["leaderless_count"]) == (5, 3, 1)
+
+
 def test_the_list_is_bounded() -> None:
     image = MetadataImage(topics={ID: TopicImage(ID, "z", (LOST,) * (LEADERLESS_MAX + 1))})
     assert len(cluster_document(image)["leaderless"]) == LEADERLESS_MAX
+    assert cluster_document(image)["leaderless_count"] == LEADERLESS_MAX + 1
     assert cluster_document(EMPTY)["brokers"] == []

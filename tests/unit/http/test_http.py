@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -134,6 +135,33 @@ async def test_ready_says_why_not(client: Client, world: World) -> None:
         200,
         {"ready": True, "reasons": [], "warnings": world.lost},
     )
+
+
+async def test_health_is_readiness(client: Client, world: World) -> None:
+    world.reasons = ["fenced"]
+    response = await client.get("/health")
+    assert response.status == 503
+    assert await response.json() == {"ready": False, "reasons": ["fenced"]}
+    world.reasons = []
+    assert (await client.get("/health")).status == 200
+
+
+async def test_the_front_page_links_to_every_other(client: Client, world: World) -> None:
+    world.reasons, world.lost = ["the <quorum> has no leader"], ["a & b"]
+    response = await client.get("/")
+    text = await response.text()
+    assert (response.status, response.content_type) == (200, "text/html")
+    assert "kraft node 1" in text
+    assert "AAAAAAAAAAAAAAAAAAAAAA" in text
+    assert "does not serve: the &lt;quorum&gt; has no leader" in text
+    assert "a &amp; b" in text
+    (missing,) = [(await response.json())["error"] for response in [await client.get("/nope")]]
+    paths = missing.partition("there are ")[2].split(", ")
+    assert set(re.findall(r'href="([^"]+)"', text)) == set(paths) - {"/"}
+    for path in paths:
+        assert (await client.get(path)).status in (200, 503)
+    world.reasons = []
+    assert "<dd>serves</dd>" in await (await client.get("/")).text()
 
 
 async def test_cluster_is_one_object(client: Client) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import sys
 import threading
 import time
@@ -14,9 +16,10 @@ import pytest
 from kraft.cli.app import run
 from kraft.config import load_config
 from kraft.local_cluster.cluster import LocalCluster, state_of
-from kraft.local_cluster.spec import STATE_FILE
+from kraft.local_cluster.spec import STATE_FILE, node_config, replication_settings
 from kraft.runtime.free_ports import free_port_range, is_free
 from kraft.user_error import EXIT_FAILED, EXIT_USAGE, UserError
+from partitions.log.node_logs.data_directory import CLEAN_SHUTDOWN_FILE
 
 
 @pytest.fixture
@@ -92,8 +95,6 @@ def test_a_damaged_cluster_says_how_to_remove_it_and_is_removed(cluster: LocalCl
 
 
 def test_a_recycled_pid_is_nobody(cluster: LocalCluster) -> None:
-    import os
-
     cluster.create(1, 19092, {})
     (cluster.node_dir(1) / "pid").write_text(f"{os.getpid()} 1\n")
     assert cluster.pid(1) is None
@@ -263,7 +264,251 @@ def test_no_cluster_and_no_node_are_sentences(cluster: LocalCluster) -> None:
         cluster.kill(2)
 
 
-def test_a_cluster_of_another_shape_is_refused_not_ignored(tmp_path: Path) -> None:
-    LocalCluster(tmp_path / "c").create(1, free_port_range(1), {})
-    for other in (["--nodes", "2"], ["--port", "1"], ["--set", "num.partitions=2"]):
-        assert run(["cluster", "start", "--dir", str(tmp_path / "c"), *other]) == EXIT_USAGE
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (["--nodes", "2"], "--nodes 2 (it has 1)"),
+        (["--port", "1"], "--port 1 (it has "),
+        (["--set", "num.partitions=2"], "--set num.partitions=2 (not set in it)"),
+        (
+            ["--set", "log.segment.ms=9", "--set", "log.segment.bytes=9"],
+            "--set log.segment.bytes=9 (it has 1000)",
+        ),
+    ],
+)
+def test_a_cluster_of_another_shape_is_refused_not_ignored(
+    other: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    LocalCluster(tmp_path / "c").create(
+        1, free_port_range(1), {"log.segment.ms": "9", "log.segment.bytes": "1000"}
+    )
+    assert run(["cluster", "start", "--dir", str(tmp_path / "c"), *other]) == EXIT_USAGE
+    shown = capsys.readouterr().err
+    assert says in shown
+    assert "nothing was done" in shown
+    assert "log.segment.ms" not in shown, "it is as it was wished"
+
+
+def test_a_secret_is_not_shown(cluster: LocalCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.create(1, free_port_range(1), {"controller.listener.secret": "mellon"})
+    other = ("--set", "controller.listener.secret=sesame")
+    assert run(["cluster", "start", "--dir", str(cluster.directory), *other]) == EXIT_USAGE
+    shown = capsys.readouterr().err
+    assert "--set controller.listener.secret (hidden)" in shown
+    assert "mellon" not in shown
+    assert "sesame" not in shown
+
+
+# -- how it is started
+
+
+@pytest.fixture
+def ready_nodes(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nodes are scripts that say at once that they are ready."""
+    program = tmp_path / "node"
+    program.write_text(f"#!{sys.executable}\n{SLOW_NODE.replace('time.sleep(1.2)', '')}")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    yield
+    cluster.destroy()
+
+
+Start = Callable[..., str]
+
+
+@pytest.fixture
+def start(cluster: LocalCluster, ready_nodes: None, capsys: pytest.CaptureFixture[str]) -> Start:
+    """`kraft cluster start`; returns what stands on standard error."""
+
+    def call(*arguments: str) -> str:
+        assert run(["cluster", "start", "--dir", str(cluster.directory), *arguments]) == 0
+        output, errors = capsys.readouterr()
+        assert output == f"{cluster.spec().bootstrap_servers()}\n"
+        return errors
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("nodes", "settings"),
+    [
+        (1, {"default.replication.factor": "1"}),
+        (2, {"default.replication.factor": "2"}),
+        (3, {"default.replication.factor": "3", "min.insync.replicas": "2"}),
+        (5, {"default.replication.factor": "3", "min.insync.replicas": "2"}),
+    ],
+)
+def test_new_topics_have_replicas(nodes: int, settings: dict[str, str], cluster: LocalCluster) -> None:
+    of_topics = replication_settings(nodes)
+    assert {key: of_topics[key] for key in of_topics.keys() & {*settings, "min.insync.replicas"}} == settings
+    cluster.create(nodes, 19092, of_topics)
+    assert cluster.warnings() == (), "each key is one that a node honours"
+
+
+@pytest.mark.parametrize("key", ["offsets.topic.replication.factor", "transaction.state.log.min.isr"])
+def test_internal_topics_have_replicas_once_there_are_such_keys(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.local_cluster.spec.CONFIG_KEYS", {key: None})
+    assert [replication_settings(nodes).get(key) for nodes in (1, 3)] == [
+        "1",
+        "3" if "factor" in key else "2",
+    ]
+
+
+def test_starting_tells_what_new_topics_get(cluster: LocalCluster, start: Start) -> None:
+    shown = start("--port", str(free_port_range(3)), "--set", "min.insync.replicas=1")
+    assert "new topics: default.replication.factor=3, min.insync.replicas=1\n" in shown
+    assert f"export KRAFT_BOOTSTRAP_SERVERS={cluster.spec().bootstrap_servers()}\n" in shown
+    text = node_config(cluster.directory, 3).read_text()
+    assert "default.replication.factor=3\n" in text
+    assert "min.insync.replicas=1\n" in text
+
+
+def test_with_json_the_nodes_that_were_started_are_named(
+    cluster: LocalCluster, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("--nodes", "2", "--port", str(free_port_range(2)))
+    cluster.kill(2)
+    assert run(["cluster", "start", "--dir", str(cluster.directory), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["started"] == [2]
+
+
+def test_the_folder_where_all_commands_look_needs_no_variable(
+    cluster: LocalCluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.cli.cluster.DEFAULT_DIR", cluster.directory)
+    assert "export" not in start("--nodes", "1", "--port", str(free_port_range(1)))
+
+
+def test_a_setting_without_effect_is_told_at_once(start: Start) -> None:
+    settings = ("num.partition=2", "num.io.threads=8", "leader.replication.throttled.rate=1")
+    options = [word for setting in settings for word in ("--set", setting)]
+    shown = start("--nodes", "1", "--port", str(free_port_range(1)), *options)
+    assert "warning: num.partition is not known and has no effect; did you mean num.partitions?\n" in shown
+    assert "warning: num.io.threads is Kafka's, and has no effect here\n" in shown
+    assert "warning: leader.replication.throttled.rate can only be set while the broker runs" in shown
+
+
+def test_starting_what_runs_says_so(cluster: LocalCluster, start: Start) -> None:
+    same = ("--nodes", "2", "--port", str(free_port_range(2)), "--set", "num.partitions=4")
+    assert "existed" not in start(*same)
+    pids = [cluster.pid(1), cluster.pid(2)]
+    assert "nothing to start: all nodes run already\n" in start(*same)
+    assert [cluster.pid(1), cluster.pid(2)] == pids
+    cluster.kill(2)
+    assert "this cluster existed, with its topics; nodes started: 2; running already: 1\n" in start()
+    cluster.stop_all()
+    assert "nodes started: 1,2\n" in start()
+
+
+def test_a_start_that_fails_leaves_alone_what_ran(
+    cluster: LocalCluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start("--nodes", "2", "--port", str(free_port_range(2)))
+    cluster.kill(2)
+    pid = cluster.pid(1)
+    Path(sys.executable).write_text(f"#!{sys.orig_argv[0]}\nraise SystemExit(3)")
+    assert run(["cluster", "start", "--dir", str(cluster.directory)]) == EXIT_FAILED
+    assert cluster.running() == [1]
+    assert cluster.pid(1) == pid
+
+
+# -- how it ended
+
+
+def test_a_node_that_closed_its_logs_is_stopped_and_any_other_dead(cluster: LocalCluster) -> None:
+    cluster.create(1, 19092, {})
+    pid_file = cluster.node_dir(1) / "pid"
+    marker = cluster.node_dir(1) / "data" / CLEAN_SHUTDOWN_FILE
+
+    def state() -> object:
+        return cluster.status()["nodes"][0]["state"]
+
+    assert state() == "stopped", "it was never started"
+    pid_file.write_text("1 0\n")
+    os.utime(pid_file, ns=(2_000, 2_000))
+    assert state() == "dead"
+    marker.touch()
+    assert state() == "stopped"
+    os.utime(marker, ns=(1_000, 1_000))
+    assert state() == "dead", "what it says is of the process before"
+
+
+def test_nobody_tells_of_partitions_while_nothing_runs(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create(2, 19092, {})
+    assert cluster.status()["partitions"] == {"total": None, "under_replicated": None, "leaderless": None}
+    assert run(["cluster", "status", "--dir", str(cluster.directory)]) == 0
+    assert "partitions: no node answers" in capsys.readouterr().out
+
+
+CLUSTER_PAGE = """{"controller_id": %s, "partitions": 6, "under_replicated": 4, "leaderless_count": 1}"""
+
+
+def test_the_status_tells_of_partitions(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a node says that knows the controller; a fenced one is not asked while another runs."""
+    spec = cluster.create(3, 19092, {})
+    pages = {
+        1: ({"ready": False, "reasons": ["fenced"]}, {"controller_id": 1, "partitions": 0}),
+        2: ({"ready": True}, {"controller_id": None, "partitions": 0}),
+        3: ({"ready": True}, json.loads(CLUSTER_PAGE % 3)),
+    }
+    monkeypatch.setattr(cluster, "pid", lambda node_id: os.getpid())
+    monkeypatch.setattr(
+        cluster, "http_json", lambda node_id, path, timeout_s=0: pages[node_id][path == "/api/cluster"]
+    )
+    document = cluster.status()
+    assert [node["state"] for node in document["nodes"]] == ["fenced", "running", "running"]
+    assert document["controller_id"] == 3
+    assert document["partitions"] == {"total": 6, "under_replicated": 4, "leaderless": 1}
+    monkeypatch.setattr("kraft.cli.cluster._cluster_in", lambda directory: cluster)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["cluster", "status"]) == 0
+    shown = capsys.readouterr().out
+    assert "partitions: 6, under-replicated: 4, without a leader: 1\n" in shown
+    for node in spec.nodes:
+        assert f"http://127.0.0.1:{node.http_port}" in shown
+    assert "controller 3" in shown
+
+
+# -- whose it is
+
+
+@pytest.mark.parametrize("command", ["stop", "destroy", "kill 1", "pause 1", "stop-node 1"])
+def test_a_cluster_of_another_user_is_a_sentence(
+    command: str, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create(1, 19092, {})
+    before = {path: path.stat().st_mtime_ns for path in cluster.directory.rglob("*")}
+
+    def refuse(_pid: int, _number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kraft.local_cluster.cluster.LocalCluster.pid", lambda self, node_id: 1)
+        patched.setattr("os.kill", refuse)
+        patched.setattr("os.geteuid", lambda: 4_000_000)
+        assert run(["cluster", *command.split(), "--dir", str(cluster.directory)]) == EXIT_FAILED
+    owner = pwd.getpwuid(os.geteuid()).pw_name
+    assert capsys.readouterr().err == (
+        f"error: the cluster in {cluster.directory} belongs to {owner}: only its owner, or root, can do this with it\n"
+    )
+    assert {path: path.stat().st_mtime_ns for path in cluster.directory.rglob("*")} == before
+
+
+def test_files_that_cannot_be_read_are_a_sentence(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create(1, 19092, {})
+
+    def refuse(self: Path, *_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    for what in (cluster.spec, lambda: cluster.pid(1)):
+        with pytest.raises(UserError, match=r"cannot use the cluster in .*: Permission denied"):
+            what()

@@ -166,8 +166,11 @@ async def test_a_reader_that_does_not_read_is_not_worked_for(
         (struct.pack(">i", -1), "-1"),
         (struct.pack(">i", 0), "at least 1"),
         (struct.pack(">i", 1001), "at most 1000"),
-        (b"GET / HTTP/1.1\r\n\r\n", "at most 1000"),
-        (b"\x16\x03\x01\x02\x00\x01", "at most 1000"),
+        (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"),
+        (b"POST / HTTP/1.1\r\n\r\n", "http.listener"),
+        (b"PRI * HTTP/2.0\r\n\r\n", "an HTTP request"),
+        (b"\x16\x03\x01\x02\x00\x01", "a TLS handshake, but this port is PLAINTEXT"),
+        (b"SSH-2.0-x\r\n", "at most 1000"),
     ],
 )
 async def test_malformed_frames_close_only_their_connection(

@@ -134,6 +134,15 @@ def test_a_length_outside_the_limits_is_an_error(length: int) -> None:
         feed(frames, struct.pack(">i", length) + b"data")
 
 
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [(b"HTTP/1.1 400 ", "does not speak Kafka"), (b"\x15\x03\x03\x00\x02\x02\x28", "is encrypted")],
+)
+def test_what_a_client_meets_at_another_port(head: bytes, says: str) -> None:
+    with pytest.raises(FrameError, match=says):
+        feed(new(), head)
+
+
 def test_frames_before_a_bad_length_are_delivered_first() -> None:
     frames = FrameBuffer(max_frame_bytes=1000, min_frame_bytes=1)
     room = frames.writable()

@@ -1,0 +1,197 @@
+"""`kraft produce`: sends the lines of files, or of standard input, as records, through librdkafka."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kraft.cli.produce.lines import LineFormat, open_sources
+from kraft.cli.produce.sending import (
+    Interrupts,
+    Run,
+    StallWatch,
+    Target,
+    check_partition,
+    error_codes,
+    shown,
+)
+from kraft.cli.produce.stalls import Stalls
+from kraft.cli.shared.bootstrap import bootstrap_text
+from kraft.cli.shared.escapes import unescape
+from kraft.cli.shared.librdkafka import Properties, client_of, parse_properties
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
+from kraft.cli.shared.output import console, fail, print_json
+from kraft.cli.shared.times import parse_time_ms
+from kraft.user_error import EXIT_USAGE, UserError
+
+MESSAGE_TIMEOUT_MS = 30_000
+METADATA_TIMEOUT_S = 10.0
+STATISTICS_MS = 1_000
+
+OWNED = {
+    "acks": "--acks sets it",
+    "request.required.acks": "--acks sets it",
+    "compression.type": "--compression sets it",
+    "compression.codec": "--compression sets it",
+    "transactional.id": "lines are not sent in transactions",
+    "delivery.report.only.error": "acknowledgements are counted",
+    "on_delivery": "acknowledgements are counted",
+}
+
+
+class Acks(StrEnum):
+    """Who must have a record before it counts as acknowledged."""
+
+    all = "all"
+    leader = "1"
+    none = "0"
+
+
+class Compression(StrEnum):
+    """Kafka's codecs."""
+
+    none = "none"
+    gzip = "gzip"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
+    files: Annotated[list[Path] | None, typer.Argument(help="Files of lines; none: standard input.")] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    acks: Annotated[
+        Acks, typer.Option(help="all: the in-sync replicas; 1: the leader; 0: nobody.")
+    ] = Acks.all,
+    key_separator: Annotated[
+        str, typer.Option(metavar="S", help="Splits each line into key and value; \\t is a tab.")
+    ] = "",
+    key_optional: Annotated[
+        bool, typer.Option("--key-optional", help="A line without the separator has no key; else an error.")
+    ] = False,
+    headers_separator: Annotated[
+        str, typer.Option(metavar="S", help="Splits headers, K=V[,K=V…], off the front of each line.")
+    ] = "",
+    header: Annotated[list[str] | None, typer.Option(help="K=V, put on every record.")] = None,
+    null: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="A key or value that is TEXT is null.", show_default=False),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Send all to this one; else the key's, as Java's client has it.")
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Of all records: ISO 8601, or ms.", show_default=False)
+    ] = None,
+    compression: Annotated[
+        Compression, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+    ] = Compression.none,
+    properties: Properties = None,
+    as_json: Json = False,
+) -> None:
+    """Send lines, split at \\n only; a last line without \\n counts. Exit 1 if any stayed unacknowledged."""
+    line_format = LineFormat(
+        unescape(key_separator, "--key-separator"),
+        key_optional,
+        unescape(headers_separator, "--headers-separator"),
+        None if null is None else unescape(null, "--null"),
+        tuple(_parse_headers(header or [])),
+    )
+    if key_optional and not key_separator:
+        raise UserError("--key-optional goes with --key-separator", EXIT_USAGE)
+    target = Target(
+        require_text(topic, "the topic's name"),
+        partition,
+        None if timestamp is None else parse_time_ms(timestamp, "--timestamp"),
+    )
+    wanted = {
+        "bootstrap.servers": bootstrap_text(bootstrap_server),
+        "acks": acks.value,
+        "enable.idempotence": acks is Acks.all,
+        "compression.type": compression.value,
+        "linger.ms": 5,
+        "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+        "partitioner": "murmur2_random",
+        **parse_properties(properties or [], OWNED),
+    }
+    run = _run(wanted, target, line_format, files or [])
+    if as_json:
+        print_json(
+            {
+                "topic": topic,
+                "sent": run.acknowledged + run.failed,
+                "acknowledged": run.acknowledged,
+                "failed": run.failed,
+                "not_sent": run.not_sent,
+            }
+        )
+    if run.why_stopped is not None:
+        fail(f"{run.why_stopped}: {run.counts()}{_reason(run)}")
+    if run.failed or run.not_sent:
+        fail(
+            f"{run.failed + run.not_sent} of {run.lines} lines stayed unacknowledged: {run.counts()}{_reason(run)}"
+        )
+    if not as_json:
+        console.print(run.counts(), style="dim", markup=False)
+
+
+def _run(wanted: dict[str, Any], target: Target, line_format: LineFormat, files: list[Path]) -> Run:
+    """The run, ended: every line that was read is counted."""
+    timeout_s = _timeout_s(wanted)
+    watch = StallWatch(Stalls(target.topic, error_codes(), timeout_s))
+    sources = open_sources(files)
+    producer = _producer(wanted, watch)
+    check_partition(producer, target, METADATA_TIMEOUT_S)
+    interrupts = Interrupts()
+    run = Run(producer, target, line_format, watch.stalls, interrupts)
+    with interrupts.counted(), shown(run, sources) as on_read:
+        try:
+            for source in sources:
+                run.send(source, on_read)
+                if run.why_stopped is not None:
+                    break
+        except UserError as error:
+            run.why_stopped = str(error)
+        finally:
+            run.finish(timeout_s)
+    if interrupts.count and run.lines == run.acknowledged and all(source.is_terminal for source in sources):
+        run.why_stopped = None  # Ctrl-C is how typing ends
+    return run
+
+
+def _producer(wanted: dict[str, Any], watch: StallWatch) -> Any:
+    from confluent_kafka import Producer
+
+    own = {
+        "error_cb": watch.on_error,
+        "stats_cb": watch.on_statistics,
+        "statistics.interval.ms": STATISTICS_MS,
+        "debug": "msg",  # where librdkafka tells why brokers refuse what it will send again
+        "log_level": 7,
+    }
+    return client_of(Producer, {**wanted, **own}, watch)
+
+
+def _timeout_s(wanted: dict[str, Any]) -> float:
+    """How long librdkafka tries to send a record; 0: without end."""
+    text = str(wanted.get("delivery.timeout.ms", wanted["message.timeout.ms"]))
+    return int(text) / 1000 if text.isascii() and text.isdecimal() else MESSAGE_TIMEOUT_MS / 1000
+
+
+def _reason(run: Run) -> str:
+    return f"; first reason: {run.first_error}" if run.first_error else ""
+
+
+def _parse_headers(pairs: list[str]) -> list[tuple[str, bytes]]:
+    headers = []
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise UserError(f"--header takes K=V, not {pair!r}", EXIT_USAGE)
+        require_text(pair, "--header")
+        headers.append((key, value.encode()))
+    return headers

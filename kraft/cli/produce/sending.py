@@ -1,0 +1,253 @@
+"""Sends records through librdkafka, and keeps what became of each line: acknowledged, failed or not sent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kraft.cli.produce.lines import LineError, LineFormat, Source, lines
+from kraft.cli.produce.stalls import Stalls
+from kraft.cli.shared.output import console
+from kraft.protocol.errors import ErrorCode
+from kraft.user_error import UserError
+
+POLL_S = 0.1
+CLOSING_S = 5.0
+"""How long a run that was interrupted waits for the answers under way."""
+PURGE_S = 5.0
+MARGIN_S = 10.0
+"""So much later than librdkafka's own limit the run stops waiting for its reports."""
+
+
+class Interrupts:
+    """Ctrl-C, SIGTERM and SIGHUP, counted: nothing is torn out of what is being counted. What the process was started
+    to ignore (`nohup`) it ignores."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        previous = {number: signal.signal(number, self._count) for number in heeded}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _count(self, _number: int, _frame: object) -> None:
+        self.count += 1
+
+
+class StallWatch:
+    """librdkafka's callbacks, which it makes inside `poll`: they feed `Stalls` and tell its news on standard error."""
+
+    def __init__(self, stalls: Stalls) -> None:
+        self.stalls = stalls
+
+    def on_statistics(self, text: str) -> None:
+        news = self.stalls.observe(json.loads(text), time.monotonic())
+        if news is not None:
+            console.print(news, style="yellow", markup=False, soft_wrap=True)
+
+    def on_error(self, error: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # the error before it says more
+            self.stalls.client_error(error.str())
+
+    def log(self, _level: int, _format: str, _facility: str, _client: str, text: str) -> None:
+        """As a logger of the standard library is called."""
+        self.stalls.logged(text, time.monotonic())
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where records go. `partition` None: as the partitioner says; `timestamp_ms` None: when they are sent."""
+
+    topic: str
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """For librdkafka's `produce`."""
+        chosen = {"partition": self.partition, "timestamp": self.timestamp_ms}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+
+class Run:
+    """One run's counts; every record's delivery report passes through it. `why_stopped` is a clause for a person, where
+    the run ended before its input did."""
+
+    def __init__(
+        self, producer: Any, target: Target, line_format: LineFormat, stalls: Stalls, interrupts: Interrupts
+    ) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        self._producer = producer
+        self._topic = target.topic
+        self._arguments = target.arguments()
+        self._format = line_format
+        self._stalls = stalls
+        self._on_acknowledged = stalls.acknowledged
+        self._interrupts = interrupts
+        self._refusal = KafkaException
+        self._unsent = KafkaError._PURGE_QUEUE
+        self._unanswered = (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_INFLIGHT)
+        self._fatal = KafkaError._FATAL
+        self._is_dead = False
+        self.acknowledged = self.failed = self.not_sent = 0
+        self.first_error: str | None = None
+        self.why_stopped: str | None = None
+
+    @property
+    def lines(self) -> int:
+        """All that were read."""
+        return self.acknowledged + self.failed + self.not_sent
+
+    def counts(self) -> str:
+        """The one line at the end."""
+        return f"{self.acknowledged:,} acknowledged, {self.failed:,} failed, {self.not_sent:,} not sent"
+
+    def send(self, source: Source, on_read: Callable[[int], None]) -> None:
+        """Sends a source's lines. Sets `why_stopped` where not to its end. Raises UserError as `lines` does."""
+        number = 0
+        for line in lines(source, POLL_S, on_read):
+            if line is not None:
+                number += 1
+                try:
+                    self._send(line)
+                except LineError as error:
+                    self.not_sent += 1
+                    self.why_stopped = f"line {number} of {source.name} {error}; nothing after it was sent"
+            self._producer.poll(0)
+            if self._is_dead:
+                self.why_stopped = (
+                    f"librdkafka gave up; nothing after line {number} of {source.name} was sent"
+                )
+            elif self._interrupts.count and self.why_stopped is None:
+                self.why_stopped = f"interrupted; nothing after line {number} of {source.name} was sent"
+            if self.why_stopped is not None:
+                return
+
+    def _send(self, line: bytes) -> None:
+        record = self._format.record(line)
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value=record.value,
+                    key=record.key,
+                    headers=record.headers,
+                    on_delivery=self._delivered,
+                    **self._arguments,
+                )
+            except BufferError:  # the client's queue is full: let deliveries make room
+                self._producer.poll(POLL_S)
+                if self._interrupts.count:
+                    self.not_sent += 1
+                    return
+                continue
+            except self._refusal as error:  # it concerns this line, or all that come; the run reports it
+                self.failed += 1
+                self._is_dead = error.args[0].code() == self._fatal
+                self.first_error = self.first_error or error.args[0].str()
+            return
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.acknowledged += 1
+            self._on_acknowledged(message.partition())
+            return
+        self._stalls.failed(message.partition())
+        if error.code() == self._unsent:
+            self.not_sent += 1
+        else:
+            self.failed += 1
+            self.first_error = self.first_error or self._worded(error, message.partition())
+
+    def _worded(self, error: Any, partition: int) -> str:
+        """librdkafka says of a record that nobody answered only that it gave up."""
+        reason = self._stalls.reason_of(partition) if error.code() in self._unanswered else None
+        return f"{error.str()} ({reason})" if reason else str(error.str())
+
+    def finish(self, timeout_s: float) -> None:
+        """Waits until librdkafka has reported every line, which it does within `timeout_s` (0: it tries without end).
+        After an interruption it waits `CLOSING_S`, after two no longer; what is under way then has failed."""
+        started_s = time.monotonic()
+        give_up_s = started_s + timeout_s + MARGIN_S if timeout_s else math.inf
+        while self._producer.flush(POLL_S):
+            now_s = time.monotonic()
+            if self._interrupts.count:
+                give_up_s = min(give_up_s, now_s + CLOSING_S if self._interrupts.count == 1 else now_s)
+            if now_s >= give_up_s:
+                self._producer.purge()
+                self._producer.flush(PURGE_S)
+                return
+
+
+@contextlib.contextmanager
+def shown(run: Run, sources: list[Source]) -> Iterator[Callable[[int], None]]:
+    """A bar over the sources' bytes, or a count, on standard error; yields what takes the bytes read. Nothing where
+    there is no terminal, or where lines are being typed into it."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.text import Text
+
+    class Acknowledged(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text(f"{run.acknowledged:,} acknowledged")
+
+    sizes = [source.size for source in sources]
+    total = None if None in sizes else sum(filter(None, sizes))
+    bar = (BarColumn(), DownloadColumn()) if total is not None else ()
+    with Progress(
+        TextColumn("sending"),
+        *bar,
+        Acknowledged(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal or any(source.is_terminal for source in sources),
+    ) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda amount: progress.advance(task, amount)
+
+
+def error_codes() -> dict[str, ErrorCode]:
+    """Kafka's errors, by librdkafka's words for them."""
+    from confluent_kafka import KafkaError
+
+    return {KafkaError(int(code)).str(): code for code in ErrorCode if code > 0}
+
+
+def check_partition(producer: Any, target: Target, timeout_s: float) -> None:
+    """Raises UserError if the topic has no such partition: each line would fail of it."""
+    from confluent_kafka import KafkaException
+
+    if target.partition is None:
+        return
+    try:
+        topic = producer.list_topics(target.topic, timeout_s).topics[target.topic]
+    except KafkaException as error:
+        raise UserError(f"no broker answered: {error.args[0].str()}; check --bootstrap-server") from error
+    if topic.error is not None:
+        raise UserError(f"topic {target.topic}: {topic.error.str()}")
+    if target.partition not in topic.partitions:
+        raise UserError(
+            f"topic {target.topic} has partitions 0 to {len(topic.partitions) - 1}, not {target.partition}"
+        )
