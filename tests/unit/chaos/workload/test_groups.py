@@ -39,7 +39,7 @@ def living_on(monkeypatch):
 def test_a_group_becomes_whole_and_goes_on_where_it_committed(kind, living_on):
     with staged(*group_of(kind)) as stage:
         stage.wait(lambda: not stage.workloads.groups_not_whole_since(0.0))
-        stage.simulation.run_for(4.0)
+        stage.simulation.run_for(10.0)
         stage.finish()
         history = stage.workloads._around.groups.history
         commits, fetches = operations(stage, GroupAction.COMMIT), operations(stage, GroupAction.FETCH)
