@@ -46,7 +46,7 @@ def _arguments() -> argparse.Namespace:
         action="append",
         choices=(*GROUPS, *KEYS),
         metavar="ROW",
-        help=f"one of {', '.join(KEYS)}; or 2014: all rows with the parameters of 2014; may be repeated",
+        help=f"2014 (its rows with its own parameters), or one of {', '.join(KEYS)}; may be repeated",
     )
     parser.add_argument("--dir", type=Path, help="where the scratch folder goes (default: the system's)")
     given = parser.parse_args()
