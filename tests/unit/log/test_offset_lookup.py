@@ -100,6 +100,7 @@ def test_a_segment_is_found_by_the_first_offset_in_its_name() -> None:
         (737_336, 368_769),
         (737_337, 737_337),
     ):
+        assert names[log._segments.position_for(sought)] == name
         (found, *_) = log.read(sought, 1, up_to_offset=log.log_end_offset).slices
         assert found.path == f"{FOLDER}/{name:020}.log"
         assert read_records(log, sought)[0].value == b"%d" % sought
