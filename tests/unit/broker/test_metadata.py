@@ -49,12 +49,14 @@ async def test_all_topics_in_order_and_the_brokers_that_are_alive(world: BrokerW
     await world.start(
         *topic("u", 2, (1,)),
         *topic("t", 1, (1, 2)),
-        *topic("__system", 3, (1,)),
+        *topic("__consumer_offsets", 3, (1,)),
+        *topic("__mine", 4, (1,)),
         BrokerChange(3, 3, fenced=True),
     )
     response: MetadataResponse = world.handle(MetadataRequest(topics=None), VERSION)
     assert [(t.name, t.is_internal) for t in response.topics] == [
-        ("__system", True),
+        ("__consumer_offsets", True),
+        ("__mine", False),
         ("t", False),
         ("u", False),
     ]

@@ -64,7 +64,7 @@ def test_an_api_versions_request_from_the_future_has_a_header_that_can_be_read()
     assert position == len(frame)
 
 
-@pytest.mark.parametrize("start", ["000a 0001", "0309 0000", "ffff 0000", "0003 ffff"])
+@pytest.mark.parametrize("start", ["0034 0001", "0309 0000", "ffff 0000", "0003 ffff"])
 def test_an_api_that_is_not_served_is_refused_with_the_correlation_id(start: str) -> None:
     with pytest.raises(UnsupportedVersion) as refusal:
         decode_request_header(bytes.fromhex(start + "0000002a 0000 00"))
