@@ -22,6 +22,7 @@ from kraft.environment import Environment
 from kraft.node import STARTUP_ERRORS, Node
 from partitions.disk import Disk
 from partitions.log.node_logs.meta_properties import META_PROPERTIES, MetaProperties, write_meta_properties
+from quorum.controller.topic_names import is_internal
 from quorum.metadata.image import MetadataImage, PartitionImage
 
 DATA = "/var/lib/kraft"
@@ -47,8 +48,19 @@ PROPERTIES: Mapping[str, str] = {
     "replica.high.watermark.checkpoint.interval.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "3000",
     "log.retention.check.interval.ms": "1000",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.segment.bytes": "65536",
+    "offsets.commit.timeout.ms": "1500",
+    "group.min.session.timeout.ms": "500",
+    "group.initial.rebalance.delay.ms": "300",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "400",
+    "group.consumer.min.heartbeat.interval.ms": "100",
 }
 """Short timers, so that much happens in a virtual minute; a scenario's properties override them."""
+INTERNAL_REPLICAS_MAX = 3
+"""Replicas of internal topics where there are so many brokers."""
 METADATA_LAG_MAX = 8
 """Entries that a node may lack and still be whole: while topics come and go, some are always on their way."""
 
@@ -81,7 +93,12 @@ class SimulatedCluster:
         """Node id and error of every start that ended in an error of `STARTUP_ERRORS`."""
         self.controller_ids = tuple(n for n, spec in self.specs.items() if CONTROLLER_ROLE in spec.roles)
         self.broker_ids = tuple(n for n, spec in self.specs.items() if BROKER_ROLE in spec.roles)
-        self._properties = {**PROPERTIES, **(properties or {})}
+        internal_replicas = min(INTERNAL_REPLICAS_MAX, len(self.broker_ids))
+        self._properties = {
+            **PROPERTIES,
+            "offsets.topic.replication.factor": str(max(1, internal_replicas)),
+            **(properties or {}),
+        }
         self._by_name = {host.name: n for n, host in self.hosts.items()}
         self._by_name.update((host.address, n) for n, host in self.hosts.items())
         self._directory_ids = {n: simulation.stream(f"directory ids of node {n}") for n in self.specs}
@@ -259,7 +276,8 @@ class SimulatedCluster:
         """The reasons why the cluster is not whole; empty if it is.
 
         Whole: every node runs, is ready and has about all metadata; brokers are unfenced; the topics exist. Each of
-        their partitions has a leader, all its replicas in the ISR and no reassignment under way, or is beyond repair.
+        their partitions, and of internal topics', has a leader, all its replicas in the ISR and no reassignment under
+        way, or is beyond repair.
         """
         found = [f"node {n} is not running" for n, host in self.hosts.items() if not host.alive]
         found += [f"node {n} is paused" for n, host in self.hosts.items() if host.paused]
@@ -274,7 +292,8 @@ class SimulatedCluster:
             broker = image.brokers.get(node_id)
             if broker is None or broker.fenced:
                 found.append(f"broker {node_id} is fenced")
-        for topic in topics:
+        internal = [topic for topic in image.topic_ids if is_internal(topic)]
+        for topic in (*topics, *internal):
             found += self._ailments_of(image, topic)
         return found
 

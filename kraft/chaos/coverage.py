@@ -11,8 +11,11 @@ from typing import Final
 
 from kraft.chaos.faults.context import FAULT_COUNTER, STARTED_AGAIN
 from kraft.chaos.oracles.events import COUNTERS, UNCLEAN_ELECTION
+from kraft.chaos.oracles.group_log import COUNTERS as WRITTEN_BY_COORDINATORS
 from kraft.chaos.workload.base import CLIENT_CRASH
 from kraft.chaos.workload.final import BEYOND_REPAIR
+from kraft.chaos.workload.groups.member import COUNTERS as OF_MEMBERS
+from kraft.chaos.workload.groups.topic import GREW
 from kraft.chaos.workload.offset_lister import NOT_AVAILABLE_YET
 from kraft.chaos.workload.operator import EXPECTED
 from kraft.chaos.workload.reader import BEHIND_THE_END, OUT_OF_RANGE_NEARER, SENT_NEARER
@@ -22,6 +25,9 @@ EVENTS: Final = tuple(
         (
             *COUNTERS,
             *EXPECTED,
+            *OF_MEMBERS,
+            *WRITTEN_BY_COORDINATORS,
+            GREW,
             BEHIND_THE_END,
             BEYOND_REPAIR,
             CLIENT_CRASH,

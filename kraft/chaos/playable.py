@@ -8,13 +8,14 @@ Scenarios of `kraft.chaos.swarm` are playable; `kraft chaos` calls this for case
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.faults import FAULTS
 from kraft.chaos.scenario import NodeSpec, Scenario, ScenarioError, TopicSpec, WorkloadSpec
 from kraft.chaos.workload import WORKLOADS
+from kraft.chaos.workload.groups.member import topic_of
 from kraft.chaos.world.simulation import HOSTS_MAX, Simulation
 from kraft.config import BROKER_ROLE, CONTROLLER_ROLE, ConfigError, load_config
 from kraft.config_keys import RUN_TIME_KEYS
@@ -27,8 +28,10 @@ PARTITIONS_MAX: Final = 10_000
 LOG_DIRS_MAX: Final = 16
 NODES_MAX: Final = HOSTS_MAX // 2
 WORKLOADS_MAX: Final = HOSTS_MAX // 4
-WITHOUT_TOPIC: Final = frozenset(("topic-churn", "operator"))
+WITHOUT_TOPIC: Final = frozenset(("topic-churn", "operator", "group-topic"))
 """Workloads that have topics of their own, or all."""
+OF_GROUPS: Final = frozenset(("classic-member", "consumer-member", "group-topic"))
+"""Workloads that belong to a group."""
 ACKS: Final = (-1, 0, 1)
 
 
@@ -43,6 +46,7 @@ def check_playable(scenario: Scenario) -> None:
     _check(len(scenario.workloads) <= WORKLOADS_MAX, f"more than {WORKLOADS_MAX} workloads")
     for workload in scenario.workloads:
         _check_workload(workload, names)
+    _check_groups(scenario.workloads, names)
     for fault in scenario.faults:
         is_fault = isinstance(fault.name, str) and fault.name in FAULTS
         _check(is_fault, f"there is no fault {fault.name!r}: `kraft chaos faults` lists them")
@@ -97,11 +101,36 @@ def _check_workload(workload: WorkloadSpec, topics: list[str]) -> None:
     is_kind = isinstance(kind, str) and kind in WORKLOADS
     _check(is_kind, f"there is no workload {kind!r}: choose from {', '.join(WORKLOADS)}")
     _check(kind in WITHOUT_TOPIC or workload.topic in topics, f"{kind} has no such topic: {workload.topic!r}")
+    _check(isinstance(workload.group, str), f"group of {kind} is {workload.group!r}, no text")
+    _check(bool(workload.group) or kind not in OF_GROUPS, f"{kind} names no group")
     _check(workload.acks in ACKS, f"acks of {kind} is {workload.acks!r}")
     _check_integer(f"stream of {kind}", workload.stream)
     _check_number(f"per_second of {kind}", workload.per_second, above=0.0)
     if workload.operations_max is not None:
         _check_integer(f"operations_max of {kind}", workload.operations_max, least=0)
+
+
+def _check_groups(workloads: Sequence[WorkloadSpec], topics: Collection[str]) -> None:
+    """The members of a group are of one protocol and read one topic; it has one topic of its own at most."""
+    members: dict[str, WorkloadSpec] = {}
+    with_topic: set[str] = set()
+    for workload in workloads:
+        group, kind = workload.group, workload.kind
+        if kind == "group-topic":
+            name = topic_of(group)
+            problem = topic_name_problem(name)
+            _check(problem is None, f"the topic of group {group!r} would be {name!r}: {problem}")
+            _check(
+                name not in topics, f"there is a topic {name}, which group {group!r} would have for itself"
+            )
+            _check(group not in with_topic, f"group {group!r} has two topics of its own")
+            with_topic.add(group)
+        elif kind in OF_GROUPS:
+            first = members.setdefault(group, workload)
+            _check(
+                (kind, workload.topic) == (first.kind, first.topic),
+                f"group {group!r} has members of two protocols, or of two topics",
+            )
 
 
 def _check_run_time_configs(configs: Mapping[str, str]) -> None:

@@ -1,20 +1,21 @@
 """One run: a scenario played from its first step to the last judgement.
 
 The cluster starts and becomes whole; workloads begin; faults strike; then everything heals. Under load the cluster
-must be whole again within a bounded time, and then take writes to every partition. When the workloads have ended,
-every write must be answered (liveness). A fresh client reads everything back, and the judges look at the rest.
+must be whole again within a bounded time, and then take writes to every partition; every consumer group must become
+whole. When the workloads have ended, every write must be answered (liveness). A fresh client reads everything back,
+and the judges look at the rest.
 Equal scenarios give equal digests in every process. Callers isolate runs with `kraft.chaos.pool`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO
 
-from kraft.chaos.checker import check_history
+from kraft.chaos.checker import check_groups, check_history
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.faults import FaultContext, strike
 from kraft.chaos.history import History, OperationStatus
@@ -31,6 +32,8 @@ WHOLE_WITHIN_S = 60.0
 """After the last fault: longer than every timeout of nodes and clients, retries included."""
 SERVED_WITHIN_S = 10.0
 """Longer than any request, its retry and the restart of a client take."""
+GROUPS_WITHIN_S = 40.0
+"""Longer than sessions, rebalances and a few restarts of members take together."""
 DRAIN_WITHIN_S = 60.0
 READ_WITHIN_S = 60.0
 SETTLE_S = 2.0
@@ -99,6 +102,7 @@ class _Run:
             on_acknowledged=self.white_box.replication.acknowledged,
             explains=self.white_box.replication.explains,
             on_list_offsets=self.white_box.listed_offsets.asked,
+            groups=self.white_box.groups,
         )
         self.faults = FaultContext(
             self.cluster, self.verdicts, scenario.topics, self.white_box.storage_damaged
@@ -116,6 +120,7 @@ class _Run:
             self._calm()
         except _NotWhole as error:
             self.verdicts.violated("liveness", str(error))
+            self._judge_groups()
             judge_processes(self.cluster, self.verdicts)
             return
         self.white_box.finish(self.logs.unclean_leaders)
@@ -127,7 +132,22 @@ class _Run:
         for text in report.excused:
             self.verdicts.excused(text)
         outcome.undecided = report.undecided
-        outcome.history = dict(sorted(report.counts.items()))
+        outcome.history = dict(sorted({**report.counts, **self._judge_groups()}.items()))
+
+    def _judge_groups(self) -> Mapping[str, int]:
+        """Judges what members of groups were told, which needs no end of the run; returns how much it was."""
+        coordinators = self.white_box.groups
+        report = check_groups(
+            coordinators.history,
+            coordinators.places,
+            gone=coordinators.gone,
+            is_excused=coordinators.is_excused,
+        )
+        for anomaly in report.anomalies:
+            self.verdicts.violated(anomaly.oracle, anomaly.text)
+        for text in report.excused:
+            self.verdicts.excused(text)
+        return report.counts
 
     def _start(self) -> None:
         self.cluster.start()
@@ -153,9 +173,11 @@ class _Run:
     def _calm(self) -> None:
         self.faults.end_all()
         self.workloads.take_limits_away()
+        self.workloads.calm()
         healed_s = self.simulation.now
         self._wait_whole(WHOLE_WITHIN_S)
         self._wait_served(healed_s)
+        self._wait_groups(healed_s)
         self.workloads.stop()
         self._wait(lambda: self.workloads.drained, DRAIN_WITHIN_S, "a write was never answered")
         self._wait_whole(WHOLE_WITHIN_S)
@@ -179,6 +201,15 @@ class _Run:
             raise _NotWhole(
                 f"within {SERVED_WITHIN_S:g} s of a whole cluster nothing was acknowledged, or read, of what was"
                 f" sent after the faults: {', '.join(unserved(since_s))}"
+            )
+
+    def _wait_groups(self, since_s: float) -> None:
+        """Waits until every group has been whole at some time after the faults."""
+        missing = self.workloads.groups_not_whole_since
+        if not self.simulation.run_until_true(lambda: not missing(since_s), GROUPS_WITHIN_S, LOOK_EVERY_S):
+            raise _NotWhole(
+                f"within {GROUPS_WITHIN_S:g} s of a whole cluster no generation of it was whole:"
+                f" {'; '.join(missing(since_s))}"
             )
 
     def _wait(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:

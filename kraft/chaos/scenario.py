@@ -64,6 +64,8 @@ class WorkloadSpec:
     """Of a consumer: its rack, which it names in every Fetch."""
     fetch_sessions: bool = False
     """Of a consumer: whether it keeps a fetch session with every broker that it reads from (KIP-227)."""
+    group: str = ""
+    """Of a member of a group, and of a group's topic: the group."""
 
 
 @dataclass(frozen=True)

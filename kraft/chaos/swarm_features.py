@@ -1,9 +1,9 @@
 """Further features of a scenario, each drawn independently: the second half of the swarm.
 
 The features are fetch sessions of consumers and their number at a broker (KIP-227), racks and reading from
-followers (KIP-392), throttled replication (KIP-73), and segments that reserve their room at once. Their random
-stream is their own, so that a seed keeps the cluster, the clients and the faults that it would have without them.
-Pure; `swarm` calls it.
+followers (KIP-392), throttled replication (KIP-73), segments that reserve their room at once, and consumer groups of
+both protocols. Their random streams are their own, so that a seed keeps the cluster, the clients and the faults that
+it would have without them. Pure; `swarm` calls it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from kraft.chaos.scenario import Scenario
+from kraft.chaos.scenario import Scenario, WorkloadSpec
 from partitions.replica_selector import RACK_AWARE_SELECTOR
 
 SESSIONS_ODDS = 0.6
@@ -28,6 +28,9 @@ WRITTEN_BYTES = 1_200
 THROTTLE_SHARES = (0.3, 1.0)
 """The part of the clients' write rate that may be copied: a follower that is behind may stay behind until the faults
 are over."""
+GROUPS_ODDS = 0.4
+"""The part of clusters with consumer groups."""
+MEMBER_KINDS = ("classic-member", "consumer-member")
 LEADER, FOLLOWER = "leader", "follower"
 
 
@@ -36,7 +39,7 @@ def add_features(scenario: Scenario) -> Scenario:
     rng = Random(f"{scenario.seed}/swarm/features")
     for feature in (_sessions, _racks, _preallocated, _throttled):
         scenario = feature(rng, scenario)
-    return scenario
+    return _grouped(Random(f"{scenario.seed}/swarm/groups"), scenario)
 
 
 def _sessions(rng: Random, scenario: Scenario) -> Scenario:
@@ -98,3 +101,28 @@ def _throttled(rng: Random, scenario: Scenario) -> Scenario:
         properties={**scenario.properties, "replication.quota.window.num": str(rng.choice((2, 5)))},
         run_time_configs={f"{side}.replication.throttled.rate": rate for side in sides},
     )
+
+
+def _grouped(rng: Random, scenario: Scenario) -> Scenario:
+    """Draws one group or two, of two to four members; most have a topic that comes, grows and goes. Commits are a
+    compacted topic's records: segments are small, and some clusters clean soon."""
+    if rng.random() >= GROUPS_ODDS:
+        return scenario
+    workloads = list(scenario.workloads)
+    for group in ("readers", "others")[: rng.choice((1, 1, 2))]:
+        kind, topic = rng.choice(MEMBER_KINDS), rng.choice(scenario.topics).name
+        rate = rng.choice((3.0, 8.0))
+        for _ in range(rng.choice((2, 3, 3, 4))):
+            workloads.append(WorkloadSpec(kind, len(workloads), topic, per_second=rate, group=group))
+        if rng.random() < 0.6:
+            changes = rng.choice((0.5, 1.0))
+            workloads.append(WorkloadSpec("group-topic", len(workloads), per_second=changes, group=group))
+    properties = {
+        **scenario.properties,
+        "offsets.topic.num.partitions": str(rng.choice((1, 2, 4))),
+        "offsets.topic.segment.bytes": str(rng.choice((16_384, 65_536, 1_048_576))),
+        "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
+    }
+    if rng.random() < 0.5:
+        properties.setdefault("log.cleaner.backoff.ms", str(rng.choice((500, 1_500))))
+    return replace(scenario, workloads=tuple(workloads), properties=properties)

@@ -2,7 +2,8 @@
 
 Names are Kafka's where Kafka tells the same (`GroupCoordinatorMetrics`), and kafka_exporter's for offsets and lag, so
 that people's dashboards and alerts fit. At most `metrics.groups.max` partitions of groups have series of their own; the
-others are summed. A value that is not known is left out, as is the age of what is not read where all is read.
+others are summed. A value that is not known is left out, as is the age of what is not read where all is read. Counters
+are those of the moment; states, offsets and lag are of the last round, at most `metrics.groups.interval.ms` before.
 """
 
 from __future__ import annotations

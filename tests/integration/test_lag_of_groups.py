@@ -140,32 +140,49 @@ def test_a_leader_that_is_gone_leaves_its_values_out(running: ThreadedCluster) -
     wait_for(running, coordinator(running, "left"), "left", lag={0: 1, 1: 1})
 
 
-def test_states_rebalances_and_commits(running: ThreadedCluster) -> None:
-    topic, group = running.create_topic("joined", replication_factor=2), "members"
+BEAN = "kafka_server_group_coordinator_metrics_"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "stable", "rebalances"),
+    [
+        (
+            "classic",
+            "kafka_coordinator_group_groupmetadatamanager_numgroupsstable",
+            "group_completed_rebalance",
+        ),
+        ("consumer", f"{BEAN}consumer_group_count{{Stable}}", "consumer_group_rebalance"),
+    ],
+)
+def test_states_rebalances_and_commits(
+    running: ThreadedCluster, protocol: str, stable: str, rebalances: str
+) -> None:
+    topic, group = running.create_topic("joined", replication_factor=2), f"members-{protocol}"
     produce(running, topic, 0, AGE_S)
-    commit(running, group, TopicPartition(topic, 0, 0))
+    commit(
+        running, f"other-{protocol}", TopicPartition(topic, 0, 0)
+    )  # makes the internal topic, if it is first
     here = coordinator(running, group)
-    bean, stable = (
-        "kafka_server_group_coordinator_metrics_",
-        "kafka_coordinator_group_groupmetadatamanager_numgroupsstable",
-    )
     before = all_samples(running, here)
-    settings = {
-        "bootstrap.servers": running.bootstrap,
-        "group.id": group,
-        "enable.auto.commit": False,
-        **QUIET,
-    }
-    consumer = Consumer(settings)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": running.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            **QUIET,
+        }
+    )
     consumer.subscribe([topic])
     message = until(lambda: consumer.poll(1), "the member reads")
     consumer.commit(message, asynchronous=False)
     until(lambda: all_samples(running, here)[stable] == 1, "its group is stable")
     after = all_samples(running, here)
-    for name in ("group_completed_rebalance_total", "rebalance_time_ms_count{classic}"):
-        assert after[bean + name] > before[bean + name]
-    assert after[f"{bean}offset_commit_total"] == before[f"{bean}offset_commit_total"] + 1
-    assert after[f"{bean}group_count{{classic}}"] >= 1
+    for name in (f"{rebalances}_total", f"rebalance_time_ms_count{{{protocol}}}"):
+        assert after[BEAN + name] > before[BEAN + name]
+    assert after[f"{BEAN}offset_commit_total"] == before[f"{BEAN}offset_commit_total"] + 1
+    assert after[f"{BEAN}group_count{{{protocol}}}"] >= 1
     consumer.close()
     until(lambda: all_samples(running, here)[stable] == 0, "its group is empty")
 

@@ -2,8 +2,9 @@
 
 Owned by the broker's server; `view` is for metrics, `of_group` for whoever asks about one group. Each
 `metrics.groups.interval.ms` a round looks at all committed offsets in steps. Logs that are led here are looked at
-directly; each other leader gets a connection for the round, one ListOffsets for `PARTITIONS_PER_QUERY` partitions, and
-small Fetches, as a consumer's, for the time of what is not read (`kraft.coordinator.groups.lag` says which). A time
+directly; each other leader gets a connection for the round, one ListOffsets for up to `PARTITIONS_PER_QUERY`
+partitions, and small Fetches, as a consumer's, for the time of what is not read: no request of Kafka's tells the time
+of an offset, and a batch's header has it (`kraft.coordinator.groups.lag` says which to look at). A time
 that was found stays known for `TIMES_KEPT_S` while the group and the leadership stay where they are: what lies at an
 offset does not change. Without committed offsets nobody is asked. Guarantees: requests, bytes and time of a round are
 bounded; what a leader did not tell in it is None. A defect in here costs the round's result and is logged, and not the
@@ -202,10 +203,11 @@ class GroupLag:
             for number, shard in list(self._groups.runtime.shards())
         }
         leaders = await taking_turns(by_leader(surveys.values()))
-        told = await asyncio.gather(*(self._ask(leader, wanted) for leader, wanted in leaders.items()))
+        async with asyncio.TaskGroup() as asking:
+            tasks = [asking.create_task(self._ask(leader, wanted)) for leader, wanted in leaders.items()]
         ends: dict[Led, int] = {}
         times: dict[Led, dict[int, FoundTime]] = {}
-        for ends_there, times_there in told:
+        for ends_there, times_there in (task.result() for task in tasks):
             ends.update(ends_there)
             times.update(times_there)
         self._times = times

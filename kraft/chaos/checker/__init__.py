@@ -10,6 +10,16 @@ from __future__ import annotations
 
 from kraft.chaos.checker.check import check_history
 from kraft.chaos.checker.evidence import MalformedHistoryError
+from kraft.chaos.checker.groups import GroupReport, check_groups
 from kraft.chaos.checker.report import Anomaly, IsExcused, Report, never
 
-__all__ = ["Anomaly", "IsExcused", "MalformedHistoryError", "Report", "check_history", "never"]
+__all__ = [
+    "Anomaly",
+    "GroupReport",
+    "IsExcused",
+    "MalformedHistoryError",
+    "Report",
+    "check_groups",
+    "check_history",
+    "never",
+]

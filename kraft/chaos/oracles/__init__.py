@@ -9,6 +9,7 @@ product carries neither hooks nor switches for its judges, and a renamed method 
 - `durability`: the records and votes that must be on the platter;
 - `listed_offsets`: the log ends that clients are told; `retention`: the records that may be deleted;
 - `isr_by_lag`: how long a follower counts as in sync; `excuse`: the losses that injected faults explain;
+- `group_log`, `probes_groups`: the order of what coordinators of groups wrote, and what clients are told of it;
 - `convergence`: the state at the end.
 
 All of it is incremental: it works when something changes.
@@ -31,6 +32,7 @@ from kraft.chaos.oracles.node_disks import NodeDisks
 from kraft.chaos.oracles.probes import LogProbes, PartitionProbes
 from kraft.chaos.oracles.probes_cleaner import CleanerProbes
 from kraft.chaos.oracles.probes_fetch import FetchProbes
+from kraft.chaos.oracles.probes_groups import Coordinators
 from kraft.chaos.oracles.probes_leader import LeaderProbes
 from kraft.chaos.oracles.probes_quorum import QuorumProbes
 from kraft.chaos.oracles.probes_retention import RetentionProbes
@@ -69,6 +71,7 @@ class WhiteBox:
         )
         self.quorum = Quorum(verdicts, self.metadata)
         self.listed_offsets = ListedOffsets(verdicts, self.replication)
+        self.groups = Coordinators(cluster, verdicts, whose, self.metadata, self.replication)
         self._replicas = ReplicaShadows(verdicts, self.replication)
         self._durability = Durability(
             verdicts, lambda node_id: cluster.hosts[node_id].storage, cluster.controller_ids
@@ -94,6 +97,7 @@ class WhiteBox:
             FetchProbes(verdicts),
             self._leader_probes,
             self._quorum_probes,
+            self.groups,
         )
 
     @contextmanager

@@ -24,6 +24,10 @@ from kraft.chaos.workload.batches import Decoder
 from kraft.chaos.workload.churn import TopicChurn
 from kraft.chaos.workload.consumer import Consumer
 from kraft.chaos.workload.final import ADMIN, READER, UNTHROTTLER, FinalReader, TopicCreation, Unthrottling
+from kraft.chaos.workload.groups.classic_member import ClassicMember
+from kraft.chaos.workload.groups.consumer_member import ConsumerMember
+from kraft.chaos.workload.groups.topic import GroupTopic
+from kraft.chaos.workload.groups.watch import Unwatched, WatchesGroups
 from kraft.chaos.workload.offset_lister import OffsetLister
 from kraft.chaos.workload.operator import Operator
 from kraft.chaos.workload.plain_producer import PlainProducer
@@ -39,6 +43,9 @@ WORKLOADS: Mapping[str, WorkloadFactory] = {
     "list-offsets": OffsetLister,
     "topic-churn": TopicChurn,
     "operator": Operator,
+    "classic-member": ClassicMember,
+    "consumer-member": ConsumerMember,
+    "group-topic": GroupTopic,
 }
 
 
@@ -55,12 +62,13 @@ class Workloads:
         on_acknowledged: OnAcknowledged = lambda key, base_offset, values: None,
         explains: Explains = lambda key, offset, value: False,
         on_list_offsets: OnListOffsets = unjudged,
+        groups: WatchesGroups | None = None,
     ) -> None:
         """`on_acknowledged` hears of every batch acknowledged with acks=-1, before anything else happens.
 
         `explains` tells whether injected faults explain the loss of a record: then a producer accepts that the log
         which lost it refuses the next sequence. `on_list_offsets` hears of every ListOffsets before it is sent, and
-        returns the judge of the answer.
+        returns the judge of the answer. `groups` is told what members of groups do.
         """
         topics = {topic.name: topic for topic in scenario.topics}
         history.compacted.update(topic.name for topic in scenario.topics if topic.is_compacted)
@@ -74,6 +82,7 @@ class Workloads:
             explains,
             on_list_offsets,
             scenario.run_time_configs,
+            Unwatched() if groups is None else groups,
         )
         self._creation = TopicCreation(self._around, ADMIN)
         self._reader = FinalReader(self._around, READER)
@@ -119,6 +128,20 @@ class Workloads:
             if name in written
         ]
         return unsent + unread
+
+    def calm(self) -> None:
+        """The faults are over, and those of members of groups end, too."""
+        for workload in self._workloads:
+            workload.calm()
+
+    def groups_not_whole_since(self, since_s: float) -> list[str]:
+        """Every group that was not whole at any time since, and where its members stand: all of them in one
+        generation, and each partition of the topic that stays owned once. Not those that are beyond repair."""
+        return [
+            f"group {group}: {standing}"
+            for group, standing in self._around.board.not_whole_since(since_s).items()
+            if not self._around.groups.is_beyond_repair(group)
+        ]
 
     def stop(self) -> None:
         """Has every client begin no new operation."""

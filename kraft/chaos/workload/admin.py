@@ -26,6 +26,9 @@ from kraft.protocol.schemas.incremental_alter_configs import (
 from kraft.protocol.schemas.topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
@@ -34,11 +37,14 @@ from kraft.protocol.schemas.topics import (
 )
 
 CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION, ALTER_CONFIGS_VERSION = 7, 6, 1
+CREATE_PARTITIONS_VERSION = 3
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 ALL_BROKERS = ""
 SERVER_TIMEOUT_MS = int(REQUEST_TIMEOUT_S * 1000)
 THERE = frozenset((ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS))
 GONE = frozenset((ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
+GROWN = frozenset((ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS))
+"""The latter where an attempt that was not answered has grown it."""
 MAY_PASS = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.BROKER_NOT_AVAILABLE))
 """For a while there may be fewer live brokers than the wanted replicas."""
 
@@ -82,6 +88,22 @@ class Admin:
             DELETE_TOPICS_VERSION,
             DeleteTopicsResponse,
         )
+
+    async def grow(self, topic: str, partitions: int) -> None:
+        """Returns when the topic has at least so many partitions. It is no operation of the history: nobody is
+        judged by it."""
+        wanted = CreatePartitionsTopic(name=topic, count=partitions)
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=SERVER_TIMEOUT_MS)
+        while True:
+            broker, answer = await self._client.call_any(
+                request, CREATE_PARTITIONS_VERSION, CreatePartitionsResponse
+            )
+            code = ErrorCode.of(answer.results[0].error_code)
+            if code in GROWN:
+                return
+            if not code.retriable and code not in MAY_PASS:
+                self._client.surprise(broker, f"CreatePartitions was answered with {code.name}")
+            await self._client.back_off()
 
     async def configure_brokers(self, configs: Mapping[str, str | None]) -> None:
         """Returns when the keys are set for every broker; None takes one away."""

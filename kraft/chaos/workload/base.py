@@ -18,6 +18,8 @@ from kraft.chaos.scenario import TopicSpec, WorkloadSpec
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.workload.batches import Decoder, draw_keyed_values, draw_values
 from kraft.chaos.workload.client import Client, PartitionName
+from kraft.chaos.workload.groups.board import GroupBoard
+from kraft.chaos.workload.groups.watch import Unwatched, WatchesGroups
 from kraft.chaos.world.host import Host, Process
 
 CLIENT_CRASH = "client crash"
@@ -60,6 +62,9 @@ class Surroundings:
     on_list_offsets: OnListOffsets = unjudged
     run_time_configs: Mapping[str, str] = field(default_factory=dict)
     """Configs set on all brokers once they run."""
+    groups: WatchesGroups = field(default_factory=Unwatched)
+    board: GroupBoard = field(default_factory=GroupBoard)
+    """Where members of groups tell where they stand."""
 
     @property
     def now_s(self) -> float:
@@ -86,6 +91,7 @@ class Workload(ABC):
         self.rng: random.Random = around.cluster.simulation.stream(f"workload/{self.name}")
         self.topics = [spec.topic] if spec.topic else list(around.topics)
         self.stopping = False
+        self.is_calm = False
         self.drained = False
         """Whether none of its operations is open, and none will begin."""
         self.acknowledged = 0
@@ -107,6 +113,10 @@ class Workload(ABC):
     def stop(self) -> None:
         """Begins no new operation; brings open ones to their ends."""
         self.stopping = True
+
+    def calm(self) -> None:
+        """The faults are over. Those whose peers wait for them no longer fail of themselves."""
+        self.is_calm = True
 
     def _begin_life(self) -> None:
         assert self._host is not None, "start gives it a host"

@@ -54,9 +54,11 @@ class Client:
         rng: random.Random,
         topics: Iterable[str],
         surprise: Callable[[int, str], None],
+        *,
+        follows_names: bool = False,
     ) -> None:
         """Metadata is asked for `topics`; `surprise(broker, text)` reports an answer that a correct client must never
-        get."""
+        get. `follows_names`: a topic made anew under a name takes the place of the one before."""
         self.rng = rng
         self.loop = asyncio.get_running_loop()
         self.topics = dict.fromkeys(topics)
@@ -71,6 +73,7 @@ class Client:
         self._refresh: asyncio.Task[None] | None = None
         self._refreshed_s = 0.0
         self.surprise = surprise
+        self._follows_names = follows_names
         self._background: set[asyncio.Task[Any]] = set()
 
     async def back_off(self) -> None:
@@ -179,6 +182,10 @@ class Client:
             del self._leaders[name]
         self.want_metadata()
 
+    def partitions_of(self, topic: str) -> list[PartitionName]:
+        """The partitions that are known of a topic, in order."""
+        return sorted(name for name in self._epochs if name[0] == topic)
+
     def forget_topic(self, topic: str) -> None:
         """Forgets a deleted topic: one of the same name starts anew."""
         self.topics.pop(topic, None)
@@ -213,7 +220,10 @@ class Client:
             if topic.error_code or topic.name not in self.topics or topic.topic_id in self._gone:
                 continue
             if self.topic_ids.setdefault(topic.name, topic.topic_id) != topic.topic_id:
-                continue
+                if not self._follows_names:
+                    continue
+                self.forget_topic(topic.name)
+                self.topics[topic.name], self.topic_ids[topic.name] = None, topic.topic_id
             for partition in topic.partitions:
                 self._learn(
                     (topic.name, partition.partition_index), partition.leader_id, partition.leader_epoch

@@ -2,15 +2,16 @@
 leaders.
 
 Partitions are reassigned (KIP-455), now and then cancelled half-way, to as many replicas as they have, in a new
-order, so that the preferred leader changes. Elections of preferred leaders follow (KIP-460). Both requests may be
-repeated. Oracles and liveness judge the results: no replica is elected that may not be, a move loses nothing, and
-at the end every reassignment is over.
+order, so that the preferred leader changes; also those of the topic that keeps the groups, whose coordinators then
+move. Elections of preferred leaders follow (KIP-460). Both requests may be repeated. Oracles and liveness judge the
+results: no replica is elected that may not be, a move loses nothing, and at the end every reassignment is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from kraft.chaos.cluster import INTERNAL_REPLICAS_MAX
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings, Workload
 from kraft.chaos.workload.client import CallFailedError, Client, PartitionName
@@ -28,6 +29,7 @@ from kraft.protocol.schemas.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from quorum.controller.topic_names import CONSUMER_OFFSETS
 
 ELECT_LEADERS_VERSION, REASSIGN_VERSION = 2, 0
 TIMEOUT_MS = 2_000
@@ -64,7 +66,7 @@ class Operator(Workload):
         while not self.is_over:
             await asyncio.sleep(self.pause_s(1))
             self.begun += 1
-            name = self.rng.choice(self.partitions())
+            name = self.rng.choice([*self.partitions(), *self._internal_partitions()])
             if self.rng.random() < REASSIGN_ODDS:
                 await self._reassign(client, name)
             else:
@@ -101,11 +103,20 @@ class Operator(Workload):
         code = answer.error_code or answer.responses[0].partitions[0].error_code
         self._take(client, broker, CANCELLATION if target is None else REASSIGNMENT, code)
 
+    def _internal_partitions(self) -> list[PartitionName]:
+        """Those of the topic that keeps the groups, once there is one: with them coordinators move, and go on."""
+        image = self.around.cluster.image()
+        topic = None if image is None else image.topic(CONSUMER_OFFSETS)
+        return (
+            [] if topic is None else [(CONSUMER_OFFSETS, number) for number in range(len(topic.partitions))]
+        )
+
     def _drawn_replicas(self, name: PartitionName) -> list[int]:
         """As many brokers as the topic has replicas, in any order."""
-        topic = self.around.topics[name[0]]
+        topic = self.around.topics.get(name[0])
         brokers = list(self.around.cluster.broker_ids)
-        factor = min(topic.replication_factor, len(brokers))
+        wanted = INTERNAL_REPLICAS_MAX if topic is None else topic.replication_factor
+        factor = min(wanted, len(brokers))
         return self.rng.sample(brokers, factor)
 
     def _take(self, client: Client, broker: int, what: str, error_code: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, cast
 
 from kraft.cli.shared.admin_client import LIST_OFFSETS_VERSION, AdminClient, BrokerAwayError
+from kraft.coordinator.groups.lag import oldest_time_ms
 from kraft.network.client import ConnectionLostError
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -85,7 +86,7 @@ class LogPositions:
 
     async def batch_times(self, offsets: Mapping[TopicPartition, int]) -> Offsets:
         """The time, in ms since 1970, of the record at an offset of each partition, by the header of its batch: exact
-        for the first record of a batch, for the others not before their own.
+        for the first record of a batch, for the others not after their own.
 
         One small Fetch a partition, whose answer is one batch. Partitions are missing whose leader does not tell, that
         have no record there, or whose records have no time; and the last ones, once `AGES_BYTES_MAX` have been read.
@@ -102,20 +103,19 @@ class LogPositions:
                 continue  # the partition is missing, which callers tell
             records = _records(cast("FetchResponse", answer))
             left_bytes -= len(records)
-            time_ms = batch_time(records, offset)
+            time_ms = batch_time(records)
             if time_ms is not None:
                 found[key] = time_ms
         return found
 
 
-def batch_time(records: memoryview, offset: int) -> int | None:
-    """The time of the record at `offset`, or of the first after it, by the header of the first batch."""
+def batch_time(records: memoryview) -> int | None:
+    """The time of the first batch's oldest record, by its header; as the coordinator's own metrics reckon it."""
     try:
         header = parse_header(records)
     except CorruptBatchError:  # also for no bytes at all
         return None
-    is_first = offset <= header.base_offset and not header.uses_log_append_time
-    time_ms = header.base_timestamp if is_first else header.max_timestamp
+    time_ms = oldest_time_ms(header)
     return time_ms if time_ms >= 0 else None
 
 

@@ -65,6 +65,12 @@ ORACLES = frozenset(
         "unclean-election-reported",
         "isr-by-lag",
         "epoch-fenced",
+        "two-owners",
+        "both-own",
+        "fenced-commit",
+        "told-uncommitted",
+        "unmade-commit",
+        "lost-commit",
         "strangers-turned-away",
         *QUORUM_ORACLES,
     }

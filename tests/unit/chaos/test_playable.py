@@ -78,6 +78,27 @@ def test_what_is_drawn_and_what_is_kept_can_be_played():
             "per_second of producer is '9'",
         ),
         ({"workloads": (WorkloadSpec("producer", 0, "orders", operations_max=-1),)}, "operations_max"),
+        ({"workloads": (WorkloadSpec("classic-member", 0, "orders"),)}, "classic-member names no group"),
+        ({"workloads": (WorkloadSpec("group-topic", 0),)}, "group-topic names no group"),
+        ({"workloads": (WorkloadSpec("group-topic", 0, group=7),)}, "group of group-topic is 7"),
+        ({"workloads": (WorkloadSpec("group-topic", 0, group="a b"),)}, "the topic of group 'a b'"),
+        ({"workloads": (WorkloadSpec("group-topic", 0, group="g"),) * 2}, "'g' has two topics of its own"),
+        (
+            {
+                "topics": (TOPIC, TopicSpec("topic-of-g", 1, 1)),
+                "workloads": (WorkloadSpec("group-topic", 0, group="g"),),
+            },
+            "there is a topic topic-of-g",
+        ),
+        (
+            {
+                "workloads": (
+                    WorkloadSpec("classic-member", 0, "orders", group="g"),
+                    WorkloadSpec("consumer-member", 1, "orders", group="g"),
+                )
+            },
+            "members of two protocols",
+        ),
         ({"workloads": (WORKLOAD,) * 100}, "more than 62 workloads"),
         ({"faults": (FaultSpec("flood", 1.0, 0),)}, "there is no fault 'flood'"),
         ({"faults": (dataclasses.replace(FAULT, at_s="soon"),)}, "at_s of the fault kill is 'soon'"),

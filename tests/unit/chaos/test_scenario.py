@@ -7,8 +7,10 @@ import pytest
 
 from kraft.chaos import swarm
 from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
+from kraft.chaos.playable import WITHOUT_TOPIC
 from kraft.chaos.scenario import Scenario, ScenarioError
 from kraft.chaos.swarm import scenario_of
+from kraft.chaos.swarm_features import MEMBER_KINDS
 from kraft.chaos.workload import WORKLOADS
 
 SEEDS = range(1, 200)
@@ -56,7 +58,7 @@ def test_every_scenario_can_be_built():
             assert 1 <= int(topic.configs["min.insync.replicas"]) <= topic.replication_factor <= brokers
         for workload in scenario.workloads:
             assert workload.kind in WORKLOADS
-            assert workload.topic in names or workload.kind in ("topic-churn", "operator")
+            assert workload.topic in names or workload.kind in WITHOUT_TOPIC
         assert {fault.name for fault in scenario.faults} <= FAULTS.keys()
         assert [fault.at_s for fault in scenario.faults] == sorted(fault.at_s for fault in scenario.faults)
         assert all(fault.at_s < scenario.seconds for fault in scenario.faults)
@@ -66,6 +68,10 @@ def test_brokers_have_one_data_directory_or_two():
     drawn = {node.log_dirs for seed in SEEDS for node in scenario_of(seed).nodes if "broker" in node.roles}
     assert drawn == {1, 2}
     assert {n.log_dirs for s in SEEDS for n in scenario_of(s).nodes if "broker" not in n.roles} == {1}
+
+
+def groups_of(scenario):
+    return {workload.group for workload in scenario.workloads if workload.group}
 
 
 def test_a_scenario_that_does_not_tell_of_directories_has_one_each():
@@ -106,7 +112,20 @@ def test_compacted_topics_are_cleaned_soon():
     for seed in SEEDS:
         scenario = scenario_of(seed)
         is_compacted = any(topic.is_compacted for topic in scenario.topics)
-        assert is_compacted == ("log.cleaner.backoff.ms" in scenario.properties)
+        is_cleaned = "log.cleaner.backoff.ms" in scenario.properties
+        assert is_cleaned if is_compacted else not is_cleaned or groups_of(scenario)
+
+
+def test_some_clusters_have_groups_of_either_protocol_on_topics_that_stay():
+    scenarios = [scenario_of(seed) for seed in SEEDS]
+    assert 0.25 < sum(bool(groups_of(scenario)) for scenario in scenarios) / len(scenarios) < 0.55
+    for scenario in scenarios:
+        kinds = {w.group: w.kind for w in scenario.workloads if w.kind in MEMBER_KINDS}
+        assert groups_of(scenario) == kinds.keys()
+        for group in kinds:
+            members = [w for w in scenario.workloads if w.group == group and w.kind != "group-topic"]
+            assert 2 <= len(members) <= 4
+            assert len({(member.kind, member.topic) for member in members}) == 1
 
 
 def test_consumers_and_brokers_differ_in_how_they_are_read_from():
@@ -150,7 +169,11 @@ def test_what_is_drawn_besides_leaves_the_rest_as_it_was(monkeypatch):
         plain = scenario_of(scenario.seed)
         assert plain.faults == scenario.faults
         assert plain.properties.items() <= scenario.properties.items()
-        readers = [dataclasses.replace(one, rack="", fetch_sessions=False) for one in scenario.workloads]
+        readers = [
+            dataclasses.replace(one, rack="", fetch_sessions=False)
+            for one in scenario.workloads
+            if not one.group
+        ]
         assert list(plain.workloads) == readers
         assert [topic.name for topic in plain.topics] == [topic.name for topic in scenario.topics]
 
