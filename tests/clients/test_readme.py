@@ -60,7 +60,9 @@ def commands(text: str, port: int) -> str:
     script = re.sub(r"--seeds \d+", "--seeds 1", "\n".join(kept))
     script = re.sub(r"^kraft server ", "until_started kraft server ", script, flags=re.M)
     if port != PORT:
-        script = re.sub(r"^kraft cluster start\b(?!-)", f"kraft cluster start --port {port}", script, flags=re.M)
+        script = re.sub(
+            r"^kraft cluster start\b(?!-)", f"kraft cluster start --port {port}", script, flags=re.M
+        )
     return script
 
 
@@ -151,7 +153,9 @@ def test_everything_in_the_readme_runs_as_it_stands(newcomer: Newcomer) -> None:
 
 
 def test_what_is_left_out_and_what_is_cut() -> None:
-    text = "pip install .\nkraft cluster start  # three\nkraft cluster start-node 1\nkraft server a.properties\n"
+    text = (
+        "pip install .\nkraft cluster start  # three\nkraft cluster start-node 1\nkraft server a.properties\n"
+    )
     assert commands(text, 20000) == (
         "kraft cluster start --port 20000  # three\nkraft cluster start-node 1\nuntil_started kraft server a.properties"
     )
