@@ -1,4 +1,4 @@
-"""`python -m bench`: the benchmark of 2014 next to a null broker; see `bench.rows`."""
+"""`python -m bench`: the benchmark of 2014, with our parameters and its own, next to a null broker: `bench.rows`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.errors import BenchError
 from bench.limits import limits_of
 from bench.machine import facts
+from bench.rows import GROUPS
 from bench.run import DEFAULT_RECORDS, KEYS, Measured, run, steps
 from bench.table import document, print_limits, print_rows, write_json
 from kraft.user_error import UserError
@@ -35,16 +37,16 @@ def _arguments() -> argparse.Namespace:
         "--records",
         type=int,
         default=DEFAULT_RECORDS,
-        help="records of the largest rows (default %(default)s)",
+        help="records of the largest rows of 100-byte records (default %(default)s)",
     )
     parser.add_argument("--check", action="store_true", help="exit 1 if a limit is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     parser.add_argument(
         "--only",
         action="append",
-        choices=KEYS,
+        choices=(*GROUPS, *KEYS),
         metavar="ROW",
-        help=f"one of {', '.join(KEYS)}; may be repeated",
+        help=f"2014 (its rows with its own parameters), or one of {', '.join(KEYS)}; may be repeated",
     )
     parser.add_argument("--dir", type=Path, help="where the scratch folder goes (default: the system's)")
     given = parser.parse_args()
@@ -56,8 +58,13 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
+def keys_of(only: Sequence[str] | None) -> tuple[str, ...]:
+    """The rows and measurements that these names stand for; all when there are none."""
+    return tuple(key for name in only or KEYS for key in GROUPS.get(name, (name,)))
+
+
 def _run(given: argparse.Namespace, console: Console) -> Measured:
-    keys = tuple(given.only or KEYS)
+    keys = keys_of(given.only)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     scratch = Path(tempfile.mkdtemp(prefix="kraft-bench-", dir=given.dir))
     try:

@@ -50,10 +50,17 @@ class NullBroker:
 
 
 @contextmanager
-def null_broker(partitions: int, *, records: int = 0, keep: bool = False) -> Iterator[NullBroker]:
-    """A null broker; `records` can be fetched from it, `keep` makes produced records fetchable."""
+def null_broker(
+    partitions: int, *, records: int = 0, batch_records: int | None = None, keep: bool = False
+) -> Iterator[NullBroker]:
+    """A null broker; `records` can be fetched from it, `keep` makes produced records fetchable.
+
+    Without `batch_records` its batches are as large as a client makes them.
+    """
     port = free_port_range(1)
-    options = ["--records", records, *(["--keep"] if keep else [])]
+    options: list[object] = ["--records", records]
+    options += [] if batch_records is None else ["--batch-records", batch_records]
+    options += ["--keep"] if keep else []
     with Child("bench.null_broker", [port, TOPIC, partitions, *options]) as child:
         child.await_ready()
         yield NullBroker(child, port)

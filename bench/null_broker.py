@@ -1,11 +1,11 @@
 """The null broker: a bare asyncio protocol without work, against which the real one is measured.
 
-    python -m bench.null_broker PORT TOPIC PARTITIONS [--records N] [--keep]
+    python -m bench.null_broker PORT TOPIC PARTITIONS [--records N [--batch-records N]] [--keep]
 
 It parses just enough of each request to answer it; nothing is checked and nothing reaches a disk. Produce: every
 batch is acknowledged and dropped, or with `--keep` kept so that it can be fetched (for latencies). Fetch: with
-`--records` every partition is served from one run of batches in memory, as large as a client makes them. It prints
-`ready`, and ends when its standard input does.
+`--records` every partition is served from one run of batches in memory, as large as a client makes them, or of
+`--batch-records` records each. It prints `ready`, and ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ TOPIC_ID = bytes(15) + b"\1"
 
 
 class MemoryLog:
-    """Batches of `BATCH_RECORDS` records at offsets 0, 9000, …, or the kept ones."""
+    """Batches of `batch_records` records, one after the other from offset 0 on, or the kept ones."""
 
-    def __init__(self, records: int) -> None:
-        batches = -(-records // BATCH_RECORDS)
-        batch = build_batch([(0, None, b"x" * RECORD_BYTES, ())] * BATCH_RECORDS) if batches else b""
+    def __init__(self, records: int, batch_records: int = BATCH_RECORDS) -> None:
+        batches = -(-records // batch_records)
+        batch = build_batch([(0, None, b"x" * RECORD_BYTES, ())] * batch_records) if batches else b""
+        self._batch_records = batch_records
         self._batch_bytes = len(batch)
         data = bytearray(batch * batches)
         for number in range(batches):
-            struct.pack_into(">q", data, number * len(batch), number * BATCH_RECORDS)
+            struct.pack_into(">q", data, number * len(batch), number * batch_records)
         self._data = memoryview(data)
-        self.end_offset = batches * BATCH_RECORDS
+        self.end_offset = batches * batch_records
         self._last_offsets: list[int] = []
         self._kept: list[bytes] = []
 
@@ -76,7 +77,7 @@ class MemoryLog:
             return b"".join(self._kept[bisect_left(self._last_offsets, offset) :])
         if not self._data:
             return b""
-        position = offset // BATCH_RECORDS * self._batch_bytes
+        position = offset // self._batch_records * self._batch_bytes
         size = max(1, max_bytes // self._batch_bytes) * self._batch_bytes
         return self._data[position : position + size]
 
@@ -84,11 +85,20 @@ class MemoryLog:
 class Null:
     """The null broker's state: its port, one topic, and the records that it serves."""
 
-    def __init__(self, port: int, topic: str, partitions: int, records: int, *, keep: bool) -> None:
+    def __init__(
+        self,
+        port: int,
+        topic: str,
+        partitions: int,
+        records: int,
+        *,
+        batch_records: int = BATCH_RECORDS,
+        keep: bool,
+    ) -> None:
         self.port, self.topic, self.partitions = port, topic, partitions
         self._keep = keep
-        shared = MemoryLog(records // partitions)
-        self._logs = [MemoryLog(0) if keep else shared for _ in range(partitions)]
+        shared = MemoryLog(records // partitions, batch_records)
+        self.logs = [MemoryLog(0) if keep else shared for _ in range(partitions)]
         self.on_kept: dict[int, Callable[[], None]] = {}
         """Fetches that wait for a batch."""
         self.answers: dict[ApiKey, Callable[[Any], Message | None]] = {
@@ -127,7 +137,7 @@ class Null:
             answers = []
             for data in topic.partition_data:
                 if self._keep:
-                    self._logs[data.index].keep(data.records)
+                    self.logs[data.index].keep(data.records)
                 answers.append(PartitionProduceResponse(index=data.index))
             topics.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
         for wake in list(self.on_kept.values()):
@@ -139,7 +149,7 @@ class Null:
         for topic in request.topics:
             answers = []
             for wanted in topic.partitions:
-                end = self._logs[wanted.partition_index].end_offset
+                end = self.logs[wanted.partition_index].end_offset
                 offset = 0 if wanted.timestamp == EARLIEST_TIMESTAMP else end
                 answers.append(
                     ListOffsetsPartitionResponse(
@@ -154,7 +164,7 @@ class Null:
         for topic in request.topics:
             answers = []
             for wanted in topic.partitions:
-                log = self._logs[wanted.partition]
+                log = self.logs[wanted.partition]
                 answers.append(
                     PartitionData(
                         partition_index=wanted.partition,
@@ -257,9 +267,18 @@ def main() -> None:
     parser.add_argument("topic")
     parser.add_argument("partitions", type=int)
     parser.add_argument("--records", type=int, default=0)
+    parser.add_argument("--batch-records", type=int, default=BATCH_RECORDS)
     parser.add_argument("--keep", action="store_true")
     given = parser.parse_args()
-    uvloop.run(serve(Null(given.port, given.topic, given.partitions, given.records, keep=given.keep)))
+    null = Null(
+        given.port,
+        given.topic,
+        given.partitions,
+        given.records,
+        batch_records=given.batch_records,
+        keep=given.keep,
+    )
+    uvloop.run(serve(null))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +13,49 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.limits import Limit
-from bench.rows import RowResult, Sample
+from bench.rows import Row, RowResult, Sample
 
 
 def print_rows(console: Console, results: Sequence[RowResult]) -> None:
-    """The table of 2014 with the null broker beside it."""
-    table = Table(title="100-byte records; medians", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for heading in ("records/s", "MB/s", "null", "ratio", "CPU s/GB", "null", "bare file"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for result in results:
-        real, null = result.real, result.null
-        if real.p50_ms is not None:
-            continue
-        table.add_row(
-            result.row.title,
-            f"{real.records_per_s:,.0f}",
-            f"{real.mb_per_s:.1f}",
-            f"{null.records_per_s:,.0f}",
-            f"{result.ratio:.2f}",
-            f"{real.broker_cpu_s_per_gb:.2f}",
-            f"{null.broker_cpu_s_per_gb:.2f}",
-            "" if result.file_cpu_s_per_gb is None else f"{result.file_cpu_s_per_gb:.2f}",
-        )
-    if table.row_count:
-        console.print(table)
+    """The table of 2014 with the null broker beside it, once for each set of parameters; then latencies."""
+    rates = [result for result in results if result.real.p50_ms is None]
+    for _, of_group in groupby(rates, key=lambda result: result.row.parameters.group):
+        console.print(_rates(list(of_group)))
     for result in results:
         if result.real.p50_ms is not None:
             console.print(
                 f"{result.row.title}: {_latencies(result.real)}; null broker {_latencies(result.null)}"
             )
+
+
+def _rates(results: Sequence[RowResult]) -> Table:
+    """The table of one group's rows."""
+    parameters = results[0].row.parameters
+    table = Table(title=f"{parameters.title}; 100-byte records unless said; medians", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for heading in ("records/s", "MB/s", "null", "ratio", "CPU s/GB", "null", "bare file"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        real, null = result.real, result.null
+        table.add_row(
+            result.row.title,
+            *_rate(result.row, real.records_per_s, null.records_per_s),
+            f"{real.broker_cpu_s_per_gb:.2f}",
+            f"{null.broker_cpu_s_per_gb:.2f}",
+            "" if result.file_cpu_s_per_gb is None else f"{result.file_cpu_s_per_gb:.2f}",
+        )
+        for side, of_real, of_null in (
+            ("producer", real.producers_records_per_s, null.producers_records_per_s),
+            ("consumer", real.consumers_records_per_s, null.consumers_records_per_s),
+        ):
+            if of_real is not None and of_null is not None:
+                table.add_row(f"  its {side}", *_rate(result.row, of_real, of_null))
+    return table
+
+
+def _rate(row: Row, real: float, null: float) -> tuple[str, str, str, str]:
+    """Records a second, MB a second, the null broker's records a second, the ratio."""
+    return f"{real:,.0f}", f"{real * row.record_bytes / 1e6:.1f}", f"{null:,.0f}", f"{real / null:.2f}"
 
 
 def _latencies(sample: Sample) -> str:
@@ -90,6 +104,8 @@ def document(
 def _row(result: RowResult) -> dict[str, Any]:
     return {
         "title": result.row.title,
+        "parameters": result.row.parameters.group,
+        "record_bytes": result.row.record_bytes,
         "records": result.records,
         "ratio": _rounded(result.ratio),
         "cpu_ratio": _rounded(result.cpu_ratio),
@@ -102,8 +118,7 @@ def _row(result: RowResult) -> dict[str, Any]:
 
 
 def _sample(sample: Sample) -> dict[str, float]:
-    values = {**asdict(sample), "mb_per_s": sample.mb_per_s}
-    return {name: _rounded(value) for name, value in values.items() if value is not None}
+    return {name: _rounded(value) for name, value in asdict(sample).items() if value is not None}
 
 
 def _rounded(value: float) -> float:

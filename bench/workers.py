@@ -1,13 +1,14 @@
 """The load: producers and consumers on librdkafka, each a process of its own that prints one JSON line.
 
-    python -m bench.workers produce BOOTSTRAP TOPIC PARTITIONS RECORDS ACKS
+    python -m bench.workers produce BOOTSTRAP TOPIC PARTITIONS RECORDS ACKS [RECORD_BYTES [SETTING=VALUE …]]
     python -m bench.workers consume BOOTSTRAP TOPIC FIRST_PARTITION PARTITIONS RECORDS
     python -m bench.workers latency BOOTSTRAP TOPIC RECORDS
     python -m bench.workers paced BOOTSTRAP TOPIC PARTITIONS RECORDS_PER_S RECORDS
 
 A worker prints `ready` when it has the topic's metadata and starts when it reads a line, so that several start
 together and start-up is not measured. A worker that cannot reach its broker, or sees a record fail, ends with a
-sentence and exit code 1. Its settings keep the client from being the limit.
+sentence and exit code 1. Its settings keep the client from being the limit; a producer can be given others, which are
+librdkafka's own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping, Sequence
 
 from bench.librdkafka import BatchConsumer, BatchProducer, LibraryError, PacedProducer
 
@@ -26,6 +28,8 @@ METADATA_TIMEOUT_S = 5.0
 POSITION_WAIT_S = 1.0
 """Time for a consumer to find the end of its partition before the first record is sent."""
 BATCH_RECORDS = 5_000
+TURN_BYTES = BATCH_RECORDS * RECORD_BYTES
+"""A partition's turn, before the next partition has its own."""
 PRODUCER_SETTINGS = {
     "linger.ms": "50",  # batches fill long before; only the last ones wait
     "batch.size": "1000000",
@@ -60,14 +64,29 @@ def _report(**values: float) -> None:
     print(json.dumps({**values, "client_cpu_s": time.process_time()}), flush=True)
 
 
-def produce(bootstrap: str, topic: str, partitions: int, records: int, acks: str) -> None:
-    """Sends `records` records of 100 bytes as fast as they are taken, then waits for the last answer."""
+def turn_records(record_bytes: int) -> int:
+    """How many records of this size a partition gets at a time: half a megabyte of them, `BATCH_RECORDS` at most."""
+    return max(1, min(BATCH_RECORDS, TURN_BYTES // record_bytes))
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    records: int,
+    acks: str,
+    record_bytes: int = RECORD_BYTES,
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    """Sends `records` records as fast as they are taken, then waits for the last answer. `settings` go over
+    `PRODUCER_SETTINGS`.
+    """
     producer = BatchProducer(
-        {**PRODUCER_SETTINGS, "bootstrap.servers": bootstrap, "acks": acks},
+        {**PRODUCER_SETTINGS, **(settings or {}), "bootstrap.servers": bootstrap, "acks": acks},
         topic,
         partitions=partitions,
-        value=b"x" * RECORD_BYTES,
-        batch_records=BATCH_RECORDS,
+        value=b"x" * record_bytes,
+        batch_records=turn_records(record_bytes),
     )
     _wait_for_start()
     started = time.monotonic()
@@ -153,10 +172,24 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
 
 
+def settings_of(words: Sequence[str]) -> dict[str, str]:
+    """The settings in words of the form SETTING=VALUE. Raises LibraryError."""
+    pairs = [word.partition("=") for word in words]
+    for name, is_there, _ in pairs:
+        if not name or not is_there:
+            raise LibraryError(
+                f"a producer's setting is written SETTING=VALUE, but here is {name + is_there!r}"
+            )
+    return {name: value for name, _, value in pairs}
+
+
 def main(arguments: list[str]) -> None:
     match arguments:
         case ["produce", bootstrap, topic, partitions, records, acks]:
             produce(bootstrap, topic, int(partitions), int(records), acks)
+        case ["produce", bootstrap, topic, partitions, records, acks, record_bytes, *settings]:
+            given = settings_of(settings)
+            produce(bootstrap, topic, int(partitions), int(records), acks, int(record_bytes), given)
         case ["consume", bootstrap, topic, first, partitions, records]:
             consume(bootstrap, topic, int(first), int(partitions), int(records))
         case ["latency", bootstrap, topic, records]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
+import pytest
+
+from bench.errors import BenchError
 from bench.librdkafka import BatchConsumer, BatchProducer
-from bench.null_broker import BATCH_RECORDS, MemoryLog
+from bench.null_broker import BATCH_RECORDS, MemoryLog, Null, NullProtocol
 from bench.processes import Child
 from bench.rows import PARTITIONS, WORKERS
 from kraft.runtime.free_ports import free_port_range
@@ -19,6 +23,13 @@ def test_the_log_in_memory_is_made_of_whole_batches_in_order() -> None:
     headers = [header for _, header in iter_batches(log.read(BATCH_RECORDS + 5, 10_000_000))]
     assert [header.base_offset for header in headers] == [BATCH_RECORDS, 2 * BATCH_RECORDS]
     assert len(log.read(log.end_offset, 1)) == 0
+
+
+def test_the_log_in_memory_has_batches_of_the_size_asked_for() -> None:
+    log = MemoryLog(100, 30)
+    assert log.end_offset == 120
+    headers = [header for _, header in iter_batches(log.read(65, 10_000_000))]
+    assert [(header.base_offset, header.record_count) for header in headers] == [(60, 30), (90, 30)]
 
 
 def test_a_read_is_limited_but_never_less_than_a_batch() -> None:
@@ -45,6 +56,38 @@ def test_librdkafka_produces_to_it_and_consumes_from_it(null_port: int, deadline
     consumer = BatchConsumer(settings, "bench", range(PARTITIONS))
     assert consumer.receive(PARTITIONS * BATCH_RECORDS, deadline_s) >= PARTITIONS * BATCH_RECORDS
     consumer.close()
+
+
+async def test_a_producing_worker_sends_records_of_its_size_with_its_settings() -> None:
+    port, records = free_port_range(1), 60
+    null = Null(port, "bench", 2, 0, keep=True)
+    server = await asyncio.get_running_loop().create_server(lambda: NullProtocol(null), "127.0.0.1", port)
+    load = ["produce", f"127.0.0.1:{port}", "bench", 2, records, "1", 100_000, "batch.num.messages=1"]
+
+    def work() -> dict[str, float]:
+        with Child(WORKERS, load) as worker:
+            worker.await_ready()
+            worker.go()
+            return worker.result()
+
+    report = await asyncio.to_thread(work)
+    server.close()
+    assert report["records"] == records
+    batches = [batch for log in null.logs for batch in iter_batches(log.read(0, 1))]
+    assert [header.record_count for _, header in batches] == [1] * records
+    assert [log.end_offset for log in null.logs] == [records / 2, records / 2]
+    assert all(100_000 < header.size_bytes < 100_200 for _, header in batches)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("no.such.setting=1", r"no\.such\.setting"), ("linger.ms", "SETTING=VALUE")]
+)
+def test_a_worker_refuses_a_setting_that_is_none(null_port: int, word: str, said: str) -> None:
+    with (
+        Child(WORKERS, ["produce", f"127.0.0.1:{null_port}", "bench", 6, 100, "1", 100, word]) as worker,
+        pytest.raises(BenchError, match=said),
+    ):
+        worker.await_ready()
 
 
 def test_a_latency_worker_sees_its_own_records() -> None:

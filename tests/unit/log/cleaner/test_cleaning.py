@@ -54,6 +54,43 @@ async def test_the_last_value_of_each_key_stays_at_its_offset() -> None:
     ]
 
 
+TEN_RECORDS = (
+    (b"k1", b"v1"),
+    (b"k2", b"v2"),
+    (b"k1", b"v3"),
+    (b"k1", b"v4"),
+    (b"k3", b"v5"),
+    (b"k4", b"v6"),
+    (b"k5", b"v7"),
+    (b"k5", b"v8"),
+    (b"k2", b"v9"),
+    (b"k6", b"v10"),
+)
+"""Of the offsets 0 to 9."""
+
+
+@pytest.mark.parametrize(
+    ("active_from", "kept"),
+    [
+        (9, (3, 4, 5, 7, 8)),
+        (8, (1, 3, 4, 5, 7)),  # k2=v9 in the active segment does not count yet: k2=v2 stays
+    ],
+)
+async def test_ten_records_of_six_keys(active_from: int, kept: tuple[int, ...]) -> None:
+    """The last value of each key in closed segments stays, at its offset; the active segment is not touched."""
+    bench = Bench(config=dataclasses.replace(COMPACTED, segment_bytes=100_000))
+    for offset, record in enumerate(TEN_RECORDS):
+        if offset == active_from:
+            bench.log.roll()
+        assert bench.put(record) == offset
+    assert await bench.clean() == 1
+    assert values(bench.contents()) == [
+        (offset, *TEN_RECORDS[offset]) for offset in (*kept, *range(active_from, 10))
+    ]
+    assert bench.log.segment_base_offsets == (0, active_from)
+    assert bench.log.read(6, 1, up_to_offset=10).start_offset == 7  # 6 is gone: the read begins after it
+
+
 @pytest.mark.parametrize("codec", range(5))
 async def test_a_rewritten_batch_keeps_all_but_the_records(codec: int) -> None:
     bench = Bench()
