@@ -1,9 +1,10 @@
 """Spark's entry: `spark.read.format("kraft")`, a Python data source for batch reads.
 
-The columns are those of Spark's own Kafka source. One `load()` is one cut of all partitions (`plan.py`), and each offset
-of it is read exactly once (`slice_reader.py`), or the job fails. Streams and writes end in a sentence. Spark makes the source and plans in a Python process beside
-the driver, and reads in the executors' Python workers, each with its own copy of the reader: nothing is shared but what
-is pickled. The format registers itself through the top-level package `pyspark_kraft`.
+The columns are those of Spark's own Kafka source. One `load()` is one cut of all partitions (`plan.py`), and each
+offset of it is read exactly once (`slice_reader.py`), or the job fails. Streams and writes end in a sentence. Spark
+makes the source and plans in a Python process beside the driver, and reads in the executors' Python workers, each with
+its own copy of the reader: nothing is shared but what is pickled. The format registers itself through the top-level
+package `pyspark_kraft`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """README.md as a newcomer types it: every command and every program in it, in order, in one clean folder.
 
-Left out are the installation and `scripts/*`. Campaigns are cut to one seed. Where something listens on the ports that
-the README names, others take their place.
+Left out are the installation and `scripts/*`. Campaigns are cut to one seed. Commands in the prose are asked for their
+help. Where something listens on the ports that the README names, others take their place.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def test_everything_in_the_readme_runs_as_it_stands(newcomer: Newcomer) -> None:
     import pyarrow.parquet as parquet
 
     programs = []
-    for block in blocks((ROOT / "README.md").read_text()):
+    readme = (ROOT / "README.md").read_text()
+    for block in blocks(readme):
         if block.language == "text":
             assert missing_line(block.text, newcomer.printed) is None, newcomer.printed
             continue
@@ -146,10 +147,18 @@ def test_everything_in_the_readme_runs_as_it_stands(newcomer: Newcomer) -> None:
         newcomer.run(block)
         if block.language == "python":
             programs.append(newcomer.printed)
+    for command in sorted(set(re.findall(r"`(kraft [a-z][a-z -]*)`", readme))):
+        newcomer.run(Block("sh", f"{command} --help"))
     consumed, _, _ = programs
     assert len(consumed.splitlines()) == 10
     # Two times a thousand lines, and what the client produced.
     assert parquet.read_table(newcomer.folder / "events.parquet", columns=["value"]).num_rows == 2001
+
+
+def test_what_the_readme_links_to_is_there() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_what_is_left_out_and_what_is_cut() -> None:
