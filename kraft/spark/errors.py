@@ -1,7 +1,7 @@
 """The errors of a read. Every message is a sentence for the person who runs the Spark job.
 
 Spark shows only the text of an exception from a Python worker, so the text names the partition, the offsets and what to
-do. The client, the decoder, the planner and the slice reader raise them.
+do. The source, the client, the decoder, the planner and the slice reader raise them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ class KraftReadError(Exception):
 
 class OptionError(KraftReadError, ValueError):
     """An option is missing, unknown, malformed, or contradicts another."""
+
+
+class UnsupportedOperationError(KraftReadError):
+    """The job asks for what the connector does not do: a stream, or a write."""
 
 
 class UnsupportedBrokerError(KraftReadError):

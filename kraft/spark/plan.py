@@ -1,8 +1,8 @@
 """One cut through the topics, and the slices that executors read of it.
 
 The driver captures the end of every partition once, with the leader epoch and the topic id it belongs to. It plans
-nothing above a high watermark; slices are disjoint and cover the asked offsets exactly. Each Spark action plans anew,
-so two actions on one DataFrame see two cuts unless `endingOffsets` fixes them. `source.py` calls it.
+nothing above a high watermark; slices are disjoint and cover the asked offsets exactly. Spark keeps the plan of a
+`load()`: the first action on the DataFrame takes the cut, and all later ones see the same. `source.py` calls it.
 """
 
 from __future__ import annotations

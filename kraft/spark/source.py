@@ -1,17 +1,19 @@
 """Spark's entry: `spark.read.format("kraft")`, a Python data source for batch reads.
 
-The columns are those of Spark's own Kafka source. There is one cut of all partitions (`plan.py`), and each offset of it
-is read exactly once (`slice_reader.py`), or the job fails. Spark makes the source and plans in a Python process beside
-the driver, and reads in the executors' Python workers, each with its own copy of the reader: nothing is shared but what
-is pickled. The format registers itself through the top-level package `pyspark_kraft`.
+The columns are those of Spark's own Kafka source. One `load()` is one cut of all partitions (`plan.py`), and each
+offset of it is read exactly once (`slice_reader.py`), or the job fails. Streams and writes end in a sentence. Spark
+makes the source and plans in a Python process beside the driver, and reads in the executors' Python workers, each with
+its own copy of the reader: nothing is shared but what is pickled. The format registers itself through the top-level
+package `pyspark_kraft`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from kraft.spark.client import ClusterClient
-from kraft.spark.errors import OptionError
+from kraft.spark.errors import OptionError, UnsupportedOperationError
 from kraft.spark.options import ReadOptions, parse_options
 from kraft.spark.plan import plan
 from kraft.spark.retry import RetryPolicy
@@ -39,6 +41,10 @@ _COLUMNS = (
     ("timestamp", TimestampType()),
     ("timestampType", IntegerType()),
 )
+_NO_STREAMS = (
+    "Format kraft reads batches only: use spark.read; a stream can be read with Spark's own format kafka."
+)
+_NO_WRITES = "Format kraft only reads: write with Spark's own format kafka, or with a Kafka producer."
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
@@ -67,6 +73,24 @@ class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not check
                 "The columns of format kraft are given: leave .schema(…) out, and select or cast afterwards."
             )
         return KraftReader(options)
+
+    def streamReader(self, schema: StructType) -> NoStreams:
+        return NoStreams()
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise UnsupportedOperationError(_NO_WRITES)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise UnsupportedOperationError(_NO_WRITES)
+
+
+class NoStreams(DataSourceStreamReader):  # type: ignore[misc]  # pyspark is not checked
+    """Refuses when it is asked, not when it is made: Spark would cover what is raised then with a fault of its own."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise UnsupportedOperationError(_NO_STREAMS)
+
+    initialOffset = latestOffset = partitions = read = _refuse
 
 
 class KraftReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not checked

@@ -165,6 +165,47 @@ def test_records_written_after_the_cut_are_not_read(spark: SparkSession, cluster
     assert read(spark, cluster).count() == ROWS
 
 
+def test_one_load_is_one_cut_taken_by_its_first_action(spark: SparkSession, cluster: FakeCluster) -> None:
+    frame = read(spark, cluster)
+    partition = cluster.topics["orders"].partitions[0]
+    partition.append([(0, None, b"after load", ())])
+    assert frame.count() == ROWS + 1
+    partition.append([(0, None, b"after the first action", ())])
+    assert frame.count() == ROWS + 1
+    assert frame.where("partition = 0").selectExpr("max(offset)").first() == (BATCHES * PER_BATCH,)
+    assert read(spark, cluster).count() == ROWS + 2
+
+
+def ends_in(error: PySparkException, sentence: str) -> bool:
+    """Of the lines of the worker's traceback, which Spark shows whole, the last is the sentence."""
+    trace, _, _ = str(error).partition(" SQLSTATE")
+    return trace.strip().splitlines()[-1].endswith(f".UnsupportedOperationError: {sentence}")
+
+
+def test_a_stream_ends_in_a_sentence(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
+    stream = spark.readStream.format("kraft").option("kafka.bootstrap.servers", cluster.bootstrap)
+    writer = stream.option("subscribe", "orders").load().writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException) as refused:
+        query.awaitTermination(60)
+    assert ends_in(
+        refused.value,
+        "Format kraft reads batches only: use spark.read; a stream can be read with Spark's own format kafka.",
+    )
+
+
+def test_a_write_ends_in_a_sentence(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
+    sentence = "Format kraft only reads: write with Spark's own format kafka, or with a Kafka producer."
+    with pytest.raises(PySparkException) as refused:
+        read(spark, cluster).write.format("kraft").mode("append").save()
+    assert ends_in(refused.value, sentence)
+    writer = spark.readStream.format("rate").load().writeStream.format("kraft")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException) as refused:
+        query.awaitTermination(60)
+    assert ends_in(refused.value, sentence)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
