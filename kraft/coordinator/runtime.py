@@ -321,6 +321,7 @@ class _Hosted(Generic[Request, S]):
         if self.shard is None:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         refusal = self._log.refusal(appends=appends)
+        self._positions.forget_up_to(self._log.high_watermark)  # no wait ends where an append is committed at once
         if refusal is None and (
             len(self._waiting) >= WAITING_MAX or (appends and len(self._positions) >= UNCOMMITTED_MAX)
         ):

@@ -196,6 +196,42 @@ async def test_a_read_waits_for_what_it_tells_of_and_for_nothing_else(world: Wor
     await everything
 
 
+async def test_appends_that_are_committed_at_once_do_not_count_as_uncommitted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.coordinator.runtime.UNCOMMITTED_MAX", 2)
+    monkeypatch.setattr(world.log, "append", partial(_append_and_commit, world.log, world.log.append))
+    await world.loaded()
+    assert [await world.ask("a") for _ in range(5)] == [1, 2, 3, 4, 5]
+
+
+def _append_and_commit(memory_log: MemoryLog, append: Callable[[bytes], int], batches: bytes) -> int:
+    """As where this broker is the only replica."""
+    end_offset = append(batches)
+    memory_log.commit()
+    return end_offset
+
+
+async def test_appends_without_replies_count_only_until_they_are_committed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.coordinator.runtime.UNCOMMITTED_MAX", 2)
+    await world.loaded()
+    for _ in range(2):
+        world.runtime.each(_write_only)
+        await world.turns()
+    assert await world.ask("a") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.commit()
+    answer = world.ask("a")
+    await world.turns()
+    world.log.commit()
+    assert await answer == 1
+
+
+def _write_only(shard: Counters, now: Moment, decisions: Decisions) -> None:
+    decisions.write("b", Record(b"b", b"1"))
+
+
 async def test_a_read_of_an_undecided_turn_is_not_told_before_its_append(world: World) -> None:
     await world.loaded()
     world.ask("a")
