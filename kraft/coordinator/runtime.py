@@ -317,10 +317,13 @@ class _Hosted(Generic[Request, S]):
             self._decide(event)
 
     def _refusal(self, *, appends: bool) -> ErrorCode | None:
-        """Why the shard is not asked now. Ends its suspension if it can be."""
+        """Why the shard is not asked now. Its suspension begins where nothing can be appended, and ends where it can
+        be asked."""
         if self.shard is None:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         refusal = self._log.refusal(appends=appends)
+        if appends and refusal is not None:
+            self._is_suspended = True  # whoever asks in vain did not fall silent
         self._positions.forget_up_to(self._log.high_watermark)  # no wait ends where an append is committed at once
         if refusal is None and (
             len(self._waiting) >= WAITING_MAX or (appends and len(self._positions) >= UNCOMMITTED_MAX)

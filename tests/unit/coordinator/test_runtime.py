@@ -271,6 +271,15 @@ async def test_sessions_begin_anew_when_appends_are_possible_again(world: World)
     assert world.made[-1].loaded == 2
 
 
+async def test_sessions_begin_anew_where_only_requests_met_the_refusal(world: World) -> None:
+    await world.loaded()
+    world.log.refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await world.ask("a") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.refused = None
+    world.ask("a")
+    assert world.made[-1].loaded == 2
+
+
 async def test_a_wait_that_takes_too_long_keeps_the_shard(world: World) -> None:
     await world.loaded()
     asked = world.ask("a")

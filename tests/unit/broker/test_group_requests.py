@@ -1,0 +1,104 @@
+"""What members are told where their coordinator cannot answer: errors that their clients know how to go on from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from kraft.protocol.errors import ErrorCode
+from kraft.protocol.schema import Message
+from kraft.protocol.schemas.classic_groups import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from kraft.protocol.schemas.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from partitions.topic_partition import TopicPartition
+from tests.support.broker_world import BrokerWorld, topic
+
+OFFSETS = topic("__consumer_offsets", 9, (1,))
+T = topic("t", 1, (1,))
+
+
+async def ask(world: BrokerWorld, body: Message, version: int) -> Any:
+    answer = world.handle(body, version)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def commit(group_id: str, offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(0, offset, committed_metadata="")
+    return OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic("t", partitions=[partition])])
+
+
+def fetch(group_id: str) -> OffsetFetchRequest:
+    wanted = OffsetFetchRequestTopics("t", partition_indexes=[0])
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=[wanted])])
+
+
+@pytest.fixture
+async def loaded(world: BrokerWorld) -> BrokerWorld:
+    """Broker 1 coordinates all groups."""
+    world.replicas.leaderships.add(world.groups.runtime)
+    await world.start(*OFFSETS, *T)
+    while world.groups.runtime.is_loading:
+        await asyncio.sleep(0)
+    return world
+
+
+def elect_anew(world: BrokerWorld) -> None:
+    """Until the loop has its next turn the log is not read."""
+    key, runtime = TopicPartition("__consumer_offsets", 0), world.groups.runtime
+    runtime.on_resigned(key, 0)
+    runtime.on_elected(key, 0)
+
+
+async def test_who_syncs_while_the_group_is_loaded_joins_anew(loaded: BrokerWorld) -> None:
+    elect_anew(loaded)
+    answer = await ask(loaded, SyncGroupRequest("g", 1, "m"), 3)
+    assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_who_joins_while_the_group_is_loaded_asks_again(loaded: BrokerWorld) -> None:
+    elect_anew(loaded)
+    answer = await ask(loaded, JoinGroupRequest("g", 10_000, 10_000), 4)
+    assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def test_who_lives_on_while_the_group_is_loaded_goes_on(loaded: BrokerWorld) -> None:
+    elect_anew(loaded)
+    answer = await ask(loaded, HeartbeatRequest("g", 1, "m"), 3)
+    assert answer.error_code == ErrorCode.NONE
+
+
+async def test_offsets_whose_commit_does_not_come_about_are_looked_for_elsewhere(
+    loaded: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java's consumers before 3.9 fail for COORDINATOR_NOT_AVAILABLE."""
+    monkeypatch.setattr("kraft.coordinator.runtime.WAITING_MAX", 0)
+    answer = await ask(loaded, fetch("g"), 8)
+    assert answer.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    answer = await ask(loaded, commit("g", 1), 9)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_the_only_replica_takes_more_commits_than_may_be_uncommitted(
+    loaded: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.coordinator.runtime.UNCOMMITTED_MAX", 3)
+    for offset in range(10):
+        answer = await ask(loaded, commit("g", offset), 9)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    answer = await ask(loaded, fetch("g"), 8)
+    assert answer.groups[0].topics[0].partitions[0].committed_offset == 9
+
+
+async def test_offsets_of_no_group_are_not_deleted(loaded: BrokerWorld) -> None:
+    answer = await ask(loaded, OffsetDeleteRequest(""), 0)
+    assert answer.error_code == ErrorCode.INVALID_GROUP_ID
