@@ -10,7 +10,12 @@ import pytest
 
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
-from kraft.protocol.schemas.classic_groups import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from kraft.protocol.schemas.classic_groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+)
 from kraft.protocol.schemas.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -21,6 +26,7 @@ from kraft.protocol.schemas.group_offsets import (
     OffsetFetchRequestTopics,
 )
 from partitions.topic_partition import TopicPartition
+from quorum.metadata.records import Config
 from tests.support.broker_world import BrokerWorld, topic
 
 OFFSETS = topic("__consumer_offsets", 9, (1,))
@@ -102,3 +108,22 @@ async def test_the_only_replica_takes_more_commits_than_may_be_uncommitted(
 async def test_offsets_of_no_group_are_not_deleted(loaded: BrokerWorld) -> None:
     answer = await ask(loaded, OffsetDeleteRequest(""), 0)
     assert answer.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_what_the_offsets_topic_does_not_take_any_more_is_refused_and_costs_no_shard(
+    loaded: BrokerWorld,
+) -> None:
+    await ask(loaded, commit("other", 5), 9)
+    await loaded.publish(Config("topic", "__consumer_offsets", "max.message.bytes", "2000"))
+    large = [JoinGroupRequestProtocol("range", bytes(3_000))]
+    request = JoinGroupRequest("g", 10_000, 10_000, protocol_type="consumer", protocols=large)
+    answer = await ask(loaded, request, 4)
+    assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    many = [OffsetCommitRequestPartition(0, n, committed_metadata="m" * 1_000) for n in range(3)]
+    body = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=many)])
+    answer = await ask(loaded, body, 9)
+    assert {one.error_code for one in answer.topics[0].partitions} == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    await loaded.publish(Config("topic", "__consumer_offsets", "max.message.bytes", "10000"))
+    answer = await ask(loaded, request, 4)
+    assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert not loaded.groups.runtime.is_loading
