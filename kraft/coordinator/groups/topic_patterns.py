@@ -1,8 +1,8 @@
 """Subscriptions by regular expression: RE2's syntax, and a whole topic name must match (KIP-848).
 
-RE2 takes time in proportion to the name and to the compiled expression, which repetitions multiply: `(.?){1000}` has 10
-bytes and would take 100 ms for a long name. A member could stall the coordinator with one, so that what compiles to more
-than `MAX_COMPILED_BYTES` is refused. Where nothing is repeated or optional no name can be at many places of the
+RE2 takes time in proportion to the name and to the compiled expression, which repetitions multiply: `(.?){1000}` has
+10 bytes and would take 100 ms for a long name. A member could stall the coordinator with one, so that what compiles to
+more than `MAX_COMPILED_BYTES` is refused. Where nothing is repeated or optional no name can be at many places of the
 expression at once, and a list of topics may be as long as RE2 takes it.
 """
 

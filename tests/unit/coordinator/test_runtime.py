@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.coordinator.runtime import Environment, Runtime
+from kraft.coordinator.runtime import RETRY_S, Environment, Runtime
 from kraft.coordinator.shard import Decisions, Moment, Record, ShardTimers, StoredRecord
 from kraft.coordinator.timers import Timers
 from kraft.protocol.errors import ErrorCode
@@ -305,6 +305,25 @@ async def test_an_append_that_fails_drops_the_shard_which_loads_anew(world: Worl
     await world.until(lambda: not world.runtime.is_loading)
     assert await world.ask("a?", reads=True) == 1
     assert len(world.made) == 2
+
+
+async def test_a_shard_that_is_dropped_again_and_again_does_not_have_the_log_read_all_the_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(delay_s: float) -> None:
+        waits.append(delay_s)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    await world.loaded()
+    for _ in range(3):
+        assert await world.ask("defect") is ErrorCode.UNKNOWN_SERVER_ERROR
+        await world.until(lambda: not world.runtime.is_loading)
+    assert len(world.made) == 4
+    assert [delay_s for delay_s in waits if delay_s] == [RETRY_S, RETRY_S], "all but the first drop wait"
 
 
 async def test_a_defect_costs_the_shard_its_state_and_nothing_is_appended(world: World) -> None:
