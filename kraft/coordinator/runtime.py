@@ -269,10 +269,14 @@ class _Hosted(Generic[Request, S]):
                 async with self._one_reads:
                     records, end_offset = await self._replay(shard)
                 if await self._committed(end_offset):
+                    shard.on_replayed()
                     break
             except (PartitionError, LogError) as error:
                 log.error("a coordinator's shard could not be loaded; it is tried again", reason=str(error),
                           partition=str(self._partition))  # fmt: skip
+            except Exception:  # it would halt this broker, then the one that is elected next, and so on
+                log.exception("a coordinator's shard failed to load; it is tried again",
+                              partition=str(self._partition))  # fmt: skip
             await asyncio.sleep(RETRY_S)
         self.shard = shard
         self._loaded_s = self._loop.time()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kraft.broker.coordinators.shard_log import PartitionShardLog
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import (
@@ -16,6 +17,7 @@ from kraft.protocol.schemas.classic_groups import (
     JoinGroupRequestProtocol,
     SyncGroupRequest,
 )
+from kraft.protocol.schemas.group_admin import DescribeGroupsRequest, ListGroupsRequest
 from kraft.protocol.schemas.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -53,9 +55,14 @@ async def loaded(world: BrokerWorld) -> BrokerWorld:
     """Broker 1 coordinates all groups."""
     world.replicas.leaderships.add(world.groups.runtime)
     await world.start(*OFFSETS, *T)
+    await until_loaded(world)
+    return world
+
+
+async def until_loaded(world: BrokerWorld) -> None:
     for _ in range(10_000):
         if not world.groups.runtime.is_loading:
-            return world
+            return
         await asyncio.sleep(0)
     pytest.fail("the shard is not loaded")
 
@@ -129,3 +136,20 @@ async def test_what_the_offsets_topic_does_not_take_any_more_is_refused_and_cost
     answer = await ask(loaded, request, 4)
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert not loaded.groups.runtime.is_loading
+
+
+async def test_a_group_of_offsets_is_known_though_nothing_can_be_appended(
+    loaded: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ask(loaded, commit("g", 5), 9)
+    monkeypatch.setattr(
+        PartitionShardLog,
+        "refusal",
+        lambda self, *, appends: ErrorCode.COORDINATOR_NOT_AVAILABLE if appends else None,
+    )
+    elect_anew(loaded)
+    await until_loaded(loaded)
+    answer = await ask(loaded, ListGroupsRequest(), 4)
+    assert [group.group_id for group in answer.groups] == ["g"]
+    answer = await ask(loaded, DescribeGroupsRequest(groups=["g"]), 6)
+    assert [(group.error_code, group.group_state) for group in answer.groups] == [(ErrorCode.NONE, "Empty")]

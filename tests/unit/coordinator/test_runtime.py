@@ -32,6 +32,9 @@ class Counters:
     def replay(self, record: StoredRecord) -> None:
         self.values[record.key.decode()] = int(record.value or b"0")
 
+    def on_replayed(self) -> None:
+        self.values.setdefault("replayed", 1)
+
     def on_loaded(self, now: Moment, decisions: Decisions) -> None:
         self.loaded += 1
 
@@ -262,6 +265,13 @@ async def test_refused_appends_leave_the_shard_alone_and_reads_go_on(world: Worl
     assert world.log.appends == []
 
 
+async def test_reads_find_a_whole_shard_though_nothing_can_be_appended(world: World) -> None:
+    world.log.refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await world.loaded()
+    assert await world.ask("replayed?", reads=True) == 1
+    assert world.made[-1].loaded == 0
+
+
 async def test_sessions_begin_anew_when_appends_are_possible_again(world: World) -> None:
     await world.loaded()
     world.log.refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -324,6 +334,20 @@ async def test_a_shard_that_is_dropped_again_and_again_does_not_have_the_log_rea
         await world.until(lambda: not world.runtime.is_loading)
     assert len(world.made) == 4
     assert [delay_s for delay_s in waits if delay_s] == [RETRY_S, RETRY_S], "all but the first drop wait"
+
+
+async def test_a_record_that_no_shard_can_take_in_does_not_halt_the_broker(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.coordinator.runtime.RETRY_S", 0.001)
+    world.log.stored = [StoredRecord(0, 0, b"a", b"no number")]
+    world.log.commit()
+    world.runtime.on_elected(KEY, 1)
+    await world.until(lambda: len(world.made) > 1)
+    assert await world.ask("a") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.log.stored = [StoredRecord(0, 0, b"a", b"7")]
+    await world.until(lambda: not world.runtime.is_loading)
+    assert await world.ask("a?", reads=True) == 7
 
 
 async def test_a_defect_costs_the_shard_its_state_and_nothing_is_appended(world: World) -> None:
