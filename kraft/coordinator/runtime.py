@@ -206,6 +206,8 @@ class _Hosted(Generic[Request, S]):
         self._is_over = False
         self._is_suspended = False
         """Whether time stood still because nothing could be appended."""
+        self._was_dropped = False
+        self._loaded_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_token = 0
@@ -221,8 +223,8 @@ class _Hosted(Generic[Request, S]):
 
     # -- life
 
-    def load(self) -> None:
-        self._task = self._environment.start_task(self._load(), f"load-{self._partition}")
+    def load(self, after_s: float = 0.0) -> None:
+        self._task = self._environment.start_task(self._load(after_s), f"load-{self._partition}")
 
     def end(self) -> asyncio.Task[None] | None:
         """The leadership is over."""
@@ -247,14 +249,19 @@ class _Hosted(Generic[Request, S]):
                 future.set_result(code)
 
     def _drop(self, reason: Exception) -> None:
-        """What was decided could not be appended, or only in part: the state here is not what the log says."""
+        """What was decided could not be appended, or only in part: the state here is not what the log says. One that
+        is dropped again soon, as on a full disk, does not have the log read all the time."""
         log.warning("a coordinator's shard is dropped and loads anew", partition=str(self._partition),
                     reason=str(reason))  # fmt: skip
         self._forget(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self.load()
+        is_again = self._was_dropped and self._loop.time() - self._loaded_s < RETRY_S
+        self._was_dropped = True
+        self.load(RETRY_S if is_again else 0.0)
 
-    async def _load(self) -> None:
+    async def _load(self, after_s: float) -> None:
         """Until the shard is loaded, or the task is cancelled with the leadership."""
+        if after_s:
+            await asyncio.sleep(after_s)
         while True:
             shard = self._make_shard(self._partition.partition)
             try:
@@ -262,12 +269,17 @@ class _Hosted(Generic[Request, S]):
                 async with self._one_reads:
                     records, end_offset = await self._replay(shard)
                 if await self._committed(end_offset):
+                    shard.on_replayed()
                     break
             except (PartitionError, LogError) as error:
                 log.error("a coordinator's shard could not be loaded; it is tried again", reason=str(error),
                           partition=str(self._partition))  # fmt: skip
+            except Exception:  # it would halt this broker, then the one that is elected next, and so on
+                log.exception("a coordinator's shard failed to load; it is tried again",
+                              partition=str(self._partition))  # fmt: skip
             await asyncio.sleep(RETRY_S)
         self.shard = shard
+        self._loaded_s = self._loop.time()
         self._is_suspended = True  # nothing was decided yet: `_resume` begins its sessions
         log.info("a coordinator's shard is loaded", partition=str(self._partition), records=records,
                  ms=int((self._loop.time() - began_s) * 1000))  # fmt: skip
@@ -317,10 +329,14 @@ class _Hosted(Generic[Request, S]):
             self._decide(event)
 
     def _refusal(self, *, appends: bool) -> ErrorCode | None:
-        """Why the shard is not asked now. Ends its suspension if it can be."""
+        """Why the shard is not asked now. Its suspension begins where nothing can be appended, and ends where it can
+        be asked."""
         if self.shard is None:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         refusal = self._log.refusal(appends=appends)
+        if appends and refusal is not None:
+            self._is_suspended = True  # whoever asks in vain did not fall silent
+        self._positions.forget_up_to(self._log.high_watermark)  # nobody waits for what is committed at once
         if refusal is None and (
             len(self._waiting) >= WAITING_MAX or (appends and len(self._positions) >= UNCOMMITTED_MAX)
         ):

@@ -91,8 +91,11 @@ class Shard(Protocol, Generic[Request]):
     def replay(self, record: StoredRecord) -> None:
         """Takes in the next record of the log. A record that cannot be read is left out, and logged."""
 
+    def on_replayed(self) -> None:
+        """The log was read to its end, and all of it is committed: reads come from now on."""
+
     def on_loaded(self, now: Moment, decisions: Decisions) -> None:
-        """The log was read to its end, and all of it is committed: sessions begin now."""
+        """Records can be appended, for the first time or again: sessions begin now."""
 
     def handle(self, token: int, request: Request, now: Moment, decisions: Decisions) -> None:
         """Decides on a request. Its reply may be among this turn's decisions, or among those of a later turn."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from kraft.broker.coordinators.shard_log import PartitionShardLog
+from kraft.broker.coordinators.shard_log import PartitionShardLog, max_batch_bytes
 from kraft.broker.coordinators.topics import MetadataTopics
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.replicas.replica_manager import ReplicaManager
@@ -27,6 +27,8 @@ from kraft.coordinator.runtime import Environment as RuntimeEnvironment
 from kraft.coordinator.runtime import Runtime
 from kraft.coordinator.timers import Timers
 from kraft.environment import Environment
+from partitions.errors import PartitionError
+from partitions.topic_partition import TopicPartition
 from quorum.controller.topic_names import CONSUMER_OFFSETS
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.features import consumer_groups_enabled
@@ -49,6 +51,7 @@ class GroupCoordinator:
     ) -> None:
         self._config = config
         self._metadata = metadata
+        self._replicas = replicas
         self._topics = MetadataTopics(metadata)
         self._rng = environment.rng
         self.settings = group_settings(config)
@@ -138,8 +141,15 @@ class GroupCoordinator:
                 new_id=partial(_random_uuid, self._rng),
                 counters=self.counters,
                 group_configs=self._group_configs,
+                topic_max_bytes=partial(self._topic_max_bytes, TopicPartition(CONSUMER_OFFSETS, number)),
             )
         )
+
+    def _topic_max_bytes(self, key: TopicPartition) -> int | None:
+        try:
+            return max_batch_bytes(self._replicas.partition(key))
+        except PartitionError:
+            return None  # it has just gone elsewhere
 
     def _group_configs(self, group_id: str) -> Mapping[str, str]:
         return self._metadata.image.configs.get(("group", group_id), {})

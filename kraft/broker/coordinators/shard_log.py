@@ -51,9 +51,7 @@ class PartitionShardLog:
 
     @property
     def max_batch_bytes(self) -> int:
-        config = self._partition.log.config
-        assert isinstance(config, LogConfig), "a broker's logs have whole configs"
-        return config.max_message_bytes
+        return max_batch_bytes(self._partition)
 
     @property
     def end_offset(self) -> int:
@@ -105,6 +103,13 @@ class PartitionShardLog:
     def records(self) -> PartitionRecords:
         """See the port."""
         return PartitionRecords(self._partition, self._executor)
+
+
+def max_batch_bytes(partition: Partition) -> int:
+    """What its topic takes, as it is now."""
+    config = partition.log.config
+    assert isinstance(config, LogConfig), "a broker's logs have whole configs"
+    return config.max_message_bytes
 
 
 class PartitionRecords:

@@ -61,17 +61,23 @@ def _fetch(
     require_stable: bool,
 ) -> Deferred[Any, OffsetFetchResponseGroup]:
     def refuse(code: ErrorCode) -> OffsetFetchResponseGroup:
-        return OffsetFetchResponseGroup(group.group_id, error_code=code)
+        # Java's consumers before 3.9 take COORDINATOR_NOT_AVAILABLE for fatal here; Kafka tells them this instead.
+        is_away = code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return OffsetFetchResponseGroup(
+            group.group_id, error_code=ErrorCode.NOT_COORDINATOR if is_away else code
+        )
 
     return ask(services, request, group.group_id, refuse, FetchOffsets(group, require_stable), reads=True)
 
 
 def handle_offset_delete(
     services: BrokerServices, request: Request[OffsetDeleteRequest]
-) -> Deferred[Any, OffsetDeleteResponse]:
+) -> OffsetDeleteResponse | Deferred[Any, OffsetDeleteResponse]:
     """Answers OffsetDelete."""
 
     def refuse(code: ErrorCode) -> OffsetDeleteResponse:
         return OffsetDeleteResponse(error_code=code)
 
+    if not request.body.group_id:
+        return refuse(ErrorCode.INVALID_GROUP_ID)
     return ask(services, request, request.body.group_id, refuse)

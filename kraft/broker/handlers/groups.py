@@ -105,10 +105,12 @@ def handle_join_group(
 def handle_sync_group(
     services: BrokerServices, request: Request[SyncGroupRequest]
 ) -> SyncGroupResponse | Deferred[Any, SyncGroupResponse]:
-    """Answers SyncGroup when the leader has assigned."""
+    """Answers SyncGroup when the leader has assigned. While the group is being loaded nobody assigns: its members have
+    to join anew, which Java's consumers do for this error, and for COORDINATOR_LOAD_IN_PROGRESS they fail."""
 
     def refuse(code: ErrorCode) -> SyncGroupResponse:
-        return SyncGroupResponse(error_code=code)
+        is_loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if is_loading else code)
 
     if not request.body.group_id:
         return refuse(ErrorCode.INVALID_GROUP_ID)

@@ -957,7 +957,7 @@ class ClassicGroup:
         """Whether a record of the group may have so many bytes more than it has now."""
         names = len(self.group_id.encode()) + len(self._protocol_type.encode())
         recorded = RECORD_OVERHEAD_BYTES + names + self._weight
-        return recorded + more_bytes <= self._context.settings.record_max_bytes
+        return recorded + more_bytes <= self._context.record_max_bytes
 
     def _set_assignment(self, member: _Member, assignment: bytes) -> None:
         self._weight += len(assignment) - len(member.assignment)

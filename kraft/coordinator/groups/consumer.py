@@ -727,7 +727,7 @@ class ConsumerGroup:
 
     def _encoded(self, changes: Iterable[Change], *, joining: bool) -> list[Record]:
         """Raises _Refused for what the log would not take: nothing is decided then."""
-        limit_bytes = self._context.settings.record_max_bytes - BATCH_OVERHEAD_BYTES
+        limit_bytes = self._context.record_max_bytes - BATCH_OVERHEAD_BYTES
         encoded = []
         for change in changes:
             try:

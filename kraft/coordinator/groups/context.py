@@ -41,7 +41,7 @@ class GroupSettings:
     offsets_retention_ms: int = 10_080 * 60_000
     offsets_retention_check_interval_ms: int = 600_000
     record_max_bytes: int = 1_048_588
-    """max.message.bytes of the internal topic: a group whose record would be larger is refused."""
+    """message.max.bytes, by which the internal topic goes unless it has a limit of its own."""
 
 
 class TopicPartitions(NamedTuple):
@@ -89,6 +89,14 @@ class GroupContext:
     counters: GroupCounters
     group_configs: Callable[[str], Mapping[str, str]] = lambda _group_id: {}
     """The dynamic configs of a group (the resource GROUP)."""
+    topic_max_bytes: Callable[[], int | None] = lambda: None
+    """max.message.bytes of the internal topic as it is now; None where that is not known."""
+
+    @property
+    def record_max_bytes(self) -> int:
+        """A group whose record would be larger is refused: an append that fails costs all groups their shard."""
+        topic_max_bytes = self.topic_max_bytes()
+        return self.settings.record_max_bytes if topic_max_bytes is None else topic_max_bytes
 
 
 class Client(NamedTuple):

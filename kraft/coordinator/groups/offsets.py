@@ -215,7 +215,7 @@ class GroupOffsets:
                 committed = expiring(committed)
             place = Place(request.group_id, topic.name, wanted.partition_index)
             commits.append(_Commit(place, committed, encode(place, committed), answer))
-        if _batch_bytes(commit.record for commit in commits) <= self._context.settings.record_max_bytes:
+        if _batch_bytes(commit.record for commit in commits) <= self._context.record_max_bytes:
             return commits
         for commit in commits:
             commit.answer.error_code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE

@@ -151,14 +151,18 @@ class GroupShard:
             group = self._groups[group_id] = ConsumerGroup(group_id, self._context)
         group.replay(key, value, record.timestamp_ms)
 
-    def on_loaded(self, now: Moment, decisions: Decisions) -> None:
-        """Sessions begin, also where the runtime could not ask the shard for a while."""
+    def on_replayed(self) -> None:
+        """Groups of which only offsets are left stand by them."""
         self.offsets.on_loaded()
         for group_id in [group_id for group_id, group in self._groups.items() if not _is_there(group)]:
             del self._groups[group_id]
         for group_id in self.offsets.group_ids():
             if group_id not in self._groups:
                 self._make_group_of_offsets(group_id)
+
+    def on_loaded(self, now: Moment, decisions: Decisions) -> None:
+        """Sessions begin, also where the runtime could not ask the shard for a while; topics may have changed then."""
+        self.on_replayed()
         for group in list(self._groups.values()):
             group.on_loaded(now, decisions)
         self._sweep(now, decisions)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.coordinator.runtime import Environment, Runtime
+from kraft.coordinator.runtime import RETRY_S, Environment, Runtime
 from kraft.coordinator.shard import Decisions, Moment, Record, ShardTimers, StoredRecord
 from kraft.coordinator.timers import Timers
 from kraft.protocol.errors import ErrorCode
@@ -31,6 +31,9 @@ class Counters:
 
     def replay(self, record: StoredRecord) -> None:
         self.values[record.key.decode()] = int(record.value or b"0")
+
+    def on_replayed(self) -> None:
+        self.values.setdefault("replayed", 1)
 
     def on_loaded(self, now: Moment, decisions: Decisions) -> None:
         self.loaded += 1
@@ -196,6 +199,42 @@ async def test_a_read_waits_for_what_it_tells_of_and_for_nothing_else(world: Wor
     await everything
 
 
+async def test_appends_that_are_committed_at_once_do_not_count_as_uncommitted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.coordinator.runtime.UNCOMMITTED_MAX", 2)
+    monkeypatch.setattr(world.log, "append", partial(_append_and_commit, world.log, world.log.append))
+    await world.loaded()
+    assert [await world.ask("a") for _ in range(5)] == [1, 2, 3, 4, 5]
+
+
+def _append_and_commit(memory_log: MemoryLog, append: Callable[[bytes], int], batches: bytes) -> int:
+    """As where this broker is the only replica."""
+    end_offset = append(batches)
+    memory_log.commit()
+    return end_offset
+
+
+async def test_appends_without_replies_count_only_until_they_are_committed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.coordinator.runtime.UNCOMMITTED_MAX", 2)
+    await world.loaded()
+    for _ in range(2):
+        world.runtime.each(_write_only)
+        await world.turns()
+    assert await world.ask("a") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.commit()
+    answer = world.ask("a")
+    await world.turns()
+    world.log.commit()
+    assert await answer == 1
+
+
+def _write_only(shard: Counters, now: Moment, decisions: Decisions) -> None:
+    decisions.write("b", Record(b"b", b"1"))
+
+
 async def test_a_read_of_an_undecided_turn_is_not_told_before_its_append(world: World) -> None:
     await world.loaded()
     world.ask("a")
@@ -226,10 +265,26 @@ async def test_refused_appends_leave_the_shard_alone_and_reads_go_on(world: Worl
     assert world.log.appends == []
 
 
+async def test_reads_find_a_whole_shard_though_nothing_can_be_appended(world: World) -> None:
+    world.log.refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await world.loaded()
+    assert await world.ask("replayed?", reads=True) == 1
+    assert world.made[-1].loaded == 0
+
+
 async def test_sessions_begin_anew_when_appends_are_possible_again(world: World) -> None:
     await world.loaded()
     world.log.refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.runtime.each(lambda shard, now, decisions: pytest.fail("it cannot write what follows"))
+    world.log.refused = None
+    world.ask("a")
+    assert world.made[-1].loaded == 2
+
+
+async def test_sessions_begin_anew_where_only_requests_met_the_refusal(world: World) -> None:
+    await world.loaded()
+    world.log.refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await world.ask("a") is ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.log.refused = None
     world.ask("a")
     assert world.made[-1].loaded == 2
@@ -260,6 +315,39 @@ async def test_an_append_that_fails_drops_the_shard_which_loads_anew(world: Worl
     await world.until(lambda: not world.runtime.is_loading)
     assert await world.ask("a?", reads=True) == 1
     assert len(world.made) == 2
+
+
+async def test_a_shard_that_is_dropped_again_and_again_does_not_have_the_log_read_all_the_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(delay_s: float) -> None:
+        waits.append(delay_s)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    await world.loaded()
+    for _ in range(3):
+        assert await world.ask("defect") is ErrorCode.UNKNOWN_SERVER_ERROR
+        await world.until(lambda: not world.runtime.is_loading)
+    assert len(world.made) == 4
+    assert [delay_s for delay_s in waits if delay_s] == [RETRY_S, RETRY_S], "all but the first drop wait"
+
+
+async def test_a_record_that_no_shard_can_take_in_does_not_halt_the_broker(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kraft.coordinator.runtime.RETRY_S", 0.001)
+    world.log.stored = [StoredRecord(0, 0, b"a", b"no number")]
+    world.log.commit()
+    world.runtime.on_elected(KEY, 1)
+    await world.until(lambda: len(world.made) > 1)
+    assert await world.ask("a") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.log.stored = [StoredRecord(0, 0, b"a", b"7")]
+    await world.until(lambda: not world.runtime.is_loading)
+    assert await world.ask("a?", reads=True) == 7
 
 
 async def test_a_defect_costs_the_shard_its_state_and_nothing_is_appended(world: World) -> None:
