@@ -54,8 +54,8 @@ def _refuse_strangers(cluster: ClusterSpec) -> None:
     for node in cluster.nodes:
         with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, node.client_port), PROBE_S):
             raise UserError(
-                f"the cluster in {DEFAULT_DIR} does not run, and another process listens at"
-                f" {LOOPBACK}:{node.client_port}: name it with --bootstrap-server or {BOOTSTRAP_VARIABLE} if you mean it"
+                f"the cluster in {DEFAULT_DIR} does not run, and another process listens at {LOOPBACK}:"
+                f"{node.client_port}: name it with --bootstrap-server or {BOOTSTRAP_VARIABLE} if that is meant"
             )
 
 

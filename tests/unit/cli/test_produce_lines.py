@@ -255,7 +255,7 @@ def test_ctrl_c_counts_what_was_not_sent(
 def test_a_line_that_waits_to_be_sent_again_is_not_called_not_sent(
     producer: Producer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A leader that died before it answered may have written it: librdkafka has it in its queue, and purges it there."""
+    """A leader that died before it answered may have written it: librdkafka purges it from its queue."""
     producer.is_stuck = True
     producer.purges = iter(())
     producer.transmitted = 5  # each twice, and one more
