@@ -161,7 +161,7 @@ def _value(name: str, properties: Mapping[str, str]) -> Any:
     key = CONFIG_KEYS[name]
     text = properties.get(name)
     if name == "log.dirs" and not text:
-        text = properties.get("log.dir")
+        text = properties.get("log.dir", text)
     text = key.default if text is None else text.strip()
     if not text and key.default is None:
         return None

@@ -171,7 +171,8 @@ def status(directory: Dir = DEFAULT_DIR, as_json: Json = False) -> None:
         return
     print_line(f"cluster {document['cluster_id']}, controller {document['controller_id'] or '-'}")
     print_rows(_status_table(document))
-    print_line(_partitions_text(document["partitions"]))
+    known = "" if document["controller_id"] else " (as last known: there is no active controller)"
+    print_line(_partitions_text(document["partitions"], known))
 
 
 def _status_table(document: dict[str, Any]) -> Rows:
@@ -182,11 +183,11 @@ def _status_table(document: dict[str, Any]) -> Rows:
     return table
 
 
-def _partitions_text(partitions: dict[str, int | None]) -> str:
+def _partitions_text(partitions: dict[str, int | None], known: str) -> str:
     if partitions["total"] is None:
         return "partitions: no node answers"
     text = "partitions: {total}, under-replicated: {under_replicated}, without a leader: {leaderless}"
-    return text.format_map(partitions)
+    return text.format_map(partitions) + known
 
 
 @app.command()

@@ -7,6 +7,7 @@ import json
 import math
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -104,6 +105,7 @@ class Run:
         self._unanswered = (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_INFLIGHT)
         self._fatal = KafkaError._FATAL
         self._is_dead = False
+        self._purged: Counter[int] = Counter()
         self.acknowledged = self.failed = self.not_sent = 0
         self.first_error: str | None = None
         self.why_stopped: str | None = None
@@ -169,10 +171,10 @@ class Run:
             return
         self._stalls.failed(message.partition())
         if error.code() == self._unsent:
-            self.not_sent += 1
-        else:
-            self.failed += 1
-            self.first_error = self.first_error or self._worded(error, message.partition())
+            self._purged[message.partition()] += 1
+            return
+        self.failed += 1
+        self.first_error = self.first_error or self._worded(error, message.partition())
 
     def _worded(self, error: Any, partition: int) -> str:
         """librdkafka says of a record that nobody answered only that it gave up."""
@@ -191,7 +193,25 @@ class Run:
             if now_s >= give_up_s:
                 self._producer.purge()
                 self._producer.flush(PURGE_S)
+                self._count_purged()
                 return
+
+    def _count_purged(self) -> None:
+        """Tells lines that never left from those that wait to be sent again, and may have been written: librdkafka
+        purges both out of its queue with one error. It sends the lines of a partition in their order, so its count of
+        what it has sent says how many those are; lines that it sent twice make it too many, never too few."""
+        if not self._purged:
+            return
+        seen, give_up_s = self._stalls.observations, time.monotonic() + PURGE_S
+        while self._stalls.observations == seen and time.monotonic() < give_up_s:
+            self._producer.poll(POLL_S)  # the next statistics are of all that was sent
+        for partition, purged in self._purged.items():
+            doubtful = self._stalls.sent_of_purged(partition, purged)
+            self.failed += doubtful
+            self.not_sent += purged - doubtful
+            if doubtful:
+                reason = self._stalls.reason_of(partition)
+                self.first_error = self.first_error or f"no answer{f' ({reason})' if reason else ''}"
 
 
 @contextlib.contextmanager

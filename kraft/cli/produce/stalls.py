@@ -44,6 +44,9 @@ class Stalls:
         self._timeout_s = timeout_s
         self._moved: set[int] = set()
         self._reported: defaultdict[int, int] = defaultdict(int)
+        self._sent: dict[int, int] = {}
+        self.observations = 0
+        """How often `observe` was called."""
         self._waits_since_s: dict[int, float] = {}
         self._refusals: dict[int, _Refusal] = {}
         self._reasons: dict[int, str] = {}
@@ -56,7 +59,7 @@ class Stalls:
         self._reported[partition] += 1
 
     def failed(self, partition: int) -> None:
-        """A record of this partition was given up."""
+        """A record of this partition was given up, or purged."""
         self._reported[partition] += 1
 
     def logged(self, text: str, now_s: float) -> None:
@@ -78,9 +81,16 @@ class Stalls:
         refusal = self._refusals.get(partition)
         return self._reasons.get(partition) if refusal is None else refusal.reason
 
+    def sent_of_purged(self, partition: int, purged: int) -> int:
+        """At most so many of the partition's last `purged` reports are of records that were sent before, by the last
+        statistics."""
+        return min(purged, max(0, self._sent.get(partition, 0) - (self._reported[partition] - purged)))
+
     def observe(self, statistics: Mapping[str, Any], now_s: float) -> str | None:
         """Takes librdkafka's statistics; returns a sentence if there is news. Call it once a second or so."""
         partitions = statistics["topics"].get(self._topic, {}).get("partitions", {})
+        self.observations += 1
+        self._sent = {int(number): facts["txmsgs"] for number, facts in partitions.items()}
         waiting = {
             int(number): facts for number, facts in partitions.items() if self._waits(int(number), facts)
         }

@@ -6,9 +6,11 @@ KRAFT_BOOTSTRAP_SERVERS; else all nodes of the cluster in `./.kraft`, dead ones 
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
+import socket
 from pathlib import Path
 
 from kraft.cli.shared.output import console
@@ -21,6 +23,9 @@ DEFAULT_BOOTSTRAP_HELP = (
     f"{BOOTSTRAP_VARIABLE}, else the cluster in ./{DEFAULT_DIR}, else {FALLBACK_BOOTSTRAP}"
 )
 MAX_PORT = 65535
+LOOPBACK = "127.0.0.1"
+"""Where the nodes of a local cluster listen."""
+PROBE_S = 1.0
 _PORT = re.compile(r"0*[0-9]{1,5}")
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -36,10 +41,22 @@ def default_bootstrap() -> str:
     if cluster is None:
         return FALLBACK_BOOTSTRAP
     if all(node_pid(DEFAULT_DIR, node.id) is None for node in cluster.nodes):
+        _refuse_strangers(cluster)
         console.print(
             f"[dim]the cluster in {DEFAULT_DIR} does not run; `kraft cluster start` starts it[/dim]"
         )
     return cluster.bootstrap_servers()
+
+
+def _refuse_strangers(cluster: ClusterSpec) -> None:
+    """A cluster that does not run keeps its ports, and another may have them by now: no command must reach that one
+    unasked. Raises UserError."""
+    for node in cluster.nodes:
+        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, node.client_port), PROBE_S):
+            raise UserError(
+                f"the cluster in {DEFAULT_DIR} does not run, and another process listens at {LOOPBACK}:"
+                f"{node.client_port}: name it with --bootstrap-server or {BOOTSTRAP_VARIABLE} if that is meant"
+            )
 
 
 def cluster_of_this_folder() -> ClusterSpec | None:

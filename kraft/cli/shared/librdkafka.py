@@ -43,6 +43,8 @@ def client_of(kind: Callable[..., Any], properties: Mapping[str, Any], logger: A
     try:
         return kind(dict(properties), logger=logger)
     except KafkaException as error:
-        raise UserError(f"librdkafka refuses its properties: {error.args[0].str()}", EXIT_USAGE) from error
+        raise UserError(
+            f"librdkafka refuses its properties: {error.args[0].str().strip()}", EXIT_USAGE
+        ) from error
     except (TypeError, ValueError) as error:  # what the Python binding checks itself
         raise UserError(f"librdkafka refuses its properties: {error}", EXIT_USAGE) from error

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from kraft.cli.app import run
 from kraft.cli.consume import positions
-from kraft.cli.shared.bootstrap import address_text, bootstrap_text, parse_bootstrap
-from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
+from kraft.cli.shared.bootstrap import (
+    BOOTSTRAP_VARIABLE,
+    address_text,
+    bootstrap_text,
+    default_bootstrap,
+    parse_bootstrap,
+)
+from kraft.local_cluster.spec import DEFAULT_DIR, ClusterSpec, NodePorts
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 
 def test_addresses() -> None:
@@ -71,3 +79,21 @@ def test_librdkafka_finds_an_ipv6_address(monkeypatch: pytest.MonkeyPatch) -> No
         port = server.getsockname()[1]
         assert run(["consume", "t", "--bootstrap-server", f"[::1]:{port}"]) == EXIT_UNDECIDED
         server.accept()[0].close()
+
+
+def test_a_stopped_cluster_of_this_folder_is_not_mistaken_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stopped cluster keeps its ports, and another listens at one of them now."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        DEFAULT_DIR.mkdir()
+        ClusterSpec("id", [NodePorts(1, port, 1, 2)], {}, "secret").write(DEFAULT_DIR)
+        assert run(["topics", "delete", "t"]) == EXIT_FAILED
+        assert "does not run, and another process listens at" in capsys.readouterr().err
+        monkeypatch.setenv(BOOTSTRAP_VARIABLE, f"127.0.0.1:{port}")
+        assert default_bootstrap() == f"127.0.0.1:{port}"
+    monkeypatch.delenv(BOOTSTRAP_VARIABLE)
+    assert run(["topics", "list"]) == EXIT_UNDECIDED, "nobody answers there"

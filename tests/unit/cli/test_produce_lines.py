@@ -40,6 +40,12 @@ class Producer:
         self.refuses: dict[bytes, int] = {}
         self.is_stuck = False
         self.is_dead = False
+        self.purges = iter([KafkaError._PURGE_INFLIGHT])
+        """What becomes of the first lines that are purged; of all others, that they were in the queue."""
+        self.is_purged = False
+        self.watch: Any = None
+        self.transmitted = 1
+        """How many the statistics say were sent, once there is nothing else to wait for."""
         self._queue: list[tuple[bytes | None, Report]] = []
 
     def produce(
@@ -65,6 +71,10 @@ class Producer:
     def poll(self, timeout_s: float) -> int:
         if timeout_s > 0:
             self.flush(timeout_s)
+        if timeout_s > 0 and self.is_purged:
+            partition = {"txmsgs": self.transmitted, "msgs": 2, "leader": 1, "msgq_cnt": 0}
+            topics = {"t": {"partitions": {"0": partition}}}
+            self.watch.on_statistics(json.dumps({"brokers": {}, "topics": topics}))
         return 0
 
     def flush(self, timeout_s: float) -> int:
@@ -76,8 +86,8 @@ class Producer:
 
     def purge(self) -> None:
         self.is_stuck = False
-        codes = iter([KafkaError._PURGE_INFLIGHT])
-        self._report(lambda _: next(codes, KafkaError._PURGE_QUEUE))
+        self.is_purged = True
+        self._report(lambda _: next(self.purges, KafkaError._PURGE_QUEUE))
 
     def _report(self, code_of: Callable[[bytes | None], int | None]) -> None:
         for value, report in self._queue:
@@ -89,7 +99,12 @@ class Producer:
 @pytest.fixture
 def producer(monkeypatch: pytest.MonkeyPatch) -> Producer:
     made = Producer()
-    monkeypatch.setattr(command, "_producer", lambda wanted, watch: made)
+
+    def make(wanted: object, watch: object) -> Producer:
+        made.watch = watch
+        return made
+
+    monkeypatch.setattr(command, "_producer", make)
     return made
 
 
@@ -237,6 +252,17 @@ def test_ctrl_c_counts_what_was_not_sent(
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_line_that_waits_to_be_sent_again_is_not_called_not_sent(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A leader that died before it answered may have written it: librdkafka purges it from its queue."""
+    producer.is_stuck = True
+    producer.purges = iter(())
+    producer.transmitted = 5  # each twice, and one more
+    assert produce(monkeypatch, b"a\nb\nc\nd\n") == 1
+    assert "0 acknowledged, 2 failed, 1 not sent; first reason: no answer" in capsys.readouterr().err
+
+
 def test_a_signal_that_is_ignored_stays_so(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -309,9 +335,12 @@ def test_a_header_without_a_value_is_wrong_usage() -> None:
         (("--property", "transactional.id=x"), "not sent in transactions"),
         (("--property", "no.such.thing=1"), "No such configuration property"),
         (("--property", "linger.ms=soon"), "Invalid value"),
+        (("--property", "message.max.bytes=1"), "outside allowed range"),
         (("--acks", "1", "--property", "enable.idempotence=true"), "acks"),
     ],
 )
 def test_wrong_usage(options: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["produce", "t", "/dev/null", "--bootstrap-server", "127.0.0.1:1", *options]) == EXIT_USAGE
-    assert sentence in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert sentence in shown
+    assert shown.count("\n") == 1, "one line, whatever librdkafka ends its words with"

@@ -33,12 +33,14 @@ def statistics(
     leaders: dict[int, int] | None = None,
     up: tuple[int, ...] = (1, 2),
     eos: str = "",
+    sent: dict[int, int] | None = None,
 ) -> dict[str, Any]:
     """What librdkafka counts: records that wait, by partition; the leader of partition 0 is broker 1, and so on."""
     partitions = {
         str(p): {
             "leader": (leaders or {}).get(p, -1 if p == UNASSIGNED else p + 1),
             "msgq_cnt": count if p == UNASSIGNED else 0,
+            "txmsgs": (sent or {}).get(p, 0),
             "msgs": 0 if p == UNASSIGNED else count,
         }
         for p, count in waiting.items()
@@ -184,3 +186,15 @@ def test_librdkafka_words_errors_so() -> None:
 
 def test_nothing_is_told_before_its_time(clock: Clock) -> None:
     assert clock.pass_(int(STALL_S), statistics({0: 5}), {0: STORAGE}) == []
+
+
+def test_which_purged_records_were_sent_before(clock: Clock) -> None:
+    """Of 10 records 4 were sent, and 1 of these acknowledged; then all are given up."""
+    clock.acknowledge(0)
+    for _ in range(9):
+        clock.fail(0)
+    clock.pass_(1, statistics({0: 0}, sent={0: 4}))
+    assert clock.stalls.sent_of_purged(0, 9) == 3
+    assert clock.stalls.sent_of_purged(0, 6) == 0, "the three before have failed"
+    clock.pass_(1, statistics({0: 0}, sent={0: 400}))
+    assert clock.stalls.sent_of_purged(0, 9) == 9

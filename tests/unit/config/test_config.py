@@ -125,6 +125,12 @@ def test_log_dir_stands_in_for_log_dirs() -> None:
     assert load(COMBINED, log_dirs="/a,/b", metadata_log_dir="/meta").metadata_log_dir == "/meta"
 
 
+def test_no_folder_is_not_the_default_folder() -> None:
+    """As a variable of a container has it that nobody filled in."""
+    with pytest.raises(ConfigError, match=r"^log\.dirs=: "):
+        load(COMBINED, log_dirs="")
+
+
 def test_a_broker_alone_and_a_controller_alone() -> None:
     broker = load(BROKER)
     assert broker.broker_listeners == (Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT"),)

@@ -487,6 +487,22 @@ def test_the_status_tells_of_partitions(
     assert "controller 3" in shown
 
 
+def test_without_a_controller_the_status_says_that_it_is_old(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last node of a quorum knows nothing of what was lost since it was one of several."""
+    cluster.create(1, 19092, {})
+    page = {"controller_id": None, "partitions": 6, "under_replicated": 6, "leaderless_count": 0}
+    pages = {False: {"ready": False, "reasons": ["fenced"]}, True: page}
+    monkeypatch.setattr(cluster, "pid", lambda node_id: os.getpid())
+    monkeypatch.setattr(
+        cluster, "http_json", lambda node_id, path, timeout_s=0: pages[path == "/api/cluster"]
+    )
+    monkeypatch.setattr("kraft.cli.cluster._cluster_in", lambda directory: cluster)
+    assert run(["cluster", "status"]) == 0
+    assert "without a leader: 0 (as last known: there is no active controller)\n" in capsys.readouterr().out
+
+
 # -- whose it is
 
 
