@@ -71,6 +71,7 @@ def test_the_broker_alone_needs_no_spark(wheel: Path) -> None:
 
 
 MODULE_OF = {
+    "google-re2": "re2",
     "confluent-kafka": "confluent_kafka",
     "prometheus-client": "prometheus_client",
     "pytest-asyncio": "pytest_asyncio",
