@@ -209,7 +209,9 @@ class _Hosted(Generic[Request, S]):
         self._was_dropped = False
         self._loaded_s = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_s = 0.0
+        """When it is due. (uvloop gives no TimerHandle for what is due already.)"""
         self._last_token = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         """By token."""
@@ -353,7 +355,7 @@ class _Hosted(Generic[Request, S]):
             return
         if self._refusal(appends=True) is not None:
             self._is_suspended = True
-            self._timer = self._loop.call_later(RETRY_S, self._on_time)
+            self._set_timer(self._loop.time() + RETRY_S)
             return
         self._decide(self._act)
 
@@ -393,10 +395,13 @@ class _Hosted(Generic[Request, S]):
             return
         at_s = next_ms / 1000 + 0.001  # never a millisecond early
         if self._timer is not None:
-            if self._timer.when() <= at_s:
+            if self._timer_s <= at_s:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(at_s, self._on_time)
+        self._set_timer(at_s)
+
+    def _set_timer(self, at_s: float) -> None:
+        self._timer, self._timer_s = self._loop.call_at(at_s, self._on_time), at_s
 
     # -- appends and replies
 

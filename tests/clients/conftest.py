@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Generator, Iterator
 
 import pytest
 
 from kraft.protocol.errors import ErrorCode
+from tests.support.group_members import GROUP_SETTINGS
+from tests.support.java_programs import DOWNLOAD_S, SOURCES
 from tests.support.node_processes import NodeProcesses
 from tests.support.raw_client import RawConnection, assert_works, batch
 
@@ -36,8 +40,8 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcesses]:
-    """Three nodes. A test that stops one of them takes `fragile_cluster` instead."""
-    running = NodeProcesses(tmp_path_factory.mktemp("cluster"))
+    """Three nodes, on which members' sessions are short. A test that stops one takes `fragile_cluster` instead."""
+    running = NodeProcesses(tmp_path_factory.mktemp("cluster"), settings=GROUP_SETTINGS)
     try:
         yield running
     finally:
@@ -49,6 +53,30 @@ def fragile_cluster(cluster: NodeProcesses) -> Iterator[NodeProcesses]:
     """The same cluster, for a test that stops or pauses nodes: made whole again afterwards."""
     yield cluster
     cluster.restore()
+
+
+UNREACHABLE = ("Could not transfer artifact", "Could not resolve", "offline mode")
+
+
+@pytest.fixture(scope="session")
+def java_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Kafka's client and tools, and what they need."""
+    for command in ("mvn", "javac"):
+        if shutil.which(command) is None:
+            pytest.skip(f"{command} is not installed: Java's client cannot be run")
+    file = tmp_path_factory.mktemp("java") / "classpath"
+    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={file}"]
+    done = subprocess.run(
+        ["mvn", "-q", "-B", "-f", SOURCES / "pom.xml", *goal],
+        capture_output=True,
+        text=True,
+        timeout=DOWNLOAD_S,
+        check=False,
+    )
+    if any(sign in done.stdout for sign in UNREACHABLE):
+        pytest.skip(f"Java's client cannot be downloaded: {done.stdout.strip().splitlines()[0]}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return file.read_text().strip()
 
 
 # -- for requests over raw sockets

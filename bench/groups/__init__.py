@@ -1,0 +1,1 @@
+"""Benchmarks of consumer groups: rebalances, heartbeats, commits, reading, a lost coordinator, a shard that loads."""

@@ -1,0 +1,26 @@
+"""Java programs beside the tests: where they are, and how one is run to its end."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+SOURCES = Path(__file__).parent.parent / "clients" / "java"
+FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Of programs that live for seconds."""
+RUN_S = 120
+DOWNLOAD_S = 400
+"""The first time; what was downloaded once stays in the user's repository of Maven."""
+
+
+def run_java(classpath: str, program: str | Path, *arguments: str) -> str:
+    """Runs a class, or a source file; returns its standard output."""
+    done = subprocess.run(
+        ["java", *FLAGS, "-cp", classpath, program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
