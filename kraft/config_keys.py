@@ -302,6 +302,10 @@ _KEYS: Final = (
         "group.initial.rebalance.delay.ms", "int", "3000", _integer(0),
         "How long the first rebalance of an empty classic group waits for more members.",
     ),
+    ConfigKey(
+        "group.coordinator.groups.max", "int", "10000", _integer(1),
+        "Groups of one partition of __consumer_offsets; more are refused (a key of kraft's own).",
+    ),
     ConfigKey("group.max.size", "int", str(INT_MAX), _integer(1), "Members of a classic group."),
     ConfigKey("group.consumer.max.size", "int", str(INT_MAX), _integer(1), "Members of a consumer group."),
     ConfigKey(

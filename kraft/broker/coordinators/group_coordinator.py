@@ -167,6 +167,7 @@ def group_settings(config: ServerConfig) -> GroupSettings:
         max_session_timeout_ms=get("group.max.session.timeout.ms"),
         initial_rebalance_delay_ms=get("group.initial.rebalance.delay.ms"),
         max_size=get("group.max.size"),
+        groups_max=get("group.coordinator.groups.max"),
         consumer_max_size=get("group.consumer.max.size"),
         consumer_session_timeout_ms=get("group.consumer.session.timeout.ms"),
         consumer_min_session_timeout_ms=get("group.consumer.min.session.timeout.ms"),

@@ -27,6 +27,8 @@ class GroupSettings:
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
+    groups_max: int = 10_000
+    """group.coordinator.groups.max, of one shard."""
     max_size: int = INT_MAX
     """group.max.size, of classic groups."""
     consumer_max_size: int = INT_MAX

@@ -172,7 +172,12 @@ class GroupShard:
     # -- requests
 
     def handle(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
-        """Decides on one request."""
+        """Decides on one request. One that would make a group where there are too many is refused."""
+        body = request.body
+        is_full = len(self._groups) >= self._context.settings.groups_max
+        if is_full and isinstance(body, _MAKING_GROUPS) and body.group_id not in self._groups:
+            decisions.reply(body.group_id, token, ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return
         _DECISIONS[type(request.body)](self, token, request, now, decisions)
 
     def _join(self, token: int, request: GroupRequest, now: Moment, decisions: Decisions) -> None:
@@ -383,6 +388,7 @@ def _is_there(group: AnyGroup) -> bool:
     return group.exists if isinstance(group, ConsumerGroup) else not group.is_vacant
 
 
+_MAKING_GROUPS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, OffsetCommitRequest)
 _DECISIONS: Mapping[type, Callable[[GroupShard, int, GroupRequest, Moment, Decisions], None]] = {
     JoinGroupRequest: GroupShard._join,
     SyncGroupRequest: GroupShard._sync,

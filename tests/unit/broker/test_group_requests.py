@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,3 +154,22 @@ async def test_a_group_of_offsets_is_known_though_nothing_can_be_appended(
     assert [group.group_id for group in answer.groups] == ["g"]
     answer = await ask(loaded, DescribeGroupsRequest(groups=["g"]), 6)
     assert [(group.error_code, group.group_state) for group in answer.groups] == [(ErrorCode.NONE, "Empty")]
+
+
+async def test_a_shard_takes_no_more_groups_than_it_may_have(world: BrokerWorld) -> None:
+    world.groups.settings = replace(world.groups.settings, groups_max=1)
+    world.replicas.leaderships.add(world.groups.runtime)
+    await world.start(*OFFSETS, *T)
+    await until_loaded(world)
+
+    async def committed(group_id: str) -> int:
+        answer = await ask(world, commit(group_id, 1), 8)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    assert await committed("a") == ErrorCode.NONE
+    assert await committed("b") == ErrorCode.GROUP_MAX_SIZE_REACHED
+    join = JoinGroupRequest(
+        "b", 10_000, 10_000, protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", b"")]
+    )
+    assert (await ask(world, join, 3)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert await committed("a") == ErrorCode.NONE, "those that are there go on"
