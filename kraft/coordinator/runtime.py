@@ -203,7 +203,6 @@ class _Hosted(Generic[Request, S]):
         self._one_reads = one_reads
         self.shard: S | None = None
         """None while it is loading, and when it was dropped."""
-        self._is_over = False
         self._is_suspended = False
         """Whether time stood still because nothing could be appended."""
         self._was_dropped = False
@@ -230,7 +229,6 @@ class _Hosted(Generic[Request, S]):
 
     def end(self) -> asyncio.Task[None] | None:
         """The leadership is over."""
-        self._is_over = True
         self._forget(ErrorCode.NOT_COORDINATOR)
         if self._task is not None:
             self._task.cancel()
@@ -282,7 +280,7 @@ class _Hosted(Generic[Request, S]):
             await asyncio.sleep(RETRY_S)
         self.shard = shard
         self._loaded_s = self._loop.time()
-        self._is_suspended = True  # nothing was decided yet: `_resume` begins its sessions
+        self._is_suspended = True  # nothing was decided yet: its sessions begin when it can append
         log.info("a coordinator's shard is loaded", partition=str(self._partition), records=records,
                  ms=int((self._loop.time() - began_s) * 1000))  # fmt: skip
         self._on_time()
