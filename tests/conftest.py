@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -17,6 +18,9 @@ settings.register_profile(
     derandomize="KRAFT_FIXED_EXAMPLES" in os.environ,
 )
 settings.load_profile("untimed")
+
+# A shell's background jobs begin with Ctrl-C ignored, and so would what the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

@@ -15,6 +15,7 @@ from kraft.protocol import ApiKey, Message, encode_request, encode_response
 from kraft.protocol.api import APIS
 from kraft.protocol.primitives import ZERO_UUID
 from kraft.protocol.schemas.api_versions import ApiVersionsResponse
+from kraft.protocol.schemas.group_admin import OPERATIONS_NOT_ASKED_FOR
 from tests.support.protocol_oracles import MESSAGES, kio_class, kio_values, message_id, our_class, to_ours
 
 with warnings.catch_warnings():
@@ -57,9 +58,11 @@ def same(theirs: Any, ours: Any, version: int) -> bool:
         return len(theirs) == len(ours) and all(
             same(their_item, our_item, version) for their_item, our_item in zip(theirs, ours, strict=True)
         )
+    if isinstance(theirs, set | frozenset):  # of bits
+        return {int(bit) for bit in theirs} == {bit for bit in range(32) if ours >> bit & 1}
     if isinstance(theirs, UUID):
         return bool(theirs.bytes == ours)
-    if theirs is None and ours == ZERO_UUID:
+    if theirs is None and ours in (ZERO_UUID, OPERATIONS_NOT_ASKED_FOR):
         return True
     return bool(theirs == ours)
 
