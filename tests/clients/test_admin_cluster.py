@@ -27,6 +27,7 @@ from kraft.protocol.schemas.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from quorum.metadata.features import SUPPORTED_FEATURES
+from tests.support.group_members import GROUP_SETTINGS
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.raw_client import RawConnection
 from tests.support.real_clients import CLIENTS, LIBRARIES
@@ -179,17 +180,21 @@ def test_changes_of_a_broker_that_cannot_be(cluster: NodeProcesses, key: str, va
 
 def test_a_group_has_configs_before_it_has_members(cluster: NodeProcesses, python: KafkaAdminClient) -> None:
     group, key = "configured.before", "consumer.session.timeout.ms"
+    of_broker = GROUP_SETTINGS[f"group.{key}"]
     described = entries(cluster, GROUP, group)
-    assert (described[key].value, described[key].source) == ("45000", ConfigSource.DEFAULT_CONFIG.value)
+    assert (described[key].value, described[key].source) == (
+        of_broker,
+        ConfigSource.STATIC_BROKER_CONFIG.value,
+    )
     change(cluster, GROUP, group, (key, "50000", SET))
     until(lambda: entries(cluster, GROUP, group)[key].value == "50000", "it is set")
     resource = PythonResource(ConfigResourceType.GROUP, group)
     assert python.describe_configs([resource])["group"][group][key]["value"] == "50000"
-    code, sentence = refusal(lambda: change(cluster, GROUP, group, (key, "1000", SET)))
+    code, sentence = refusal(lambda: change(cluster, GROUP, group, (key, "999", SET)))
     assert code == ErrorCode.INVALID_CONFIG
-    assert "group.consumer.min.session.timeout.ms (45000)" in sentence
+    assert "group.consumer.min.session.timeout.ms (1000)" in sentence
     python.alter_configs([PythonResource(ConfigResourceType.GROUP, group, configs={key: ("DELETE", None)})])
-    until(lambda: entries(cluster, GROUP, group)[key].value == "45000", "it is at its default")
+    until(lambda: entries(cluster, GROUP, group)[key].value == of_broker, "it is the broker's again")
 
 
 def test_kafka_python_changes_configs(cluster: NodeProcesses, python: KafkaAdminClient) -> None:

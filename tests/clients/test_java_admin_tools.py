@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import until
 from tests.support.group_members import Records
 from tests.support.java_programs import DOWNLOAD_S, RUN_S, run_java
-from tests.support.node_processes import NodeProcesses
+from tests.support.node_processes import NodeProcesses, until
 
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
