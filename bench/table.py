@@ -67,10 +67,10 @@ def print_limits(console: Console, limits: Sequence[Limit]) -> None:
     if not limits:
         return
     table = Table(title="limits", title_justify="left")
-    table.add_column("", no_wrap=True)
-    table.add_column("value", justify="right")
-    table.add_column("limit", justify="right")
-    table.add_column("ok")
+    table.add_column("", overflow="fold")  # a name may take two lines, a number stays whole
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("limit", justify="right", no_wrap=True)
+    table.add_column("ok", no_wrap=True)
     for limit in limits:
         bound = f"{'≥' if limit.at_least else '≤'} {_number(limit.bound)} {limit.unit}".rstrip()
         table.add_row(

@@ -179,3 +179,14 @@ def test_progress_knows_its_steps() -> None:
     assert steps(KEYS) == len(ROWS) + 2 + 1 + 1 + 1  # two more starts, the kill, two clusters
     assert steps(["consume"]) == 2
     assert steps(["failover"]) == 2
+
+
+def test_limits_keep_every_digit_at_80_columns() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    name = "a shard of 1,000,001 records, 100,000 keys: slowest produce meanwhile, above the usual"
+    print_limits(console, [Limit(name, 12_345.0, 5_000.0, "commits/s", at_least=True)])
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "12,345 commits/s" in shown
+    assert "≥ 5,000 commits/s" in shown
+    assert "above the usual" in " ".join(shown.split())
