@@ -5,8 +5,10 @@ Requests of one turn of the loop are decided at once, their records appended tog
 high watermark has passed everything that it tells of; reads wait in the same way. Guarantees: nothing uncommitted is
 told; leadership and the size of the ISR are looked at before a shard decides, so that a refusal leaves it alone; a
 wait that takes too long answers an error and keeps the shard; only an append that fails after the decision drops it,
-and it loads anew. While nothing can be appended time stands still for the shard, and its sessions begin anew then:
-members that were refused did not fall silent. (KIP-848's coordinator runtime; DESIGN of shards in `shard.py`.)
+and it loads anew. What a shard wants done elsewhere is done when its records are committed, however long that takes,
+unless its leadership ends or it loads anew, and decides again. While nothing can be appended time stands still for
+the shard, and its sessions begin anew then: members that were refused did not fall silent. (KIP-848's coordinator
+runtime; DESIGN of shards in `shard.py`.)
 
 The handlers of `kraft.broker` submit requests; `LeadershipEvents` tells of elections. On the event loop; IO is in the
 `ShardLog` that the broker hands in.
@@ -22,11 +24,26 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from kraft.coordinator.shard import Decisions, Moment, Replied, Shard, StoredRecord, Written
+from kraft.coordinator.shard import (
+    Decisions,
+    Effect,
+    Marked,
+    Moment,
+    ProducerIdAndEpoch,
+    Record,
+    Replied,
+    Shard,
+    StoredMarker,
+    StoredRecord,
+    TransactionMarker,
+    Written,
+)
 from kraft.protocol.errors import ErrorCode
 from partitions.errors import PartitionError
 from partitions.log.errors import LogError
 from partitions.records.builder import RecordTuple, build_batch
+from partitions.records.control import ControlType
+from partitions.records.markers import build_marker
 from partitions.topic_partition import TopicPartition
 
 log = structlog.get_logger(__name__)
@@ -78,7 +95,7 @@ class ShardRecords(Protocol):
 
     def __aiter__(self) -> ShardRecords: ...
 
-    async def __anext__(self) -> Sequence[StoredRecord]:
+    async def __anext__(self) -> Sequence[StoredRecord | StoredMarker]:
         """Raises PartitionError or LogError."""
 
 
@@ -94,6 +111,16 @@ class Environment(NamedTuple):
         return Moment(int(self.loop.time() * 1000), self.wall_ms())
 
 
+Perform = Callable[[int, int, Any], None]
+"""Does what a shard decided on: its partition, the leader epoch of the decision, the effect."""
+Precondition = Callable[[ShardLog], Any]
+"""Looks at the partition before a shard is asked: what it returns is the reply, unless that is None."""
+
+
+def _no_effects(number: int, leader_epoch: int, what: Any) -> None:
+    raise NotImplementedError(f"nobody does {what!r}")
+
+
 class Runtime(Generic[Request, S]):
     """The shards of one topic on one broker. (A listener of leadership events.)"""
 
@@ -105,13 +132,16 @@ class Runtime(Generic[Request, S]):
         environment: Environment,
         *,
         append_timeout_s: float,
+        perform: Perform = _no_effects,
     ) -> None:
-        """`open_log` is given the partition and the leader epoch of the election."""
+        """`open_log` is given the partition and the leader epoch of the election. `perform` starts what shards want
+        done elsewhere; it does not raise."""
         self.topic = topic
         self._make_shard = make_shard
         self._open_log = open_log
         self._environment = environment
         self._append_timeout_s = append_timeout_s
+        self._perform = perform
         self._hosted: dict[int, _Hosted[Request, S]] = {}
         self._one_reads = asyncio.Semaphore(1)
 
@@ -132,6 +162,8 @@ class Runtime(Generic[Request, S]):
                 self._environment,
                 self._append_timeout_s,
                 self._one_reads,
+                leader_epoch,
+                self._perform,
             )
             self._hosted[partition.partition] = hosted
             hosted.load()
@@ -149,14 +181,28 @@ class Runtime(Generic[Request, S]):
 
     # -- requests
 
-    def submit(self, number: int, request: Request, *, reads: bool = False) -> asyncio.Future[Any]:
+    def submit(
+        self,
+        number: int,
+        request: Request,
+        *,
+        reads: bool = False,
+        precondition: Precondition | None = None,
+    ) -> asyncio.Future[Any]:
         """Asks the shard of that partition. The future's result is the shard's response, or the ErrorCode that the
         client is to be told: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE. A request that
-        `reads` writes nothing, and is answered also where the ISR is too small for appends."""
+        `reads` writes nothing, and is answered also where the ISR is too small for appends. The `precondition` is
+        asked when all that was decided before is appended, and the records of this request follow at once."""
         hosted = self._hosted.get(number)
         if hosted is None:
             return _settled(self._environment.loop, ErrorCode.NOT_COORDINATOR)
-        return hosted.submit(request, reads)
+        return hosted.submit(request, reads, precondition)
+
+    def tell(self, number: int, leader_epoch: int, event: Callable[[S, Moment, Decisions], None]) -> None:
+        """As `each`, for one shard, and in this leadership only."""
+        hosted = self._hosted.get(number)
+        if hosted is not None and hosted.leader_epoch == leader_epoch:
+            hosted.tell(event)
 
     def each(self, event: Callable[[S, Moment, Decisions], None]) -> None:
         """Has every loaded shard take in something that happened. Those that are loading, or cannot append, look at
@@ -193,8 +239,12 @@ class _Hosted(Generic[Request, S]):
         environment: Environment,
         append_timeout_s: float,
         one_reads: asyncio.Semaphore,
+        leader_epoch: int,
+        perform: Perform,
     ) -> None:
         self._partition = partition
+        self.leader_epoch = leader_epoch
+        self._perform = perform
         self._make_shard = make_shard
         self._log = shard_log
         self._environment = environment
@@ -219,7 +269,7 @@ class _Hosted(Generic[Request, S]):
         """How many records were written after each decision of this turn."""
         self._flush_is_due = False
         self._positions = _Positions()
-        self._replies: dict[int, list[Replied]] = {}
+        self._due: dict[int, _Due] = {}
         """By the offset that the high watermark has to come to."""
 
     # -- life
@@ -243,7 +293,7 @@ class _Hosted(Generic[Request, S]):
         self._turn = Decisions()
         self._units.clear()
         self._positions = _Positions()
-        self._replies.clear()
+        self._due.clear()
         for future in list(self._waiting.values()):
             if not future.done():
                 future.set_result(code)
@@ -292,7 +342,10 @@ class _Hosted(Generic[Request, S]):
         async for chunk in chunks:
             for start in range(0, len(chunk), REPLAY_STEP):
                 for record in chunk[start : start + REPLAY_STEP]:
-                    shard.replay(record)
+                    if isinstance(record, StoredMarker):
+                        shard.replay_marker(record)
+                    else:
+                        shard.replay(record)
                 await asyncio.sleep(0)
             count += len(chunk)
         return count, chunks.end_offset
@@ -308,8 +361,12 @@ class _Hosted(Generic[Request, S]):
 
     # -- requests, time and events
 
-    def submit(self, request: Request, reads: bool) -> asyncio.Future[Any]:
+    def submit(self, request: Request, reads: bool, precondition: Precondition | None) -> asyncio.Future[Any]:
         refusal = self._refusal(appends=not reads)
+        if refusal is None and precondition is not None:
+            if self._turn.written:
+                self._flush()
+            refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE if self.shard is None else precondition(self._log)
         if refusal is not None or self.shard is None:
             return _settled(self._loop, refusal)
         self._last_token = token = self._last_token + 1
@@ -318,6 +375,8 @@ class _Hosted(Generic[Request, S]):
         future.add_done_callback(lambda _: self._waiting.pop(token, None))
         if not self._decide(lambda shard, now, turn: shard.handle(token, request, now, turn)):
             return _settled(self._loop, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if precondition is not None and self._turn.written:
+            self._flush()
         return future
 
     def tell(self, event: Callable[[S, Moment, Decisions], None]) -> None:
@@ -382,9 +441,9 @@ class _Hosted(Generic[Request, S]):
             if not self._flush_is_due:
                 self._flush_is_due = True
                 self._loop.call_soon(self._flush)
-        elif turn.replies:
+        elif turn.replies or turn.effects:
             self._turn = Decisions()
-            self._reply(turn.replies)
+            self._conclude(turn)
         self._arm()
 
     def _arm(self) -> None:
@@ -418,37 +477,62 @@ class _Hosted(Generic[Request, S]):
         except (PartitionError, LogError) as error:
             self._drop(error)
             return
-        self._positions.add(end_offset, {written.about for written in turn.written})
-        self._reply(turn.replies)
+        self._positions.add(end_offset, _abouts(turn.written))
+        self._conclude(turn)
 
-    def _reply(self, replies: list[Replied]) -> None:
+    def _conclude(self, turn: Decisions) -> None:
+        """What was written in this turn is appended: its replies and effects wait until it is committed."""
         high_watermark = self._log.high_watermark
-        for reply in replies:
+        for reply in turn.replies:
             offset = self._positions.required(reply.about)
             if offset <= high_watermark:
                 self._send(reply)
-            elif (others := self._replies.get(offset)) is not None:
-                others.append(reply)
             else:
-                self._replies[offset] = [reply]
-                committed = self._log.when_committed(offset, self._append_timeout_s)
-                committed.add_done_callback(partial(self._on_committed, offset))
+                self._due_at(offset).replies.append(reply)
+        for effect in turn.effects:
+            offset = self._positions.required(effect.about)
+            if offset <= high_watermark:
+                self._do(effect)
+            else:
+                self._due_at(offset).effects.append(effect)
+
+    def _due_at(self, offset: int) -> _Due:
+        due = self._due.get(offset)
+        if due is None:
+            due = self._due[offset] = _Due([], [])
+            committed = self._log.when_committed(offset, self._append_timeout_s)
+            committed.add_done_callback(partial(self._on_committed, offset))
+        return due
 
     def _on_committed(self, offset: int, done: asyncio.Future[bool]) -> None:
         self._positions.forget_up_to(self._log.high_watermark)
-        replies = self._replies.pop(offset, ())  # none where the shard was dropped meanwhile
+        due = self._due.pop(offset, None)
+        if due is None:
+            return  # the shard was dropped meanwhile
         if not done.cancelled() and done.result():
-            for reply in replies:
+            for reply in due.replies:
                 self._send(reply)
+            for effect in due.effects:
+                self._do(effect)
             return
-        code = self._log.refusal(appends=False) or ErrorCode.COORDINATOR_NOT_AVAILABLE
-        for reply in replies:
-            self._send(reply._replace(response=code))
+        refusal = self._log.refusal(appends=False)
+        for reply in due.replies:
+            self._send(reply._replace(response=refusal or ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        if refusal is None and due.effects:
+            self._due_at(offset).effects.extend(due.effects)
+
+    def _do(self, effect: Effect) -> None:
+        self._perform(self._partition.partition, self.leader_epoch, effect.what)
 
     def _send(self, reply: Replied) -> None:
         future = self._waiting.get(reply.token)
         if future is not None and not future.done():  # its client may be gone
             future.set_result(reply.response)
+
+
+class _Due(NamedTuple):
+    replies: list[Replied]
+    effects: list[Effect]
 
 
 class _Positions:
@@ -480,34 +564,66 @@ class _Positions:
                     del self._newest[one]
 
 
+def _abouts(written: Sequence[Written | Marked]) -> set[str]:
+    abouts: set[str] = set()
+    for one in written:
+        if isinstance(one, Marked):
+            abouts |= one.about
+        else:
+            abouts.add(one.about)
+    return abouts
+
+
 def _batches(
-    written: Sequence[Written], units: Sequence[int], max_bytes: int, wall_ms: int
+    written: Sequence[Written | Marked], units: Sequence[int], max_bytes: int, wall_ms: int
 ) -> Iterator[bytes]:
-    """As few batches as hold the records; those of one decision share one, if they fit into any."""
+    """As few batches as hold the records in their order; those of one decision share one, if they fit into any. A
+    batch is of one producer, and a marker has its own."""
     batch: list[RecordTuple] = []
     batch_bytes = _BATCH_OVERHEAD_BYTES
+    producer: ProducerIdAndEpoch | None = None
     start = 0
     for end in units:
-        unit = [(wall_ms, record.key, record.value, ()) for _, record in written[start:end]]
-        start = end
-        unit_bytes = sum(map(_size_bytes, unit))
-        if batch and batch_bytes + unit_bytes > max_bytes:
-            yield build_batch(batch)
-            batch, batch_bytes = [], _BATCH_OVERHEAD_BYTES
-        for record in unit:
-            size_bytes = _size_bytes(record)
-            if batch and batch_bytes + size_bytes > max_bytes:
-                yield build_batch(batch)
+        unit, start = written[start:end], end
+        wanted_bytes = sum(_size_bytes(one.record) for one in unit if isinstance(one, Written))
+        for one in unit:
+            of = one.producer if isinstance(one, Written) else None
+            size_bytes = _size_bytes(one.record) if isinstance(one, Written) else 0
+            fits = batch_bytes + max(wanted_bytes, size_bytes) <= max_bytes
+            if batch and (isinstance(one, Marked) or of != producer or not fits):
+                yield _batch(batch, producer)
                 batch, batch_bytes = [], _BATCH_OVERHEAD_BYTES
-            batch.append(record)
-            batch_bytes += size_bytes
+            wanted_bytes = 0  # the others go where the first one went, as long as they fit
+            if isinstance(one, Marked):
+                yield _marker_batch(one.marker, wall_ms)
+            else:
+                batch.append((wall_ms, one.record.key, one.record.value, ()))
+                batch_bytes += size_bytes
+                producer = of
     if batch:
-        yield build_batch(batch)
+        yield _batch(batch, producer)
 
 
-def _size_bytes(record: RecordTuple) -> int:
-    _, key, value, _ = record
-    return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+def _batch(records: Sequence[RecordTuple], producer: ProducerIdAndEpoch | None) -> bytes:
+    if producer is None:
+        return build_batch(records)
+    return build_batch(
+        records, producer_id=producer.producer_id, producer_epoch=producer.epoch, is_transactional=True
+    )
+
+
+def _marker_batch(marker: TransactionMarker, wall_ms: int) -> bytes:
+    return build_marker(
+        marker.producer.producer_id,
+        marker.producer.epoch,
+        ControlType.COMMIT if marker.is_commit else ControlType.ABORT,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp=wall_ms,
+    )
+
+
+def _size_bytes(record: Record) -> int:
+    return _RECORD_OVERHEAD_BYTES + len(record.key) + len(record.value or b"")
 
 
 def _settled(loop: asyncio.AbstractEventLoop, value: Any) -> asyncio.Future[Any]:

@@ -13,7 +13,7 @@ from typing import Final
 from kraft.broker.purgatory.offset_waits import Outcomes
 from kraft.broker.replicas.appends import AckCondition, Appended
 from kraft.broker.replicas.replica_manager import ReplicaManager
-from kraft.coordinator.shard import StoredRecord
+from kraft.coordinator.shard import NO_PRODUCER_ID, StoredMarker, StoredRecord
 from kraft.protocol.errors import ErrorCode
 from partitions.disk import FileSlice
 from partitions.errors import NotEnoughReplicas, PartitionError
@@ -22,6 +22,7 @@ from partitions.log.errors import LogCorruptError
 from partitions.partition import ACKS_ALL, Partition
 from partitions.ports import Executor
 from partitions.records.batch import CorruptBatchError, decode_records, iter_batches
+from partitions.records.markers import read_marker
 from partitions.topic_partition import TopicPartition
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -124,7 +125,7 @@ class PartitionRecords:
     def __aiter__(self) -> PartitionRecords:
         return self
 
-    async def __anext__(self) -> Sequence[StoredRecord]:
+    async def __anext__(self) -> Sequence[StoredRecord | StoredMarker]:
         start_offset = self._log.log_start_offset
         self._position = max(self._position, start_offset)  # the log may have been cut at its start meanwhile
         if self._position >= self.end_offset:
@@ -135,21 +136,26 @@ class PartitionRecords:
         return records
 
 
-def _decode(slices: Sequence[FileSlice], from_offset: int) -> list[StoredRecord]:
-    """The data records from an offset on. Raises LogCorruptError."""
-    records: list[StoredRecord] = []
+def _decode(slices: Sequence[FileSlice], from_offset: int) -> list[StoredRecord | StoredMarker]:
+    """The records from an offset on, and the markers of transactions. Raises LogCorruptError."""
+    found: list[StoredRecord | StoredMarker] = []
     for one in slices:
         try:
             data = one.read()
             for position, header in iter_batches(data):
                 if header.is_control:
+                    marker = read_marker(data, position, header)
+                    if marker is not None and header.base_offset >= from_offset:
+                        is_commit = not marker.is_abort
+                        found.append(StoredMarker(header.base_offset, header.producer_id, is_commit))
                     continue
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
                 for record in decode_records(
                     data, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES
                 ):
                     offset, timestamp_ms, key, value, _ = record
                     if key is not None and offset >= from_offset:
-                        records.append(StoredRecord(offset, timestamp_ms, key, value))
+                        found.append(StoredRecord(offset, timestamp_ms, key, value, producer_id))
         except (CorruptBatchError, OSError, EOFError) as error:
             raise LogCorruptError(one.path, one.position, str(error)) from error
-    return records
+    return found

@@ -21,7 +21,7 @@ from kraft.coordinator.groups.context import Client, GroupContext, GroupType
 from kraft.coordinator.groups.offset_records import KEY_TYPES as OFFSET_KEY_TYPES
 from kraft.coordinator.groups.offsets import GroupOffsets
 from kraft.coordinator.record_schema import type_of_key
-from kraft.coordinator.shard import Decisions, Moment, ShardTimers, StoredRecord
+from kraft.coordinator.shard import Decisions, Moment, ShardTimers, StoredMarker, StoredRecord
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.schemas.classic_groups import (
     HeartbeatRequest,
@@ -114,7 +114,7 @@ class GroupShard:
         """Takes in a record of the log. One that cannot be read is left out, and logged."""
         kind = type_of_key(record.key)
         if kind in OFFSET_KEY_TYPES:
-            self.offsets.replay(record)
+            self.offsets.replay(record, record.producer_id)
             return
         try:
             if kind == group_metadata.KEY_TYPE:
@@ -150,6 +150,10 @@ class GroupShard:
                 return  # it has become a classic group
             group = self._groups[group_id] = ConsumerGroup(group_id, self._context)
         group.replay(key, value, record.timestamp_ms)
+
+    def replay_marker(self, marker: StoredMarker) -> None:
+        """A transaction ended: the offsets that it committed stand, or are forgotten."""
+        self.offsets.end_transaction(marker.producer_id, marker.is_commit)
 
     def on_replayed(self) -> None:
         """Groups of which only offsets are left stand by them."""

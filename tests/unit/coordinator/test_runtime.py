@@ -11,27 +11,47 @@ import pytest
 import uvloop
 
 from kraft.coordinator.runtime import Environment, Runtime
-from kraft.coordinator.shard import Decisions, Moment, Record, ShardTimers, StoredRecord
+from kraft.coordinator.shard import (
+    NO_PRODUCER_ID,
+    Decisions,
+    Moment,
+    ProducerIdAndEpoch,
+    Record,
+    ShardTimers,
+    StoredMarker,
+    StoredRecord,
+    TransactionMarker,
+)
 from kraft.coordinator.timers import Timers
 from kraft.protocol.errors import ErrorCode
 from partitions.errors import NotLeaderOrFollower
 from partitions.records.batch import decode_records, iter_batches
+from partitions.records.markers import read_marker
 from partitions.topic_partition import TopicPartition
 
 TOPIC = "__consumer_offsets"
 KEY = TopicPartition(TOPIC, 3)
+PRODUCER = ProducerIdAndEpoch(11, 2)
 
 
 class Counters:
-    """A shard of named counters: "name" counts up, "name?" reads, "name@" counts up by a timer that is overdue."""
+    """A shard of named counters: "name" counts up, "name?" reads, "name@" counts up by a timer that is overdue, "name+"
+    counts up in the transaction of PRODUCER, "name!" commits it, "name>" counts up and then wants `name` done."""
 
     def __init__(self) -> None:
         self.timers: ShardTimers = Timers()
         self.values: dict[str, int] = {}
         self.loaded = 0
+        self.replayed: list[tuple[str, int]] = []
+        """What was part of a transaction, and its markers, by producer id."""
 
     def replay(self, record: StoredRecord) -> None:
+        if record.producer_id != NO_PRODUCER_ID:
+            self.replayed.append((record.key.decode(), record.producer_id))
         self.values[record.key.decode()] = int(record.value or b"0")
+
+    def replay_marker(self, marker: StoredMarker) -> None:
+        self.replayed.append(("commit" if marker.is_commit else "abort", marker.producer_id))
 
     def on_replayed(self) -> None:
         self.values.setdefault("replayed", 1)
@@ -43,11 +63,20 @@ class Counters:
         if request == "defect":
             decisions.write("a", Record(b"a", b"99"))
             raise KeyError(request)
-        name = request.rstrip("?@")
+        name = request.rstrip("?@+!>")
         if request.endswith("@"):
             self.timers.set(name, now.monotonic_ms - 10, lambda at, out: self.count(name, token, out))
         elif request.endswith("?"):
             decisions.reply(name or None, token, self.values.get(name, 0))
+        elif request.endswith("!"):
+            decisions.mark({name}, TransactionMarker(PRODUCER, True, 4, 2))
+            decisions.reply(name, token, "ended")
+        elif request.endswith("+"):
+            decisions.write(name, Record(name.encode(), b"7"), PRODUCER)
+            decisions.reply(name, token, "added")
+        elif request.endswith(">"):
+            self.count(name, token, decisions)
+            decisions.then(name, name)
         else:
             self.count(name, token, decisions)
 
@@ -62,7 +91,7 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.max_batch_bytes = 1_000
-        self.stored: list[StoredRecord] = []
+        self.stored: list[StoredRecord | StoredMarker] = []
         self.appends: list[list[int]] = []
         """For each append, how many records each of its batches has."""
         self.high_watermark = 0
@@ -87,10 +116,17 @@ class MemoryLog:
         counts = []
         for position, header in iter_batches(batches):
             assert header.size_bytes <= self.max_batch_bytes
+            if header.is_control:
+                marker = read_marker(batches, position, header)
+                assert marker is not None
+                self.stored.append(StoredMarker(len(self.stored), header.producer_id, not marker.is_abort))
+                counts.append(0)
+                continue
             records = decode_records(batches, position, header, max_decompressed_bytes=1)
             counts.append(len(records))
             self.stored += [
-                StoredRecord(len(self.stored), r.timestamp, r.key or b"", r.value) for r in records
+                StoredRecord(len(self.stored), r.timestamp, r.key or b"", r.value, header.producer_id)
+                for r in records
             ]
         self.appends.append(counts)
         return len(self.stored)
@@ -125,7 +161,7 @@ class Chunks:
     def __aiter__(self) -> Chunks:
         return self
 
-    async def __anext__(self) -> Sequence[StoredRecord]:
+    async def __anext__(self) -> Sequence[StoredRecord | StoredMarker]:
         await asyncio.sleep(0)
         if not self._left:
             raise StopAsyncIteration
@@ -139,8 +175,15 @@ class World:
         self.made: list[Counters] = []
         loop = asyncio.get_running_loop()
         environment = Environment(loop, lambda: 1_000, lambda work, name: loop.create_task(work, name=name))
+        self.done: list[tuple[int, int, Any]] = []
+        """The effects: partition, leader epoch, what."""
         self.runtime: Runtime[str, Counters] = Runtime(
-            TOPIC, self._make, lambda key, epoch: self.log, environment, append_timeout_s=5.0
+            TOPIC,
+            self._make,
+            lambda key, epoch: self.log,
+            environment,
+            append_timeout_s=5.0,
+            perform=lambda *effect: self.done.append(effect),
         )
 
     def _make(self, _number: int) -> Counters:
@@ -434,3 +477,100 @@ async def test_a_client_that_is_gone_is_not_answered_and_not_kept(world: World) 
     assert await world.ask("a?", reads=True) == 1
     await world.runtime.close()
     assert world.runtime.hosted == ()
+
+
+async def test_an_effect_is_had_when_its_records_are_committed(world: World) -> None:
+    await world.loaded(epoch=9)
+    world.ask("a>")
+    await world.turns()
+    assert world.done == []
+    world.log.commit()
+    await world.turns()
+    assert world.done == [(KEY.partition, 9, "a")]
+
+
+async def test_an_effect_outlives_a_wait_that_takes_too_long(world: World) -> None:
+    await world.loaded()
+    told = world.ask("a>")
+    await world.turns()
+    world.log.time_out()
+    assert await told is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await world.turns()
+    assert world.done == []
+    world.log.commit()
+    await world.turns()
+    assert [what for _, _, what in world.done] == ["a"]
+
+
+async def test_no_effect_of_a_leadership_that_is_over_or_of_a_shard_that_was_dropped(world: World) -> None:
+    await world.loaded()
+    world.ask("a>")
+    await world.turns()
+    world.log.failure = NotLeaderOrFollower("gone")
+    world.ask("b")
+    await world.turns()
+    world.log.commit()
+    await world.until(lambda: not world.runtime.is_loading)
+    world.ask("c>")
+    await world.turns()
+    world.runtime.on_resigned(KEY, 1)
+    world.log.commit()
+    await world.turns()
+    assert world.done == []
+
+
+async def test_records_of_a_transaction_have_their_own_batch_and_a_marker_ends_it(world: World) -> None:
+    await world.loaded()
+    answers = [world.ask(request) for request in ("a", "b+", "c+", "d", "b!", "e")]
+    await world.turns()
+    assert world.log.appends == [[1, 2, 1, 0, 1]]
+    world.log.commit()
+    assert [await answer for answer in answers] == [1, "added", "added", 1, "ended", 1]
+    world.runtime.on_resigned(KEY, 1)
+    await world.loaded(epoch=2)
+    assert world.made[-1].replayed == [("b", 11), ("c", 11), ("commit", 11)]
+
+
+async def test_a_marker_is_told_of_when_it_is_committed(world: World) -> None:
+    await world.loaded()
+    world.ask("b!")
+    await world.turns()
+    told = world.ask("b?", reads=True)
+    await world.turns()
+    assert not told.done()
+    world.log.commit()
+    assert await told == 0
+
+
+async def test_a_precondition_sees_all_that_was_decided_before_and_nothing_comes_between(
+    world: World,
+) -> None:
+    await world.loaded()
+    seen: list[int] = []
+
+    def look(log: Any) -> None:
+        seen.append(log.end_offset)
+
+    world.ask("a")
+    world.runtime.submit(KEY.partition, "b", precondition=look)
+    assert (seen, world.log.end_offset) == ([1], 2)
+    refused = world.runtime.submit(KEY.partition, "b", precondition=lambda _log: "refused")
+    assert await refused == "refused"
+    assert world.log.end_offset == 2
+
+
+async def test_an_append_that_fails_before_a_precondition_drops_the_shard(world: World) -> None:
+    await world.loaded()
+    first = world.ask("a")
+    world.log.failure = NotLeaderOrFollower("gone")
+    second = world.runtime.submit(KEY.partition, "b", precondition=lambda _log: None)
+    assert [await first, await second] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert world.log.end_offset == 0
+
+
+async def test_one_shard_is_told_of_what_happened_in_its_leadership_only(world: World) -> None:
+    await world.loaded(epoch=3)
+    for number, epoch in ((KEY.partition, 2), (KEY.partition + 1, 3), (KEY.partition, 3)):
+        world.runtime.tell(number, epoch, _write_only)
+    await world.turns()
+    assert world.log.appends == [[1]]

@@ -106,7 +106,9 @@ class TestDeletedGroups:
         world.commit(commit_request("h", "t", 0), 9)
         decisions = Decisions()
         assert world.offsets.delete_group("g", decisions) == 3
-        assert decisions.written == [("g", encode_tombstone(Place("g", "t", index))) for index in (0, 1, 3)]
+        assert decisions.written == [
+            ("g", encode_tombstone(Place("g", "t", index)), None) for index in (0, 1, 3)
+        ]
         world.take(decisions)
         world.check()
         assert world.counters.offset_deletions == 3
@@ -170,7 +172,7 @@ class TestOpenTransactions:
         self.put(world, 0, 5)
         decisions = Decisions()
         assert world.offsets.delete_group("g", decisions) == 1
-        assert decisions.written == [("g", encode_tombstone(Place("g", "t", 0)))]
+        assert decisions.written == [("g", encode_tombstone(Place("g", "t", 0)), None)]
         world.offsets.end_transaction(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0) == [(-1, 0)]
 
