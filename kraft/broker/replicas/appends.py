@@ -23,13 +23,16 @@ from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.purgatory.offset_waits import OffsetPurgatory, Outcomes
 from kraft.broker.replicas.append_refusals import AppendRefusals
 from kraft.broker.vital_task import start_vital_task
+from kraft.coordinator.shard import TransactionMarker
 from partitions.disk import Buffer
 from partitions.errors import PartitionError
 from partitions.log.errors import AppendError, LogError
 from partitions.log.producers.verifications import VERIFICATION_OFF, VerificationGuard
 from partitions.log.validation import CheckedBatches
-from partitions.partition import AckStatus, Partition
+from partitions.partition import ACKS_ALL, AckStatus, Partition
 from partitions.ports import Executor, Halt
+from partitions.records.control import ControlType
+from partitions.records.markers import EndTransactionMarker, build_marker
 from partitions.replica_log import AppendInfo, AppendOrigin, ReplicaLog, ReplicationConfig
 from partitions.topic_partition import TopicPartition
 
@@ -191,6 +194,23 @@ class Appends:
             _itself,
             len(records),
         )
+
+    def append_marker(self, key: TopicPartition, marker: TransactionMarker) -> AckCondition:
+        """Judges a marker and writes it, with acks=all; nothing is in its way. What has to hold before anybody is told
+        that the transaction has ended here, also where the marker was written before.
+
+        Raises PartitionError, and LogError for what is refused; nothing was written then.
+        """
+        partition = self._replicas.newest_partition(key)
+        partition.check_append(ACKS_ALL)
+        kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
+        end, producer = EndTransactionMarker(kind, marker.coordinator_epoch), marker.producer
+        if not partition.judge_marker(*producer, end, marker.transaction_version):
+            return AckCondition(partition, partition.log_end_offset, partition.leader_epoch)
+        records = build_marker(
+            *producer, kind, coordinator_epoch=marker.coordinator_epoch, timestamp=partition.log.now_ms()
+        )
+        return self._append(partition, records, len(records), ACKS_ALL, "coordinator", None, None).condition
 
     async def _verify_and_append(
         self,
