@@ -482,7 +482,7 @@ class GroupOffsets:
             return 1
         begin_ms = _empty_since_ms(group)
         retention_ms = self._context.settings.offsets_retention_ms
-        unstable = self._pending.places(group.group_id)
+        unstable = self._unstable(group.group_id)
         looked_at = len(partitions)
         for index, committed in list(partitions.items()):
             place = Place(group.group_id, name, index)
