@@ -10,16 +10,20 @@ from fetcher.follower_log import FollowerLog
 from fetcher.leader_endpoint import FetchedPartition, FetchResponse
 from fetcher.replication import Replication
 from fetcher.settings import FetcherSettings
+from partitions.errors import NotLeaderOrFollower
 from partitions.isr import AlterPartitionProposal
 from partitions.lag_schedule import LagSchedule
+from partitions.log.errors import NotVerified
 from partitions.log.log import PartitionLog
 from partitions.partition import FollowerFetch, Partition, ReplicaContext
 from partitions.reads import EARLIEST_TIMESTAMP
 from partitions.records.builder import build_batch
+from partitions.records.markers import EndTransactionMarker
 from partitions.replica_log import ReplicaLog
 from tests.support.fetch_world import Listened
 from tests.support.logs import PARTITION, batch_of, lead, memory_disk, open_log, read_records, rot_epoch_entry
 from tests.support.replica_world import LeaderState
+from tests.support.transactions import ABORT, transactional
 
 TOPIC_ID = bytes(15) + b"\x09"
 
@@ -233,3 +237,23 @@ def test_an_empty_follower_starts_with_a_batch_that_is_farther_than_a_segment_re
     )
     assert (follower.log.log_start_offset, follower.high_watermark) == (2**32, 2**32 + 1)
     assert [record.offset for record in read_records(follower.log)] == [2**32]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("leads_again", [False, True])
+def test_a_guard_does_not_outlive_the_leader_epoch(pair: tuple[Partition, Partition], leads_again: bool) -> None:
+    leader, _ = pair
+    guard = leader.begin_verification(7, 0, 0)
+    assert guard is not None
+    leader.check_verified(guard, 7)
+    if not leads_again:
+        apply(leader, LeaderState(2, 1, 1, (1, 2), (1, 2)))
+        with pytest.raises(NotLeaderOrFollower):
+            leader.begin_verification(7, 0, 0)
+    apply(leader, LeaderState(1, 2, 2, (1, 2), (1, 2)))
+    with pytest.raises(NotVerified):
+        leader.check_verified(guard, 7)
+    with pytest.raises(NotVerified):
+        leader.append_records(transactional(7, b"late", sequence=0), acks=1, now_ms=0, guard=guard)
+    again = leader.begin_verification(7, 0, 0)
+    leader.append_records(transactional(7, b"a", sequence=0), acks=1, now_ms=0, guard=again)
+    assert leader.judge_marker(7, 1, EndTransactionMarker(ABORT, 0), 2)
