@@ -292,6 +292,10 @@ _KEYS: Final = (
         "offsets.commit.timeout.ms", "int", "5000", _integer(1),
         "How long a coordinator waits for the replicas before it answers that it could not.",
     ),
+    ConfigKey(
+        "transaction.partition.verification.enable", "boolean", "true", _boolean,
+        "Whether a partition's leader asks the coordinator of a transaction before the transaction begins there.",
+    ),
     ConfigKey("offset.metadata.max.bytes", "int", "4096", _integer(0), "The longest text that a commit may carry."),
     ConfigKey(
         "offsets.retention.minutes", "int", "10080", _integer(1),

@@ -89,6 +89,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.LEAVE_GROUP: groups.handle_leave_group,
     ApiKey.SYNC_GROUP: groups.handle_sync_group,
     ApiKey.OFFSET_COMMIT: group_offsets.handle_offset_commit,
+    ApiKey.TXN_OFFSET_COMMIT: group_offsets.handle_txn_offset_commit,
     ApiKey.OFFSET_FETCH: group_offsets.handle_offset_fetch,
     ApiKey.OFFSET_DELETE: group_offsets.handle_offset_delete,
     ApiKey.DESCRIBE_GROUPS: groups.handle_describe_groups,

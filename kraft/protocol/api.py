@@ -507,6 +507,12 @@ _ROWS = (
         _refuse(_topic(_Op.READ)),
     ),
     _api(
+        ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, "schemas.group_offsets", _BROKER,
+        _refuse(_WRITE_TRANSACTION),
+        _refuse(_group(_Op.READ)),
+        _refuse(_topic(_Op.READ)),
+    ),
+    _api(
         ApiKey.OFFSET_FETCH, (1, 10), 6, "schemas.group_offsets", _BROKER,
         _refuse(_group(_Op.DESCRIBE)),
         _filter(_topic(_Op.DESCRIBE)),  # refused where the topic is named

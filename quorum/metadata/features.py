@@ -14,6 +14,7 @@ from typing import NamedTuple
 from quorum.metadata.records import FeatureLevel, FeatureRange
 
 METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
 KRAFT_VERSION = "kraft.version"
 ELR_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"

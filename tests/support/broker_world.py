@@ -34,10 +34,12 @@ from kraft.broker.request import Request
 from kraft.broker.services import BrokerServices
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.config import ServerConfig, load_config
+from kraft.coordinator.shard import ProducerIdAndEpoch
 from kraft.loggers import MemoryLoggers
 from kraft.network.request_times import RequestTimes
 from kraft.network.session import Session
 from kraft.protocol.api import SUPPORTED
+from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from partitions.disk import Buffer
 from partitions.log.config import LogConfig
@@ -115,6 +117,29 @@ class SilentLeader:
         return
 
 
+class ScriptedVerifier:
+    """Answers for the transaction coordinators with `code`, once it may."""
+
+    def __init__(self) -> None:
+        self.code = ErrorCode.NONE
+        self.asked: list[tuple[str, ProducerIdAndEpoch, TopicPartition, bool]] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partition: TopicPartition,
+        *,
+        adds: bool,
+        timeout_s: float,
+    ) -> ErrorCode:
+        self.asked.append((transactional_id, producer, partition, adds))
+        await self.may_answer.wait()
+        return self.code
+
+
 class BrokerWorld:
     """Broker 1 of a cluster that exists in its metadata."""
 
@@ -187,7 +212,15 @@ class BrokerWorld:
             throttle=self.throttles,
         )
         ports = SimpleNamespace(rng=rng, executor=self.executor, now_ms=lambda: NOW_MS, halt=self.halt)
-        self.groups = GroupCoordinator(self.config, ports, self.metadata, self.replicas, loop)  # type: ignore[arg-type]
+        self.verifier = ScriptedVerifier()
+        self.groups = GroupCoordinator(
+            self.config,
+            ports,  # type: ignore[arg-type]
+            self.metadata,
+            self.replicas,
+            loop,
+            self.verifier,
+        )
         self.services = BrokerServices(
             broker_id=ME,
             cluster_id=CLUSTER_ID,
