@@ -113,14 +113,15 @@ class Story:
         """list [states=STATE,…] [producers=N,…] [longer=MS] [pattern=RE2]"""
         states = tuple(filter(None, options.get("states", "").split(",")))
         producers = frozenset(int(one) for one in options.get("producers", "").split(",") if one)
-        request = ListTransactions(states, producers, int(options.get("longer", "-1")), options.get("pattern"))
+        request = ListTransactions(
+            states, producers, int(options.get("longer", "-1")), options.get("pattern")
+        )
         self.world.ask("admin", request)
 
     # Markers, topics, time, crashes
 
     def do_written(self, arguments: list[str], options: dict[str, str]) -> None:
-        """written [N] [TOPIC-PARTITION…]: the markers of the last order, or of the N-th, stand, in all its partitions or
-        in these"""
+        """written [N] [TOPIC-PARTITION…]: the markers of the last order, or of the N-th, stand: all of them, or these"""
         numbers = [int(one) for one in arguments if one.isdigit()]
         sent = self.issued[numbers[0] - 1 if numbers else -1]
         named = {partition(one) for one in arguments if not one.isdigit()}
@@ -153,7 +154,7 @@ class Story:
         return [*([f"lost: {lost}"] if lost else []), *told]
 
     def do_log(self, arguments: list[str], options: dict[str, str]) -> None:
-        """log ID STATE PRODUCER_ID/EPOCH [TOPIC-PARTITION…] [v=] [timeout=]: somebody wrote this record, before a crash"""
+        """log ID STATE PRODUCER_ID/EPOCH [TOPIC-PARTITION…] [v=] [timeout=]: written before a crash"""
         transactional_id, state, has, *named = arguments
         producer_id, epoch = producer(has)
         transaction = Transaction(
