@@ -157,8 +157,8 @@ class Appends:
     ) -> Appended | asyncio.Future[Appended]:
         """Appends now, or as soon as what is in the way has gone: only then it is a future.
 
-        With `leader_epoch` it is refused in any other; under `guard` it may open a transaction. Raises PartitionError and LogError, and so does the future;
-        nothing was appended then.
+        With `leader_epoch` it is refused in any other; under `guard` it may open a transaction. Raises
+        PartitionError and LogError, and so does the future; nothing was appended then.
         """
         partition = self._replicas.newest_partition(key)
         try:

@@ -43,7 +43,8 @@ def produce(
             timeout_ms=60_000,
             topic_data=[
                 TopicProduceData(
-                    name="t", partition_data=[PartitionProduceData(index=n, records=records) for n, records in data]
+                    name="t",
+                    partition_data=[PartitionProduceData(index=n, records=records) for n, records in data],
                 )
             ],
         ),
@@ -66,9 +67,7 @@ async def turns() -> None:
 
 
 def end_transaction(world: BrokerWorld, producer: int = P, epoch: int = 0) -> None:
-    world.replicas.appends.append(
-        T0, marker_of(producer, ABORT, epoch=epoch), acks=1, origin="coordinator"
-    )
+    world.replicas.appends.append(T0, marker_of(producer, ABORT, epoch=epoch), acks=1, origin="coordinator")
 
 
 async def test_only_what_opens_a_transaction_is_verified(world: BrokerWorld) -> None:

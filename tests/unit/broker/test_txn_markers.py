@@ -92,7 +92,9 @@ async def test_several_producers_are_ended_in_several_partitions_at_once(world: 
     data = b"".join(
         part.read() for part in partition.log.read(0, 1 << 20, up_to_offset=partition.log_end_offset).slices
     )
-    markers = [(header, read_marker(data, at, header)) for at, header in iter_batches(data) if header.is_control]
+    markers = [
+        (header, read_marker(data, at, header)) for at, header in iter_batches(data) if header.is_control
+    ]
     assert [(header.producer_id, header.max_timestamp) for header, _ in markers] == [(P, NOW_MS), (Q, NOW_MS)]
     assert [(end.kind, end.coordinator_epoch) for _, end in markers if end] == [(ABORT, 4), (COMMIT, 0)]
 
@@ -106,7 +108,8 @@ async def test_it_is_answered_when_it_is_committed_also_when_it_comes_again(worl
     for _ in range(5):
         await asyncio.sleep(0)
     assert world.replicas.partition(T0).log_end_offset == 2, "it is written once"
-    assert not first.done() and not again.done()
+    assert not first.done()
+    assert not again.done()
     copied(world, 2)
     assert [told(await one) for one in (first, again)] == [[(P, [NONE])]] * 2
 
@@ -141,9 +144,7 @@ async def test_older_producers_and_coordinators_are_fenced(world: BrokerWorld) -
 
 
 async def test_no_marker_is_written_where_it_could_not_be_committed(world: BrokerWorld) -> None:
-    await world.start(
-        *topic("t", 1, (1, 2), isr=(1,)), Config("topic", "t", "min.insync.replicas", "2")
-    )
+    await world.start(*topic("t", 1, (1, 2), isr=(1,)), Config("topic", "t", "min.insync.replicas", "2"))
     assert await codes(world, marker()) == [ErrorCode.NOT_ENOUGH_REPLICAS]
     assert world.replicas.partition(T0).log_end_offset == 0
 
