@@ -276,10 +276,6 @@ _KEYS: Final = (
         "Replicas of __consumer_offsets; groups have no coordinator before so many brokers are there.",
     ),
     ConfigKey(
-        "transaction.partition.verification.enable", "boolean", "true", _boolean,
-        "Whether batches are verified with their coordinator before they open a transaction (KIP-890).",
-    ),
-    ConfigKey(
         "add.partitions.to.txn.retry.backoff.ms", "int", "20", _integer(1),
         "How often a broker asks a transaction coordinator again that is busy with the transaction before.",
     ),

@@ -22,13 +22,10 @@ from partitions.records.header import (
     parse_header,
 )
 from partitions.topic_partition import TopicPartition
-from quorum.metadata.features import level
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_THAT_ADDS: Final = 12
 """Since then clients of transaction.version 2 leave it to the broker to add partitions."""
-TRANSACTION_VERSION: Final = "transaction.version"
-BUMPING_VERSION: Final = 2
 TIMEOUT_MAX_S: Final = 30.0
 """For an answer of the coordinator, whatever a client would wait for."""
 _PRODUCER: Final = slice(43, 53)
@@ -79,8 +76,7 @@ class ProducedTransaction(NamedTuple):
             services,
             body.transactional_id,
             request.version,
-            request.version >= FIRST_VERSION_THAT_ADDS
-            and level(services.metadata.image.features, TRANSACTION_VERSION) >= BUMPING_VERSION,
+            request.version >= FIRST_VERSION_THAT_ADDS and services.groups.transactions_add_partitions,
             min(max(body.timeout_ms, 0) / 1000, TIMEOUT_MAX_S),
             ErrorCode.INVALID_PRODUCER_ID_MAPPING if len(producers) > 1 else None,
         )
