@@ -1,8 +1,8 @@
 """Sending the markers that end transactions: the IO of `kraft.coordinator.transactions.markers`.
 
 The transaction coordinator owns one. Effects of its shards come by `perform`; all of one turn of the loop share
-requests. What another broker leads is asked of it with WriteTxnMarkers, one request at a time; what this broker leads is
-written in place. Nothing on the way of a commit waits for a timer: only what failed is tried again after a while.
+requests. What another broker leads is asked of it with WriteTxnMarkers, one request at a time; what this broker leads
+is written in place. Nothing on the way of a commit waits for a timer: only what failed is tried again after a while.
 """
 
 from __future__ import annotations
