@@ -65,6 +65,8 @@ class TransactionalLife(RuleBasedStateMachine):
         """The same, when this client asked."""
         self.past: list[tuple[int, TransactionRequest]] = []
         self.issued: list[SendMarkers] = []
+        self.written: dict[int, set[TopicPartition]] = {}
+        """By the serial of the end: where its markers are written, or not needed."""
         self.read = 0
         self.histories: dict[str, list[Transaction]] = {}
 
@@ -88,6 +90,14 @@ class TransactionalLife(RuleBasedStateMachine):
         if (name, instance) in self.has:
             self._ask(instance, EndTransaction(name, self.has[name, instance], is_commit, version, None))
 
+    @rule(name=ids, instance=instances, is_commit=st.booleans(), version=versions)
+    def transact(self, name: str, instance: int, is_commit: bool, version: int) -> None:
+        """A whole transaction, if nothing comes between."""
+        self.add(name, instance, frozenset(PARTITIONS[:2]), False, version)
+        self.end(name, instance, is_commit, version)
+        if self.issued:
+            self.write_markers(0, True, frozenset(), True)
+
     @precondition(lambda self: self.past)
     @rule(number=counts, is_last=st.booleans())
     def retry(self, number: int, is_last: bool) -> None:
@@ -110,11 +120,20 @@ class TransactionalLife(RuleBasedStateMachine):
         self, number: int, is_last: bool, partitions: frozenset[TopicPartition], is_all: bool
     ) -> None:
         sent = self.issued[-1 if is_last else number % len(self.issued)]
-        self.world.written(sent, sent.partitions if is_all else sent.partitions & partitions)
+        written = sent.partitions if is_all else sent.partitions & partitions
+        self.written[sent.serial] |= written
+        ending = self.world.shard.transactions.get(sent.transactional_id)
+        serial = ending.serial if ending is not None and ending.state in PREPARED else None
+        self.world.written(sent, written)
+        if serial in self.written and (ending.is_at_rest or ending.serial != serial):  # type: ignore[union-attr]
+            wanted = {one for order in self.issued if order.serial == serial for one in order.partitions}
+            assert wanted <= self.written[serial], "complete, though markers are missing"  # type: ignore[index]
         self._keep_account()
 
     @rule(topic=st.sampled_from(["x", "y"]))
     def delete_topic(self, topic: str) -> None:
+        for written in self.written.values():
+            written.update(one for one in PARTITIONS if one.topic == topic)
         self.world.delete_topics([topic])
         self._keep_account()
 
@@ -154,6 +173,7 @@ class TransactionalLife(RuleBasedStateMachine):
             assert sent.marker == newest.marker
             assert sent.partitions <= newest.partitions
             self.issued.append(sent)
+            self.written.setdefault(sent.serial, set())
         self.world.markers.clear()
         for answer in self.world.answers:
             self._judge(answer.client, answer.request, answer.response)
@@ -173,6 +193,8 @@ class TransactionalLife(RuleBasedStateMachine):
             if history:
                 before = history[-1]
                 assert before.state in COMES_FROM[after.state]
+                if after.state in PREPARED and after.client_version >= 2:
+                    assert after.epoch == before.epoch + 1, "a late batch could join the next transaction"
                 if after.producer_id == before.producer_id:
                     assert after.epoch >= before.epoch
                 else:

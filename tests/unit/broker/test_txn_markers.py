@@ -51,7 +51,10 @@ def marker(
 
 
 def begin(world: BrokerWorld, *markers: WritableTxnMarker, version: int = VERSION) -> asyncio.Future[Any]:
-    return asyncio.ensure_future(world.handle(WriteTxnMarkersRequest(markers=list(markers)), version))
+    answer: asyncio.Future[Any] = asyncio.ensure_future(
+        world.handle(WriteTxnMarkersRequest(markers=list(markers)), version)
+    )
+    return answer
 
 
 def told(response: WriteTxnMarkersResponse) -> list[tuple[int, list[ErrorCode]]]:

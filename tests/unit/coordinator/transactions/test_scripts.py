@@ -121,7 +121,7 @@ class Story:
     # Markers, topics, time, crashes
 
     def do_written(self, arguments: list[str], options: dict[str, str]) -> None:
-        """written [N] [TOPIC-PARTITION…]: the markers of the last order, or of the N-th, stand: all of them, or these"""
+        """written [N] [TOPIC-PARTITION…]: markers of the last order, or of the N-th, stand: all, or these"""
         numbers = [int(one) for one in arguments if one.isdigit()]
         sent = self.issued[numbers[0] - 1 if numbers else -1]
         named = {partition(one) for one in arguments if not one.isdigit()}
