@@ -77,6 +77,7 @@ def test_what_is_advertised() -> None:
         "LEAVE_GROUP": (0, 5),
         "SYNC_GROUP": (0, 5),
         "OFFSET_COMMIT": (2, 10),
+        "TXN_OFFSET_COMMIT": (0, 5),
         "OFFSET_FETCH": (1, 10),
         "OFFSET_DELETE": (0, 0),
         "DESCRIBE_GROUPS": (0, 6),
