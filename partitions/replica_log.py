@@ -91,6 +91,9 @@ class ReplicaLog(Protocol):
     def log_end_offset(self) -> int: ...
     @property
     def epochs(self) -> EpochCache: ...
+    def now_ms(self) -> int:
+        """The wall clock that it stamps records by."""
+
     @property
     def producer_state(self) -> ProducerState:
         """What the log knows of its producers now (KIP-98)."""

@@ -34,6 +34,7 @@ from kraft.broker.handlers import (
     quorum,
     reassignments,
     topics,
+    txn_markers,
 )
 from kraft.broker.ready_requests import Handler, HandlerResult, answer_when_ready
 from kraft.broker.request import Request
@@ -66,6 +67,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.DELETE_RECORDS: delete_records.handle_delete_records,
     ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle_describe_log_dirs,
     ApiKey.INIT_PRODUCER_ID: producers.handle_init_producer_id,
+    ApiKey.WRITE_TXN_MARKERS: txn_markers.handle_write_txn_markers,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.handle_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: configs.handle_describe_configs,
     ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kraft.broker.coordinators.group_coordinator import GroupCoordinator
+from kraft.broker.coordinators.group_coordinator import GroupCoordinator, Verifier
 from kraft.broker.membership.controller_client import ControllerClient
 from kraft.broker.membership.lifecycle import BrokerLifecycle
 from kraft.broker.membership.metadata_cache import MetadataCache
@@ -48,3 +48,5 @@ class BrokerServices:
     throttles: ReplicationThrottles
     request_times: Mapping[ApiKey, RequestTimes]
     loggers: Loggers
+    verifier: Verifier | None = None
+    """None where the broker has no transaction coordinators to ask."""

@@ -346,6 +346,15 @@ def _described_producers(body: Any) -> Iterator[NamedPartition]:
     return ((topic.name, number) for topic in body.topics for number in topic.partition_indexes)
 
 
+def _marked(body: Any) -> Iterator[NamedPartition]:
+    return (
+        (topic.name, number)
+        for marker in body.markers
+        for topic in marker.topics
+        for number in topic.partition_indexes
+    )
+
+
 def _of_quorum(body: Any) -> Iterator[NamedPartition]:
     return (
         (topic.topic_name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions
@@ -404,6 +413,11 @@ _ROWS = (
         ApiKey.INIT_PRODUCER_ID, (0, 5), 2, "schemas.producers", _BROKER,
         _refuse(_WRITE_TRANSACTION, when=_is_transactional),
         _refuse(_cluster(_Op.IDEMPOTENT_WRITE), _topic(_Op.WRITE), when=_is_not_transactional),  # any topic
+    ),
+    _api(
+        ApiKey.WRITE_TXN_MARKERS, (1, 2), 1, "schemas.transactions", _BROKER,
+        _refuse(_cluster(_Op.ALTER), _cluster(_Op.CLUSTER_ACTION)),
+        names=_marked,
     ),
     _api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4, "schemas.offsets", _BROKER,

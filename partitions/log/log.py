@@ -623,6 +623,10 @@ class PartitionLog:
         """The idempotent and transactional producers that the log knows of, by their ids."""
         return self.producers.state.producers
 
+    def now_ms(self) -> int:
+        """The wall clock, as milliseconds since the Unix epoch."""
+        return self._now_ms()
+
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int = NO_SEQUENCE, *, supports_epoch_bump: bool = False
     ) -> VerificationGuard | None:

@@ -241,6 +241,7 @@ class BrokerWorld:
             throttles=self.throttles,
             request_times={key: RequestTimes() for key in SUPPORTED},
             loggers=MemoryLoggers(),
+            verifier=self.verifier,
         )
 
     def halt(self, reason: str) -> None:

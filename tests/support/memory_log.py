@@ -102,6 +102,9 @@ class MemoryLog:
     def active_producers(self) -> dict[int, ProducerEntry]:
         return self.producer_state.producers
 
+    def now_ms(self) -> int:
+        return 0
+
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int = -1, *, supports_epoch_bump: bool = False
     ) -> VerificationGuard | None:
