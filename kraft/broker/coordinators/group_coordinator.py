@@ -80,7 +80,7 @@ class GroupCoordinator:
         loop: asyncio.AbstractEventLoop,
         verifier: Verifier | None = None,
     ) -> None:
-        """Without a `verifier` there are no transaction coordinators, and no commits in transactions."""
+        """Without a `verifier` no transaction is verified, and no commit taken that has to be."""
         self._config = config
         self._metadata = metadata
         self._replicas = replicas
@@ -169,8 +169,6 @@ class GroupCoordinator:
         number = self.partition_of(body.group_id)
         if number is None or number not in self.runtime.hosted:
             return ErrorCode.NOT_COORDINATOR
-        if self._verifier is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         key = TopicPartition(CONSUMER_OFFSETS, number)
         adds = request.version >= FIRST_TXN_COMMIT_VERSION_THAT_ADDS and self.transactions_add_partitions
         guard: VerificationGuard | None = VERIFICATION_OFF
@@ -181,6 +179,8 @@ class GroupCoordinator:
         except PartitionError:
             return ErrorCode.NOT_COORDINATOR
         if guard is not None and guard is not VERIFICATION_OFF:
+            if self._verifier is None:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
             error = await self._verifier.verify(
                 body.transactional_id, producer, key, adds=adds, timeout_s=self._commit_timeout_s
             )
