@@ -32,7 +32,6 @@ from kraft.coordinator.shard import (
 from kraft.coordinator.timers import Timers
 from kraft.protocol.errors import ErrorCode
 
-
 Stored: TypeAlias = StoredRecord | StoredMarker
 
 
