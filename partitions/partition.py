@@ -34,9 +34,9 @@ from partitions.log.errors import HoleTooWide, NotVerified, OffsetOutOfRange, Un
 from partitions.log.producers.verifications import VerificationGuard
 from partitions.log.validation import CheckedBatches
 from partitions.lookup_budget import LookupBudget
+from partitions.reads import FetchRead, ListedOffset, list_offset, read
 from partitions.records.header import NO_SEQUENCE
 from partitions.records.markers import EndTransactionMarker
-from partitions.reads import FetchRead, ListedOffset, list_offset, read
 from partitions.replica import FetchClock, Replica
 from partitions.replica_log import AppendInfo, AppendOrigin, ReplicaLog
 from partitions.topic_partition import TopicPartition
@@ -371,13 +371,12 @@ class Partition:
     ) -> AppendInfo:
         """Appends as leader. Raises PartitionError or LogError, and then nothing was appended.
 
-        `guard`: that of `begin_verification`, if a client's batch may open a transaction. With acks=-1 the answer has to wait for `ack_status(info.last_offset + 1, leader_epoch)`.
+        `guard`: that of `begin_verification`, if a client's batch may open a transaction. With acks=-1 the answer
+        has to wait for `ack_status(info.last_offset + 1, leader_epoch)`.
         """
         leading = self.check_append(acks, leader_epoch_expected)
         leading.before_append(self.log.log_end_offset)
-        info = self.log.append_as_leader(
-            records, leader_epoch=self.leader_epoch, origin=origin, guard=guard
-        )
+        info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, origin=origin, guard=guard)
         if not info.duplicate:
             self._advance_high_watermark(leading, now_ms)
             self._watch_lag(leading, now_ms)

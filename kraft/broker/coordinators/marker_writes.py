@@ -63,7 +63,9 @@ async def write_markers(
             earlier = conditions.get(key)
             conditions[key] = condition if earlier is None else earlier.and_then(condition)
             appended.append((codes, key))
-    committed = appends.when_committed(conditions, timeout_s)  # its time runs from here on, as that of groups does
+    committed = appends.when_committed(
+        conditions, timeout_s
+    )  # its time runs from here on, as that of groups does
     if ended:
         await asyncio.wait([future for _, _, future in ended], timeout=timeout_s)
     for codes, key, future in ended:

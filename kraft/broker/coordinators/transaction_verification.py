@@ -1,4 +1,4 @@
-"""Asking transaction coordinators whether partitions are part of transactions, before batches open them there (KIP-890).
+"""Asking transaction coordinators whether partitions are in transactions, before batches open them there (KIP-890).
 
 The Produce handler asks before a batch may open a transaction in a log, and the group coordinator before offsets do.
 A producer of transaction.version 2 does not add partitions by itself: being asked about one, the coordinator adds it.

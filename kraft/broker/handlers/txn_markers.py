@@ -62,6 +62,8 @@ def _wanted(asked: WritableTxnMarker) -> MarkerWrite:
         asked.transaction_version,
     )
     partitions = {
-        TopicPartition(topic.name, number): None for topic in asked.topics for number in topic.partition_indexes
+        TopicPartition(topic.name, number): None
+        for topic in asked.topics
+        for number in topic.partition_indexes
     }
     return MarkerWrite(marker, tuple(partitions))

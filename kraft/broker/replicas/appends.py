@@ -25,7 +25,7 @@ from kraft.broker.replicas.append_refusals import AppendRefusals
 from kraft.broker.vital_task import start_vital_task
 from kraft.coordinator.shard import TransactionMarker
 from partitions.disk import Buffer
-from partitions.errors import PartitionError
+from partitions.errors import FencedLeaderEpoch, NotLeaderOrFollower, PartitionError
 from partitions.log.errors import AppendError, LogError
 from partitions.log.producers.verifications import VERIFICATION_OFF, VerificationGuard
 from partitions.log.validation import CheckedBatches
@@ -157,8 +157,8 @@ class Appends:
     ) -> Appended | asyncio.Future[Appended]:
         """Appends now, or as soon as what is in the way has gone: only then it is a future.
 
-        With `leader_epoch` it is refused in any other; under `guard` it may open a transaction. Raises PartitionError and LogError, and so does the future;
-        nothing was appended then.
+        With `leader_epoch` it is refused in any other; under `guard` it may open a transaction. Raises
+        PartitionError and LogError, and so does the future; nothing was appended then.
         """
         partition = self._replicas.newest_partition(key)
         try:
@@ -225,8 +225,11 @@ class Appends:
         guard, leader_epoch = _begin(partition, batch), partition.leader_epoch
         if guard is not None:
             await verify()
-        appended = self.append(key, records, acks=acks, leader_epoch=leader_epoch, guard=guard)
-        return appended if isinstance(appended, Appended) else await appended
+        try:
+            appended = self.append(key, records, acks=acks, leader_epoch=leader_epoch, guard=guard)
+            return appended if isinstance(appended, Appended) else await appended
+        except FencedLeaderEpoch as error:  # no word for producers: some give up for it
+            raise NotLeaderOrFollower(f"{key} began another leader epoch while the batch waited") from error
 
     def when_committed(
         self, conditions: Mapping[TopicPartition, AckCondition], timeout_s: float

@@ -43,7 +43,8 @@ def produce(
             timeout_ms=60_000,
             topic_data=[
                 TopicProduceData(
-                    name="t", partition_data=[PartitionProduceData(index=n, records=records) for n, records in data]
+                    name="t",
+                    partition_data=[PartitionProduceData(index=n, records=records) for n, records in data],
                 )
             ],
         ),
@@ -66,9 +67,7 @@ async def turns() -> None:
 
 
 def end_transaction(world: BrokerWorld, producer: int = P, epoch: int = 0) -> None:
-    world.replicas.appends.append(
-        T0, marker_of(producer, ABORT, epoch=epoch), acks=1, origin="coordinator"
-    )
+    world.replicas.appends.append(T0, marker_of(producer, ABORT, epoch=epoch), acks=1, origin="coordinator")
 
 
 async def test_only_what_opens_a_transaction_is_verified(world: BrokerWorld) -> None:
@@ -120,7 +119,7 @@ async def test_a_leadership_that_is_lost_meanwhile_is_retried(world: BrokerWorld
     await world.publish(led_by(1, 0, 2))
     await world.publish(led_by(1, 0, 1))
     world.verifier.may_answer.set()
-    assert await late == [ErrorCode.FENCED_LEADER_EPOCH]
+    assert await late == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert world.replicas.partition(T0).log_end_offset == 0
 
 
@@ -182,11 +181,16 @@ async def test_what_waits_is_bounded(world: BrokerWorld, monkeypatch: pytest.Mon
     assert [await one for one in waiting[:2]] == [[ErrorCode.NONE]] * 2
 
 
-async def test_verification_can_be_switched_off(world: BrokerWorld) -> None:
-    await world.start(*topic("t", 1, (1,)), Config("broker", "", "transaction.partition.verification.enable", "false"))
-    world.config._values["transaction.partition.verification.enable"] = False
-    assert await told(produce(world, (0, part()))) == [ErrorCode.NONE]
-    assert world.verifier.asked == []
+async def test_verification_can_be_switched_off_but_not_what_adds_partitions() -> None:
+    world = BrokerWorld(properties="transaction.partition.verification.enable=false\n")
+    try:
+        await world.start(*topic("t", 1, (1,)), ADDING)
+        assert await told(produce(world, (0, part()))) == [ErrorCode.NONE]
+        assert world.verifier.asked == []
+        assert await told(produce(world, (0, part(Q)), version=12)) == [ErrorCode.NONE]
+        assert world.verifier.asked == [("tx", (Q, 0), T0, True)]
+    finally:
+        await world.close()
 
 
 async def test_a_request_and_its_batches_agree(world: BrokerWorld) -> None:

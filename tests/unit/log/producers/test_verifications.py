@@ -37,7 +37,9 @@ def produced(log: PartitionLog, batch: bytes, guard: VerificationGuard | None) -
     return None
 
 
-def guarded(log: PartitionLog, epoch: int = 0, sequence: int = 0, *, bumps: bool = False) -> VerificationGuard:
+def guarded(
+    log: PartitionLog, epoch: int = 0, sequence: int = 0, *, bumps: bool = False
+) -> VerificationGuard:
     guard = log.begin_verification(P, epoch, sequence, supports_epoch_bump=bumps)
     assert guard is not None
     return guard
@@ -168,7 +170,9 @@ def test_guards_are_bounded_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
         producer: state.begin_verification(producer, 0, 0, supports_epoch_bump=False, now_ms=producer)
         for producer in (1, 2, 3)
     }
-    holding = [producer for producer, guard in guards.items() if guard and state.verifications.holds(guard, producer)]
+    holding = [
+        producer for producer, guard in guards.items() if guard and state.verifications.holds(guard, producer)
+    ]
     assert holding == [2, 3]
     state.expire(12, 10)
     assert len(state.verifications) == 1
@@ -181,4 +185,5 @@ def test_a_coordinators_batch_is_of_the_newest_epoch() -> None:
     log.producer_state.check_transactional(8, 0)
     with pytest.raises(AppendError) as caught:
         log.producer_state.check_transactional(P, 2)
-    assert caught.value.code == EPOCH and not isinstance(caught.value, NotVerified)
+    assert caught.value.code == EPOCH
+    assert not isinstance(caught.value, NotVerified)

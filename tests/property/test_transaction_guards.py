@@ -45,7 +45,9 @@ class GuardedLog:
 
     def verify(self, producer: int, number: int) -> None:
         epoch = self.epochs[producer]
-        guard = self.log.begin_verification(producer, epoch, supports_epoch_bump=producer in EPOCH_FOR_EACH_TRANSACTION)
+        guard = self.log.begin_verification(
+            producer, epoch, supports_epoch_bump=producer in EPOCH_FOR_EACH_TRANSACTION
+        )
         assert (guard is None) == (producer in self.opened)
         self.verified.append(Verified(producer, epoch, guard))
 
@@ -60,14 +62,17 @@ class GuardedLog:
         end = self.log.log_end_offset
         try:
             self.log.append_as_leader(
-                transactional(producer, b"x", epoch=one.epoch, sequence=last + 1), leader_epoch=0, guard=one.guard
+                transactional(producer, b"x", epoch=one.epoch, sequence=last + 1),
+                leader_epoch=0,
+                guard=one.guard,
             )
         except AppendError:
             is_late = one.epoch < self.epochs[producer]
             assert is_late or (producer not in self.opened and (one.is_void or one.guard is None))
             return
         if producer not in self.opened:
-            assert one.guard is not None and not one.is_void
+            assert one.guard is not None
+            assert not one.is_void
             self.opened[producer] = end
             self.void(producer)  # it has served
         assert one.epoch == self.epochs[producer]
@@ -94,7 +99,8 @@ class GuardedLog:
             judged = self.log.producer_state.judge_marker(producer, epoch, EndTransactionMarker(ABORT, 0), 2)
         except AppendError:
             return
-        assert not judged and producer not in self.opened
+        assert not judged
+        assert producer not in self.opened
 
     def cut(self, producer: int, number: int) -> None:
         """A truncation takes the newest batch of an open transaction away, and voids all guards."""
