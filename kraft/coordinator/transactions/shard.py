@@ -470,6 +470,11 @@ class TransactionShard:
         return (transaction.state.kafka_name for transaction in list(self._transactions.values()))
 
     @property
+    def waiting(self) -> int:
+        """Requests that wait for the markers of the transaction before them."""
+        return len(self._waiting)
+
+    @property
     def oldest_open_since_ms(self) -> int | None:
         """Wall time when the oldest transaction that is open or ends was begun; None where there is none."""
         return min((self._transactions[one].started_ms for one in self._unfinished), default=None)
