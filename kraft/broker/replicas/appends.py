@@ -49,7 +49,7 @@ Passed = TypeVar("Passed")
 
 ASKED_AT_MOST: Final = 3
 """How often a coordinator is asked about one batch. A marker that comes meanwhile is mostly that of the transaction
-before, which the producer did not wait for: what the coordinator says then, and no earlier answer, is about this one."""
+before, whose end the producer did not wait for; only what the coordinator says after it is about this one."""
 
 
 class TooManyWaiting(AppendError):

@@ -1,4 +1,4 @@
-"""Offsets in transactions at their coordinator: verified before they are appended, ended by markers (KIP-447, KIP-890)."""
+"""Offsets in transactions at their coordinator: verified before the append, ended by markers (KIP-447, KIP-890)."""
 
 from __future__ import annotations
 

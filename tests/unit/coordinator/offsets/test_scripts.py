@@ -169,9 +169,7 @@ class Story:
             request.topics.append(s.TxnOffsetCommitRequestTopic(name, [part]))
         had_group = request.group_id in self.world.groups
         response, records = self.world.commit_in_transaction(request)
-        made = [f"makes group {request.group_id}"] * (
-            not had_group and request.group_id in self.world.groups
-        )
+        made = [f"makes group {request.group_id}"] * (not had_group and request.group_id in self.world.groups)
         lines = [
             f"{topic.name}-{part.partition_index}: {ErrorCode(part.error_code).name}"
             for topic in response.topics
