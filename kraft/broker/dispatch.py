@@ -34,6 +34,7 @@ from kraft.broker.handlers import (
     quorum,
     reassignments,
     topics,
+    transactions,
     txn_markers,
 )
 from kraft.broker.ready_requests import Handler, HandlerResult, answer_when_ready
@@ -67,6 +68,11 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.DELETE_RECORDS: delete_records.handle_delete_records,
     ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle_describe_log_dirs,
     ApiKey.INIT_PRODUCER_ID: producers.handle_init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: transactions.handle_add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: transactions.handle_add_offsets_to_txn,
+    ApiKey.END_TXN: transactions.handle_end_txn,
+    ApiKey.DESCRIBE_TRANSACTIONS: transactions.handle_describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: transactions.handle_list_transactions,
     ApiKey.WRITE_TXN_MARKERS: txn_markers.handle_write_txn_markers,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.handle_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: configs.handle_describe_configs,

@@ -127,7 +127,7 @@ class TransactionalLife(RuleBasedStateMachine):
         self.world.written(sent, written)
         if serial in self.written and (ending.is_at_rest or ending.serial != serial):  # type: ignore[union-attr]
             wanted = {one for order in self.issued if order.serial == serial for one in order.partitions}
-            assert wanted <= self.written[serial], "complete, though markers are missing"  # type: ignore[index]
+            assert wanted <= self.written[serial], "complete, though markers are missing"
         self._keep_account()
 
     @rule(topic=st.sampled_from(["x", "y"]))

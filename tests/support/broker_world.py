@@ -18,6 +18,8 @@ from fetcher.fetcher_manager import FetcherManager
 from fetcher.leader_endpoint import FetchRequest, FetchResponse, LeaderOffsets, OffsetsQuery, PartitionKey
 from fetcher.settings import FetcherSettings
 from kraft.broker.coordinators.group_coordinator import GroupCoordinator
+from kraft.broker.coordinators.marker_writes import write_markers
+from kraft.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from kraft.broker.dispatch import HANDLERS
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.membership.metadata_loader import MetadataLoader
@@ -27,6 +29,7 @@ from kraft.broker.membership.topic_creation import TopicCreation
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.alter_partition_manager import AlterPartitionManager
 from kraft.broker.replicas.offline_replicas import OfflineReplicas
+from kraft.broker.replicas.peer_connection import PeerConnection
 from kraft.broker.replicas.read_replicas import ReadReplicas
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.broker.replicas.replication_throttles import ReplicationThrottles
@@ -140,6 +143,11 @@ class ScriptedVerifier:
         return self.code
 
 
+def _no_peer(broker_id: int) -> PeerConnection:
+    """There is no network: nobody has an address."""
+    return PeerConnection(broker_id, lambda: None, client_id="test")
+
+
 class BrokerWorld:
     """Broker 1 of a cluster that exists in its metadata."""
 
@@ -221,6 +229,15 @@ class BrokerWorld:
             loop,
             self.verifier,
         )
+        self.transactions = TransactionCoordinator(
+            self.config,
+            ports,  # type: ignore[arg-type]
+            self.metadata,
+            self.replicas,
+            loop,
+            _no_peer,
+            lambda writes, timeout_s: write_markers(self.replicas.appends, self.groups, writes, timeout_s),
+        )
         self.services = BrokerServices(
             broker_id=ME,
             cluster_id=CLUSTER_ID,
@@ -237,11 +254,12 @@ class BrokerWorld:
             producer_ids=ProducerIds(ME, lambda: 1, self.controller),  # type: ignore[arg-type]
             topic_creation=TopicCreation(self.controller, self.loader),  # type: ignore[arg-type]
             groups=self.groups,
+            transactions=self.transactions,
+            verifier=self.verifier,
             read_replicas=ReadReplicas(self.config.get("replica.selector.class"), self.metadata),
             throttles=self.throttles,
             request_times={key: RequestTimes() for key in SUPPORTED},
             loggers=MemoryLoggers(),
-            verifier=self.verifier,
         )
 
     def halt(self, reason: str) -> None:
@@ -265,6 +283,7 @@ class BrokerWorld:
     async def close(self) -> None:
         self.executor.release()
         await self.loader.close()
+        await self.transactions.close()
         await self.groups.close()
         await self.replicas.close()
         await self.alter_partitions.close()

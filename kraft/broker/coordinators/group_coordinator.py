@@ -17,17 +17,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from kraft.broker.coordinators.shard_log import PartitionShardLog, max_batch_bytes
-from kraft.broker.coordinators.topics import MetadataTopics
+from kraft.broker.coordinators.internal_topic import InternalTopic
+from kraft.broker.coordinators.shard_log import batch_limit, hosting
+from kraft.broker.coordinators.topics import MetadataTopics, touched_topics
 from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.broker.replicas.appends import ASKED_AT_MOST
 from kraft.broker.replicas.replica_manager import ReplicaManager
-from kraft.broker.vital_task import start_vital_task
 from kraft.config import ServerConfig
 from kraft.coordinator.groups.context import Client, GroupContext, GroupCounters, GroupSettings
-from kraft.coordinator.groups.partitioning import group_partition
 from kraft.coordinator.groups.shard import AwaitCommitted, EndTransaction, GroupRequest, GroupShard
-from kraft.coordinator.runtime import Environment as RuntimeEnvironment
 from kraft.coordinator.runtime import Runtime, ShardLog
 from kraft.coordinator.shard import ProducerIdAndEpoch, TransactionMarker
 from kraft.coordinator.timers import Timers
@@ -46,7 +44,6 @@ from quorum.controller.topic_names import CONSUMER_OFFSETS
 from quorum.metadata.changes import MetadataChanges
 from quorum.metadata.features import TRANSACTION_VERSION, consumer_groups_enabled, level
 from quorum.metadata.image import MetadataImage
-from quorum.rpc.messages import NewTopic
 
 MINUTE_MS: Final = 60_000
 FIRST_TXN_COMMIT_VERSION_THAT_ADDS: Final = 5
@@ -79,13 +76,14 @@ class GroupCoordinator:
         metadata: MetadataCache,
         replicas: ReplicaManager,
         loop: asyncio.AbstractEventLoop,
-        verifier: Verifier | None = None,
+        verifier: Verifier,
     ) -> None:
-        """Without a `verifier` there are no transaction coordinators, and no commits in transactions."""
         self._config = config
         self._metadata = metadata
         self._replicas = replicas
         self._topics = MetadataTopics(metadata)
+        configs = {"cleanup.policy": "compact", "compression.type": "producer"}
+        self.topic = InternalTopic(CONSUMER_OFFSETS, "offsets.topic", configs, config, metadata)
         self._rng = environment.rng
         self._verifier = verifier
         self._commit_timeout_s = config.get("offsets.commit.timeout.ms") / 1000
@@ -93,15 +91,12 @@ class GroupCoordinator:
         self.counters = GroupCounters()
         self.protocols: tuple[str, ...] = config.get("group.coordinator.rebalance.protocols")
         """The group protocols that clients may use."""
-        self.runtime: Runtime[GroupRequest, GroupShard] = Runtime(
+        self.runtime: Runtime[GroupRequest, GroupShard] = hosting(
             CONSUMER_OFFSETS,
             self._make_shard,
-            lambda key, epoch: PartitionShardLog(replicas, environment.executor, loop, key, epoch),
-            RuntimeEnvironment(
-                loop,
-                environment.now_ms,
-                lambda work, name: start_vital_task(work, name, environment.halt),
-            ),
+            replicas,
+            environment,
+            loop,
             append_timeout_s=self._commit_timeout_s,
         )
 
@@ -120,37 +115,9 @@ class GroupCoordinator:
 
     # -- where a group is
 
-    @property
-    def has_topic(self) -> bool:
-        """Whether __consumer_offsets exists."""
-        return CONSUMER_OFFSETS in self._metadata.image.topic_ids
-
     def partition_of(self, group_id: str) -> int | None:
         """The partition of __consumer_offsets that keeps a group; None while there is no such topic."""
-        topic = self._metadata.image.topic(CONSUMER_OFFSETS)
-        return None if topic is None else group_partition(group_id, len(topic.partitions))
-
-    def leader_of(self, group_id: str) -> int | None:
-        """The broker that coordinates a group; None where there is none now."""
-        topic = self._metadata.image.topic(CONSUMER_OFFSETS)
-        if topic is None:
-            return None
-        state = topic.partitions[group_partition(group_id, len(topic.partitions))]
-        return state.leader if state.has_leader and self._metadata.is_live(state.leader) else None
-
-    def internal_topic(self) -> NewTopic:
-        """__consumer_offsets as it is to be made."""
-        get = self._config.get
-        return NewTopic(
-            CONSUMER_OFFSETS,
-            get("offsets.topic.num.partitions"),
-            get("offsets.topic.replication.factor"),
-            configs=(
-                ("cleanup.policy", "compact"),
-                ("compression.type", "producer"),
-                ("segment.bytes", str(get("offsets.topic.segment.bytes"))),
-            ),
-        )
+        return self.topic.partition_of(group_id)
 
     # -- requests
 
@@ -170,8 +137,6 @@ class GroupCoordinator:
         number = self.partition_of(body.group_id)
         if number is None or number not in self.runtime.hosted:
             return ErrorCode.NOT_COORDINATOR
-        if self._verifier is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         key = TopicPartition(CONSUMER_OFFSETS, number)
         adds = request.version >= FIRST_TXN_COMMIT_VERSION_THAT_ADDS and self.transactions_add_partitions
         guard: VerificationGuard | None = VERIFICATION_OFF
@@ -226,14 +191,9 @@ class GroupCoordinator:
 
     def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None:
         """Tells the shards which topics changed."""
-        if not changes.changed_topics and not changes.deleted_topics:
-            return
-        deleted = {topic.topic_id: topic.name for topic in changes.deleted_topics.values()}
-        changed = {
-            image.topics[topic_id].name for topic_id in changes.changed_topics if topic_id in image.topics
-        }
-        changed.update(deleted.values())
-        self.runtime.each(lambda shard, now, out: shard.on_topics(changed, deleted, now, out))
+        changed, deleted = touched_topics(changes, image)
+        if changed:
+            self.runtime.each(lambda shard, now, out: shard.on_topics(changed, deleted, now, out))
 
     def _make_shard(self, number: int) -> GroupShard:
         return GroupShard(
@@ -244,15 +204,11 @@ class GroupCoordinator:
                 new_id=partial(_random_uuid, self._rng),
                 counters=self.counters,
                 group_configs=self._group_configs,
-                topic_max_bytes=partial(self._topic_max_bytes, TopicPartition(CONSUMER_OFFSETS, number)),
+                topic_max_bytes=partial(
+                    batch_limit, self._replicas, TopicPartition(CONSUMER_OFFSETS, number)
+                ),
             )
         )
-
-    def _topic_max_bytes(self, key: TopicPartition) -> int | None:
-        try:
-            return max_batch_bytes(self._replicas.partition(key))
-        except PartitionError:
-            return None  # it has just gone elsewhere
 
     def _group_configs(self, group_id: str) -> Mapping[str, str]:
         return self._metadata.image.configs.get(("group", group_id), {})

@@ -37,6 +37,7 @@ _LATER: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
 _SAID: Final = {
@@ -97,11 +98,9 @@ class ProducedTransaction(NamedTuple):
         return self.adds or bool(self.services.config.get("transaction.partition.verification.enable"))
 
     async def _verify(self, producer: ProducerIdAndEpoch, key: TopicPartition) -> None:
-        verifier, code = self.services.verifier, ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if verifier is not None:
-            code = await verifier.verify(
-                self.transactional_id, producer, key, adds=self.adds, timeout_s=self.timeout_s
-            )
+        code = await self.services.verifier.verify(
+            self.transactional_id, producer, key, adds=self.adds, timeout_s=self.timeout_s
+        )
         if code:
             raise VerificationFailed(key, produce_error(code, self.version))
 

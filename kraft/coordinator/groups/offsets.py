@@ -122,6 +122,8 @@ class GroupOffsets:
         self._pending = PendingOffsets()
         self._tables: dict[bytes, dict[int, Committed]] = {}
         """While a shard loads: the offsets among which those of a record's key are."""
+        self.known_keys: Collection[bytes] = self._tables.keys()
+        """While a shard loads: keys of offsets; what a record of another is of has to be looked at."""
         self._indexes: dict[bytes, int] = {}
         """The partition of such a key. Neither makes an object for each key that the collector would walk through."""
         self._topic_ids: dict[bytes, bytes] = {}

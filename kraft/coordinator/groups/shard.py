@@ -130,6 +130,9 @@ class GroupShard:
 
     def replay(self, record: StoredRecord) -> None:
         """Takes in a record of the log. One that cannot be read is left out, and logged."""
+        if record.key in self.offsets.known_keys:
+            self.offsets.replay(record, record.producer_id)
+            return
         kind = type_of_key(record.key)
         if kind in OFFSET_KEY_TYPES:
             self.offsets.replay(record, record.producer_id)

@@ -1,4 +1,4 @@
-"""Offsets in transactions at their coordinator: verified before the append, ended by markers (KIP-447, KIP-890)."""
+"""Offsets in transactions at their coordinator: verified before they are appended, and ended by markers (KIP-890)."""
 
 from __future__ import annotations
 
@@ -290,7 +290,6 @@ E = ErrorCode
          {0: E.COORDINATOR_NOT_AVAILABLE, 4: E.COORDINATOR_LOAD_IN_PROGRESS, 5: E.CONCURRENT_TRANSACTIONS}),
         (E.TRANSACTION_ABORTABLE, {3: E.INVALID_TXN_STATE, 4: E.TRANSACTION_ABORTABLE}),
         (E.INVALID_TXN_STATE, {3: E.INVALID_TXN_STATE, 4: E.TRANSACTION_ABORTABLE}),
-        (E.PRODUCER_FENCED, {0: E.INVALID_PRODUCER_EPOCH, 5: E.INVALID_PRODUCER_EPOCH}),
         (E.INVALID_PRODUCER_EPOCH, {0: E.INVALID_PRODUCER_EPOCH, 5: E.INVALID_PRODUCER_EPOCH}),
         (E.NOT_ENOUGH_REPLICAS, {5: E.COORDINATOR_NOT_AVAILABLE}),
         (E.NOT_LEADER_OR_FOLLOWER, {5: E.NOT_COORDINATOR}),

@@ -258,6 +258,7 @@ async def test_a_request_and_its_batches_agree(world: BrokerWorld) -> None:
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 ErrorCode.NOT_COORDINATOR,
+                ErrorCode.OPERATION_NOT_ATTEMPTED,
             )
         ),
         *(

@@ -129,6 +129,7 @@ class TestOpenTransactions:
         unstable = [(-1, ErrorCode.UNSTABLE_OFFSET_COMMIT), (-1, 0)]
         assert fetched(world, "g", 0, 1) == unstable
         assert fetched(world, "g", 0, 1, stable=False) == [(1, 0), (-1, 0)]
+        assert {index: one.offset for index, one in world.offsets.of_group("g")["t"].items()} == {0: 1}
         world.offsets.replay_marker(PRODUCER, is_commit=True)
         assert fetched(world, "g", 0, 1) == [(5, 0), (-1, 0)]
         assert world.offsets.count == 1
