@@ -21,6 +21,7 @@ from kraft.broker.coordinators.internal_topic import InternalTopic
 from kraft.broker.coordinators.shard_log import batch_limit, hosting
 from kraft.broker.coordinators.topics import MetadataTopics, touched_topics
 from kraft.broker.membership.metadata_cache import MetadataCache
+from kraft.broker.replicas.appends import ASKED_AT_MOST
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.config import ServerConfig
 from kraft.coordinator.groups.context import Client, GroupContext, GroupCounters, GroupSettings
@@ -139,18 +140,22 @@ class GroupCoordinator:
         key = TopicPartition(CONSUMER_OFFSETS, number)
         adds = request.version >= FIRST_TXN_COMMIT_VERSION_THAT_ADDS and self.transactions_add_partitions
         guard: VerificationGuard | None = VERIFICATION_OFF
-        try:
-            partition = self._replicas.partition(key)
-            if adds or self._config.get("transaction.partition.verification.enable"):
-                guard = partition.begin_verification(*producer, supports_epoch_bump=adds)
-        except PartitionError:
-            return ErrorCode.NOT_COORDINATOR
-        if guard is not None and guard is not VERIFICATION_OFF:
+        for _ in range(ASKED_AT_MOST):
+            try:
+                partition = self._replicas.partition(key)
+                if adds or self._config.get("transaction.partition.verification.enable"):
+                    guard = partition.begin_verification(*producer, supports_epoch_bump=adds)
+            except PartitionError:
+                return ErrorCode.NOT_COORDINATOR
+            if guard is None or guard is VERIFICATION_OFF:
+                break
             error = await self._verifier.verify(
                 body.transactional_id, producer, key, adds=adds, timeout_s=self._commit_timeout_s
             )
             if error:
                 return error
+            if partition.is_verified(guard, producer.producer_id):
+                break
 
         def refusal(_log: ShardLog) -> ErrorCode | None:
             return _refusal_in_transaction(partition, producer, guard)
