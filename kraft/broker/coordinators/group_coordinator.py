@@ -216,14 +216,12 @@ def _request_of_broker(body: Any) -> GroupRequest:
 def _refusal_in_transaction(
     partition: Partition, producer: ProducerIdAndEpoch, guard: VerificationGuard | None
 ) -> ErrorCode | None:
-    """Why records in this producer's transaction are not appended now. Without a guard the transaction was open here
-    when it was looked at."""
+    """Why records in this producer's transaction are not appended now. Without a guard it is open here: that was looked
+    at in the same call."""
     try:
         partition.check_transactional(*producer)
         if guard is not None:
             partition.check_verified(guard, producer.producer_id)
-        elif partition.begin_verification(*producer) is not None:
-            return ErrorCode.INVALID_TXN_STATE
     except PartitionError:
         return ErrorCode.NOT_COORDINATOR
     except LogError as error:
