@@ -111,9 +111,7 @@ class Processor:
         data = TopicProduceData(
             name=self.sink, partition_data=[PartitionProduceData(index=0, records=records)]
         )
-        request = ProduceRequest(
-            transactional_id=self.name, acks=-1, timeout_ms=10_000, topic_data=[data]
-        )
+        request = ProduceRequest(transactional_id=self.name, acks=-1, timeout_ms=10_000, topic_data=[data])
         self.ask(
             self.sink, request, 12, lambda answer: int(answer.responses[0].partition_responses[0].error_code)
         )

@@ -32,7 +32,7 @@ from kraft.environment import Environment
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.group_offsets import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from partitions.errors import PartitionError
-from partitions.log.errors import AppendError, LogError
+from partitions.log.errors import AppendError
 from partitions.log.producers.producer_state import EPOCH_FOR_EACH_TRANSACTION
 from partitions.log.producers.verifications import VERIFICATION_OFF, VerificationGuard
 from partitions.partition import Partition
@@ -222,10 +222,8 @@ def _refusal_in_transaction(
         partition.check_transactional(*producer)
         if guard is not None:
             partition.check_verified(guard, producer.producer_id)
-    except PartitionError:
-        return ErrorCode.NOT_COORDINATOR
-    except LogError as error:
-        return ErrorCode[error.code] if isinstance(error, AppendError) else ErrorCode.NOT_COORDINATOR
+    except AppendError as error:
+        return ErrorCode[error.code]
     return None
 
 
