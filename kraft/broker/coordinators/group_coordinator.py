@@ -33,7 +33,7 @@ from kraft.environment import Environment
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.group_offsets import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from partitions.errors import PartitionError
-from partitions.log.errors import AppendError, LogError
+from partitions.log.errors import AppendError
 from partitions.log.producers.producer_state import EPOCH_FOR_EACH_TRANSACTION
 from partitions.log.producers.verifications import VERIFICATION_OFF, VerificationGuard
 from partitions.partition import Partition
@@ -221,18 +221,14 @@ def _request_of_broker(body: Any) -> GroupRequest:
 def _refusal_in_transaction(
     partition: Partition, producer: ProducerIdAndEpoch, guard: VerificationGuard | None
 ) -> ErrorCode | None:
-    """Why records in this producer's transaction are not appended now. Without a guard the transaction was open here
-    when it was looked at."""
+    """Why records in this producer's transaction are not appended now. Without a guard it is open here: that was looked
+    at in the same call."""
     try:
         partition.check_transactional(*producer)
         if guard is not None:
             partition.check_verified(guard, producer.producer_id)
-        elif partition.begin_verification(*producer) is not None:
-            return ErrorCode.INVALID_TXN_STATE
-    except PartitionError:
-        return ErrorCode.NOT_COORDINATOR
-    except LogError as error:
-        return ErrorCode[error.code] if isinstance(error, AppendError) else ErrorCode.NOT_COORDINATOR
+    except AppendError as error:
+        return ErrorCode[error.code]
     return None
 
 
