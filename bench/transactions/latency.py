@@ -1,4 +1,4 @@
-"""How soon a commit over ten partitions of three brokers is read: from the call until a read_committed consumer has all.
+"""How soon a commit over ten partitions of three brokers is read: from the call until a read_committed consumer has it.
 
 The last stable offset has passed at all ten partitions by then.
 """
