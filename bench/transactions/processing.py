@@ -93,16 +93,15 @@ def _loop(
         if is_exactly_once:
             producer.begin_transaction()
         end_s = time.monotonic() + TRANSACTION_S
-        while done < records and time.monotonic() < end_s:
+        while True:
             for message in messages:
                 _send_on(producer, target, message)
             done += len(messages)
+            messages = []
             producer.poll(0)
-            messages = consumer.consume(min(AT_ONCE, records - done), 0.05) if done < records else []
-        for message in messages:  # their offsets are in the consumer's position
-            _send_on(producer, target, message)
-        done += len(messages)
-        messages = []
+            if done >= records or time.monotonic() > end_s:
+                break
+            messages = consumer.consume(min(AT_ONCE, records - done), 0.05)
         if is_exactly_once:
             positions = consumer.position(consumer.assignment())
             producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), CALL_S)
