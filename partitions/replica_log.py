@@ -89,6 +89,14 @@ class ReplicaLog(Protocol):
     @property
     def log_end_offset(self) -> int: ...
     @property
+    def awaits_flush(self) -> bool:
+        """Whether a flush that flush.messages made due is outstanding."""
+
+    @property
+    def counted_end_offset(self) -> int:
+        """Up to where this replica counts: below its end only while such a flush is outstanding."""
+
+    @property
     def epochs(self) -> EpochCache: ...
     @property
     def active_producers(self) -> Mapping[int, ProducerEntry]:
