@@ -194,6 +194,9 @@ class History:
         for follower in self.world.brokers:
             if choice % 4 != follower:
                 self.world.fetch(follower)
+                if self.is_flushed and choice // 4 != follower:
+                    self.world.flush(follower)
+                    self.world.fetch(follower)
 
     # The end
 

@@ -434,6 +434,9 @@ class World:
         state = broker.states.get(KEY)
         if request is None or state is None:
             return False
+        if self.config.flush_messages == 1 and request.partitions:
+            counted = request.partitions[0].fetch_offset
+            assert counted <= broker.log.synced_to, f"{broker_id} lets {counted} count, which is not on its disk"
         self.fetches[broker_id] = InFlightFetch(
             request, state.followed.leader_id, broker_id, broker.broker_epoch, broker.incarnation
         )
