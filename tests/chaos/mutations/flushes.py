@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kraft.broker.replicas.appends import AckCondition
-from partitions.log import flushes
+from partitions import log_manager
 from partitions.log.log import PartitionLog
 from partitions.partition import AckStatus, Partition
 from tests.chaos.mutations import scenarios
@@ -91,7 +91,7 @@ MUTATIONS = (
         "a flush makes the contents of the files durable, and not the names of new segments",
         ("counted-before-flushed",),
         FLUSHED,
-        (Patch(flushes, "run_flush", _files_alone),),
+        (Patch(log_manager, "run_flush", _files_alone),),
     ),
     Mutation(
         "flush-after-restart-forgotten",
