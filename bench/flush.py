@@ -2,7 +2,7 @@
 
 `python -m bench.flush`. Producers speak the raw protocol, each over a connection of its own, and send the next record
 when the one before is acknowledged; all write to one partition. In the same run a bare write of as many bytes and an
-fsync, again and again, tell what the disk takes. The leader and then its followers flush, so that an acknowledgement
+fsync, again and again, tell what the disk takes, and a producer to a topic without flushes what the rest takes. The leader and then its followers flush, so that an acknowledgement
 takes two fsyncs one after the other at least.
 """
 
@@ -47,15 +47,16 @@ class Written(NamedTuple):
 def flushed(directory: Path, given: argparse.Namespace) -> Measured:
     """The figures, and their limits. Raises BenchError."""
     batch = bytes(build_batch([(int(time.time() * 1000), None, VALUE, ())]))
-    settings = {"log.flush.interval.messages": "1", "min.insync.replicas": "2"}
-    with cluster(directory / "flush", NODES, settings) as brokers:
-        leader = brokers.node_ids[0]
-        with brokers.topic(1, NODES, leaders=[leader]) as topic:
-            address = addresses(brokers)[0]
+    with cluster(directory / "flush", NODES) as brokers:
+        leaders, address = [brokers.node_ids[0]], addresses(brokers)[0]
+        with brokers.topic(1, NODES, leaders=leaders) as topic:
+            unflushed = asyncio.run(_produce(address, topic, batch, 1, given.seconds))
+        with brokers.topic(1, NODES, leaders=leaders, configs={"flush.messages": "1"}) as topic:
             bare = _bare(directory / "bare", len(batch), given.seconds)
             one = asyncio.run(_produce(address, topic, batch, 1, given.seconds))
             many = asyncio.run(_produce(address, topic, batch, PRODUCERS, given.seconds))
-    figures = {"bare": bare._asdict(), "one": one._asdict(), "many": many._asdict(), "load": os.getloadavg()}
+    written = {"bare": bare, "unflushed": unflushed, "one": one, "many": many}
+    figures = {name: figure._asdict() for name, figure in written.items()} | {"load": os.getloadavg()}
     return figures, [
         Limit("one producer: p50 / a bare write and fsync", one.p50_ms / bare.p50_ms, MAX_P50_RATIO, "", False),
         Limit(

@@ -117,10 +117,13 @@ class LogFlusher:
             log.error("a flush failed", partition=str(partition), reason=str(error))
             del self._tasks[partition]
             if error.is_transient and not self._closed:
-                self._loop.call_at(self._loop.time() + RETRY_S, self.consider, partition)
+                self._loop.call_at(self._loop.time() + RETRY_S, self._go_on, partition)
             return
         del self._tasks[partition]
-        self._on_flushed(partition)
+        self._go_on(partition)
+
+    def _go_on(self, partition: TopicPartition) -> None:
+        self._on_flushed(partition)  # by somebody else, perhaps, after a flush that found no room
         self.consider(partition)
 
     async def close(self) -> None:
