@@ -2,8 +2,8 @@
 
 `python -m bench.flush`. Producers speak the raw protocol, each over a connection of its own, and send the next record
 when the one before is acknowledged; all write to one partition. In the same run a bare write of as many bytes and an
-fsync, again and again, tell what the disk takes, and a producer to a topic without flushes what the rest takes. The leader and then its followers flush, so that an acknowledgement
-takes two fsyncs one after the other at least.
+fsync, again and again, tell what the disk takes, and a producer to a topic without flushes what the rest takes. The
+leader flushes while its followers fetch, and these flush before they fetch again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def flushed(directory: Path, given: argparse.Namespace) -> Measured:
     written = {"bare": bare, "unflushed": unflushed, "one": one, "many": many}
     figures = {name: figure._asdict() for name, figure in written.items()} | {"load": os.getloadavg()}
     return figures, [
-        Limit("one producer: p50 / a bare write and fsync", one.p50_ms / bare.p50_ms, MAX_P50_RATIO, "", False),
+        Limit(
+            "one producer: p50 / a bare write and fsync", one.p50_ms / bare.p50_ms, MAX_P50_RATIO, "", False
+        ),
         Limit(
             f"{PRODUCERS} producers: rate / that of one",
             many.records_per_s / one.records_per_s,

@@ -3,9 +3,9 @@
 The catch-up lane (`fetch_states.py` says who goes by which) asks at once for a partition that is added while the long
 poll is pending, for one whose back-off ends, and for one that is behind; none of them holds up a partition in sync.
 A log that awaits a flush is not asked for; a lane waits a while for the flushes of what it appended, so that its next
-request asks for those, too. Each lane has a connection of its own, since a connection answers in order. A leader that cannot be reached is tried
-with growing back-off. All that is under way ends with `run`. `FetcherManager` owns one per leader, or
-`num.replica.fetchers` of them, and their tasks.
+request asks for those, too. Each lane has a connection of its own, since a connection answers in order. A leader that
+cannot be reached is tried with growing back-off. All that is under way ends with `run`. `FetcherManager` owns one per
+leader, or `num.replica.fetchers` of them, and their tasks.
 """
 
 from __future__ import annotations

@@ -116,8 +116,9 @@ class ReplicaContext:
 class Partition:
     """One replica. All methods are synchronous and run on the event loop."""
 
-    __slots__ = ("_context", "_end", "_leading", "_leading_since_epoch", "_told_high_watermark", "high_watermark",
-                 "leader_epoch", "leader_id", "log", "partition_epoch", "replicas", "topic_id", "topic_partition")  # fmt: skip
+    __slots__ = ("_context", "_end", "_leading", "_leading_since_epoch", "_told_high_watermark",
+                 "high_watermark", "leader_epoch", "leader_id", "log", "partition_epoch", "replicas", "topic_id",
+                 "topic_partition")  # fmt: skip
 
     def __init__(
         self,

@@ -2,8 +2,9 @@
 
 The features are fetch sessions of consumers and their number at a broker (KIP-227), racks and reading from
 followers (KIP-392), throttled replication (KIP-73), segments that reserve their room at once, consumer groups of
-both protocols, and clusters that flush every record, whose machines all lose their power at once. Their random streams are their own, so that a seed keeps the cluster, the clients and the faults that
-it would have without them. Pure; `swarm` calls it.
+both protocols, and clusters that flush every record, whose machines all lose their power at once. Their random streams
+are their own, so that a seed keeps the cluster, the clients and the faults that it would have without them. Pure;
+`swarm` calls it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Produces, fetches cut into their three messages, elections, fencing, restarts with stale checkpoints, wiped
 disks, metadata that lags or is skipped, AlterPartitions that are lost, delayed and duplicated: elections
 stay clean, so that nothing acknowledged may be lost. In half of the histories the topic has flush.messages=1: flushes
-take their time, every replica may lose its power, all at once too, and that excuses nothing. The oracles are those of `ReplicaWorld.check`; at the
-end the faults stop, and everything has to come to rest.
+take their time, every replica may lose its power, all at once too, and that excuses nothing. The oracles are those of
+`ReplicaWorld.check`; at the end the faults stop, and everything has to come to rest.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class History:
         """What is readable at a replica, or acknowledged for acks=1, is on its disk."""
         for broker in self.world.brokers.values():
             if broker.partition is not None:
-                assert broker.partition.high_watermark <= broker.log.synced_to, f"{broker.broker_id} serves more"
+                assert broker.partition.high_watermark <= broker.log.synced_to, (
+                    f"{broker.broker_id} serves more"
+                )
         still = []
         for partition, log, required, epoch in self.flushing:
             status = partition.flush_status(required, epoch)

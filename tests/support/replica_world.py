@@ -436,7 +436,9 @@ class World:
             return False
         if self.config.flush_messages == 1 and request.partitions:
             counted = request.partitions[0].fetch_offset
-            assert counted <= broker.log.synced_to, f"{broker_id} lets {counted} count, which is not on its disk"
+            assert counted <= broker.log.synced_to, (
+                f"{broker_id} lets {counted} count, which is not on its disk"
+            )
         self.fetches[broker_id] = InFlightFetch(
             request, state.followed.leader_id, broker_id, broker.broker_epoch, broker.incarnation
         )

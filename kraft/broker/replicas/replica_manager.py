@@ -94,7 +94,14 @@ class ReplicaManager:
         self.fetch_purgatory = events.fetch_purgatory
         self.pending = PendingReplicas(loop, self._is_being_made_ready)
         self.appends = Appends(
-            self, events.produce_purgatory, events.flush_purgatory, self.refusals, metrics, logs.executor, loop, halt
+            self,
+            events.produce_purgatory,
+            events.flush_purgatory,
+            self.refusals,
+            metrics,
+            logs.executor,
+            loop,
+            halt,
         )
         self.leaderships = LeadershipEvents(halt)
         self._reported = offline

@@ -11,7 +11,9 @@ _HEADER_BYTES = 61
 def durable_end(folder: Folder) -> int:
     """The offset behind the last batch in the files of a log's folder whose names and contents were fsynced; of an
     empty log where its last segment begins."""
-    names = [name for name, node in folder.durable.items() if name.endswith(LOG_SUFFIX) and isinstance(node, Inode)]
+    names = [
+        name for name, node in folder.durable.items() if name.endswith(LOG_SUFFIX) and isinstance(node, Inode)
+    ]
     if not names:
         return 0
     name = max(names)

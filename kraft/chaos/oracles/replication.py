@@ -222,7 +222,9 @@ class Replication:
         if log is None or not batches or not self.is_flushed(model.key) or self._has_failed_directory(node):
             return
         end = self._durable_end(node, log.directory)
-        unflushed = [batch for batch in batches if batch.next > end and log.holds(batch) and batch not in log.absent]
+        unflushed = [
+            batch for batch in batches if batch.next > end and log.holds(batch) and batch not in log.absent
+        ]
         if unflushed:
             self._violated(
                 "counted-before-flushed",

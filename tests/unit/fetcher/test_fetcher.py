@@ -121,9 +121,7 @@ async def test_a_lane_waits_for_the_flush_of_what_it_appended(running: Running) 
     assert {asked.key: asked.fetch_offset for asked in call.request.partitions} == {A: 1, B: 0}
 
 
-async def test_others_do_not_wait_long_for_a_flush(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_others_do_not_wait_long_for_a_flush(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fetcher.fetcher.FLUSH_WAIT_S", 0.0)
     log = flushing()
     running.fetcher.add(followed(A, log))

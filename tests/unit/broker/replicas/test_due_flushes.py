@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -55,6 +55,14 @@ async def flushes_end(world: BrokerWorld) -> None:
         await asyncio.gather(*tasks)
 
 
+async def turns_until(condition: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    pytest.fail("it does not come about")
+
+
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_an_acknowledgement_waits_for_the_flush(world: BrokerWorld, acks: int) -> None:
     await world.start(*ALONE, FLUSHED)
@@ -77,7 +85,9 @@ async def test_who_asks_for_no_acknowledgement_does_not_wait(world: BrokerWorld)
 
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_without_a_due_flush_nobody_waits(world: BrokerWorld, acks: int) -> None:
-    await world.start(*ALONE, Config("topic", "t", "flush.messages", "3"), Config("topic", "t", "flush.ms", "1"))
+    await world.start(
+        *ALONE, Config("topic", "t", "flush.messages", "3"), Config("topic", "t", "flush.ms", "1")
+    )
     world.executor.holding = True
     assert await code_of(produce(world, b"a", acks)) is ErrorCode.NONE
     assert log_of(world).recovery_point == 0
@@ -163,14 +173,9 @@ async def test_a_config_that_is_taken_away_ends_all_waits(world: BrokerWorld) ->
     assert log_of(world).recovery_point == 0
 
 
-@pytest.fixture
-async def storages() -> AsyncIterator[list[Any]]:
-    yield [new_storage(seed) for seed in range(8)]
-
-
-async def test_what_was_acknowledged_is_there_after_a_power_loss(storages: list[Any]) -> None:
+async def test_what_was_acknowledged_is_there_after_a_power_loss() -> None:
     """In any segment, and in leader epochs without a record too."""
-    for storage in storages:
+    for storage in [new_storage(seed) for seed in range(8)]:
         world = BrokerWorld(simulated_disk(storage))
         await world.start(*ALONE, FLUSHED, Config("topic", "t", "segment.bytes", "1024"))
         acknowledged = 0
@@ -198,16 +203,14 @@ async def test_an_offset_commit_waits_for_the_flush_of_the_internal_topic(world:
     world.replicas.leaderships.add(world.groups.runtime)
     offsets = topic("__consumer_offsets", 9, (1,))
     await world.start(*offsets, *ALONE, Config("topic", "__consumer_offsets", "flush.messages", "1"))
-    while world.groups.runtime.is_loading:
-        await asyncio.sleep(0)
+    await turns_until(lambda: not world.groups.runtime.is_loading)
     world.executor.holding = True
     partition = OffsetCommitRequestPartition(0, 7, committed_metadata="")
     body = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=[partition])])
     answer = asyncio.ensure_future(world.handle(body, 8))
     log = world.logs.get(TopicPartition("__consumer_offsets", 0))
     assert log is not None
-    while not log.log_end_offset:
-        await asyncio.sleep(0)
+    await turns_until(lambda: log.log_end_offset > 0)
     for _ in range(10):
         await asyncio.sleep(0)
     assert not answer.done()

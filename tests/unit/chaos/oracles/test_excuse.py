@@ -402,7 +402,9 @@ def test_with_nobody_in_isr_and_elr_the_last_known_leader_is_waited_for(
     assert model.oracles == ([] if last_known else ["no-committed-record-lost"])
 
 
-@pytest.mark.parametrize(("kind", "is_excused"), [("power loss", False), ("wipe", True), ("disk error", True)])
+@pytest.mark.parametrize(
+    ("kind", "is_excused"), [("power loss", False), ("wipe", True), ("disk error", True)]
+)
 def test_where_every_record_is_flushed_no_power_loss_is_an_excuse(kind: str, is_excused: bool) -> None:
     model = Model(min_isr=1, flush_messages=1)
     last_one_standing(model)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from quorum.metadata.records import RegisterBroker
 from partitions.log.config_values import LONG_MAX
+from quorum.metadata.records import RegisterBroker
 from tests.unit.chaos.oracles.model import KEY, NODES, TOPIC_ID, Model
 
 
