@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kraft.coordinator.transactions.requests import InitProducer
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kraft.protocol.schemas.group_offsets import (
@@ -16,6 +17,7 @@ from kraft.protocol.schemas.group_offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kraft.protocol.schemas.producers import InitProducerIdResponse
 from partitions.log.log import PartitionLog
 from partitions.partition import Partition
 from partitions.topic_partition import TopicPartition
@@ -217,4 +219,26 @@ async def test_an_offset_commit_waits_for_the_flush_of_the_internal_topic(world:
     world.executor.release()
     answered = await answer
     assert answered.topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert log.recovery_point == log.log_end_offset
+
+
+async def test_a_transactional_producer_waits_for_the_flush_of_the_internal_topic(world: BrokerWorld) -> None:
+    world.replicas.leaderships.add(world.transactions.runtime)
+    await world.start(
+        *topic("__transaction_state", 9, (1,)), Config("topic", "__transaction_state", "flush.messages", "1")
+    )
+    await turns_until(lambda: not world.transactions.runtime.is_loading)
+    world.executor.holding = True
+    request = InitProducer("id", 60_000, expected=None, new_producer_id=7)
+    answer = world.transactions.submit("id", request)
+    log = world.logs.get(TopicPartition("__transaction_state", 0))
+    assert log is not None
+    await turns_until(lambda: log.log_end_offset > 0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not answer.done()
+    world.executor.release()
+    answered = await answer
+    assert isinstance(answered, InitProducerIdResponse)
+    assert (answered.error_code, answered.producer_id) == (ErrorCode.NONE, 7)
     assert log.recovery_point == log.log_end_offset
