@@ -119,8 +119,8 @@ def test_kafkas_formatter_reads_the_transaction_log(java_classpath: str, unverif
     text = run_java(
         java_classpath,
         CONSOLE_CONSUMER,
-        *("--bootstrap-server", unverified.bootstrap, "--topic", STATE_TOPIC, "--from-beginning"),
-        *("--formatter", LOG_FORMATTER, "--timeout-ms", str(QUIET_MS)),
+        *("--bootstrap-server", unverified.bootstrap, "--topic", STATE_TOPIC, "--partition", "0"),
+        *("--offset", "earliest", "--formatter", LOG_FORMATTER, "--timeout-ms", str(QUIET_MS)),
     )
     of_id = [one for one in json_objects(text) if one["key"]["data"]["transactionalId"] == "formatted-id"]
     states = [one["value"]["data"]["transactionStatus"] for one in of_id]
