@@ -2,7 +2,7 @@
 
 The features are fetch sessions of consumers and their number at a broker (KIP-227), racks and reading from
 followers (KIP-392), throttled replication (KIP-73), segments that reserve their room at once, and consumer groups of
-both protocols. Their random streams are their own, so that a seed keeps the cluster, the clients and the faults that
+both protocols, and transactions. Their random streams are their own, so that a seed keeps the cluster, the clients and the faults that
 it would have without them. Pure; `swarm` calls it.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from kraft.chaos.scenario import Scenario, WorkloadSpec
+from kraft.chaos.scenario import Scenario, TopicSpec, WorkloadSpec
 from partitions.replica_selector import RACK_AWARE_SELECTOR
 
 SESSIONS_ODDS = 0.6
@@ -32,6 +32,12 @@ GROUPS_ODDS = 0.4
 """The part of clusters with consumer groups."""
 MEMBER_KINDS = ("classic-member", "consumer-member")
 LEADER, FOLLOWER = "leader", "follower"
+TRANSACTIONS_ODDS = 0.4
+"""The part of clusters with transactions."""
+TRANSACTION_VERSION = "transaction.version"
+OLD_CLUSTER_ODDS, OLD_CLIENT_ODDS = 0.3, 0.25
+"""Of transaction.version 1, and of clients that speak the older protocol to a cluster of version 2."""
+LEDGER, RESULTS, PROCESSORS = "ledger", "results", "processors"
 
 
 def add_features(scenario: Scenario) -> Scenario:
@@ -39,7 +45,8 @@ def add_features(scenario: Scenario) -> Scenario:
     rng = Random(f"{scenario.seed}/swarm/features")
     for feature in (_sessions, _racks, _preallocated, _throttled):
         scenario = feature(rng, scenario)
-    return _grouped(Random(f"{scenario.seed}/swarm/groups"), scenario)
+    scenario = _grouped(Random(f"{scenario.seed}/swarm/groups"), scenario)
+    return _transacted(Random(f"{scenario.seed}/swarm/transactions"), scenario)
 
 
 def _sessions(rng: Random, scenario: Scenario) -> Scenario:
@@ -126,3 +133,59 @@ def _grouped(rng: Random, scenario: Scenario) -> Scenario:
     if rng.random() < 0.5:
         properties.setdefault("log.cleaner.backoff.ms", str(rng.choice((500, 1_500))))
     return replace(scenario, workloads=tuple(workloads), properties=properties)
+
+
+def _transacted(rng: Random, scenario: Scenario) -> Scenario:
+    """Draws transactional producers of a ledger, some with a zombie of their id beside them, readers of what is
+    committed, and mostly two or three processors that turn the ledger into results. No retention, and no unclean
+    elections: what is committed has to be there."""
+    if rng.random() >= TRANSACTIONS_ODDS:
+        return scenario
+    factor = min(3, len(scenario.brokers))
+    configs = {
+        "min.insync.replicas": str(min(2, factor)),
+        "segment.bytes": str(rng.choice((16_384, 65_536, 1_048_576))),
+    }
+    level = 1 if rng.random() < OLD_CLUSTER_ODDS else 2
+    topics = [*scenario.topics, TopicSpec(LEDGER, rng.choice((1, 2, 3)), factor, configs)]
+    workloads = list(scenario.workloads)
+
+    def add(kind: str, topic: str, per_second: float, transactional_id: str = "", group: str = "") -> None:
+        is_old = level == 1 or rng.random() < OLD_CLIENT_ODDS
+        workloads.append(
+            WorkloadSpec(
+                kind,
+                len(workloads),
+                topic,
+                per_second=per_second,
+                group=group,
+                transactional_id=transactional_id,
+                transaction_version=1 if is_old else 2,
+                output=RESULTS if group else "",
+            )
+        )
+
+    for number in range(rng.choice((1, 2, 2, 3))):
+        add("transactional-producer", LEDGER, rng.choice((10.0, 20.0)), f"ledger-{number}")
+        if rng.random() < 0.4:
+            add("zombie-producer", LEDGER, 5.0, f"ledger-{number}")
+    add("committed-consumer", LEDGER, 40.0)
+    add("consumer", LEDGER, 40.0)
+    if rng.random() < 0.75:
+        topics.append(TopicSpec(RESULTS, rng.choice((1, 2)), factor, configs))
+        for number in range(rng.choice((2, 3))):
+            add("processor", LEDGER, rng.choice((5.0, 10.0)), f"{PROCESSORS}-{number}", PROCESSORS)
+        add("committed-consumer", RESULTS, 40.0)
+    properties = {
+        **scenario.properties,
+        "transaction.state.log.num.partitions": str(rng.choice((1, 2, 4))),
+        "transaction.state.log.segment.bytes": str(rng.choice((16_384, 65_536, 1_048_576))),
+    }
+    features = {TRANSACTION_VERSION: 1} if level == 1 else {}
+    return replace(
+        scenario,
+        topics=tuple(topics),
+        workloads=tuple(workloads),
+        properties=properties,
+        features={**scenario.features, **features},
+    )
