@@ -121,7 +121,7 @@ class FaultContext:
     def _partition(self, rng: random.Random) -> tuple[str, int]:
         """A partition to whose leader something may happen."""
         if self._coordinated_by and rng.random() < COORDINATOR_ODDS:
-            image = self.cluster.image
+            image = self.cluster.image()
             topic = None if image is None else image.topic(self._coordinated_by)
             if topic is not None:
                 return self._coordinated_by, rng.randrange(len(topic.partitions))
