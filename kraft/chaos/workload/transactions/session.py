@@ -322,7 +322,10 @@ class TransactionSession:
             if not code.retriable:
                 is_certain = not committed or not is_doubtful
                 self._end_open(TransactionEnd.ABORTED if is_certain else TransactionEnd.UNKNOWN)
-                if code not in TAKEN_OVER and not self._watch.is_forgotten(self.transactional_id):
+                # An abort because the time was over raises the epoch as a retry expects it: it is taken for one.
+                is_too_late = code is ErrorCode.INVALID_TXN_STATE and committed and self.version > 1
+                is_explained = is_too_late or self._watch.is_forgotten(self.transactional_id)
+                if code not in TAKEN_OVER and not is_explained:
                     self._surprise(f"EndTxn of {self} was answered with {code.name}")
                 raise self._fenced("EndTxn", code)
             is_doubtful = is_doubtful or code is not ErrorCode.CONCURRENT_TRANSACTIONS
