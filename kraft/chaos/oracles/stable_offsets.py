@@ -64,7 +64,8 @@ class OpenTransactions:
 
     def _take(self, batch: TransactionBatch) -> None:
         open_ = next(
-            (one for one in self._unstable if one.marker is None and one.producer_id == batch.producer_id), None
+            (one for one in self._unstable if one.marker is None and one.producer_id == batch.producer_id),
+            None,
         )
         if batch.kind is Kind.MARKER:
             if open_ is not None:

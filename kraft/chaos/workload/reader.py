@@ -213,12 +213,16 @@ class Reader:
 
     def _judge_end(self, broker: int, position: Position, data: PartitionData, next_offset: int) -> None:
         """A broker gives nothing beyond what it says is committed, or stable."""
-        given = f"node {broker} gave {self._workload.process_name} records of {position.name} up to {next_offset}"
+        given = (
+            f"node {broker} gave {self._workload.process_name} records of {position.name} up to {next_offset}"
+        )
         violated = self._workload.around.verdicts.violated
         if next_offset > data.high_watermark:
             violated("high-watermark-bounded", f"{given} and says that {data.high_watermark} is committed")
         if self.is_committed and next_offset > data.last_stable_offset:
-            violated("last-stable-offset-bounded", f"{given} and says that {data.last_stable_offset} is stable")
+            violated(
+                "last-stable-offset-bounded", f"{given} and says that {data.last_stable_offset} is stable"
+            )
 
     def _record(
         self, position: Position, began_s: float, before: int, records: Sequence[tuple[int, Value]]

@@ -23,6 +23,7 @@ from tests.chaos.mutations import (
     raft_journal,
     raft_world,
     replication,
+    transactions,
     truncation,
 )
 from tests.chaos.mutations.registry import Mutation, by_name
@@ -35,6 +36,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *fetch_sessions.MUTATIONS,
     *follower_reads.MUTATIONS,
     *groups.MUTATIONS,
+    *transactions.MUTATIONS,
     *log.MUTATIONS,
     *cleaner.MUTATIONS,
     *disk.MUTATIONS,

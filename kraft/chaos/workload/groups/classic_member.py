@@ -100,7 +100,9 @@ class ClassicMember(GroupMember):
             member_id=self.member_id,
             protocol_type=consumer_protocol.PROTOCOL_TYPE,
             protocols=[
-                JoinGroupRequestProtocol(consumer_protocol.PROTOCOL, consumer_protocol.subscription(self.subscribed))
+                JoinGroupRequestProtocol(
+                    consumer_protocol.PROTOCOL, consumer_protocol.subscription(self.subscribed)
+                )
             ],
         )
         answer = await self.ask(broker, request, JOIN_VERSION, JoinGroupResponse, self._waits_s)

@@ -68,9 +68,7 @@ class TransactionalProducer(Workload):
 
     async def run(self, process: Process, client: Client) -> None:
         await client.wait_for_topics()
-        self._session = session = TransactionSession(
-            self, process, client, self.rng.choice(TIMEOUTS_MS)
-        )
+        self._session = session = TransactionSession(self, process, client, self.rng.choice(TIMEOUTS_MS))
         try:
             while not self.is_over:
                 try:

@@ -42,7 +42,10 @@ from kraft.protocol.schemas.transactions import (
 FIND_VERSION, INIT_VERSION, ADD_VERSION, ADD_OFFSETS_VERSION = 4, 4, 3, 3
 PRODUCE_VERSIONS = {1: 11, 2: 12}
 END_VERSIONS = {1: 4, 2: 5}
-DELIVERY_TIMEOUT_S = 6.0
+PATIENCE_S = (0.5, 2.0, 2.0)
+"""How long a session waits for the answer to a batch; an impatient one aborts while its batches are under way."""
+DELIVERY_TRIES = (1.5, 3.0)
+"""How long it tries to deliver a batch, in times of its patience."""
 NO_ID = -1
 
 FENCED = "transactional producer fenced"
@@ -97,6 +100,8 @@ class TransactionSession:
         self.transactional_id = workload.spec.transactional_id
         self.version = workload.spec.transaction_version
         self.timeout_s = timeout_ms / 1000
+        self._patience_s = workload.rng.choice(PATIENCE_S)
+        self._delivery_s = self._patience_s * workload.rng.choice(DELIVERY_TRIES)
         self.producer_id, self.epoch = NO_ID, NO_ID
         self._workload = workload
         self._process = process
@@ -245,7 +250,7 @@ class TransactionSession:
             base_sequence=sequence,
             transactional=True,
         )
-        deadline_s = self._client.loop.time() + DELIVERY_TIMEOUT_S
+        deadline_s = self._client.loop.time() + self._delivery_s
         while self._client.loop.time() < deadline_s:
             code, offset = await self._produce(name, records)
             if code is ErrorCode.NONE:
@@ -289,7 +294,9 @@ class TransactionSession:
         request = produce_request({name: records}, -1, self.transactional_id)
         version = PRODUCE_VERSIONS[self.version]
         try:
-            answer = await self._client.call(leader.broker, request, version, ProduceResponse)
+            answer = await self._client.call(
+                leader.broker, request, version, ProduceResponse, self._patience_s
+            )
         except CallFailedError:
             self._client.forget_leader(name, leader.broker)
             return ErrorCode.NETWORK_EXCEPTION, NO_ID
