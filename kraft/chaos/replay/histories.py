@@ -119,6 +119,43 @@ def _kip_101_fork(stage: Stage) -> None:
         stage.consume(final=True)
 
 
+def _kip_101_fork_acks_all(stage: Stage) -> None:
+    with stage.step("Broker 1 leads, broker 2 follows; both have m1, on disk."):
+        stage.create_topic(1, 2)
+        stage.produce("m1")
+        stage.replicate(2)
+        for broker in stage.brokers.values():
+            broker.sync()
+    with stage.step("m2 is written with acks=all, and acknowledged; broker 1 flushes it, broker 2 does not."):
+        stage.produce("m2")
+        stage.replicate(2)
+        for broker in stage.brokers.values():
+            broker.checkpoint_high_watermark()
+        stage.brokers[1].sync()
+    with stage.step("Both lose power: broker 2 loses m2 with it."):
+        stage.lose_power(2, 1)
+    with stage.step("The session of broker 1 ends first: the ISR is broker 2 alone."):
+        stage.end_session(1)
+    with stage.step("The session of broker 2 ends: it may be elected again, if it comes back as it was."):
+        stage.end_session(2)
+    with stage.step("Broker 2 is back first, as the leader known last; it writes m3 where m2 was."):
+        stage.start(2)
+        stage.produce("m3")
+    with stage.step("A consumer reads from broker 2."):
+        stage.consume()
+    with stage.step("Broker 1 is back and follows broker 2."):
+        stage.start(1)
+        stage.publish_all()
+        stage.replicate(1)
+        stage.change_isr()
+        stage.replicate(1)
+    with stage.step("Broker 2 dies; broker 1 leads."):
+        stage.kill(2)
+        stage.publish_all()
+    with stage.step("A consumer reads everything from broker 1."):
+        stage.consume(final=True)
+
+
 def _kip_279(stage: Stage) -> None:
     with stage.step(
         "Broker 2 is preferred but away; broker 1 leads and writes m1; broker 2 comes and gets it."
@@ -288,6 +325,16 @@ HISTORIES: Final = {
             {"high-watermark": "forked", "kip-101": "held", "leader-epoch": "held"},
             others=(EpochEndOnly(),),
             configs=UNCLEAN,
+        ),
+        KnownHistory(
+            "kip-101-fork-acks-all",
+            "The same, and the record was acknowledged with acks=all: nobody who may lead has it any more",
+            _kip_101_fork_acks_all,
+            "truncation",
+            HighWatermark(),
+            LeaderEpoch(),
+            {"high-watermark": "forked", "kip-101": "held", "leader-epoch": "held"},
+            others=(EpochEndOnly(),),
         ),
         KnownHistory(
             "kip-279",

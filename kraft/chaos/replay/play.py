@@ -39,6 +39,7 @@ class Play:
             "rule": self.rule.name,
             "verdict": self.verdict,
             "stated": self.history.verdicts[self.rule.name],
+            "excused": len(self.report.excused),
             "anomalies": [{"oracle": one.oracle, "text": one.text} for one in self.report.anomalies],
             "first_difference": first_difference(self, other),
             "steps": [step.to_document() for step in self.steps],
@@ -49,7 +50,7 @@ def play(history: KnownHistory, rule: Rule) -> Play:
     """Deterministic. Raises ReplayError if the script cannot be played, or leaves nothing to judge."""
     stage = Stage(rule, history.brokers, history.configs)
     history.script(stage)
-    report = check_history(stage.history)
+    report = check_history(stage.history, is_excused=stage.is_excused)
     return Play(history, rule, tuple(stage.steps), report, _verdict(report))
 
 

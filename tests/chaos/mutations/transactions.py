@@ -18,6 +18,7 @@ from kraft.chaos.workload.transactions import processor, producer, session
 from kraft.coordinator import runtime
 from kraft.coordinator.groups.classic import ClassicGroup
 from kraft.coordinator.groups.offsets import GroupOffsets
+from kraft.coordinator.transactions.requests import InitProducer
 from kraft.coordinator.transactions.shard import TransactionShard
 from kraft.coordinator.transactions.transaction import State, Transaction
 from kraft.protocol.errors import ErrorCode
@@ -183,14 +184,14 @@ def _without_markers_again(original: Callable[..., None]) -> Callable[..., None]
 
 
 def _forgets_the_open_one(original: Callable[..., Any]) -> Callable[..., Any]:
-    def initialize(shard: Any, token: int, asked: Any, *rest: Any) -> Any:
-        transaction = shard._transactions.get(asked.transactional_id)
-        if transaction is not None and transaction.state is State.ONGOING:
+    def decide(shard: Any, token: int, asked: Any, *rest: Any) -> Any:
+        transaction = isinstance(asked, InitProducer) and shard._transactions.get(asked.transactional_id)
+        if transaction and transaction.state is State.ONGOING:
             transaction.state = State.EMPTY
             transaction.partitions.clear()
         return original(shard, token, asked, *rest)
 
-    return initialize
+    return decide
 
 
 def _whatever_the_marker(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -275,9 +276,10 @@ MUTATIONS = (
     Mutation(
         "init-forgets-the-open-transaction",
         "a new instance of a producer begins while the transaction of the former one is open",
-        ("hanging-transaction",),
+        ("hanging-transaction", "aborted-read"),
         CALM,
-        (Patch(TransactionShard, "_initialize", _forgets_the_open_one),),
+        (Patch(TransactionShard, "_decide", _forgets_the_open_one),),
+        faces="what it wrote hangs, unless its producer's next transaction takes it along",
     ),
     Mutation(
         "offsets-of-any-generation-in-transactions",
