@@ -17,9 +17,11 @@ from kraft.chaos.replay.rules import (
     Rule,
     UnfencedFetch,
     UnnamedIncarnation,
+    UnverifiedTransactions,
     WithoutEligibleLeaders,
 )
 from kraft.chaos.replay.stage import Stage
+from kraft.chaos.replay.transactions import ReplayCoordinator, ReplayProducer
 
 Verdict = Literal["held", "lost", "forked"]
 """What the checker finds: nothing; an acknowledged record that nobody can read; one offset with two values."""
@@ -298,6 +300,48 @@ def _kip_966(stage: Stage) -> None:
         stage.consume(final=True)
 
 
+def _kip_890(stage: Stage) -> None:
+    coordinator = ReplayCoordinator(stage)
+    with stage.step("Broker 1 leads, broker 2 follows; producer t commits m1."):
+        stage.create_topic(1, 2)
+        producer = ReplayProducer(stage, coordinator, "t")
+        producer.writes("m1")
+        producer.ends_whole(committed=True)
+    with stage.step(
+        "t aborts m2; the coordinator heard nothing of its marker for a while, and sent it twice."
+    ):
+        producer.writes("m2")
+        _, markers = producer.ends_whole(committed=False)
+    with stage.step("t writes m3, in its next transaction."):
+        producer.writes("m3")
+    with stage.step("The late marker of the transaction before arrives."):
+        for marker in markers:
+            producer.marker_arrives(marker)
+    with stage.step("t writes m4 and commits m3 and m4; a consumer of committed records reads."):
+        producer.writes("m4")
+        end, _ = producer.ends_whole(committed=True)
+        stage.consume_committed()
+    with stage.step("t writes m5. The commit before comes once more: it was sent twice, too."):
+        producer.writes("m5")
+        producer.end_arrives(end)
+        stage.consume_committed()
+    with stage.step("t thinks better of it, and aborts m5."):
+        producer.ends_whole(committed=False)
+    with stage.step("t sends m6, has no answer for long, gives up and aborts; it goes away."):
+        late = producer.send("m6")
+        producer.gives_up(late)
+        producer.ends_whole(committed=False)
+    with stage.step("m6 arrives."):
+        producer.arrives(late)
+        stage.replicate(2)
+    with stage.step("Another producer commits m7; consumers read everything."):
+        other = ReplayProducer(stage, coordinator, "u")
+        other.writes("m7")
+        other.ends_whole(committed=True)
+        stage.consume(final=True)
+        stage.consume_committed(final=True)
+
+
 UNCLEAN: Final = {"unclean.leader.election.enable": "true"}
 """The default of the time when KIP-101 was written."""
 
@@ -375,6 +419,15 @@ HISTORIES: Final = {
             {"old": "lost", "current": "held"},
             brokers=3,
             configs={"min.insync.replicas": "2"},
+        ),
+        KnownHistory(
+            "kip-890",
+            "A marker, the end of a transaction and a batch come late, each in a transaction that is not theirs",
+            _kip_890,
+            "rule",
+            UnverifiedTransactions(),
+            Rule(),
+            {"old": "lost", "current": "held"},
         ),
     )
 }

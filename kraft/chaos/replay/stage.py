@@ -7,7 +7,7 @@ goes into a `History`, and after each step the state of every replica is noted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -23,6 +23,9 @@ from kraft.chaos.replay.broker import PARTITION, ReplayBroker, ReplayError, Sent
 from kraft.chaos.replay.controller import ReplayController
 from kraft.chaos.replay.rules import Rule
 from kraft.chaos.replay.story import ReplicaView, Step, StoredRecord
+from kraft.chaos.transaction_history import TransactionHistory
+from kraft.chaos.workload.batches import Decoder
+from kraft.protocol.fetch import AbortedTransaction
 from partitions.errors import PartitionError
 from partitions.isr import UNKNOWN_BROKER_EPOCH, AlterPartitionFailed, AlterPartitionResult, IsrCommitted
 from partitions.log.config import LogConfig
@@ -82,6 +85,7 @@ class Stage:
         """Brokers 1 to `brokers` run and are unfenced; there is no topic yet."""
         self.rule = rule
         self.history = History()
+        self.transactions = TransactionHistory()
         self.steps: list[Step] = []
         self.controller = ReplayController()
         self.controller.set_features(rule.features)
@@ -99,6 +103,8 @@ class Stage:
         """What each broker has lost to an injected power loss."""
         self._given_up: set[tuple[int, bytes]] = set()
         """Offsets and values that all who might have led had lost so, at some time."""
+        self.excused: set[tuple[int, bytes]] = set()
+        """Those that a judge asked about."""
         for broker_id in self.brokers:
             self.start(broker_id)
 
@@ -125,6 +131,10 @@ class Stage:
             )
         )
         self._seen.clear()
+
+    def says(self, text: str) -> None:
+        """Something that a client or a coordinator said in this step."""
+        self._seen.append(text)
 
     def _view(self, broker: ReplayBroker) -> ReplicaView:
         replica, log = broker.replica, broker.log
@@ -191,14 +201,17 @@ class Stage:
         """Whether the record is gone, and injected faults explain it."""
         records = self._view(self.brokers[self.controller.partition.leader]).records
         is_there = any((one.offset, one.value.encode()) == (offset, value) for one in records)
-        return not is_there and (offset, value) in self._given_up
+        if is_there or (offset, value) not in self._given_up:
+            return False
+        self.excused.add((offset, value))
+        return True
 
     def publish(self, *broker_ids: int) -> None:
         """The newest metadata reaches these brokers, where they run."""
         for broker_id in broker_ids:
             broker = self.brokers[broker_id]
             if broker.is_running:
-                broker.publish(self.controller.image, self._leader)
+                broker.publish(self.controller.image, self.leader)
 
     def publish_all(self) -> None:
         self.publish(*self.brokers)
@@ -214,7 +227,8 @@ class Stage:
         if self.controller.partition.leader != broker_id:
             raise ReplayError(f"broker {broker_id} was not elected")
 
-    def _leader(self) -> Partition:
+    def leader(self) -> Partition:
+        """The replica that leads now."""
         leader = self.controller.partition.leader
         if leader < 0:
             raise ReplayError("there is no leader")
@@ -387,7 +401,7 @@ class Stage:
         """A new consumer reads, from the start, all that the leader shows."""
         self._settle_produces()
         self._clients += 1
-        replica = self._leader()
+        replica = self.leader()
         now_s = self.controller.now_ms / 1000
         start = replica.log_start_offset
         answer = replica.read_for_consumer(start, max_bytes=READ_BYTES)
@@ -410,8 +424,32 @@ class Stage:
             records=[(record.offset, record.value.encode()) for record in records],
             next_offset=records[-1].offset + 1 if records else start,
         )
-        shown = " ".join(f"{record.offset}:{record.value}" for record in records) or "nothing"
-        self._seen.append(f"a consumer reads {shown}")
+        self._seen.append(f"a consumer reads {_shown(records)}")
+
+    def consume_committed(self, *, final: bool = False) -> None:
+        """As `consume`, of committed records (isolation.level=read_committed)."""
+        self._clients += 1
+        replica, key = self.leader(), (self.controller.topic_id, PARTITION.partition)
+        start = replica.log_start_offset
+        answer = replica.read_for_consumer(start, max_bytes=READ_BYTES, read_committed=True)
+        data = b"" if answer.records is None else _data(answer.records)
+        aborted = [
+            AbortedTransaction(one.producer_id, one.first_offset)
+            for one in replica.log.aborted_transactions(start, answer.last_stable_offset)
+        ]
+        found, end = Decoder().read(memoryview(data), start, aborted)
+        self.transactions.polled(
+            f"consumer-{self._clients}", key, self.controller.now_ms / 1000, start, found, end, final=final
+        )
+        if final:
+            self.transactions.log_starts[key] = start
+        records = [StoredRecord(offset, value.decode(), 0) for offset, value in found]
+        stable = f"(stable up to {answer.last_stable_offset} of {answer.high_watermark})"
+        self._seen.append(f"a consumer of committed records reads {_shown(records)} {stable}")
+
+
+def _shown(records: Sequence[StoredRecord]) -> str:
+    return " ".join(f"{record.offset}:{record.value}" for record in records) or "nothing"
 
 
 def _data(read: ReadResult) -> bytes:
