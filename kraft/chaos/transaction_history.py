@@ -110,6 +110,8 @@ class TransactionHistory:
     transactions: list[Transaction] = field(default_factory=list)
     polls: list[CommittedPoll] = field(default_factory=list)
     told: list[OffsetTold] = field(default_factory=list)
+    names: dict[bytes, str] = field(default_factory=dict)
+    """Of topics, by id."""
     log_starts: dict[TopicKey, int] = field(default_factory=dict)
     """By partition that the final phase read to its end: the log start of then."""
 

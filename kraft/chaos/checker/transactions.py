@@ -120,7 +120,7 @@ class _Judge:
         for key, final in self.finals.items():
             for value, offset in final.doubled.items():
                 text = f"{shown(value)} was found at offsets {final.offset_of[value]} and {offset}"
-                self._add(DOUBLED, _label(key), text, excused=self.excuses.is_cut(key))
+                self._add(DOUBLED, self._label(key), text, excused=self.excuses.is_cut(key))
         for transaction in self.history.transactions:
             self.counts[f"transactions {transaction.end}"] += 1
             self._judge_whole(transaction)
@@ -131,6 +131,9 @@ class _Judge:
     def _add(self, oracle: str, label: str, text: str, *, excused: bool = False) -> None:
         self.findings.add(oracle, label, lambda: (text, ()), excused=excused)
 
+    def _label(self, key: TopicKey) -> str:
+        return f"{self.history.names.get(key[0]) or key[0].hex()[:8]}-{key[1]}"
+
     # -- reads
 
     def _judge_reads(self, poll: CommittedPoll) -> None:
@@ -139,14 +142,14 @@ class _Judge:
             transaction = self.writers.get((poll.key, value))
             where = f"{poll.process} read {shown(value)} at offset {offset}"
             if transaction is None:
-                self._add("unsent-read", _label(poll.key), f"{where}, which nobody sent there")
+                self._add("unsent-read", self._label(poll.key), f"{where}, which nobody sent there")
             elif transaction.cannot_be_committed:
                 text = f"{where}, of {_named(transaction)}, which was not committed"
-                self._add(ABORTED_READ, _label(poll.key), text)
+                self._add(ABORTED_READ, self._label(poll.key), text)
             elif poll.at_s < transaction.commit_asked_s:
                 text = f"{where} at {poll.at_s:.3f} s, and the commit of {_named(transaction)} was asked"
                 text += f" at {transaction.commit_asked_s:.3f} s"
-                self._add(PRECOMMITTED_READ, _label(poll.key), text)
+                self._add(PRECOMMITTED_READ, self._label(poll.key), text)
 
     def _judge_against_final(self, poll: CommittedPoll) -> None:
         """A reader gets what the final phase finds, no more and no less, in the range that it has passed."""
@@ -161,12 +164,12 @@ class _Judge:
                 continue
             text = f"{poll.process} read from {poll.position} to {poll.next_offset} without {shown(value)}"
             excused = self.excuses.is_cut(key)
-            self._add(SKIPPED, _label(key), f"{text}, which is committed at {offset}", excused=excused)
+            self._add(SKIPPED, self._label(key), f"{text}, which is committed at {offset}", excused=excused)
         for offset, value in poll.records:
             if offset >= start and final.value_at.get(offset) != value:
                 text = f"{poll.process} read {shown(value)} at offset {offset}; the final phase did not"
                 excused = self.excuses.is_gone(key, offset, value) or self.excuses.is_cut(key)
-                self._add(VANISHED, _label(key), text, excused=excused)
+                self._add(VANISHED, self._label(key), text, excused=excused)
 
     def _offsets(self, key: TopicKey) -> list[int]:
         """The offsets of the committed records that the final phase found, in order."""
@@ -206,7 +209,7 @@ class _Judge:
         text = (
             f"the commit of {_named(transaction)} {said}; of {len(demanded)} records {len(missing)} were not"
         )
-        text += f" found, such as {shown(value)} at offset {offset} of {_label(key)}"
+        text += f" found, such as {shown(value)} at offset {offset} of {self._label(key)}"
         excused = self.excuses.is_forgotten(transaction.transactional_id) or all(
             self.excuses.is_gone(key, offset, value) or self.excuses.is_cut(key)
             for key, offset, value in missing
@@ -266,7 +269,7 @@ class _Judge:
             self.counts["outputs judged"] += bool(found)
             if len(found) > 1:
                 values = " and ".join(shown(write.values[n]) for _, write, n in found)
-                text = f"offset {source[1]} of {_label(source[0])} has the outputs {values}"
+                text = f"offset {source[1]} of {self._label(source[0])} has the outputs {values}"
                 self._add(DOUBLED_OUTPUT, group, text, excused=self._excuses_output(group, source, made))
         for (group, key), end in read_up_to.items():
             for offset in self._offsets(key) if key in self.finals else ():
@@ -276,9 +279,7 @@ class _Judge:
                     continue
                 if any(write.key not in self.finals for _, write, _ in made):
                     continue  # where it went could not be read
-                text = (
-                    f"the group has read {_label(key)} up to {end}, and there is no output of offset {offset}"
-                )
+                text = f"the group has read {self._label(key)} up to {end}, and there is no output of offset {offset}"
                 self._add(MISSING_OUTPUT, group, text, excused=self._excuses_output(group, source, made))
 
     def _excuses_output(
@@ -365,10 +366,6 @@ def _cycle(edges: Mapping[int, Iterable[int]]) -> list[int]:
                 path[found] = None
                 stack.append((found, iter(sorted(edges.get(found, ())))))
     return []
-
-
-def _label(key: TopicKey) -> str:
-    return f"{key[0].hex()[:8]}-{key[1]}"
 
 
 def _named(transaction: Transaction) -> str:

@@ -441,6 +441,7 @@ class Stage:
         self.transactions.polled(
             f"consumer-{self._clients}", key, self.controller.now_ms / 1000, start, found, end, final=final
         )
+        self.transactions.names[key[0]] = PARTITION.topic
         if final:
             self.transactions.log_starts[key] = start
         records = [StoredRecord(offset, value.decode(), 0) for offset, value in found]

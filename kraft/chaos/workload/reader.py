@@ -248,7 +248,9 @@ class Reader:
         workload, key = self._workload, (position.topic_id, position.name[1])
         workload.begun += 1
         workload.acknowledged += bool(records)
-        workload.around.transactions.history.polled(
+        history = workload.around.transactions.history
+        history.names[key[0]] = position.name[0]
+        history.polled(
             workload.process_name,
             key,
             workload.around.now_s,

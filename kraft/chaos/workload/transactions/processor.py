@@ -43,8 +43,10 @@ from kraft.protocol.schemas.group_offsets import (
 TIMEOUT_MS = 3_000
 TXN_OFFSET_COMMIT_VERSIONS = {1: 3, 2: 5}
 ATTEMPTS_MAX = 20
-SLOW_ODDS, SLOW_S = 0.1, (0.2, 1.5)
-"""Of transactions: that something takes long between the output and the commit."""
+SLOW_ODDS, SLOW_S = 0.06, (0.2, 1.5)
+"""That something takes long, once before the offsets of a transaction and once behind them."""
+DECLINES_ODDS = 0.06
+"""Of transactions: that they are aborted although all of them is written."""
 
 OUTDATED_PROCESSOR = "commit of a fenced processor refused"
 PROCESSED = "record processed exactly once"
@@ -152,9 +154,10 @@ class Processor(ClassicMember):
         try:
             await session.send(self._batches(read))
             await session.add_offsets(self.spec.group)
-            if not self.is_calm and self.rng.random() < SLOW_ODDS:
-                await asyncio.sleep(self.rng.uniform(*SLOW_S))
+            await self._dawdle()
             is_refused = not await self._commit_offsets(session, transaction, read)
+            await self._dawdle()
+            is_refused = is_refused or (not self.is_calm and self.rng.random() < DECLINES_ODDS)
             if not is_refused:
                 await session.commit()
         except MustAbortError:
@@ -172,6 +175,10 @@ class Processor(ClassicMember):
         self.around.verdicts.happened(PROCESSED, self.process_name, records)
         for position in read:
             position.kept = []
+
+    async def _dawdle(self) -> None:
+        if not self.is_calm and self.rng.random() < SLOW_ODDS:
+            await asyncio.sleep(self.rng.uniform(*SLOW_S))
 
     async def _abort(self, session: TransactionSession, transaction: Transaction) -> None:
         try:
