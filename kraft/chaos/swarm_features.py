@@ -150,7 +150,14 @@ def _transacted(rng: Random, scenario: Scenario) -> Scenario:
     topics = [*scenario.topics, TopicSpec(LEDGER, rng.choice((1, 2, 3)), factor, configs)]
     workloads = list(scenario.workloads)
 
-    def add(kind: str, topic: str, per_second: float, transactional_id: str = "", group: str = "") -> None:
+    is_racked = "replica.selector.class" in scenario.properties
+
+    def read(kind: str, topic: str) -> None:
+        rack, has_sessions = rng.choice(RACKS) if is_racked else "", rng.random() < SESSIONS_ODDS
+        spec = WorkloadSpec(kind, len(workloads), topic, per_second=40.0, rack=rack)
+        workloads.append(replace(spec, fetch_sessions=has_sessions))
+
+    def add(kind: str, topic: str, per_second: float, transactional_id: str, group: str = "") -> None:
         is_old = level == 1 or rng.random() < OLD_CLIENT_ODDS
         workloads.append(
             WorkloadSpec(
@@ -169,13 +176,13 @@ def _transacted(rng: Random, scenario: Scenario) -> Scenario:
         add("transactional-producer", LEDGER, rng.choice((10.0, 20.0)), f"ledger-{number}")
         if rng.random() < 0.4:
             add("zombie-producer", LEDGER, 5.0, f"ledger-{number}")
-    add("committed-consumer", LEDGER, 40.0)
-    add("consumer", LEDGER, 40.0)
+    read("committed-consumer", LEDGER)
+    read("consumer", LEDGER)
     if rng.random() < 0.75:
         topics.append(TopicSpec(RESULTS, rng.choice((1, 2)), factor, configs))
         for number in range(rng.choice((2, 3))):
             add("processor", LEDGER, rng.choice((5.0, 10.0)), f"{PROCESSORS}-{number}", PROCESSORS)
-        add("committed-consumer", RESULTS, 40.0)
+        read("committed-consumer", RESULTS)
     properties = {
         **scenario.properties,
         "transaction.state.log.num.partitions": str(rng.choice((1, 2, 4))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from kraft.broker.coordinators.transaction_verification import TransactionVerifier
@@ -13,7 +14,7 @@ from kraft.broker.replicas.appends import Appends
 from kraft.chaos.scenario import TopicSpec, WorkloadSpec
 from kraft.chaos.swarm_features import LEDGER, PROCESSORS, RESULTS
 from kraft.chaos.workload import base
-from kraft.chaos.workload.groups import member
+from kraft.chaos.workload.groups import classic_member, member
 from kraft.chaos.workload.transactions import processor, producer, session
 from kraft.coordinator import runtime
 from kraft.coordinator.groups.classic import ClassicGroup
@@ -31,6 +32,7 @@ from partitions.log.producers.verifications import Verifications
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
 from tests.chaos.mutations.stages import ClusterStage, Storm, default
 
+LATE_ONE_IN = 5
 TOPIC = {"min.insync.replicas": "2", "segment.bytes": "65536"}
 
 
@@ -111,9 +113,12 @@ def _processors(name: str, *faults: str, mean_s: float = 3.0) -> ClusterStage:
 
 
 def _answered_late(original: Callable[..., Any]) -> Callable[..., Any]:
+    numbers = count()
+
     async def verify(verifier: Any, *arguments: Any, **options: Any) -> Any:
         code = await original(verifier, *arguments, **options)
-        await asyncio.sleep(0.4)
+        if next(numbers) % LATE_ONE_IN == 0:
+            await asyncio.sleep(0.4)
         return code
 
     return verify
@@ -160,6 +165,17 @@ LATE_MARKERS = ClusterStage(
 )
 """Each comes once more, as a request does that the network held back while its sender tried again."""
 PROCESSORS_FREEZE = _processors("processors freeze", "pause", "kill")
+PROCESSORS_ARE_SLOW = ClusterStage(
+    "processors are slower than their sessions",
+    PROCESSORS_FREEZE.scenario,
+    (
+        default(processor, "SLOW_ODDS", 0.3),
+        default(processor, "SLOW_S", (1.0, 4.0)),
+        default(processor, "TIMEOUT_MS", 10_000),
+        default(classic_member, "SESSION_TIMEOUTS_MS", (1_000,)),
+    ),
+)
+"""The group goes on without them while they have a transaction open, which they commit nevertheless."""
 
 
 def _not_raised(original: Callable[..., None]) -> Callable[..., None]:
@@ -299,7 +315,7 @@ MUTATIONS = (
         "unstable-offsets-are-told",
         "who wants stable offsets alone is told of those that an open transaction is about to replace",
         ("doubled-output",),
-        PROCESSORS_FREEZE,
+        PROCESSORS_ARE_SLOW,
         (Patch(GroupOffsets, "_unstable", replaced_by(lambda offsets, group_id: frozenset())),),
     ),
     Mutation(
