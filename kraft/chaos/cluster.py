@@ -51,6 +51,9 @@ PROPERTIES: Mapping[str, str] = {
     "offsets.topic.num.partitions": "2",
     "offsets.topic.segment.bytes": "65536",
     "offsets.commit.timeout.ms": "1500",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.segment.bytes": "65536",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "300",
     "group.consumer.session.timeout.ms": "2000",
@@ -97,6 +100,8 @@ class SimulatedCluster:
         self._properties = {
             **PROPERTIES,
             "offsets.topic.replication.factor": str(max(1, internal_replicas)),
+            "transaction.state.log.replication.factor": str(max(1, internal_replicas)),
+            "transaction.state.log.min.isr": str(min(2, max(1, internal_replicas))),
             **(properties or {}),
         }
         self._by_name = {host.name: n for n, host in self.hosts.items()}

@@ -12,6 +12,7 @@ from typing import Final
 from kraft.chaos.faults.context import FAULT_COUNTER, STARTED_AGAIN
 from kraft.chaos.oracles.events import COUNTERS, UNCLEAN_ELECTION
 from kraft.chaos.oracles.group_log import COUNTERS as WRITTEN_BY_COORDINATORS
+from kraft.chaos.oracles.stable_offsets import COUNTERS as IN_LOGS
 from kraft.chaos.workload.base import CLIENT_CRASH
 from kraft.chaos.workload.final import BEYOND_REPAIR
 from kraft.chaos.workload.groups.member import COUNTERS as OF_MEMBERS
@@ -19,11 +20,16 @@ from kraft.chaos.workload.groups.topic import GREW
 from kraft.chaos.workload.offset_lister import NOT_AVAILABLE_YET
 from kraft.chaos.workload.operator import EXPECTED
 from kraft.chaos.workload.reader import BEHIND_THE_END, OUT_OF_RANGE_NEARER, SENT_NEARER
+from kraft.chaos.workload.transactions.processor import EVENTS as OF_PROCESSORS
+from kraft.chaos.workload.transactions.producer import EVENTS as OF_TRANSACTIONS
 
 EVENTS: Final = tuple(
     sorted(
-        (
+        {
             *COUNTERS,
+            *IN_LOGS,
+            *OF_PROCESSORS,
+            *OF_TRANSACTIONS,
             *EXPECTED,
             *OF_MEMBERS,
             *WRITTEN_BY_COORDINATORS,
@@ -36,7 +42,7 @@ EVENTS: Final = tuple(
             SENT_NEARER,
             STARTED_AGAIN,
             UNCLEAN_ELECTION,
-        )
+        }
     )
 )
 """Every counter besides those of faults that the default swarm aims at. It does not aim at a proposal that is

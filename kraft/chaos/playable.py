@@ -22,6 +22,7 @@ from kraft.config_keys import RUN_TIME_KEYS
 from partitions.log.config import validate_topic_configs
 from partitions.log.errors import InvalidConfig
 from quorum.controller.topic_names import topic_name_problem
+from quorum.metadata.features import SUPPORTED_FEATURES
 
 SECONDS_MAX: Final = 86_400.0
 PARTITIONS_MAX: Final = 10_000
@@ -30,8 +31,11 @@ NODES_MAX: Final = HOSTS_MAX // 2
 WORKLOADS_MAX: Final = HOSTS_MAX // 4
 WITHOUT_TOPIC: Final = frozenset(("topic-churn", "operator", "group-topic"))
 """Workloads that have topics of their own, or all."""
-OF_GROUPS: Final = frozenset(("classic-member", "consumer-member", "group-topic"))
+OF_GROUPS: Final = frozenset(("classic-member", "consumer-member", "group-topic", "processor"))
 """Workloads that belong to a group."""
+OF_TRANSACTIONS: Final = frozenset(("transactional-producer", "zombie-producer", "processor"))
+"""Workloads that have a transactional id."""
+TRANSACTION_VERSIONS: Final = (1, 2)
 ACKS: Final = (-1, 0, 1)
 
 
@@ -53,6 +57,10 @@ def check_playable(scenario: Scenario) -> None:
         _check_number(f"at_s of the fault {fault.name}", fault.at_s, least=0.0, most=SECONDS_MAX)
         _check_integer(f"stream of the fault {fault.name}", fault.stream)
     _check_run_time_configs(scenario.run_time_configs)
+    for feature, level in scenario.features.items():
+        known = SUPPORTED_FEATURES.get(feature)
+        has_level = known is not None and isinstance(level, int) and known.lowest <= level <= known.highest
+        _check(has_level, f"feature {feature!r} has no level {level!r}")
 
 
 def _check_nodes(scenario: Scenario) -> None:
@@ -103,6 +111,13 @@ def _check_workload(workload: WorkloadSpec, topics: list[str]) -> None:
     _check(kind in WITHOUT_TOPIC or workload.topic in topics, f"{kind} has no such topic: {workload.topic!r}")
     _check(isinstance(workload.group, str), f"group of {kind} is {workload.group!r}, no text")
     _check(bool(workload.group) or kind not in OF_GROUPS, f"{kind} names no group")
+    is_transactional = isinstance(workload.transactional_id, str) and bool(workload.transactional_id)
+    _check(is_transactional or kind not in OF_TRANSACTIONS, f"{kind} names no transactional_id")
+    version = workload.transaction_version
+    _check(version in TRANSACTION_VERSIONS, f"transaction_version of {kind} is {version!r}")
+    _check(
+        workload.output in topics or kind != "processor", f"{kind} has no such output: {workload.output!r}"
+    )
     _check(workload.acks in ACKS, f"acks of {kind} is {workload.acks!r}")
     _check_integer(f"stream of {kind}", workload.stream)
     _check_number(f"per_second of {kind}", workload.per_second, above=0.0)

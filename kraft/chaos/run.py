@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO
 
-from kraft.chaos.checker import check_groups, check_history
+from kraft.chaos.checker import Excuses, check_groups, check_history, check_transactions
 from kraft.chaos.cluster import SimulatedCluster
 from kraft.chaos.faults import FaultContext, strike
 from kraft.chaos.history import History, OperationStatus
@@ -23,9 +23,10 @@ from kraft.chaos.logs import NodeLogs, judge_processes
 from kraft.chaos.oracles import WhiteBox
 from kraft.chaos.scenario import Scenario
 from kraft.chaos.verdict import Verdicts, Violation
-from kraft.chaos.workload import Workloads
+from kraft.chaos.workload import Workloads, transactional_topics
 from kraft.chaos.world.scheduler import SimulationFailed
 from kraft.chaos.world.simulation import Simulation
+from quorum.controller.topic_names import TRANSACTION_STATE
 
 START_WITHIN_S = 30.0
 WHOLE_WITHIN_S = 60.0
@@ -94,6 +95,9 @@ class _Run:
         self.cluster = SimulatedCluster(simulation, scenario.nodes, scenario.properties)
         self.logs = NodeLogs(self.cluster, self.verdicts, timeline)
         self.white_box = WhiteBox(self.cluster, self.verdicts)
+        written = transactional_topics(scenario)
+        if written:
+            self.white_box.transactions.watch(written)
         self.workloads = Workloads(
             self.cluster,
             scenario,
@@ -103,9 +107,14 @@ class _Run:
             explains=self.white_box.replication.explains,
             on_list_offsets=self.white_box.listed_offsets.asked,
             groups=self.white_box.groups,
+            transactions=self.white_box.transactions,
         )
         self.faults = FaultContext(
-            self.cluster, self.verdicts, scenario.topics, self.white_box.storage_damaged
+            self.cluster,
+            self.verdicts,
+            scenario.topics,
+            self.white_box.storage_damaged,
+            coordinated_by=TRANSACTION_STATE if written else "",
         )
 
     @property
@@ -132,7 +141,8 @@ class _Run:
         for text in report.excused:
             self.verdicts.excused(text)
         outcome.undecided = report.undecided
-        outcome.history = dict(sorted({**report.counts, **self._judge_groups()}.items()))
+        counts = {**report.counts, **self._judge_groups(), **self._judge_transactions()}
+        outcome.history = dict(sorted(counts.items()))
 
     def _judge_groups(self) -> Mapping[str, int]:
         """Judges what members of groups were told, which needs no end of the run; returns how much it was."""
@@ -143,6 +153,24 @@ class _Run:
             gone=coordinators.gone,
             is_excused=coordinators.is_excused,
         )
+        for anomaly in report.anomalies:
+            self.verdicts.violated(anomaly.oracle, anomaly.text)
+        for text in report.excused:
+            self.verdicts.excused(text)
+        return report.counts
+
+    def _judge_transactions(self) -> Mapping[str, int]:
+        """Judges what transactional clients did against what was read; returns how much it was."""
+        transactions, groups = self.white_box.transactions, self.white_box.groups
+        if not transactions.topics:
+            return {}
+        excuses = Excuses(
+            self.white_box.replication.explains,
+            transactions.is_cut,
+            transactions.is_forgotten,
+            groups.is_excused,
+        )
+        report = check_transactions(transactions.history, excuses)
         for anomaly in report.anomalies:
             self.verdicts.violated(anomaly.oracle, anomaly.text)
         for text in report.excused:

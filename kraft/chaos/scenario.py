@@ -66,6 +66,12 @@ class WorkloadSpec:
     """Of a consumer: whether it keeps a fetch session with every broker that it reads from (KIP-227)."""
     group: str = ""
     """Of a member of a group, and of a group's topic: the group."""
+    transactional_id: str = ""
+    """Of a transactional client; two with one id fence each other."""
+    transaction_version: int = 2
+    """Of a transactional client: which protocol it speaks, as its age and the cluster's level have it."""
+    output: str = ""
+    """Of a processor: the topic that it writes to."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,8 @@ class Scenario:
     run_time_configs: Mapping[str, str] = field(default_factory=dict)
     """Configs that limit the speed of replication, which server.properties cannot have. They are set on all brokers
     from the creation of the topics until the faults are over."""
+    features: Mapping[str, int] = field(default_factory=dict)
+    """Levels of features that are set before the topics are created."""
     format: int = FORMAT
 
     @property
@@ -128,6 +136,7 @@ class Scenario:
                 faults=tuple(FaultSpec(**fault) for fault in document["faults"]),
                 properties=dict(document["properties"]),
                 run_time_configs=dict(document.get("run_time_configs", {})),
+                features=dict(document.get("features", {})),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ScenarioError(f"not a scenario: {error!r}") from error

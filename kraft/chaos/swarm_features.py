@@ -2,9 +2,9 @@
 
 The features are fetch sessions of consumers and their number at a broker (KIP-227), racks and reading from
 followers (KIP-392), throttled replication (KIP-73), segments that reserve their room at once, consumer groups of
-both protocols, and clusters that flush every record, whose machines all lose their power at once. Their random streams
-are their own, so that a seed keeps the cluster, the clients and the faults that it would have without them. Pure;
-`swarm` calls it.
+both protocols, transactions, and clusters that flush every record, whose machines all lose their power at once. Their
+random streams are their own, so that a seed keeps the cluster, the clients and the faults that it would have without
+them. Pure; `swarm` calls it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from kraft.chaos.scenario import FaultSpec, Scenario, WorkloadSpec
+from kraft.chaos.scenario import FaultSpec, Scenario, TopicSpec, WorkloadSpec
 from partitions.replica_selector import RACK_AWARE_SELECTOR
 
 SESSIONS_ODDS = 0.6
@@ -37,6 +37,12 @@ POWER_LOSSES = (1, 2, 3)
 """How often everybody loses power in such a cluster."""
 MEMBER_KINDS = ("classic-member", "consumer-member")
 LEADER, FOLLOWER = "leader", "follower"
+TRANSACTIONS_ODDS = 0.4
+"""The part of clusters with transactions."""
+TRANSACTION_VERSION = "transaction.version"
+OLD_CLUSTER_ODDS, OLD_CLIENT_ODDS = 0.3, 0.25
+"""Of transaction.version 1, and of clients that speak the older protocol to a cluster of version 2."""
+LEDGER, RESULTS, PROCESSORS = "ledger", "results", "processors"
 
 
 def add_features(scenario: Scenario, *, adds_faults: bool = True) -> Scenario:
@@ -45,6 +51,7 @@ def add_features(scenario: Scenario, *, adds_faults: bool = True) -> Scenario:
     for feature in (_sessions, _racks, _preallocated, _throttled):
         scenario = feature(rng, scenario)
     scenario = _grouped(Random(f"{scenario.seed}/swarm/groups"), scenario)
+    scenario = _transacted(Random(f"{scenario.seed}/swarm/transactions"), scenario)
     return _flushed(Random(f"{scenario.seed}/swarm/flushes"), scenario) if adds_faults else scenario
 
 
@@ -147,4 +154,67 @@ def _flushed(rng: Random, scenario: Scenario) -> Scenario:
         scenario,
         faults=tuple(sorted((*scenario.faults, *more), key=lambda fault: fault.at_s)),
         properties={**scenario.properties, "log.flush.interval.messages": "1"},
+    )
+
+
+def _transacted(rng: Random, scenario: Scenario) -> Scenario:
+    """Draws transactional producers of a ledger, some with a zombie of their id beside them, readers of what is
+    committed, and mostly two or three processors that turn the ledger into results. No retention, and no unclean
+    elections: what is committed has to be there."""
+    if rng.random() >= TRANSACTIONS_ODDS:
+        return scenario
+    factor = min(3, len(scenario.brokers))
+    configs = {
+        "min.insync.replicas": str(min(2, factor)),
+        "segment.bytes": str(rng.choice((16_384, 65_536, 1_048_576))),
+    }
+    level = 1 if rng.random() < OLD_CLUSTER_ODDS else 2
+    topics = [*scenario.topics, TopicSpec(LEDGER, rng.choice((1, 2, 3)), factor, configs)]
+    workloads = list(scenario.workloads)
+
+    is_racked = "replica.selector.class" in scenario.properties
+
+    def read(kind: str, topic: str) -> None:
+        rack, has_sessions = rng.choice(RACKS) if is_racked else "", rng.random() < SESSIONS_ODDS
+        spec = WorkloadSpec(kind, len(workloads), topic, per_second=40.0, rack=rack)
+        workloads.append(replace(spec, fetch_sessions=has_sessions))
+
+    def add(kind: str, topic: str, per_second: float, transactional_id: str, group: str = "") -> None:
+        is_old = level == 1 or rng.random() < OLD_CLIENT_ODDS
+        workloads.append(
+            WorkloadSpec(
+                kind,
+                len(workloads),
+                topic,
+                per_second=per_second,
+                group=group,
+                transactional_id=transactional_id,
+                transaction_version=1 if is_old else 2,
+                output=RESULTS if group else "",
+            )
+        )
+
+    for number in range(rng.choice((1, 2, 2, 3))):
+        add("transactional-producer", LEDGER, rng.choice((10.0, 20.0)), f"ledger-{number}")
+        if rng.random() < 0.4:
+            add("zombie-producer", LEDGER, 5.0, f"ledger-{number}")
+    read("committed-consumer", LEDGER)
+    read("consumer", LEDGER)
+    if rng.random() < 0.75:
+        topics.append(TopicSpec(RESULTS, rng.choice((1, 2)), factor, configs))
+        for number in range(rng.choice((2, 3))):
+            add("processor", LEDGER, rng.choice((5.0, 10.0)), f"{PROCESSORS}-{number}", PROCESSORS)
+        read("committed-consumer", RESULTS)
+    properties = {
+        **scenario.properties,
+        "transaction.state.log.num.partitions": str(rng.choice((1, 2, 4))),
+        "transaction.state.log.segment.bytes": str(rng.choice((16_384, 65_536, 1_048_576))),
+    }
+    features = {TRANSACTION_VERSION: 1} if level == 1 else {}
+    return replace(
+        scenario,
+        topics=tuple(topics),
+        workloads=tuple(workloads),
+        properties=properties,
+        features={**scenario.features, **features},
     )

@@ -12,14 +12,18 @@ from kraft.chaos.checker.check import check_history
 from kraft.chaos.checker.evidence import MalformedHistoryError
 from kraft.chaos.checker.groups import GroupReport, check_groups
 from kraft.chaos.checker.report import Anomaly, IsExcused, Report, never
+from kraft.chaos.checker.transactions import Excuses, TransactionReport, check_transactions
 
 __all__ = [
     "Anomaly",
+    "Excuses",
     "GroupReport",
     "IsExcused",
     "MalformedHistoryError",
     "Report",
+    "TransactionReport",
     "check_groups",
     "check_history",
+    "check_transactions",
     "never",
 ]

@@ -21,6 +21,9 @@ FAULT_COUNTER, STARTED_AGAIN = "fault: {}", "start after a fault"
 LEADER_ODDS, CONTROLLER_ODDS = 0.35, 0.15
 """How often the target is a leader, or the active controller, rather than any running node."""
 
+COORDINATOR_ODDS = 0.35
+"""How often the leader is one that coordinates transactions, where there are any."""
+
 OnDamage = Callable[[int, str], None]
 """Told node id and kind ("power loss", "wipe", "data wipe", "bit rot", "voter rot", "disk error") right
 after data was destroyed."""
@@ -35,14 +38,17 @@ class FaultContext:
         verdicts: Verdicts,
         topics: Sequence[TopicSpec],
         on_damage: OnDamage,
+        *,
+        coordinated_by: str = "",
     ) -> None:
-        """`topics` are those whose leaders are aimed at."""
+        """`topics` are those whose leaders are aimed at, and those of the internal topic `coordinated_by`, if any."""
         self.cluster = cluster
         self.simulation = cluster.simulation
         self.verdicts = verdicts
         self.guard = DamageGuard(cluster, self.simulation.stream("fault/damage guard"))
         self.topics = [topic.name for topic in topics]
         self._partitions = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
+        self._coordinated_by = coordinated_by
         self._on_damage = on_damage
         self._ends: dict[int, Callable[[], None]] = {}
         self._last_end = 0
@@ -109,8 +115,17 @@ class FaultContext:
         """The leader of some partition, if it runs."""
         if not self._partitions:
             return None
-        leader = self.cluster.leader_of(*rng.choice(self._partitions))
+        leader = self.cluster.leader_of(*self._partition(rng))
         return leader if leader in self.cluster.running else None
+
+    def _partition(self, rng: random.Random) -> tuple[str, int]:
+        """A partition to whose leader something may happen."""
+        if self._coordinated_by and rng.random() < COORDINATOR_ODDS:
+            image = self.cluster.image()
+            topic = None if image is None else image.topic(self._coordinated_by)
+            if topic is not None:
+                return self._coordinated_by, rng.randrange(len(topic.partitions))
+        return rng.choice(self._partitions)
 
     # -- for faults: lives
 

@@ -10,6 +10,7 @@ product carries neither hooks nor switches for its judges, and a renamed method 
 - `listed_offsets`: the log ends that clients are told; `retention`: the records that may be deleted;
 - `isr_by_lag`: how long a follower counts as in sync; `excuse`: the losses that injected faults explain;
 - `group_log`, `probes_groups`: the order of what coordinators of groups wrote, and what clients are told of it;
+- `stable_offsets`, `probes_transactions`: open transactions, and what readers of committed records are told;
 - `convergence`: the state at the end.
 
 All of it is incremental: it works when something changes.
@@ -36,6 +37,7 @@ from kraft.chaos.oracles.probes_groups import Coordinators
 from kraft.chaos.oracles.probes_leader import LeaderProbes
 from kraft.chaos.oracles.probes_quorum import QuorumProbes
 from kraft.chaos.oracles.probes_retention import RetentionProbes
+from kraft.chaos.oracles.probes_transactions import Transactions
 from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
@@ -73,6 +75,9 @@ class WhiteBox:
         self.quorum = Quorum(verdicts, self.metadata)
         self.listed_offsets = ListedOffsets(verdicts, self.replication)
         self.groups = Coordinators(cluster, verdicts, whose, self.metadata, self.replication)
+        self.transactions = Transactions(
+            cluster, verdicts, whose, self.metadata, self.replication, self._disks
+        )
         self._replicas = ReplicaShadows(verdicts, self.replication)
         self._durability = Durability(
             verdicts, lambda node_id: cluster.hosts[node_id].storage, cluster.controller_ids
@@ -99,6 +104,7 @@ class WhiteBox:
             self._leader_probes,
             self._quorum_probes,
             self.groups,
+            self.transactions,
         )
 
     @contextmanager

@@ -137,7 +137,7 @@ class Coordinators(Probes):
 def entries_of(batches: bytes) -> list[Entry | None]:
     """What the records of some batches mean, one entry for each."""
     return [
-        _entry(record.key or b"", record.value)
+        None if header.is_control else _entry(record.key or b"", record.value)
         for position, header in iter_batches(batches)
         for record in decode_records(batches, position, header, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
     ]

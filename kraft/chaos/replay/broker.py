@@ -21,6 +21,7 @@ from kraft.broker.membership.metadata_cache import MetadataCache
 from kraft.chaos.replay.rules import LeaderOf, Rule
 from kraft.chaos.world.disk import SimulatedDisk
 from kraft.chaos.world.incarnation import Incarnation
+from kraft.chaos.world.inodes import Folder, Inode
 from kraft.chaos.world.scheduler import Scheduler
 from kraft.chaos.world.storage import Storage
 from kraft.chaos.world.trace import Trace
@@ -32,6 +33,7 @@ from partitions.log.epochs.epoch_writer import install_files, write_temporaries
 from partitions.log.log import PartitionLog
 from partitions.log.node_logs.data_directory import HIGH_WATERMARKS
 from partitions.log.node_logs.offset_checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
+from partitions.log.segment import LOG_SUFFIX
 from partitions.partition import Partition, ReplicaContext, Transition
 from partitions.topic_partition import TopicPartition
 from quorum.metadata.image import MetadataImage
@@ -159,6 +161,14 @@ class ReplayBroker:
     def sync(self) -> None:
         """All that is written becomes durable, as after a flush."""
         self._storage.sync_everything()
+
+    @property
+    def data_on_disk(self) -> bytes:
+        """The log's files, as the next process will find them."""
+        folder = self._storage.find(f"{DATA}/{PARTITION}")
+        names = folder.names if isinstance(folder, Folder) else {}
+        files = [node for name, node in sorted(names.items()) if name.endswith(LOG_SUFFIX)]
+        return b"".join(bytes(node.data) for node in files if isinstance(node, Inode))
 
     # -- the checkpoint of high watermarks
 

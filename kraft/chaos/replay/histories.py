@@ -17,9 +17,11 @@ from kraft.chaos.replay.rules import (
     Rule,
     UnfencedFetch,
     UnnamedIncarnation,
+    UnverifiedTransactions,
     WithoutEligibleLeaders,
 )
 from kraft.chaos.replay.stage import Stage
+from kraft.chaos.replay.transactions import ReplayCoordinator, ReplayProducer
 
 Verdict = Literal["held", "lost", "forked"]
 """What the checker finds: nothing; an acknowledged record that nobody can read; one offset with two values."""
@@ -102,6 +104,43 @@ def _kip_101_fork(stage: Stage) -> None:
         stage.end_session(2)
         stage.end_session(1)
     with stage.step("Broker 2 is back first, leads, and writes m3 where m2 was."):
+        stage.start(2)
+        stage.produce("m3")
+    with stage.step("A consumer reads from broker 2."):
+        stage.consume()
+    with stage.step("Broker 1 is back and follows broker 2."):
+        stage.start(1)
+        stage.publish_all()
+        stage.replicate(1)
+        stage.change_isr()
+        stage.replicate(1)
+    with stage.step("Broker 2 dies; broker 1 leads."):
+        stage.kill(2)
+        stage.publish_all()
+    with stage.step("A consumer reads everything from broker 1."):
+        stage.consume(final=True)
+
+
+def _kip_101_fork_acks_all(stage: Stage) -> None:
+    with stage.step("Broker 1 leads, broker 2 follows; both have m1, on disk."):
+        stage.create_topic(1, 2)
+        stage.produce("m1")
+        stage.replicate(2)
+        for broker in stage.brokers.values():
+            broker.sync()
+    with stage.step("m2 is written with acks=all, and acknowledged; broker 1 flushes it, broker 2 does not."):
+        stage.produce("m2")
+        stage.replicate(2)
+        for broker in stage.brokers.values():
+            broker.checkpoint_high_watermark()
+        stage.brokers[1].sync()
+    with stage.step("Both lose power: broker 2 loses m2 with it."):
+        stage.lose_power(2, 1)
+    with stage.step("The session of broker 1 ends first: the ISR is broker 2 alone."):
+        stage.end_session(1)
+    with stage.step("The session of broker 2 ends: it may be elected again, if it comes back as it was."):
+        stage.end_session(2)
+    with stage.step("Broker 2 is back first, as the leader known last; it writes m3 where m2 was."):
         stage.start(2)
         stage.produce("m3")
     with stage.step("A consumer reads from broker 2."):
@@ -261,6 +300,48 @@ def _kip_966(stage: Stage) -> None:
         stage.consume(final=True)
 
 
+def _kip_890(stage: Stage) -> None:
+    coordinator = ReplayCoordinator(stage)
+    with stage.step("Broker 1 leads, broker 2 follows; producer t commits m1."):
+        stage.create_topic(1, 2)
+        producer = ReplayProducer(stage, coordinator, "t")
+        producer.writes("m1")
+        producer.ends_whole(committed=True)
+    with stage.step(
+        "t aborts m2; the coordinator heard nothing of its marker for a while, and sent it twice."
+    ):
+        producer.writes("m2")
+        _, markers = producer.ends_whole(committed=False)
+    with stage.step("t writes m3, in its next transaction."):
+        producer.writes("m3")
+    with stage.step("The late marker of the transaction before arrives."):
+        for marker in markers:
+            producer.marker_arrives(marker)
+    with stage.step("t writes m4 and commits m3 and m4; a consumer of committed records reads."):
+        producer.writes("m4")
+        end, _ = producer.ends_whole(committed=True)
+        stage.consume_committed()
+    with stage.step("t writes m5. The commit before comes once more: it was sent twice, too."):
+        producer.writes("m5")
+        producer.end_arrives(end)
+        stage.consume_committed()
+    with stage.step("t thinks better of it, and aborts m5."):
+        producer.ends_whole(committed=False)
+    with stage.step("t sends m6, has no answer for long, gives up and aborts; it goes away."):
+        late = producer.send("m6")
+        producer.gives_up(late)
+        producer.ends_whole(committed=False)
+    with stage.step("m6 arrives."):
+        producer.arrives(late)
+        stage.replicate(2)
+    with stage.step("Another producer commits m7; consumers read everything."):
+        other = ReplayProducer(stage, coordinator, "u")
+        other.writes("m7")
+        other.ends_whole(committed=True)
+        stage.consume(final=True)
+        stage.consume_committed(final=True)
+
+
 UNCLEAN: Final = {"unclean.leader.election.enable": "true"}
 """The default of the time when KIP-101 was written."""
 
@@ -288,6 +369,16 @@ HISTORIES: Final = {
             {"high-watermark": "forked", "kip-101": "held", "leader-epoch": "held"},
             others=(EpochEndOnly(),),
             configs=UNCLEAN,
+        ),
+        KnownHistory(
+            "kip-101-fork-acks-all",
+            "The same, and the record was acknowledged with acks=all: nobody who may lead has it any more",
+            _kip_101_fork_acks_all,
+            "truncation",
+            HighWatermark(),
+            LeaderEpoch(),
+            {"high-watermark": "forked", "kip-101": "held", "leader-epoch": "held"},
+            others=(EpochEndOnly(),),
         ),
         KnownHistory(
             "kip-279",
@@ -328,6 +419,15 @@ HISTORIES: Final = {
             {"old": "lost", "current": "held"},
             brokers=3,
             configs={"min.insync.replicas": "2"},
+        ),
+        KnownHistory(
+            "kip-890",
+            "A marker, the end of a transaction and a batch come late, each in a transaction that is not theirs",
+            _kip_890,
+            "rule",
+            UnverifiedTransactions(),
+            Rule(),
+            {"old": "lost", "current": "held"},
         ),
     )
 }

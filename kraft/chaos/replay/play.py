@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kraft.chaos.checker import check_history
+from kraft.chaos.checker import Excuses, check_history, check_transactions
 from kraft.chaos.checker.report import Report
+from kraft.chaos.checker.transactions import LOST, TORN
 from kraft.chaos.replay.broker import ReplayError
 from kraft.chaos.replay.histories import KnownHistory, Verdict
 from kraft.chaos.replay.rules import Rule
@@ -14,7 +15,7 @@ from kraft.chaos.replay.stage import Stage
 from kraft.chaos.replay.story import Step
 
 FORK = "inconsistent-offsets"
-LOSSES = frozenset({"lost-write", "unseen"})
+LOSSES = frozenset({"lost-write", "unseen", LOST, TORN})
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Play:
     steps: tuple[Step, ...]
     report: Report
     verdict: Verdict
+    excused: int
+    """Lost records that injected faults explain."""
 
     @property
     def is_as_stated(self) -> bool:
@@ -39,6 +42,7 @@ class Play:
             "rule": self.rule.name,
             "verdict": self.verdict,
             "stated": self.history.verdicts[self.rule.name],
+            "excused": self.excused,
             "anomalies": [{"oracle": one.oracle, "text": one.text} for one in self.report.anomalies],
             "first_difference": first_difference(self, other),
             "steps": [step.to_document() for step in self.steps],
@@ -49,8 +53,15 @@ def play(history: KnownHistory, rule: Rule) -> Play:
     """Deterministic. Raises ReplayError if the script cannot be played, or leaves nothing to judge."""
     stage = Stage(rule, history.brokers, history.configs)
     history.script(stage)
-    report = check_history(stage.history)
-    return Play(history, rule, tuple(stage.steps), report, _verdict(report))
+    report = check_history(stage.history, is_excused=stage.is_excused)
+    if stage.transactions.transactions:
+        found = check_transactions(stage.transactions, Excuses(stage.is_excused))
+        report = replace(
+            report,
+            anomalies=[*report.anomalies, *found.anomalies],
+            excused=[*report.excused, *found.excused],
+        )
+    return Play(history, rule, tuple(stage.steps), report, _verdict(report), len(stage.excused))
 
 
 def _verdict(report: Report) -> Verdict:

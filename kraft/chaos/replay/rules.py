@@ -29,6 +29,10 @@ class Rule:
     name = "current"
     features: Mapping[str, int] = MappingProxyType({})
     """Levels of the cluster's features that differ from a new cluster's."""
+    transaction_version = 2
+    """By which clients, coordinator and partitions go."""
+    verifies = True
+    """Whether leaders ask the coordinator before a batch opens a transaction."""
 
     def subscribe(self, replica: Partition, leader: LeaderOf) -> FollowerLog:
         """What the fetcher of a new follower works on."""
@@ -113,6 +117,14 @@ class WithoutEligibleLeaders(Rule):
 
     name = "old"
     features = MappingProxyType({"eligible.leader.replicas.version": 0})
+
+
+class UnverifiedTransactions(Rule):
+    """Before KIP-890 and KIP-1228: all transactions of a producer have one epoch, and nobody verifies a batch."""
+
+    name = "old"
+    transaction_version = 1
+    verifies = False
 
 
 class _ComparesNothing:

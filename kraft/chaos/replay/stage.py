@@ -7,8 +7,8 @@ goes into a `History`, and after each step the state of every replica is noted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from fetcher.leader_endpoint import (
@@ -18,19 +18,24 @@ from fetcher.leader_endpoint import (
     LeaderOffsets,
     PartitionKey,
 )
-from kraft.chaos.history import History, Operation, OperationKind, OperationStatus
+from kraft.chaos.history import History, Operation, OperationKind, OperationStatus, TopicKey, Value
 from kraft.chaos.replay.broker import PARTITION, ReplayBroker, ReplayError, SentProposal
 from kraft.chaos.replay.controller import ReplayController
 from kraft.chaos.replay.rules import Rule
 from kraft.chaos.replay.story import ReplicaView, Step, StoredRecord
+from kraft.chaos.transaction_history import TransactionHistory
+from kraft.chaos.workload.batches import Decoder
+from kraft.protocol.fetch import AbortedTransaction
 from partitions.errors import PartitionError
 from partitions.isr import UNKNOWN_BROKER_EPOCH, AlterPartitionFailed, AlterPartitionResult, IsrCommitted
 from partitions.log.config import LogConfig
 from partitions.log.errors import LogError
 from partitions.partition import AckStatus, FollowerFetch, Partition
 from partitions.reads import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from partitions.records.batch import decode_records, iter_batches, verify_crc
+from partitions.log.log import PartitionLog
+from partitions.records.batch import CorruptBatchError, decode_records, iter_batches, verify_crc
 from partitions.records.builder import build_batch
+from partitions.records.markers import read_marker
 from partitions.replica_log import ReadResult
 from quorum.rpc.messages import (
     NO_ERROR,
@@ -46,6 +51,8 @@ from quorum.rpc.messages import (
 
 READ_BYTES = 1 << 20
 ROUNDS_MAX = 10
+MARKERS = "<commit>", "<abort>"
+"""How markers of transactions show in a log."""
 
 
 @dataclass(eq=False)
@@ -78,6 +85,7 @@ class Stage:
         """Brokers 1 to `brokers` run and are unfenced; there is no topic yet."""
         self.rule = rule
         self.history = History()
+        self.transactions = TransactionHistory()
         self.steps: list[Step] = []
         self.controller = ReplayController()
         self.controller.set_features(rule.features)
@@ -91,6 +99,12 @@ class Stage:
         self._waiting: list[_Sent] = []
         self._seen: list[str] = []
         self._clients = 0
+        self._lost: dict[int, set[StoredRecord]] = {broker_id: set() for broker_id in self.brokers}
+        """What each broker has lost to an injected power loss."""
+        self._given_up: set[tuple[int, bytes]] = set()
+        """Offsets and values that all who might have led had lost so, at some time."""
+        self.excused: set[tuple[int, bytes]] = set()
+        """Those that a judge asked about."""
         for broker_id in self.brokers:
             self.start(broker_id)
 
@@ -101,6 +115,7 @@ class Stage:
         """One step of the script: its text, and the state at its end."""
         yield
         self._settle_produces()
+        self._note_what_is_given_up()
         state = self.controller.partition
         replicas = tuple(self._view(broker) for broker in self.brokers.values())
         self.steps.append(
@@ -117,19 +132,19 @@ class Stage:
         )
         self._seen.clear()
 
+    def says(self, text: str) -> None:
+        """Something that a client or a coordinator said in this step."""
+        self._seen.append(text)
+
     def _view(self, broker: ReplayBroker) -> ReplicaView:
         replica, log = broker.replica, broker.log
         if replica is None or log is None:
             return ReplicaView(broker.broker_id, "down")
         role = "leader" if replica.is_leader else "follower" if replica.leader_id >= 0 else "no leader"
-        records: list[StoredRecord] = []
-        if log.log_end_offset > log.log_start_offset:
-            read = log.read(log.log_start_offset, READ_BYTES, up_to_offset=log.log_end_offset)
-            records = _records(read)
         return ReplicaView(
             broker.broker_id,
             role,
-            tuple(records),
+            tuple(_stored(log)),
             log.log_end_offset,
             replica.high_watermark,
             replica.leader_epoch,
@@ -165,12 +180,38 @@ class Stage:
         self.brokers[broker_id].crash()
         self.end_session(broker_id)
 
+    def lose_power(self, *broker_ids: int) -> None:
+        """These brokers end at once, and keep of what they wrote only what was flushed."""
+        for broker_id in broker_ids:
+            broker = self.brokers[broker_id]
+            before = set() if broker.log is None else set(_stored(broker.log))
+            broker.lose_power()
+            self._lost[broker_id].update(before.difference(_sound(broker.data_on_disk)))
+
+    def _note_what_is_given_up(self) -> None:
+        """The excuse of a lost record: every member of ISR and ELR had lost it to an injected power loss."""
+        state = self.controller.partition
+        members = {*state.isr, *state.elr}
+        lost = [self._lost[broker_id] for broker_id in members]
+        if lost:
+            together = set.intersection(*lost)
+            self._given_up.update((record.offset, record.value.encode()) for record in together)
+
+    def is_excused(self, key: TopicKey, offset: int, value: Value) -> bool:
+        """Whether the record is gone, and injected faults explain it."""
+        records = self._view(self.brokers[self.controller.partition.leader]).records
+        is_there = any((one.offset, one.value.encode()) == (offset, value) for one in records)
+        if is_there or (offset, value) not in self._given_up:
+            return False
+        self.excused.add((offset, value))
+        return True
+
     def publish(self, *broker_ids: int) -> None:
         """The newest metadata reaches these brokers, where they run."""
         for broker_id in broker_ids:
             broker = self.brokers[broker_id]
             if broker.is_running:
-                broker.publish(self.controller.image, self._leader)
+                broker.publish(self.controller.image, self.leader)
 
     def publish_all(self) -> None:
         self.publish(*self.brokers)
@@ -186,7 +227,8 @@ class Stage:
         if self.controller.partition.leader != broker_id:
             raise ReplayError(f"broker {broker_id} was not elected")
 
-    def _leader(self) -> Partition:
+    def leader(self) -> Partition:
+        """The replica that leads now."""
         leader = self.controller.partition.leader
         if leader < 0:
             raise ReplayError("there is no leader")
@@ -359,11 +401,12 @@ class Stage:
         """A new consumer reads, from the start, all that the leader shows."""
         self._settle_produces()
         self._clients += 1
-        replica = self._leader()
+        replica = self.leader()
         now_s = self.controller.now_ms / 1000
         start = replica.log_start_offset
         answer = replica.read_for_consumer(start, max_bytes=READ_BYTES)
-        records = [] if answer.records is None else _records(answer.records)
+        found = [] if answer.records is None else _records(_data(answer.records))
+        records = [record for record in found if record.value not in MARKERS]
         poll = self.history.invoke(
             f"consumer-{self._clients}",
             OperationKind.POLL,
@@ -381,19 +424,66 @@ class Stage:
             records=[(record.offset, record.value.encode()) for record in records],
             next_offset=records[-1].offset + 1 if records else start,
         )
-        shown = " ".join(f"{record.offset}:{record.value}" for record in records) or "nothing"
-        self._seen.append(f"a consumer reads {shown}")
+        self._seen.append(f"a consumer reads {_shown(records)}")
+
+    def consume_committed(self, *, final: bool = False) -> None:
+        """As `consume`, of committed records (isolation.level=read_committed)."""
+        self._clients += 1
+        replica, key = self.leader(), (self.controller.topic_id, PARTITION.partition)
+        start = replica.log_start_offset
+        answer = replica.read_for_consumer(start, max_bytes=READ_BYTES, read_committed=True)
+        data = b"" if answer.records is None else _data(answer.records)
+        aborted = [
+            AbortedTransaction(one.producer_id, one.first_offset)
+            for one in replica.log.aborted_transactions(start, answer.last_stable_offset)
+        ]
+        found, end = Decoder().read(memoryview(data), start, aborted)
+        self.transactions.polled(
+            f"consumer-{self._clients}", key, self.controller.now_ms / 1000, start, found, end, final=final
+        )
+        self.transactions.names[key[0]] = PARTITION.topic
+        if final:
+            self.transactions.log_starts[key] = start
+        records = [StoredRecord(offset, value.decode(), 0) for offset, value in found]
+        stable = f"(stable up to {answer.last_stable_offset} of {answer.high_watermark})"
+        self._seen.append(f"a consumer of committed records reads {_shown(records)} {stable}")
+
+
+def _shown(records: Sequence[StoredRecord]) -> str:
+    return " ".join(f"{record.offset}:{record.value}" for record in records) or "nothing"
 
 
 def _data(read: ReadResult) -> bytes:
     return b"".join(part.read() for part in read.slices)
 
 
-def _records(read: ReadResult) -> list[StoredRecord]:
-    data = _data(read)
+def _stored(log: PartitionLog) -> list[StoredRecord]:
+    """All that a log holds."""
+    if log.log_end_offset == log.log_start_offset:
+        return []
+    return _records(_data(log.read(log.log_start_offset, READ_BYTES, up_to_offset=log.log_end_offset)))
+
+
+def _sound(data: bytes) -> list[StoredRecord]:
+    """What stands in a file before the first batch that is torn."""
+    end = 0
+    with suppress(CorruptBatchError):
+        for position, header in iter_batches(data):
+            verify_crc(data, position, header)
+            end = position + header.size_bytes
+    return _records(data[:end])
+
+
+def _records(data: bytes) -> list[StoredRecord]:
+    """The records of some batches; a transaction's marker is one, by its name."""
     records = []
     for position, header in iter_batches(data):
         verify_crc(data, position, header)
+        marker = read_marker(data, position, header) if header.is_control else None
+        if marker is not None:
+            kind = MARKERS[marker.is_abort]
+            records.append(StoredRecord(header.base_offset, kind, header.partition_leader_epoch))
+            continue
         for record in decode_records(data, position, header, max_decompressed_bytes=READ_BYTES):
             value = b"" if record.value is None else record.value
             records.append(StoredRecord(record.offset, value.decode(), header.partition_leader_epoch))

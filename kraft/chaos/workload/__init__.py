@@ -32,8 +32,12 @@ from kraft.chaos.workload.offset_lister import OffsetLister
 from kraft.chaos.workload.operator import Operator
 from kraft.chaos.workload.plain_producer import PlainProducer
 from kraft.chaos.workload.producer import IdempotentProducer
+from kraft.chaos.workload.transactions.processor import Processor
+from kraft.chaos.workload.transactions.producer import TransactionalProducer, ZombieProducer
+from kraft.chaos.workload.transactions.readers import FINAL, CommittedConsumer, FinalCommittedReader
+from kraft.chaos.workload.transactions.watch import UnwatchedTransactions, WatchesTransactions
 
-__all__ = ["WORKLOADS", "WorkloadFactory", "Workloads"]
+__all__ = ["WORKLOADS", "WorkloadFactory", "Workloads", "transactional_topics"]
 
 WorkloadFactory = Callable[[Surroundings, WorkloadSpec], Workload]
 WORKLOADS: Mapping[str, WorkloadFactory] = {
@@ -46,7 +50,17 @@ WORKLOADS: Mapping[str, WorkloadFactory] = {
     "classic-member": ClassicMember,
     "consumer-member": ConsumerMember,
     "group-topic": GroupTopic,
+    "transactional-producer": TransactionalProducer,
+    "zombie-producer": ZombieProducer,
+    "processor": Processor,
+    "committed-consumer": CommittedConsumer,
 }
+
+
+def transactional_topics(scenario: Scenario) -> list[str]:
+    """The topics that transactions write to."""
+    writers = [one for one in scenario.workloads if one.transactional_id]
+    return sorted({one.output or one.topic for one in writers})
 
 
 class Workloads:
@@ -63,12 +77,14 @@ class Workloads:
         explains: Explains = lambda key, offset, value: False,
         on_list_offsets: OnListOffsets = unjudged,
         groups: WatchesGroups | None = None,
+        transactions: WatchesTransactions | None = None,
     ) -> None:
         """`on_acknowledged` hears of every batch acknowledged with acks=-1, before anything else happens.
 
         `explains` tells whether injected faults explain the loss of a record: then a producer accepts that the log
         which lost it refuses the next sequence. `on_list_offsets` hears of every ListOffsets before it is sent, and
-        returns the judge of the answer. `groups` is told what members of groups do.
+        returns the judge of the answer. `groups` is told what members of groups do, `transactions` what transactional
+        clients do.
         """
         topics = {topic.name: topic for topic in scenario.topics}
         history.compacted.update(topic.name for topic in scenario.topics if topic.is_compacted)
@@ -83,9 +99,13 @@ class Workloads:
             on_list_offsets,
             scenario.run_time_configs,
             Unwatched() if groups is None else groups,
+            UnwatchedTransactions() if transactions is None else transactions,
         )
-        self._creation = TopicCreation(self._around, ADMIN)
-        self._reader = FinalReader(self._around, READER)
+        self._creation = TopicCreation(self._around, ADMIN, scenario.features)
+        self._readers: list[Workload] = [FinalReader(self._around, READER)]
+        if written := transactional_topics(scenario):
+            self._readers.append(FinalCommittedReader(self._around, FINAL))
+            self._readers[-1].topics = written
         self._workloads = [WORKLOADS[spec.kind](self._around, spec) for spec in scenario.workloads]
 
     def create_topics(self) -> None:
@@ -154,13 +174,15 @@ class Workloads:
         return all(workload.drained for workload in self._workloads)
 
     def read_everything(self) -> None:
-        """The final phase: a fresh client reads all of the scenario's topics."""
-        self._reader.start()
+        """The final phase: a fresh client reads all of the scenario's topics, another one what is committed of those
+        that transactions write to."""
+        for reader in self._readers:
+            reader.start()
 
     @property
     def read(self) -> bool:
         """Whether the final phase is over."""
-        return self._reader.drained
+        return all(reader.drained for reader in self._readers)
 
     @property
     def acknowledged(self) -> Mapping[str, int]:

@@ -16,6 +16,12 @@ from kraft.chaos.workload.client import REQUEST_TIMEOUT_S, Client
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.configs import ConfigResourceType
+from kraft.protocol.schemas.features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    UpgradeType,
+)
 from kraft.protocol.schemas.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -37,7 +43,7 @@ from kraft.protocol.schemas.topics import (
 )
 
 CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION, ALTER_CONFIGS_VERSION = 7, 6, 1
-CREATE_PARTITIONS_VERSION = 3
+CREATE_PARTITIONS_VERSION, UPDATE_FEATURES_VERSION = 3, 1
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 ALL_BROKERS = ""
 SERVER_TIMEOUT_MS = int(REQUEST_TIMEOUT_S * 1000)
@@ -122,6 +128,21 @@ class Admin:
                 return
             if not code.retriable and code not in MAY_PASS:
                 self._client.surprise(broker, f"IncrementalAlterConfigs was answered with {code.name}")
+            await self._client.back_off()
+
+    async def set_feature(self, feature: str, level: int) -> None:
+        """Returns when the feature has that level, up or down."""
+        update = FeatureUpdateKey(feature, level, upgrade_type=UpgradeType.SAFE_DOWNGRADE.value)
+        request = UpdateFeaturesRequest(SERVER_TIMEOUT_MS, [update])
+        while True:
+            broker, answer = await self._client.call_any(
+                request, UPDATE_FEATURES_VERSION, UpdateFeaturesResponse
+            )
+            code = ErrorCode.of(answer.error_code or (answer.results or [answer])[0].error_code)
+            if code is ErrorCode.NONE:
+                return
+            if not code.retriable:
+                self._client.surprise(broker, f"UpdateFeatures was answered with {code.name}")
             await self._client.back_off()
 
     async def _until(

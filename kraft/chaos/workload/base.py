@@ -20,6 +20,7 @@ from kraft.chaos.workload.batches import Decoder, draw_keyed_values, draw_values
 from kraft.chaos.workload.client import Client, PartitionName
 from kraft.chaos.workload.groups.board import GroupBoard
 from kraft.chaos.workload.groups.watch import Unwatched, WatchesGroups
+from kraft.chaos.workload.transactions.watch import UnwatchedTransactions, WatchesTransactions
 from kraft.chaos.world.host import Host, Process
 
 CLIENT_CRASH = "client crash"
@@ -63,6 +64,7 @@ class Surroundings:
     run_time_configs: Mapping[str, str] = field(default_factory=dict)
     """Configs set on all brokers once they run."""
     groups: WatchesGroups = field(default_factory=Unwatched)
+    transactions: WatchesTransactions = field(default_factory=UnwatchedTransactions)
     board: GroupBoard = field(default_factory=GroupBoard)
     """Where members of groups tell where they stand."""
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from operator import attrgetter
 
 from kraft.chaos.history import Value
 from kraft.chaos.keyed import keyed_value, record_of, value_of
+from kraft.protocol.fetch import AbortedTransaction
 from partitions.records.batch import BatchHeader, decode_records, iter_batches, verify_crc
 from partitions.records.builder import build_batch
 from partitions.records.header import CRC_POSITION
+from partitions.records.markers import read_marker
 
 DECOMPRESSED_MAX_BYTES = 1 << 20
 REMEMBERED_MAX = 20_000
@@ -50,14 +53,17 @@ def encode_values(
     *,
     keyed: bool = False,
     producer_id: int = -1,
+    producer_epoch: int = 0,
     base_sequence: int = -1,
+    transactional: bool = False,
 ) -> bytes:
-    """A batch of these values; with a producer id it is an idempotent one, of producer epoch 0."""
+    """A batch of these values; with a producer id it is an idempotent one, or part of a transaction."""
     return build_batch(
         [(now_ms, *(record_of(value) if keyed else (None, value, ()))) for value in values],
         producer_id=producer_id,
-        producer_epoch=-1 if producer_id < 0 else 0,
+        producer_epoch=-1 if producer_id < 0 else producer_epoch,
         base_sequence=base_sequence,
+        is_transactional=transactional,
     )
 
 
@@ -68,16 +74,25 @@ class Decoder:
         self._remembered: dict[int, tuple[bytes, int, Decoded]] = {}
         """By the CRC in its header: a batch's bytes from there on, its base offset, and its records."""
 
-    def read(self, records: memoryview, position: int) -> tuple[list[tuple[int, Value]], int]:
+    def read(
+        self, records: memoryview, position: int, aborted: Sequence[AbortedTransaction] = ()
+    ) -> tuple[list[tuple[int, Value]], int]:
         """Offset and value of all records from offset `position` on, in order, and the offset to read on from.
 
-        Raises CorruptBatchError.
+        The records of the `aborted` transactions are left out, and transactions' markers always. Raises
+        CorruptBatchError.
         """
         found: list[tuple[int, Value]] = []
         next_offset = position
+        skipped = _Skipped(aborted)
         for start, header in iter_batches(records):
+            is_skipped = skipped.holds(records, start, header)
             behind = header.next_offset
             if behind <= position:
+                continue
+            if is_skipped or header.is_control:
+                verify_crc(records, start, header)
+                next_offset = behind
                 continue
             read = self._decode(records, start, header)
             found += (
@@ -99,3 +114,25 @@ class Decoder:
             self._remembered.clear()
         self._remembered[header.crc] = content, base_offset, decoded
         return decoded
+
+
+class _Skipped:
+    """Which batches of one answer belong to aborted transactions: those of their producers, from their first offsets
+    on to the next marker."""
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._waiting = sorted(aborted, key=attrgetter("first_offset"), reverse=True)
+        self._producers: set[int] = set()
+
+    def holds(self, records: memoryview, start: int, header: BatchHeader) -> bool:
+        """Takes the next batch."""
+        while self._waiting and self._waiting[-1].first_offset < header.next_offset:
+            self._producers.add(self._waiting.pop().producer_id)
+        if not header.is_transactional or header.producer_id not in self._producers:
+            return False
+        if header.is_control:
+            marker = read_marker(records, start, header)
+            if marker is not None and marker.is_abort:
+                self._producers.remove(header.producer_id)
+            return False
+        return True

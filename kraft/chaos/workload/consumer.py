@@ -37,9 +37,13 @@ class Consumer(Workload):
             Position(name, client.topic_ids[name[0]], 0 if from_start else self._stored.get(name, 0))
             for name in self.partitions()
         ]
-        reader = Reader(self, client)
+        reader = self.new_reader(client)
         brokers = self.around.cluster.broker_ids
         await asyncio.gather(*(self._follow(broker, client, reader, positions) for broker in brokers))
+
+    def new_reader(self, client: Client) -> Reader:
+        """What a life of it reads with."""
+        return Reader(self, client)
 
     @property
     def has_open_operations(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.admin import Admin
-from kraft.chaos.workload.base import Workload
+from kraft.chaos.workload.base import Surroundings, Workload
 from kraft.chaos.workload.client import Client
 from kraft.chaos.workload.reader import Position, Reader
 from kraft.chaos.world.host import Process
@@ -23,12 +24,20 @@ class _BeyondRepairError(Exception):
 
 
 class TopicCreation(Workload):
-    """Creates the topics of a scenario, and sets its run-time configs."""
+    """Sets the levels of features, creates the topics of a scenario, and sets its run-time configs."""
 
     may_crash = False
 
+    def __init__(
+        self, around: Surroundings, spec: WorkloadSpec, features: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__(around, spec)
+        self._features = features or {}
+
     async def run(self, process: Process, client: Client) -> None:
         admin = Admin(self, client)
+        for feature, level in self._features.items():
+            await admin.set_feature(feature, level)
         for topic in self.around.topics.values():
             await admin.create(topic)
         if self.around.run_time_configs:

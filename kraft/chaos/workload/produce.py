@@ -21,13 +21,15 @@ Answers = dict[PartitionName, tuple[ErrorCode, int]]
 """Error and base offset by partition."""
 
 
-def produce_request(batches: dict[PartitionName, bytes], acks: int) -> ProduceRequest:
+def produce_request(
+    batches: dict[PartitionName, bytes], acks: int, transactional_id: str | None = None
+) -> ProduceRequest:
     """One batch for each of some partitions."""
     topics: dict[str, TopicProduceData] = {}
     for (topic, partition), records in batches.items():
         data = topics.setdefault(topic, TopicProduceData(name=topic, partition_data=[]))
         data.partition_data.append(PartitionProduceData(index=partition, records=records))
-    return ProduceRequest(acks=acks, timeout_ms=ACKS_TIMEOUT_MS, topic_data=list(topics.values()))
+    return ProduceRequest(transactional_id, acks, ACKS_TIMEOUT_MS, list(topics.values()))
 
 
 def produce_answers(

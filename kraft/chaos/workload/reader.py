@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kraft.chaos.history import Value
-from kraft.chaos.workload.base import Workload
+from kraft.chaos.workload.base import Workload, unjudged
 from kraft.chaos.workload.client import REQUEST_TIMEOUT_S, CallFailedError, Client, PartitionName
 from kraft.chaos.workload.read_session import Key, ReadSession, by_topic
 from kraft.protocol.errors import ErrorCode
@@ -26,6 +26,7 @@ from kraft.protocol.schemas.offsets import (
 from partitions.records.batch import CorruptBatchError
 
 FETCH_VERSION, LIST_OFFSETS_VERSION = 16, 9
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FETCH_MAX_BYTES = 256 * 1024
 PARTITION_MAX_BYTES = 64 * 1024
 LOST_AFTER_S = 4.0
@@ -48,6 +49,9 @@ class Position:
     high_watermark: int = -1
     sought: bool = True
     """Whether the next poll begins with a deliberate seek."""
+    last_stable_offset: int = -1
+    kept: list[tuple[int, Value]] | None = None
+    """Committed records that were read, if somebody wants them, who takes them away."""
     busy: bool = False
     """A Fetch for it is under way."""
     out_of_range_since_s: float | None = None
@@ -64,7 +68,11 @@ class Position:
 class Reader:
     """Fetches for one workload, and enters its reads into the history."""
 
-    def __init__(self, workload: Workload, client: Client, *, final: bool = False) -> None:
+    def __init__(
+        self, workload: Workload, client: Client, *, final: bool = False, committed: bool = False
+    ) -> None:
+        """`committed`: it reads with isolation.level=read_committed, and its reads enter the history of transactions."""
+        self.is_committed = committed
         self._workload = workload
         self._client = client
         self._final = final
@@ -129,7 +137,11 @@ class Reader:
                 partition_max_bytes=PARTITION_MAX_BYTES,
             )
         request = FetchRequest(
-            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=FETCH_MAX_BYTES, rack_id=self._rack
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=FETCH_MAX_BYTES,
+            isolation_level=self._isolation_level,
+            rack_id=self._rack,
         )
         if session is None:
             request.topics = by_topic((topic_id, one) for (topic_id, _), one in wanted.items())
@@ -166,23 +178,25 @@ class Reader:
             self._client.surprise(
                 broker, f"Fetch was answered with error {answer.error_code}, without {missing}"
             )
-        elif not moved and not failed and not self._final:
+        elif not (moved or failed or self._final or self.is_committed):
             self._record(positions[0], began_s, positions[0].offset, ())
         return moved, failed
 
     def _advance(self, broker: int, position: Position, data: PartitionData, began_s: float) -> int:
         """Moves a position behind the records read; returns 1 if it moved."""
         position.high_watermark = data.high_watermark
+        position.last_stable_offset = data.last_stable_offset
         position.out_of_range_since_s = None
         if data.preferred_read_replica != NOBODY:
             self._go_nearer(broker, position, data.preferred_read_replica)
         if not data.records:
-            if self._final and position.is_at_end:  # an empty log is evidence, too
+            if self._final and position.is_at_end and not self.is_committed:  # an empty log is evidence, too
                 self._record(position, began_s, position.offset, ())
             return 0
         assert isinstance(data.records, memoryview)
         try:
-            records, next_offset = self._workload.around.decoder.read(data.records, position.offset)
+            aborted = data.aborted_transactions or () if self.is_committed else ()
+            records, next_offset = self._workload.around.decoder.read(data.records, position.offset, aborted)
         except CorruptBatchError as error:
             self._workload.around.verdicts.violated(
                 "corrupt-batch-served",
@@ -192,19 +206,30 @@ class Reader:
             return 0
         if next_offset == position.offset:
             return 0
-        if next_offset > data.high_watermark:
-            self._workload.around.verdicts.violated(
-                "high-watermark-bounded",
-                f"node {broker} gave {self._workload.process_name} records of {position.name} up to {next_offset}"
-                f" and says that {data.high_watermark} is committed",
-            )
+        self._judge_end(broker, position, data, next_offset)
         before, position.offset = position.offset, next_offset
         self._record(position, began_s, before, records)
         return 1
 
+    def _judge_end(self, broker: int, position: Position, data: PartitionData, next_offset: int) -> None:
+        """A broker gives nothing beyond what it says is committed, or stable."""
+        given = (
+            f"node {broker} gave {self._workload.process_name} records of {position.name} up to {next_offset}"
+        )
+        violated = self._workload.around.verdicts.violated
+        if next_offset > data.high_watermark:
+            violated("high-watermark-bounded", f"{given} and says that {data.high_watermark} is committed")
+        if self.is_committed and next_offset > data.last_stable_offset:
+            violated(
+                "last-stable-offset-bounded", f"{given} and says that {data.last_stable_offset} is stable"
+            )
+
     def _record(
         self, position: Position, began_s: float, before: int, records: Sequence[tuple[int, Value]]
     ) -> None:
+        if self.is_committed:
+            self._record_committed(position, before, records)
+            return
         self._workload.record_poll(
             position.name,
             position.topic_id,
@@ -216,6 +241,30 @@ class Reader:
             final=self._final,
         )
         position.sought = False
+
+    def _record_committed(
+        self, position: Position, before: int, records: Sequence[tuple[int, Value]]
+    ) -> None:
+        workload, key = self._workload, (position.topic_id, position.name[1])
+        workload.begun += 1
+        workload.acknowledged += bool(records)
+        history = workload.around.transactions.history
+        history.names[key[0]] = position.name[0]
+        history.polled(
+            workload.process_name,
+            key,
+            workload.around.now_s,
+            before,
+            records,
+            position.offset,
+            final=self._final,
+        )
+        if position.kept is not None:
+            position.kept += records
+
+    @property
+    def _isolation_level(self) -> int:
+        return READ_COMMITTED if self.is_committed else READ_UNCOMMITTED
 
     async def _fail(self, broker: int, position: Position, code: ErrorCode) -> None:
         """Handles a partition's error, which must be a transient one."""
@@ -278,8 +327,12 @@ class Reader:
         """The log's start or end (one of ListOffsets' timestamps), by that broker; None without an answer."""
         topic, partition = position.name
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
-        judge = self._workload.around.on_list_offsets((position.topic_id, partition), timestamp, broker)
+        request = ListOffsetsRequest(
+            isolation_level=self._isolation_level,
+            topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
+        )
+        listed = unjudged if self.is_committed else self._workload.around.on_list_offsets
+        judge = listed((position.topic_id, partition), timestamp, broker)
         try:
             answer = await self._client.call(broker, request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
         except CallFailedError:

@@ -6,6 +6,7 @@ The command imports the simulation when it runs: the others start faster.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill, indent
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kraft.chaos.replay.story import ReplicaView, Step
 
 MARK = "≠"
+LINE_MAX = 56
 GAP = "  "
 LEGEND = (
     "A line is a broker's replica: log end (LEO), high watermark (HW), [offset:value/leader epoch …] and its epoch\n"
@@ -166,7 +168,8 @@ def _conclusion(history: KnownHistory, play: Play) -> Text:
     if not play.is_as_stated:
         text.append(f", and not {history.verdicts[play.rule.name]} as it should be", style="bold red")
     for anomaly in play.report.anomalies:
-        text.append(f"\n  {anomaly.oracle}: {anomaly.text}")
+        told = _folded(f"{anomaly.oracle}: {anomaly.text}", 2 * LINE_MAX)
+        text.append("\n" + indent(told, "  "))
     return text
 
 
@@ -180,7 +183,7 @@ def _cell(step: Step) -> Text:
         cell.append(_replica(replica) + "\n", style="dim" if replica.role == "down" else "")
     cell.append(f"controller: leader {leader} epoch {step.leader_epoch} ISR {isr}{elr}", style="cyan")
     for seen in step.seen:
-        cell.append(f"\n{seen}", style="magenta")
+        cell.append(f"\n{_folded(seen)}", style="magenta")
     cell.append("\n")
     return cell
 
@@ -190,7 +193,12 @@ def _replica(replica: ReplicaView) -> str:
         return f"{replica.broker_id} down"
     records = " ".join(map(str, replica.records)) or "empty"
     epochs = " ".join(f"{epoch}@{start}" for epoch, start in replica.epochs) or "no epochs"
-    return (
+    return _folded(
         f"{replica.broker_id} {replica.role:8} LEO {replica.log_end_offset} HW {replica.high_watermark}"
         f" [{records}] {epochs}"
     )
+
+
+def _folded(line: str, width: int = LINE_MAX) -> str:
+    """Lines that stand side by side with another play's, or below both."""
+    return fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

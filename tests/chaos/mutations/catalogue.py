@@ -24,6 +24,7 @@ from tests.chaos.mutations import (
     raft_journal,
     raft_world,
     replication,
+    transactions,
     truncation,
 )
 from tests.chaos.mutations.registry import Mutation, by_name
@@ -37,6 +38,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *follower_reads.MUTATIONS,
     *flushes.MUTATIONS,
     *groups.MUTATIONS,
+    *transactions.MUTATIONS,
     *log.MUTATIONS,
     *cleaner.MUTATIONS,
     *disk.MUTATIONS,

@@ -80,6 +80,27 @@ def test_what_is_drawn_and_what_is_kept_can_be_played():
         ({"workloads": (WorkloadSpec("producer", 0, "orders", operations_max=-1),)}, "operations_max"),
         ({"workloads": (WorkloadSpec("classic-member", 0, "orders"),)}, "classic-member names no group"),
         ({"workloads": (WorkloadSpec("group-topic", 0),)}, "group-topic names no group"),
+        ({"workloads": (WorkloadSpec("zombie-producer", 0, "orders"),)}, "names no transactional_id"),
+        (
+            {
+                "workloads": (
+                    WorkloadSpec("processor", 0, "orders", group="g", transactional_id="t", output="none"),
+                )
+            },
+            "processor has no such output: 'none'",
+        ),
+        (
+            {
+                "workloads": (
+                    WorkloadSpec(
+                        "transactional-producer", 0, "orders", transactional_id="t", transaction_version=3
+                    ),
+                )
+            },
+            "transaction_version of transactional-producer is 3",
+        ),
+        ({"features": {"transaction.version": 9}}, "feature 'transaction.version' has no level 9"),
+        ({"features": {"magic": 1}}, "feature 'magic' has no level 1"),
         ({"workloads": (WorkloadSpec("group-topic", 0, group=7),)}, "group of group-topic is 7"),
         ({"workloads": (WorkloadSpec("group-topic", 0, group="a b"),)}, "the topic of group 'a b'"),
         ({"workloads": (WorkloadSpec("group-topic", 0, group="g"),) * 2}, "'g' has two topics of its own"),

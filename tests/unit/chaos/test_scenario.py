@@ -10,7 +10,7 @@ from kraft.chaos.faults import DEFAULT_FAULTS, FAULTS
 from kraft.chaos.playable import WITHOUT_TOPIC
 from kraft.chaos.scenario import Scenario, ScenarioError
 from kraft.chaos.swarm import scenario_of
-from kraft.chaos.swarm_features import MEMBER_KINDS
+from kraft.chaos.swarm_features import LEDGER, MEMBER_KINDS, RESULTS
 from kraft.chaos.workload import WORKLOADS
 
 SEEDS = range(1, 200)
@@ -71,7 +71,7 @@ def test_brokers_have_one_data_directory_or_two():
 
 
 def groups_of(scenario):
-    return {workload.group for workload in scenario.workloads if workload.group}
+    return {one.group for one in scenario.workloads if one.group and not one.transactional_id}
 
 
 def test_a_scenario_that_does_not_tell_of_directories_has_one_each():
@@ -133,7 +133,10 @@ def test_consumers_and_brokers_differ_in_how_they_are_read_from():
     scenarios = [scenario_of(seed) for seed in SEEDS]
     consumers = [w for s in scenarios for w in s.workloads if w.kind == "consumer"]
     assert {consumer.fetch_sessions for consumer in consumers} == {True, False}
-    assert not any(w.fetch_sessions or w.rack for s in scenarios for w in s.workloads if w.kind != "consumer")
+    readers = ("consumer", "committed-consumer")
+    assert not any(
+        w.fetch_sessions or w.rack for s in scenarios for w in s.workloads if w.kind not in readers
+    )
     slots = "max.incremental.fetch.session.cache.slots"
     assert {s.properties.get(slots) for s in scenarios} >= {None, "0", "1", "2"}
     in_racks = [s for s in scenarios if "replica.selector.class" in s.properties]
@@ -173,10 +176,30 @@ def test_what_is_drawn_besides_leaves_the_rest_as_it_was(monkeypatch):
         readers = [
             dataclasses.replace(one, rack="", fetch_sessions=False)
             for one in scenario.workloads
-            if not one.group
+            if not one.group and not one.transactional_id and one.topic not in (LEDGER, RESULTS)
         ]
         assert list(plain.workloads) == readers
-        assert [topic.name for topic in plain.topics] == [topic.name for topic in scenario.topics]
+        names = [topic.name for topic in scenario.topics]
+        assert [topic.name for topic in plain.topics] == [n for n in names if n not in (LEDGER, RESULTS)]
+
+
+def test_some_clusters_have_transactions_of_either_version():
+    scenarios = [scenario_of(seed) for seed in SEEDS]
+    transacted = [s for s in scenarios if any(w.transactional_id for w in s.workloads)]
+    assert 0.25 < len(transacted) / len(scenarios) < 0.55
+    assert {s.features.get("transaction.version", 2) for s in transacted} == {1, 2}
+    assert not any(s.features for s in scenarios if s not in transacted)
+    kinds = {w.kind for s in transacted for w in s.workloads}
+    assert kinds >= {"transactional-producer", "zombie-producer", "processor", "committed-consumer"}
+    for scenario in transacted:
+        clients = [w for w in scenario.workloads if w.transactional_id]
+        level = scenario.features.get("transaction.version", 2)
+        assert all(1 <= client.transaction_version <= level for client in clients)
+        written = {name: topic for topic in scenario.topics if (name := topic.name) in (LEDGER, RESULTS)}
+        assert {w.output or w.topic for w in clients} == written.keys()
+        assert not any("unclean.leader.election.enable" in topic.configs for topic in written.values())
+        ids = [w.transactional_id for w in clients if w.kind != "zombie-producer"]
+        assert len(set(ids)) == len(ids)
 
 
 def test_where_all_lose_power_every_topic_is_flushed():

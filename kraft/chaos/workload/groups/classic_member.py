@@ -8,7 +8,7 @@ from kraft.chaos.scenario import WorkloadSpec
 from kraft.chaos.workload.base import Surroundings
 from kraft.chaos.workload.client import PartitionName
 from kraft.chaos.workload.groups import consumer_protocol
-from kraft.chaos.workload.groups.member import LEAVE_ATTEMPTS, GroupMember, topic_of
+from kraft.chaos.workload.groups.member import LEAVE_ATTEMPTS, GroupMember
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.classic_groups import (
     HeartbeatRequest,
@@ -93,7 +93,6 @@ class ClassicMember(GroupMember):
 
     async def _joined(self) -> JoinGroupResponse | None:
         broker = await self.find_coordinator()
-        topics = [self.spec.topic, topic_of(self.spec.group)]
         request = JoinGroupRequest(
             group_id=self.spec.group,
             session_timeout_ms=self._session_ms,
@@ -101,7 +100,9 @@ class ClassicMember(GroupMember):
             member_id=self.member_id,
             protocol_type=consumer_protocol.PROTOCOL_TYPE,
             protocols=[
-                JoinGroupRequestProtocol(consumer_protocol.PROTOCOL, consumer_protocol.subscription(topics))
+                JoinGroupRequestProtocol(
+                    consumer_protocol.PROTOCOL, consumer_protocol.subscription(self.subscribed)
+                )
             ],
         )
         answer = await self.ask(broker, request, JOIN_VERSION, JoinGroupResponse, self._waits_s)
@@ -123,7 +124,7 @@ class ClassicMember(GroupMember):
     async def _assign(self, joined: JoinGroupResponse) -> dict[str, bytes]:
         """What the leader gives each member: the partitions that it knows of."""
         await self.client.refresh()
-        names = [name for topic in self.client.topics for name in self.client.partitions_of(topic)]
+        names = [name for topic in self.subscribed for name in self.client.partitions_of(topic)]
         self._spread = self._known
         members = [member.member_id for member in joined.members]
         spread = consumer_protocol.spread(names, members)
@@ -135,7 +136,7 @@ class ClassicMember(GroupMember):
         ids = self.client.topic_ids
         return frozenset(
             (ids[topic], number)
-            for topic in self.client.topics
+            for topic in self.subscribed
             for _, number in self.client.partitions_of(topic)
         )
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from kraft.chaos.group_history import GroupAction, GroupOperation, GroupProtocol, Sender
 from kraft.chaos.history import OperationStatus
 from kraft.chaos.scenario import WorkloadSpec
+from kraft.chaos.transaction_history import OffsetTold
 from kraft.chaos.workload.base import Surroundings, Workload
 from kraft.chaos.workload.client import REQUEST_TIMEOUT_S, CallFailedError, Client, PartitionName
 from kraft.chaos.workload.groups.board import Standing
@@ -83,6 +84,8 @@ class GroupMember(Workload):
     """One member, life after life."""
 
     protocol: GroupProtocol
+    requires_stable = False
+    """Whether it wants to be told no offsets of open transactions."""
 
     def __init__(self, around: Surroundings, spec: WorkloadSpec) -> None:
         super().__init__(around, spec)
@@ -126,12 +129,16 @@ class GroupMember(Workload):
             self.around.cluster.addresses, self.rng, self.topics, self._on_surprise, follows_names=True
         )
         await client.wait_for_topics()
-        client.topics[topic_of(self.spec.group)] = None
-        self.client, self.reader = client, Reader(self, client)
+        client.topics.update(dict.fromkeys(self.subscribed))
+        self.client, self.reader = client, self.new_reader(client)
         self._coordinator = None
         self.forget()
         await self.run(process, client)
         self.drained = True
+
+    def new_reader(self, client: Client) -> Reader:
+        """What a life of it reads with."""
+        return Reader(self, client)
 
     async def run(self, process: Process, client: Client) -> None:
         try:
@@ -168,6 +175,11 @@ class GroupMember(Workload):
         return True  # some request, mostly
 
     # -- for the protocols
+
+    @property
+    def subscribed(self) -> list[str]:
+        """The topics that it reads."""
+        return [self.spec.topic, topic_of(self.spec.group)]
 
     @property
     @abstractmethod
@@ -349,7 +361,8 @@ class GroupMember(Workload):
             member_epoch=sender.generation if by_consumer else -1,
             topics=[OffsetFetchRequestTopics(topic, ids[topic], [number]) for topic, number in chosen],
         )
-        answer = await self.ask(broker, OffsetFetchRequest(groups=[group]), version, OffsetFetchResponse)
+        request = OffsetFetchRequest(groups=[group], require_stable=self.requires_stable)
+        answer = await self.ask(broker, request, version, OffsetFetchResponse)
         if answer is not None:
             self._take_offsets(broker, operations, answer)
 
@@ -368,6 +381,8 @@ class GroupMember(Workload):
             tag, offset = told.metadata or "", told.committed_offset
             if offset >= 0:
                 watch.told(self.spec.group, tag, "what is committed")
+                if self.requires_stable:
+                    self.around.transactions.history.told.append(OffsetTold(tag, self.around.now_s))
             else:
                 self.around.verdicts.coverage[NOTHING_COMMITTED] += 1
             watch.history.answer(operation, OperationStatus.OK, self.epoch_of(broker), offset=offset, tag=tag)

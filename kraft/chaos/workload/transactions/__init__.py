@@ -1,0 +1,1 @@
+"""Clients of transactions: producers, processors that do their work exactly once, readers of committed records."""
