@@ -1,2 +1,2 @@
-"""`kraft produce`: lines.py reads and splits, sending.py counts, transactions.py begins and commits, stalls.py tells when
+"""`kraft produce`: lines.py reads and splits, sending.py counts, transactions.py groups lines, stalls.py tells when
 brokers refuse for long."""

@@ -237,15 +237,24 @@ class Run:
                 self.why_stopped = self.transactions.commit()
         started_s = time.monotonic()
         give_up_s = started_s + timeout_s + MARGIN_S if timeout_s else math.inf
-        while self._producer.flush(POLL_S):
+        while self._flushed(POLL_S):
             now_s = time.monotonic()
             if self._interrupts.count:
                 give_up_s = min(give_up_s, now_s + CLOSING_S if self._interrupts.count == 1 else now_s)
             if now_s >= give_up_s:
                 self._producer.purge()
-                self._producer.flush(PURGE_S)
+                self._flushed(PURGE_S)
                 self._count_purged()
                 return
+
+    def _flushed(self, wait_s: float) -> int:
+        """How many lines have no report yet after so long. A producer that is dead says so here too."""
+        try:
+            return int(self._producer.flush(wait_s))
+        except self._refusal as error:
+            self.first_error = self.first_error or error.args[0].str()
+            self._producer.poll(wait_s)
+            return len(self._producer)
 
     def _count_purged(self) -> None:
         """Tells lines that never left from those that wait to be sent again, and may have been written: librdkafka

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -40,6 +40,8 @@ STATES = (
     "PrepareEpochFence",
     "Dead",
 )
+AT_REST = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+"""No transaction is open."""
 TIMEOUT_MIN = 15
 """transaction.max.timeout.ms, in minutes: no transaction that a coordinator knows is open for longer."""
 _ID_MAX = 2**63 - 1
@@ -157,15 +159,7 @@ def describe_producers(
             }
         )
     else:
-        columns = [
-            "topic", "partition", "producer", "epoch", "coordinator epoch", "sequence", "last ms", "open from"
-        ]  # fmt: skip
-        rows = [
-            [*key, *(None if value == -1 else value for value in _producer_document(one).values())]
-            for key, producers in sorted(told.found.items())
-            for one in producers
-        ]
-        show_rows(columns, rows)
+        _show_producers(told.found)
     end_with({str(key): failure for key, failure in told.failures.items()})
 
 
@@ -392,10 +386,17 @@ def _document(one: Transaction, now_ms: int) -> Document:
         "epoch": one.epoch,
         "state": one.state,
         "partitions": [key._asdict() for key in one.partitions],
-        "age_ms": None if one.started_ms is None else max(now_ms - one.started_ms, 0),
+        "age_ms": _age_ms(one, now_ms),
         "coordinator": one.coordinator,
         "timeout_ms": one.timeout_ms,
     }
+
+
+def _age_ms(one: Transaction, now_ms: int) -> int | None:
+    """Since it began; None where none is open. (A coordinator keeps the time until the next begins.)"""
+    if one.started_ms is None or one.state in AT_REST:
+        return None
+    return max(now_ms - one.started_ms, 0)
 
 
 def _show_transactions(transactions: Sequence[Transaction], *, as_json: bool) -> None:
@@ -468,6 +469,28 @@ def _producer_document(producer: ProducerState) -> Document:
         "last_timestamp": producer.last_timestamp,
         "transaction_start_offset": producer.current_txn_start_offset,
     }
+
+
+def _show_producers(found: Mapping[TopicPartition, Sequence[ProducerState]]) -> None:
+    now_ms = _now_ms()
+    rows = [
+        [
+            *key,
+            one.producer_id,
+            one.producer_epoch,
+            _known(one.coordinator_epoch),
+            _known(one.last_sequence),
+            None if one.last_timestamp < 0 else _seconds(max(now_ms - one.last_timestamp, 0)),
+            _known(one.current_txn_start_offset),
+        ]
+        for key, producers in sorted(found.items())
+        for one in producers
+    ]
+    show_rows(["topic", "partition", "producer", "epoch", "coord epoch", "seq", "idle s", "open from"], rows)
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
 
 
 def _seconds(ms: int | None) -> str | None:

@@ -59,7 +59,7 @@ Item = TypeVar("Item")
 
 class Transaction(NamedTuple):
     """`coordinator` is a broker's id; the partitions are those of the open transaction, or, while it ends, those whose
-    markers are not written. `started_ms` is None while none is open; wall time in ms since 1970."""
+    markers are not written. `started_ms` is when the last one began, wall time in ms since 1970; None if none did."""
 
     transactional_id: str
     producer_id: int

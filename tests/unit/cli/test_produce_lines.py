@@ -298,6 +298,23 @@ def test_a_producer_that_is_dead_ends_the_run(
     )
 
 
+def test_a_producer_that_dies_while_it_ends_is_no_defect(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """librdkafka's flush raises then; its reports still come."""
+    flush, deaths = producer.flush, iter([KafkaError(KafkaError._FATAL)])
+
+    def dying(timeout_s: float) -> int:
+        if (death := next(deaths, None)) is not None:
+            raise KafkaException(death)
+        return flush(timeout_s)
+
+    monkeypatch.setattr(producer, "flush", dying)
+    monkeypatch.setattr(Producer, "__len__", lambda self: len(self._queue), raising=False)
+    assert produce(monkeypatch, b"a\n") == 0
+    assert capsys.readouterr().err == "1 acknowledged, 0 failed, 0 not sent\n"
+
+
 def test_a_file_that_cannot_be_read_on_is_a_sentence(
     producer: Producer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -154,7 +154,7 @@ class Coordinators(FakeCluster):
             topics = [DescribedTransactionTopic("a", [0])]
             return DescribedTransaction(0, "t1", "Ongoing", 60_000, NOW_MS - 5_000, 7, 3, topics)
         if transactional_id == "t2":
-            return DescribedTransaction(0, "t2", "Empty", 60_000, -1, 8, 0, [])
+            return DescribedTransaction(0, "t2", "CompleteAbort", 60_000, NOW_MS - 9_000, 8, 0, [])
         return DescribedTransaction(
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id, "", 0, -1, -1, -1, []
         )
@@ -208,7 +208,7 @@ def test_list(cluster: Coordinators, capsys: pytest.CaptureFixture[str]) -> None
     assert lines == [
         ["id", "producer", "epoch", "state", "coordinator", "partitions", "age-s"],
         ["t1", "7", "3", "Ongoing", "1", "1", "5.0"],
-        ["t2", "8", "0", "Empty", "2", "-", "-"],
+        ["t2", "8", "0", "CompleteAbort", "2", "-", "-"],
     ]
 
 
@@ -278,7 +278,7 @@ def test_describe_producers(cluster: Coordinators, capsys: pytest.CaptureFixture
         }
     ]
     row = Told(capsys, cluster, "describe-producers", "a:0").out.splitlines()[-1].split()
-    assert row == ["a", "0", "7", "3", "-", "9", str(cluster.last_ms), "40"]
+    assert row == ["a", "0", "7", "3", "-", "9", "60.0", "40"]
     for what, sentence in (("a:5", "topic a has no partition 5"), ("b", "topic b: ")):
         told = Told(capsys, cluster, "describe-producers", what)
         assert told.exit_code == EXIT_FAILED
