@@ -420,10 +420,14 @@ class Partition:
             producer_id, epoch, sequence, supports_epoch_bump=supports_epoch_bump
         )
 
+    def is_verified(self, guard: VerificationGuard, producer_id: int) -> bool:
+        """Whether the guard holds still. If not, the coordinator may be asked again, under another."""
+        return self.log.producer_state.verifications.holds(guard, producer_id)
+
     def check_verified(self, guard: VerificationGuard, producer_id: int) -> None:
         """Whether the guard holds still: what is appended in this call opens a transaction that is known to its
         coordinator. Raises NotVerified."""
-        if not self.log.producer_state.verifications.holds(guard, producer_id):
+        if not self.is_verified(guard, producer_id):
             raise NotVerified(producer_id)
 
     def check_transactional(self, producer_id: int, epoch: int) -> None:

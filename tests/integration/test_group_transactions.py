@@ -53,7 +53,7 @@ def coordinator(running: ThreadedCluster) -> int:
 
     def ask() -> int | None:
         brokers = {n: node.broker for n, node in running.cluster.nodes.items() if node.broker is not None}
-        known = {broker.groups.leader_of(GROUP) for broker in brokers.values()}
+        known = {broker.groups.topic.leader_of(GROUP) for broker in brokers.values()}
         (leader,) = known if len(known) == 1 else {None}
         if leader not in brokers:
             return None

@@ -36,6 +36,7 @@ HEARTBEAT_MS = 500
 COMMIT_MS = 300
 GROUP_SETTINGS = {
     "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "300",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
@@ -43,7 +44,7 @@ GROUP_SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
 }
-"""Of a cluster whose groups notice soon what became of their members."""
+"""Of a cluster whose groups notice soon what became of their members; its internal topics are small."""
 
 
 class How(NamedTuple):

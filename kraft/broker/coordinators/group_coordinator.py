@@ -21,6 +21,7 @@ from kraft.broker.coordinators.internal_topic import InternalTopic
 from kraft.broker.coordinators.shard_log import batch_limit, hosting
 from kraft.broker.coordinators.topics import MetadataTopics, touched_topics
 from kraft.broker.membership.metadata_cache import MetadataCache
+from kraft.broker.replicas.appends import ASKED_AT_MOST
 from kraft.broker.replicas.replica_manager import ReplicaManager
 from kraft.config import ServerConfig
 from kraft.coordinator.groups.context import Client, GroupContext, GroupCounters, GroupSettings
@@ -32,7 +33,7 @@ from kraft.environment import Environment
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.group_offsets import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from partitions.errors import PartitionError
-from partitions.log.errors import AppendError, LogError
+from partitions.log.errors import AppendError
 from partitions.log.producers.producer_state import EPOCH_FOR_EACH_TRANSACTION
 from partitions.log.producers.verifications import VERIFICATION_OFF, VerificationGuard
 from partitions.partition import Partition
@@ -139,18 +140,22 @@ class GroupCoordinator:
         key = TopicPartition(CONSUMER_OFFSETS, number)
         adds = request.version >= FIRST_TXN_COMMIT_VERSION_THAT_ADDS and self.transactions_add_partitions
         guard: VerificationGuard | None = VERIFICATION_OFF
-        try:
-            partition = self._replicas.partition(key)
-            if adds or self._config.get("transaction.partition.verification.enable"):
-                guard = partition.begin_verification(*producer, supports_epoch_bump=adds)
-        except PartitionError:
-            return ErrorCode.NOT_COORDINATOR
-        if guard is not None and guard is not VERIFICATION_OFF:
+        for _ in range(ASKED_AT_MOST):
+            try:
+                partition = self._replicas.partition(key)
+                if adds or self._config.get("transaction.partition.verification.enable"):
+                    guard = partition.begin_verification(*producer, supports_epoch_bump=adds)
+            except PartitionError:
+                return ErrorCode.NOT_COORDINATOR
+            if guard is None or guard is VERIFICATION_OFF:
+                break
             error = await self._verifier.verify(
                 body.transactional_id, producer, key, adds=adds, timeout_s=self._commit_timeout_s
             )
             if error:
                 return error
+            if partition.is_verified(guard, producer.producer_id):
+                break
 
         def refusal(_log: ShardLog) -> ErrorCode | None:
             return _refusal_in_transaction(partition, producer, guard)
@@ -216,18 +221,14 @@ def _request_of_broker(body: Any) -> GroupRequest:
 def _refusal_in_transaction(
     partition: Partition, producer: ProducerIdAndEpoch, guard: VerificationGuard | None
 ) -> ErrorCode | None:
-    """Why records in this producer's transaction are not appended now. Without a guard the transaction was open here
-    when it was looked at."""
+    """Why records in this producer's transaction are not appended now. Without a guard it is open here: that was looked
+    at in the same call."""
     try:
         partition.check_transactional(*producer)
         if guard is not None:
             partition.check_verified(guard, producer.producer_id)
-        elif partition.begin_verification(*producer) is not None:
-            return ErrorCode.INVALID_TXN_STATE
-    except PartitionError:
-        return ErrorCode.NOT_COORDINATOR
-    except LogError as error:
-        return ErrorCode[error.code] if isinstance(error, AppendError) else ErrorCode.NOT_COORDINATOR
+    except AppendError as error:
+        return ErrorCode[error.code]
     return None
 
 

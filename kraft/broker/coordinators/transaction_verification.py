@@ -42,9 +42,11 @@ _RETRIED: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
-"""What passes mostly at once: the transaction before is being ended, a coordinator moves."""
+"""What passes mostly at once: the transaction before is being ended, a coordinator moves, or it does not know the
+topic of a partition yet that was asked about in the same request."""
 
 Codes = Mapping[TopicPartition, ErrorCode]
 

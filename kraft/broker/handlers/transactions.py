@@ -102,6 +102,7 @@ async def handle_add_partitions_to_txn(
             _partitions(one.topics),
             verify_only=one.verify_only,
             transaction_version=0 if one.verify_only else BUMPING_VERSION,
+            waits=False,
         )
         for one in body.transactions
     ]

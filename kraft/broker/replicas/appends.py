@@ -48,6 +48,11 @@ Check = Callable[[], CheckedBatches]
 Passed = TypeVar("Passed")
 
 
+ASKED_AT_MOST: Final = 3
+"""How often a coordinator is asked about one batch. A marker that comes meanwhile is mostly that of the transaction
+before, whose end the producer did not wait for; only what the coordinator says after it is about this one."""
+
+
 class TooManyWaiting(AppendError):
     """The gates do not keep up; a client tries again."""
 
@@ -223,10 +228,14 @@ class Appends:
         acks: int,
     ) -> Appended:
         """The turn of one batch. The guard is looked at in the call that appends. Raises PartitionError, LogError."""
-        partition = self._replicas.newest_partition(key)
-        guard, leader_epoch = _begin(partition, batch), partition.leader_epoch
-        if guard is not None:
+        for _ in range(ASKED_AT_MOST):
+            partition = self._replicas.newest_partition(key)
+            guard, leader_epoch = _begin(partition, batch), partition.leader_epoch
+            if guard is None:
+                break
             await verify()
+            if partition.leader_epoch != leader_epoch or partition.is_verified(guard, batch.producer_id):
+                break
         try:
             appended = self.append(key, records, acks=acks, leader_epoch=leader_epoch, guard=guard)
             return appended if isinstance(appended, Appended) else await appended

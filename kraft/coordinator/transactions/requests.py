@@ -28,6 +28,9 @@ class AddPartitions(NamedTuple):
     verify_only: bool
     """Whether the partitions are only looked for in the open transaction."""
     transaction_version: int
+    waits: bool = True
+    """Whether it is held while markers are written. Brokers that ask for several transactions in one request are
+    told CONCURRENT_TRANSACTIONS instead: one that ends slowly must not hold up the others."""
 
 
 class EndTransaction(NamedTuple):

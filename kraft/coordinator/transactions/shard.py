@@ -233,7 +233,7 @@ class TransactionShard:
             return _unknown(asked.transactional_id)
         if transaction.state in PREPARED and not asked.verify_only:
             # first of all: the producer may have what it goes on with, which is nobody's yet
-            return self._wait(token, asked, until_ms, now)
+            return self._wait(token, asked, until_ms, now) if asked.waits else self._concurrent()
         if asked.producer.producer_id != transaction.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if asked.producer.epoch != transaction.epoch:

@@ -145,9 +145,28 @@ async def test_a_marker_between_the_verification_and_the_append_voids_it(broker:
     late = asyncio.ensure_future(commit(broker, 5, version=4))
     await until_asked(broker)
     assert await end(broker, is_commit=False) is NONE
+    answered, broker.verifier.may_answer = broker.verifier.may_answer, asyncio.Event()
+    answered.set()
+    await until_asked(broker, 2)
+    broker.verifier.code = ErrorCode.TRANSACTION_ABORTABLE
     broker.verifier.may_answer.set()
     assert await late is ErrorCode.TRANSACTION_ABORTABLE
     assert await fetched(broker) == (NOTHING, NONE)
+
+
+async def test_the_marker_of_the_transaction_before_does_not_refuse_the_next(broker: BrokerWorld) -> None:
+    """A producer goes on when its commit is decided, before the markers are written."""
+    assert await commit(broker, 5) is NONE
+    newer = PRODUCER._replace(epoch=PRODUCER.epoch + 1)
+    broker.verifier.may_answer.clear()
+    following = asyncio.ensure_future(commit(broker, 6, producer=newer))
+    await until_asked(broker, 2)
+    assert await end(broker, producer=newer) is NONE
+    broker.verifier.may_answer.set()
+    assert await following is NONE
+    assert len(broker.verifier.asked) == 3
+    assert await end(broker, producer=newer) is NONE
+    assert await fetched(broker) == (6, NONE)
 
 
 async def test_a_leadership_that_was_lost_between_voids_it(broker: BrokerWorld) -> None:

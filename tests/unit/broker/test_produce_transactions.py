@@ -98,17 +98,59 @@ async def test_nothing_is_added_below_transaction_version_2(world: BrokerWorld) 
     assert [one[3] for one in world.verifier.asked] == [False]
 
 
-async def test_a_batch_whose_transaction_ends_meanwhile_opens_none(world: BrokerWorld) -> None:
+@pytest.mark.parametrize("version", [10, 11])
+async def test_a_batch_whose_transaction_is_aborted_meanwhile_opens_none(
+    world: BrokerWorld, version: int
+) -> None:
+    """The coordinator confirmed it before it aborted: when it is asked again it does not."""
     await world.start(*topic("t", 1, (1,)))
-    for version, code in ((10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)):
-        world.verifier.may_answer.clear()
-        late = begin(produce(world, (0, part()), version=version))
+    world.verifier.may_answer.clear()
+    late = begin(produce(world, (0, part()), version=version))
+    await turns()
+    end_transaction(world)
+    answered, world.verifier.may_answer = world.verifier.may_answer, asyncio.Event()
+    answered.set()
+    await turns()
+    assert len(world.verifier.asked) == 2
+    world.verifier.code = ErrorCode.TRANSACTION_ABORTABLE
+    world.verifier.may_answer.set()
+    assert await late == [produce_error(ErrorCode.TRANSACTION_ABORTABLE, version)]
+    partition = world.replicas.partition(T0)
+    assert partition.last_stable_offset == partition.high_watermark == 1
+
+
+async def test_the_marker_of_the_transaction_before_does_not_refuse_the_next(world: BrokerWorld) -> None:
+    """A producer goes on when its commit is decided, before the markers are written."""
+    await world.start(*topic("t", 1, (1,)), ADDING)
+    assert await told(produce(world, (0, part()), version=12)) == [ErrorCode.NONE]
+    world.verifier.may_answer.clear()
+    following = begin(produce(world, (0, part(epoch=1)), version=12))
+    await turns()
+    end_transaction(world, epoch=1)
+    world.verifier.may_answer.set()
+    assert await following == [ErrorCode.NONE]
+    assert [one[1].epoch for one in world.verifier.asked] == [0, 1, 1]
+    assert world.replicas.partition(T0).last_stable_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)]
+)
+async def test_a_batch_is_asked_for_a_few_times_only(
+    world: BrokerWorld, version: int, code: ErrorCode
+) -> None:
+    await world.start(*topic("t", 1, (1,)))
+    world.verifier.may_answer.clear()
+    late = begin(produce(world, (0, part()), version=version))
+    for _ in range(appends.ASKED_AT_MOST):
         await turns()
         end_transaction(world)
-        world.verifier.may_answer.set()
-        assert await late == [code]
+        answered, world.verifier.may_answer = world.verifier.may_answer, asyncio.Event()
+        answered.set()
+    assert await late == [code]
+    assert len(world.verifier.asked) == appends.ASKED_AT_MOST
     partition = world.replicas.partition(T0)
-    assert partition.last_stable_offset == partition.high_watermark == 2
+    assert partition.last_stable_offset == partition.high_watermark == appends.ASKED_AT_MOST
 
 
 async def test_a_leadership_that_is_lost_meanwhile_is_retried(world: BrokerWorld) -> None:
@@ -216,6 +258,7 @@ async def test_a_request_and_its_batches_agree(world: BrokerWorld) -> None:
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 ErrorCode.NOT_COORDINATOR,
+                ErrorCode.OPERATION_NOT_ATTEMPTED,
             )
         ),
         *(

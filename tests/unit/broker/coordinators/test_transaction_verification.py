@@ -200,7 +200,12 @@ async def test_the_coordinator_here_is_asked_without_a_request() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
+    [
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ],
 )
 async def test_what_passes_is_asked_again_for_a_while(code: ErrorCode) -> None:
     world = World()

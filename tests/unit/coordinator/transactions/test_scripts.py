@@ -78,7 +78,7 @@ class Story:
         self.world.ask(name, InitProducer(_id(options), timeout_ms, expected, None))
 
     def do_add(self, arguments: list[str], options: dict[str, str]) -> None:
-        """add PRODUCER TOPIC-PARTITION… [v=TRANSACTION_VERSION] [has=]"""
+        """add PRODUCER TOPIC-PARTITION… [v=TRANSACTION_VERSION] [has=] [waits=no]"""
         self._add(arguments, options, verify_only=False)
 
     def do_verify(self, arguments: list[str], options: dict[str, str]) -> None:
@@ -88,7 +88,8 @@ class Story:
         name, *partitions = arguments
         named = frozenset(partition(one) for one in partitions)
         version = int(options.get("v", "2"))
-        request = AddPartitions(_id(options), self._has(name, options), named, verify_only, version)
+        waits = options.get("waits") != "no"
+        request = AddPartitions(_id(options), self._has(name, options), named, verify_only, version, waits)
         self.world.ask(name, request)
 
     def do_commit(self, arguments: list[str], options: dict[str, str]) -> None:
