@@ -1,5 +1,5 @@
-"""The metrics of transactions, as `kraft.http.metrics` shows them: of those that a broker coordinates, and of what waits
-for them in the partitions that it leads.
+"""The metrics of transactions, as `kraft.http.metrics` shows them: of those that a broker coordinates, and of what
+waits for them in the partitions that it leads.
 
 Names are Kafka's where Kafka tells the same. States are those of transactions that are open or end: a look at them
 costs what they are, and not what there are transactional ids. At most `LISTED_MAX` partitions have a series.

@@ -44,7 +44,7 @@ def test_what_is_open_and_how_long_ends_take() -> None:
     assert found[BEAN + "completion_time_ms_count"] == 4
     assert found[BEAN + "completion_time_ms_sum"] == 60
     assert found["kafka_coordinator_transaction_transactionmarkerchannelmanager_queued"] == 4
-    assert found[f"{LAG}{{t}}{{2}}"] == 7
+    assert found[f"{LAG}{{2}}{{t}}"] == 7
 
 
 def test_nothing_is_open() -> None:
