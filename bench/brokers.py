@@ -90,18 +90,25 @@ class Cluster:
 
     @contextmanager
     def topic(
-        self, partitions: int, replicas: int, *, name: str = TOPIC, leaders: list[int] | None = None
+        self,
+        partitions: int,
+        replicas: int,
+        *,
+        name: str = TOPIC,
+        leaders: list[int] | None = None,
+        configs: Mapping[str, str] | None = None,
     ) -> Iterator[str]:
         """A new topic, deleted on leaving. `leaders` names each partition's first replica."""
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        config = {**DELETED_AT_ONCE, **(configs or {})}
         if leaders is None:
-            wanted = NewTopic(name, partitions, replicas, config=DELETED_AT_ONCE)
+            wanted = NewTopic(name, partitions, replicas, config=config)
         else:
             nodes = self.node_ids
             assignment = [[*nodes[nodes.index(first) :], *nodes[: nodes.index(first)]] for first in leaders]
-            wanted = NewTopic(name, len(leaders), replica_assignment=assignment, config=DELETED_AT_ONCE)
+            wanted = NewTopic(name, len(leaders), replica_assignment=assignment, config=config)
         admin.create_topics([wanted])[name].result(TOPIC_TIMEOUT_S)
         self._await(name, lambda folders: folders == partitions * replicas)
         settle(self.pids())

@@ -9,7 +9,8 @@ milliseconds.
         |                                  |
         '--fenced, or the log failed------>'--> FAILED    (until metadata brings a newer leader epoch)
 
-In FETCHING and TRUNCATING a partition may be delayed after an error. A diverging epoch needs no state of
+In FETCHING and TRUNCATING a partition may be delayed after an error. In FETCHING it is held while its log awaits a
+flush. A diverging epoch needs no state of
 its own: the log is cut, and the next fetch asks from its new end whether the logs agree.
 """
 
@@ -85,7 +86,9 @@ class FetchState:
     @property
     def is_ready(self) -> bool:
         """Whether it is to be fetched."""
-        return self.phase is FetchPhase.FETCHING and self.delayed_until_ms is None
+        return (
+            self.phase is FetchPhase.FETCHING and self.delayed_until_ms is None and not self.log.awaits_flush
+        )
 
     @property
     def last_fetched_epoch(self) -> int:

@@ -56,6 +56,8 @@ class FetchStates:
     _behind: dict[PartitionKey, None] = field(default_factory=dict)
     _delayed: dict[PartitionKey, FetchState] = field(default_factory=dict)
     _truncating: dict[PartitionKey, FetchState] = field(default_factory=dict)
+    _held: dict[PartitionKey, None] = field(default_factory=dict)
+    """Their logs await a flush; `touch` ends that."""
     _generations: int = 0
     _sequence: int = 0
 
@@ -126,6 +128,10 @@ class FetchStates:
         if state is not None:
             self._queue_up(state)
 
+    def holds_any(self, response: FetchResponse) -> bool:
+        """Whether a partition of the answer is held until its log was flushed."""
+        return bool(self._held) and any(answer.key in self._held for answer in response.partitions)
+
     def asked_otherwise(self, key: PartitionKey) -> None:
         """An answer was to something else than what would be asked now: the session is told what that is.
 
@@ -193,7 +199,9 @@ class FetchStates:
 
     def _catch_up_request(self, now_ms: int) -> FetchRequest | None:
         states = [self._states[key] for key in (*self._behind, *self._hungry)]
-        asked = [self._ask(state) for state in states if not self._holds_back(state, now_ms)]
+        asked = [
+            self._ask(state) for state in states if state.is_ready and not self._holds_back(state, now_ms)
+        ]
         self._hungry.clear()
         if not asked:
             return None
@@ -350,7 +358,10 @@ class FetchStates:
         if not (state.is_ready and state.is_behind):
             self._behind.pop(key, None)
         if not state.is_ready:
+            if state.log.awaits_flush:
+                self._held[key] = None
             return
+        self._held.pop(key, None)
         if state.is_behind:
             self._behind[key] = None
         elif not self._session.covers(self._ask(state)):
@@ -367,3 +378,4 @@ class FetchStates:
         self._behind.pop(key, None)
         self._delayed.pop(key, None)
         self._truncating.pop(key, None)
+        self._held.pop(key, None)

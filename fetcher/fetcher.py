@@ -2,9 +2,10 @@
 
 The catch-up lane (`fetch_states.py` says who goes by which) asks at once for a partition that is added while the long
 poll is pending, for one whose back-off ends, and for one that is behind; none of them holds up a partition in sync.
-Each lane has a connection of its own, since a connection answers in order. A leader that cannot be reached is tried
-with growing back-off. All that is under way ends with `run`. `FetcherManager` owns one per leader, or
-`num.replica.fetchers` of them, and their tasks.
+A log that awaits a flush is not asked for; a lane waits a while for the flushes of what it appended, so that its next
+request asks for those, too. Each lane has a connection of its own, since a connection answers in order. A leader that
+cannot be reached is tried with growing back-off. All that is under way ends with `run`. `FetcherManager` owns one per
+leader, or `num.replica.fetchers` of them, and their tasks.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from fetcher.settings import FetcherSettings, backoff_ms
 from fetcher.throttle import UNTHROTTLED, ReplicationThrottle
 
 LANES = (SESSION_LANE, CATCH_UP_LANE)
+FLUSH_WAIT_S = 0.05
+"""How long a lane waits for the flushes of what it appended, before it asks for the others alone."""
 APPLY_BYTES = 256 * 1024
 """Records that are appended before other events have their turn; one partition's are appended at once."""
 
@@ -54,6 +57,7 @@ class Fetcher:
         self._states = FetchStates(settings, jitter, throttle)
         self._replication = Replication(self._states, listener)
         self._wake = asyncio.Event()
+        self._resumed = asyncio.Event()
         self._lanes: list[asyncio.Task[None] | None] = [None] * len(LANES)
         self._asking: asyncio.Task[None] | None = None
         self._unreachable_until_ms = 0
@@ -75,6 +79,12 @@ class Fetcher:
     def touch(self, key: PartitionKey) -> None:
         """The partition's log changed by itself; the leader hears of it with the next request."""
         self._states.touch(key)
+
+    def resume(self, key: PartitionKey) -> None:
+        """The partition's log was flushed: it is asked for again, unless it awaits another flush."""
+        self._states.touch(key)
+        self._resumed.set()
+        self._wake.set()
 
     def state(self, key: PartitionKey) -> FetchState | None:
         """Where the partition stands."""
@@ -201,6 +211,17 @@ class Fetcher:
             if held_bytes >= APPLY_BYTES:
                 held_bytes = 0
                 await asyncio.sleep(0)
+        if self._states.holds_any(response):
+            await self._await_flushes(response)
+
+    async def _await_flushes(self, response: FetchResponse) -> None:
+        try:
+            async with asyncio.timeout(FLUSH_WAIT_S):
+                while self._states.holds_any(response):
+                    self._resumed.clear()
+                    await self._resumed.wait()
+        except TimeoutError:
+            return
 
     async def _ask_offsets(self, queries: tuple[OffsetsQuery, ...]) -> None:
         try:

@@ -105,6 +105,12 @@ class FetcherManager:
         if fetcher_id is not None:
             self._running[fetcher_id].fetcher.touch(key)
 
+    def resume(self, key: PartitionKey) -> None:
+        """A partition's log was flushed (`FollowerLog.awaits_flush`): it is asked for again."""
+        fetcher_id = self._fetcher_of.get(key)
+        if fetcher_id is not None:
+            self._running[fetcher_id].fetcher.resume(key)
+
     def state(self, key: PartitionKey) -> FetchState | None:
         """Where a partition stands; None if it is not copied."""
         fetcher_id = self._fetcher_of.get(key)

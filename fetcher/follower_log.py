@@ -22,6 +22,11 @@ class FollowerLog(Protocol):
     @property
     def high_watermark(self) -> int: ...
     @property
+    def awaits_flush(self) -> bool:
+        """Whether what was appended has to become durable before more is fetched: a fetch tells the leader that this
+        replica has everything below its offset. `FetcherManager.resume` is called when that is over."""
+
+    @property
     def epochs(self) -> EpochCache: ...
 
     def confirm_epoch_end(self, epoch: int) -> None:

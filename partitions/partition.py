@@ -2,7 +2,8 @@
 
 Guarantees (KIP-101, KIP-320, KIP-392, KIP-497, KIP-903): a request of another leader epoch changes nothing and
 is not answered; a new leader takes no append before it is durable where its epoch starts; the high watermark
-never goes back in a leader epoch and never passes a member of the maximal ISR; consumers see what is below it,
+never goes back in a leader epoch and never passes a member of the maximal ISR, nor what this replica counts
+while a flush that flush.messages made due is outstanding; consumers see what is below it,
 at a follower that follower's own; a log is truncated only in the epoch that asked for it. A leader owns one
 `Leadership` for each of its epochs. Callers: the replica manager (metadata changes, produce and fetch requests,
 ISR timers), the AlterPartition manager, and the fetcher, to which this is the `FollowerLog`.
@@ -118,8 +119,9 @@ class ReplicaContext:
 class Partition:
     """One replica. All methods are synchronous and run on the event loop."""
 
-    __slots__ = ("_context", "_end", "_leading", "_leading_since_epoch", "high_watermark", "leader_epoch",
-                 "leader_id", "log", "partition_epoch", "replicas", "topic_id", "topic_partition")  # fmt: skip
+    __slots__ = ("_context", "_end", "_leading", "_leading_since_epoch", "_told_high_watermark",
+                 "high_watermark", "leader_epoch", "leader_id", "log", "partition_epoch", "replicas", "topic_id",
+                 "topic_partition")  # fmt: skip
 
     def __init__(
         self,
@@ -144,6 +146,8 @@ class Partition:
         self._leading_since_epoch = NO_EPOCH
         self._end: AckStatus | None = None
         """Why the replica is gone; None while it is there."""
+        self._told_high_watermark = 0
+        """What the leader told last; a follower takes it over as far as it counts itself."""
 
     def __repr__(self) -> str:
         role = "leader" if self._leading is not None else f"follower of {self.leader_id}"
@@ -198,6 +202,12 @@ class Partition:
     @property
     def log_end_offset(self) -> int:
         return self.log.log_end_offset
+
+    @property
+    def awaits_flush(self) -> bool:
+        """Whether a flush that flush.messages made due is outstanding: a follower does not fetch meanwhile, since
+        its leader counts what lies below the offset that it fetches from."""
+        return self.log.config.flushes and self.log.awaits_flush
 
     @property
     def last_stable_offset(self) -> int:
@@ -372,7 +382,7 @@ class Partition:
         """Appends as leader. Raises PartitionError or LogError, and then nothing was appended.
 
         `guard`: that of `begin_verification`, if a client's batch may open a transaction. With acks=-1 the answer
-        has to wait for `ack_status(info.last_offset + 1, leader_epoch)`.
+        has to wait for `ack_status(info.last_offset + 1, leader_epoch)`, with acks=1 for `flush_status` of the same.
         """
         leading = self.check_append(acks, leader_epoch_expected)
         leading.before_append(self.log.log_end_offset)
@@ -448,16 +458,25 @@ class Partition:
         `leader_epoch` is the one of the append: if this broker stopped leading since, others may have
         written at those offsets, and nothing can be said about the append any more.
         """
-        leading = self._leading
+        leading = self._leading_since(leader_epoch)
         if leading is None:
             return self._end or AckStatus.NOT_LEADER_OR_FOLLOWER
-        if leader_epoch is not None and leader_epoch < self._leading_since_epoch:
-            return AckStatus.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < required_offset:
             return AckStatus.PENDING
         if len(leading.isr.maximal) < leading.effective_min_isr(self.log.config.min_insync_replicas):
             return AckStatus.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return AckStatus.OK
+
+    def flush_status(self, required_offset: int, leader_epoch: int | None = None) -> AckStatus:
+        """Whether this leader counts everything below `required_offset`; `leader_epoch` as in `ack_status`."""
+        if self._leading_since(leader_epoch) is None:
+            return self._end or AckStatus.NOT_LEADER_OR_FOLLOWER
+        return AckStatus.PENDING if self.log.counted_end_offset < required_offset else AckStatus.OK
+
+    def _leading_since(self, leader_epoch: int | None) -> Leadership | None:
+        """This broker's leadership, if it lasts since that epoch."""
+        has_stopped = leader_epoch is not None and leader_epoch < self._leading_since_epoch
+        return None if has_stopped else self._leading
 
     def delete_records(self, offset: int | None) -> int:
         """Gives up, as leader, the records below `offset`, or below the high watermark if it is None.
@@ -727,8 +746,19 @@ class Partition:
         offset = leading.committed_offset(
             self.log.log_end_offset, self.log.config.min_insync_replicas, now_ms
         )
-        if offset is not None and offset > self.high_watermark:
+        if offset is None:
+            return
+        if self.log.config.flushes:
+            offset = min(offset, self.log.counted_end_offset)
+        if offset > self.high_watermark:
             self._raise_high_watermark(offset)
+
+    def on_flushed(self, now_ms: int) -> None:
+        """The log is durable up to a later offset than it was, or waits for no flush any more."""
+        if self._leading is not None:
+            self._advance_high_watermark(self._leading, now_ms)
+        elif self._end is None:
+            self._follow_high_watermark()
 
     def _raise_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
@@ -754,14 +784,20 @@ class Partition:
         self._check_following(leader_epoch)
         if len(records) > 0:
             self._append_fetched(records, leader_epoch)
-        # A new leader may know less than the one before; what was committed stays committed.
-        committed = min(leader_high_watermark, self.log.log_end_offset)
-        if committed > self.high_watermark:
-            self._raise_high_watermark(committed)
+        self._told_high_watermark = leader_high_watermark
+        self._follow_high_watermark()
         start_offset = min(leader_log_start_offset, self.high_watermark)
         if start_offset > self.log.log_start_offset:
             self.log.raise_log_start_offset(start_offset)
             self._context.listener.on_low_watermark(self)
+
+    def _follow_high_watermark(self) -> None:
+        log = self.log
+        # A new leader may know less than the one before; what was committed stays committed.
+        end_offset = log.counted_end_offset if log.config.flushes else log.log_end_offset
+        committed = min(self._told_high_watermark, end_offset)
+        if committed > self.high_watermark:
+            self._raise_high_watermark(committed)
 
     def truncate_to(self, offset: int, *, leader_epoch: int) -> None:
         """Cuts the log at `offset`, also the epochs that start there or later without a record."""
@@ -773,12 +809,13 @@ class Partition:
         self.high_watermark = max(
             self.log.log_start_offset, min(self.high_watermark, self.log.log_end_offset)
         )
+        self._told_high_watermark = min(self._told_high_watermark, self.log.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int) -> None:
         """Gives up the whole log and starts anew at `offset`, the start of what the leader still has."""
         self._check_following(leader_epoch)
         self.log.truncate_fully_and_start_at(offset)
-        self.high_watermark = offset
+        self.high_watermark = self._told_high_watermark = offset
 
     def _check_following(self, leader_epoch: int) -> None:
         if self._end is not None or self._leading is not None:

@@ -90,6 +90,14 @@ class ReplicaLog(Protocol):
     @property
     def log_end_offset(self) -> int: ...
     @property
+    def awaits_flush(self) -> bool:
+        """Whether a flush that flush.messages made due is outstanding."""
+
+    @property
+    def counted_end_offset(self) -> int:
+        """Up to where this replica counts: below its end only while such a flush is outstanding."""
+
+    @property
     def epochs(self) -> EpochCache: ...
     def now_ms(self) -> int:
         """The wall clock that it stamps records by."""

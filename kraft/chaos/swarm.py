@@ -54,7 +54,7 @@ def scenario_of(
         faults=_faults(rng, enabled, seconds),
         properties=_properties(rng, topics),
     )
-    return add_features(scenario)
+    return add_features(scenario, adds_faults=faults is None)
 
 
 def _nodes(rng: Random) -> tuple[NodeSpec, ...]:

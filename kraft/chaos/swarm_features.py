@@ -1,9 +1,10 @@
 """Further features of a scenario, each drawn independently: the second half of the swarm.
 
 The features are fetch sessions of consumers and their number at a broker (KIP-227), racks and reading from
-followers (KIP-392), throttled replication (KIP-73), segments that reserve their room at once, and consumer groups of
-both protocols. Their random streams are their own, so that a seed keeps the cluster, the clients and the faults that
-it would have without them. Pure; `swarm` calls it.
+followers (KIP-392), throttled replication (KIP-73), segments that reserve their room at once, consumer groups of
+both protocols, and clusters that flush every record, whose machines all lose their power at once. Their random streams
+are their own, so that a seed keeps the cluster, the clients and the faults that it would have without them. Pure;
+`swarm` calls it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from kraft.chaos.scenario import Scenario, WorkloadSpec
+from kraft.chaos.scenario import FaultSpec, Scenario, WorkloadSpec
 from partitions.replica_selector import RACK_AWARE_SELECTOR
 
 SESSIONS_ODDS = 0.6
@@ -30,16 +31,21 @@ THROTTLE_SHARES = (0.3, 1.0)
 are over."""
 GROUPS_ODDS = 0.4
 """The part of clusters with consumer groups."""
+FLUSHED_ODDS = 0.15
+"""The part of clusters in which every topic has flush.messages=1, the internal ones too."""
+POWER_LOSSES = (1, 2, 3)
+"""How often everybody loses power in such a cluster."""
 MEMBER_KINDS = ("classic-member", "consumer-member")
 LEADER, FOLLOWER = "leader", "follower"
 
 
-def add_features(scenario: Scenario) -> Scenario:
-    """The scenario with the features that its seed draws."""
+def add_features(scenario: Scenario, *, adds_faults: bool = True) -> Scenario:
+    """The scenario with the features that its seed draws; those that are faults only where it `adds_faults`."""
     rng = Random(f"{scenario.seed}/swarm/features")
     for feature in (_sessions, _racks, _preallocated, _throttled):
         scenario = feature(rng, scenario)
-    return _grouped(Random(f"{scenario.seed}/swarm/groups"), scenario)
+    scenario = _grouped(Random(f"{scenario.seed}/swarm/groups"), scenario)
+    return _flushed(Random(f"{scenario.seed}/swarm/flushes"), scenario) if adds_faults else scenario
 
 
 def _sessions(rng: Random, scenario: Scenario) -> Scenario:
@@ -126,3 +132,19 @@ def _grouped(rng: Random, scenario: Scenario) -> Scenario:
     if rng.random() < 0.5:
         properties.setdefault("log.cleaner.backoff.ms", str(rng.choice((500, 1_500))))
     return replace(scenario, workloads=tuple(workloads), properties=properties)
+
+
+def _flushed(rng: Random, scenario: Scenario) -> Scenario:
+    """Draws flush.messages=1 for all topics. No power loss excuses a lost record there, so everybody may lose it."""
+    if rng.random() >= FLUSHED_ODDS:
+        return scenario
+    first_stream = 1 + max((fault.stream for fault in scenario.faults), default=-1)
+    more = [
+        FaultSpec("power-loss-all", round(rng.uniform(0.1, 1.0) * scenario.seconds, 6), first_stream + number)
+        for number in range(rng.choice(POWER_LOSSES))
+    ]
+    return replace(
+        scenario,
+        faults=tuple(sorted((*scenario.faults, *more), key=lambda fault: fault.at_s)),
+        properties={**scenario.properties, "log.flush.interval.messages": "1"},
+    )

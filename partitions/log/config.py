@@ -179,12 +179,13 @@ _KEYS: Final = (
     ),
     TopicConfigKey(
         "flush.messages", "long", "flush_messages", "log.flush.interval.messages",
-        "After how many records that are not on disk yet a flush of the log begins. No producer waits for it.",
+        "How many records that are not on disk yet make a flush of the log due: whoever is to count, read or"
+        " acknowledge the record that did waits for it. With 1 no power loss takes what was acknowledged.",
         integer(1, LONG_MAX),
     ),
     TopicConfigKey(
         "flush.ms", "long", "flush_ms", "log.flush.interval.ms",
-        "How long a record may wait before a flush of the log begins.",
+        "How long a record may wait before a flush of the log begins. Nobody waits for that flush.",
         integer(0, LONG_MAX),
     ),
     TopicConfigKey(

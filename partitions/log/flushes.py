@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from partitions.disk import Disk
 from partitions.log.beside_loop import error_of, sync_and_close
+from partitions.log.due_flush import DueFlush
 from partitions.log.epochs.epoch_file import EpochFile
 from partitions.log.errors import NoSpaceLeft
 from partitions.log.producers.transaction_index import AbortedTransactions
@@ -53,7 +54,7 @@ class LogFlushes:
     """What of a log is durable, and what the next flush has to cover."""
 
     __slots__ = ("_aborted", "_directory", "_epoch_file", "_names_synced", "_names_version", "_segments", "_storage",
-                 "durable_to", "recovery_point", "unsynced_sealed")  # fmt: skip
+                 "due", "durable_to", "recovery_point", "unsynced_sealed")  # fmt: skip
 
     def __init__(
         self,
@@ -76,6 +77,8 @@ class LogFlushes:
         """Higher than the recovery point while a full disk takes no new file of the epochs."""
         self.unsynced_sealed: list[Segment] = []
         """Closed segments that no flush has covered."""
+        self.due = DueFlush()
+        """What `flush.messages` asks for."""
         self._names_version = self._names_synced = 0
 
     # ---- what becomes of the log
@@ -93,6 +96,7 @@ class LogFlushes:
         """The log was cut, and ends here in what is its active segment now."""
         self.recovery_point = min(self.recovery_point, log_end_offset)
         self.durable_to = min(self.durable_to, log_end_offset)
+        self.due.cut(log_end_offset)
         active = self._segments.active
         self.unsynced_sealed = [s for s in self.unsynced_sealed if s.base_offset < active.base_offset]
 
@@ -100,6 +104,7 @@ class LogFlushes:
         """The log is empty, durably, and goes on at this offset."""
         self.unsynced_sealed.clear()
         self.recovery_point = self.durable_to = offset
+        self.due.cut(offset)
 
     def deleted_before(self, offset: int) -> None:
         """The first segment begins here now: those before it are gone."""

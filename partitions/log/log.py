@@ -153,6 +153,7 @@ class PartitionLog:
             self.flushes.names_changed()
         if not opened.report.clean:
             self.flushes.unsynced_sealed += segments.from_offset(opened.recovery_point)[:-1]
+        self._reckon_due_flush()
         self.compaction = Compaction(storage, directory, segments, aborted, opened.clean_offset(request))
         in_files = TruncationCheckpoint(request.recovery_point, request.log_start_offset)
         self.checkpointed = CheckpointedOffsets(
@@ -273,6 +274,11 @@ class PartitionLog:
         self.config = config
         for segment in self._segments:
             segment.update_config(config)
+        self._reckon_due_flush()
+
+    def _reckon_due_flush(self) -> None:
+        flushes = self.flushes
+        flushes.due.configured(self.log_end_offset, flushes.recovery_point, self.config.flush_messages)
 
     def claim(self, topic_id: bytes) -> None:
         """Makes sure that the folder belongs to this topic id; one that names none gets it, durably.
@@ -443,7 +449,10 @@ class PartitionLog:
         except OSError as error:
             self._undo_write(active, active.size_bytes, error)
         active.index(placed)
-        self.log_end_offset = next_offset
+        end_before, self.log_end_offset = self.log_end_offset, next_offset
+        if self.config.flushes:
+            flushes = self.flushes
+            flushes.due.appended(end_before, next_offset, flushes.recovery_point, self.config.flush_messages)
 
     def _with_room(self, active: Segment, size_bytes: int, max_timestamp: int, last_offset: int) -> Segment:
         """The active segment, a new one if a roll is due. Raises AppendError, LogCorruptError."""
@@ -1057,6 +1066,16 @@ class PartitionLog:
     def needs_flush(self) -> bool:
         """Whether `sync` would have anything to do."""
         return self.flushes.is_due(self.log_end_offset)
+
+    @property
+    def awaits_flush(self) -> bool:
+        """Whether a flush that `flush.messages` made due is outstanding."""
+        return self.flushes.recovery_point < self.flushes.due.due_to
+
+    @property
+    def counted_end_offset(self) -> int:
+        """Up to where this replica counts: the log's end, unless such a flush is outstanding (`due_flush.py`)."""
+        return self.flushes.due.counted_end(self.log_end_offset, self.flushes.recovery_point)
 
     def sync(self) -> None:
         """Makes the log durable up to its end and moves the recovery point there.

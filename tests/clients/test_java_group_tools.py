@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from tests.support.group_members import COMMIT_MS, OFFSETS_TOPIC, Records
-from tests.support.java_programs import DOWNLOAD_S, RUN_S, run_java
+from tests.support.java_programs import DOWNLOAD_S, RUN_S, json_objects, run_java
 from tests.support.node_processes import NodeProcesses
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -27,14 +23,6 @@ def _rows(table: str) -> list[dict[str, str]]:
     lines = [line.split() for line in table.splitlines() if line.strip()]
     head = next(number for number, words in enumerate(lines) if words[0] == "GROUP")
     return [dict(zip(lines[head], words, strict=False)) for words in lines[head + 1 :]]
-
-
-def _objects(text: str) -> Iterator[Any]:
-    """JSON objects that stand one behind the other."""
-    decoder, position = json.JSONDecoder(), 0
-    while position < len(text):
-        found, position = decoder.raw_decode(text, position)
-        yield found
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -75,7 +63,7 @@ def test_a_group_by_kafkas_own_tools(protocol: str, java_classpath: str, cluster
         *("--topic", OFFSETS_TOPIC, "--from-beginning", "--timeout-ms", str(QUIET_MS)),
         *("--formatter", OFFSETS_FORMATTER),
     )
-    committed = [one for one in _objects("".join(dumped)) if one["key"]["data"]["group"] == group]
+    committed = [one for one in json_objects("".join(dumped)) if one["key"]["data"]["group"] == group]
     assert {one["key"]["data"]["partition"] for one in committed} == set(range(PARTITIONS))
     assert {one["key"]["data"]["topic"] for one in committed} == {topic}
     assert [one["value"]["data"]["offset"] for one in committed if one["key"]["data"]["partition"] == 1][

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kraft.protocol.schemas.producers import InitProducerIdRequest, InitProducerIdResponse
-from tests.support.java_programs import DOWNLOAD_S, RUN_S, run_java
+from tests.support.java_programs import DOWNLOAD_S, RUN_S, json_objects, run_java
 from tests.support.node_processes import NodeProcesses, until
 from tests.support.raw_client import PRODUCE_VERSION, RawConnection, batch
 from tests.support.transactional_clients import (
@@ -34,7 +33,12 @@ pytestmark = pytest.mark.timeout(DOWNLOAD_S + 2 * RUN_S)
 @pytest.fixture(scope="module")
 def unverified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcesses]:
     """One node on which a batch may hang, as before KIP-890."""
-    settings = {"transaction.partition.verification.enable": "false"}
+    settings = {
+        "transaction.partition.verification.enable": "false",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+    }
     cluster = NodeProcesses(tmp_path_factory.mktemp("unverified"), nodes=1, settings=settings)
     try:
         yield cluster
@@ -115,11 +119,10 @@ def test_kafkas_formatter_reads_the_transaction_log(java_classpath: str, unverif
     text = run_java(
         java_classpath,
         CONSOLE_CONSUMER,
-        *("--bootstrap-server", unverified.bootstrap, "--topic", STATE_TOPIC, "--from-beginning"),
-        *("--formatter", LOG_FORMATTER, "--timeout-ms", str(QUIET_MS)),
+        *("--bootstrap-server", unverified.bootstrap, "--topic", STATE_TOPIC, "--partition", "0"),
+        *("--offset", "earliest", "--formatter", LOG_FORMATTER, "--timeout-ms", str(QUIET_MS)),
     )
-    records = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-    of_id = [one for one in records if one["key"]["data"]["transactionalId"] == "formatted-id"]
+    of_id = [one for one in json_objects(text) if one["key"]["data"]["transactionalId"] == "formatted-id"]
     states = [one["value"]["data"]["transactionStatus"] for one in of_id]
     empty, ongoing, prepare_commit, complete_commit = 0, 1, 2, 4
     assert states == [empty, ongoing, prepare_commit, complete_commit]

@@ -65,6 +65,7 @@ def test_a_new_cluster_is_at_the_default_levels(features: Tool) -> None:
             ("group.version", "0", "1", "1"),
             ("kraft.version", "0", "0", "0"),
             ("metadata.version", "4.0-IV3", "4.1-IV0", "4.1-IV0"),
+            ("transaction.version", "0", "2", "2"),
         )
     ]
 
@@ -120,11 +121,19 @@ async def test_a_cluster_starts_at_the_levels_it_was_formatted_with(tmp_path: Pa
     format_node(CLUSTER_ID, properties, ignore_formatted=False, features={"group.version": 0})
     await cluster.start()
     try:
-        assert broker_levels(cluster) == {"eligible.leader.replicas.version": 1, "metadata.version": 26}
+        assert broker_levels(cluster) == {
+            "eligible.leader.replicas.version": 1,
+            "metadata.version": 26,
+            "transaction.version": 2,
+        }
         await cluster.stop_node(1)
         (cluster.data_directory(1) / BOOTSTRAP_CHECKPOINT).write_text("0\n1\nmetadata.version 25\n")
         await cluster.start_node(1)
-        assert broker_levels(cluster) == {"eligible.leader.replicas.version": 1, "metadata.version": 26}
+        assert broker_levels(cluster) == {
+            "eligible.leader.replicas.version": 1,
+            "metadata.version": 26,
+            "transaction.version": 2,
+        }
     finally:
         await cluster.stop()
 

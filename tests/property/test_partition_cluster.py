@@ -2,8 +2,9 @@
 
 Produces, fetches cut into their three messages, elections, fencing, restarts with stale checkpoints, wiped
 disks, metadata that lags or is skipped, AlterPartitions that are lost, delayed and duplicated: elections
-stay clean, so that nothing acknowledged may be lost. The oracles are those of `ReplicaWorld.check`; at the
-end the faults stop, and everything has to come to rest.
+stay clean, so that nothing acknowledged may be lost. In half of the histories the topic has flush.messages=1: flushes
+take their time, every replica may lose its power, all at once too, and that excuses nothing. The oracles are those of
+`ReplicaWorld.check`; at the end the faults stop, and everything has to come to rest.
 """
 
 from __future__ import annotations
@@ -16,19 +17,25 @@ from hypothesis import strategies as st
 from partitions.errors import PartitionError
 from partitions.isr import AlterPartitionFailed, AlterPartitionResult
 from partitions.partition import AckStatus, Partition
+from tests.support.memory_log import MemoryLog
 from tests.support.replica_world import Pending, World
 
 
 class History:
     """Every action can be taken in every state; some do nothing there."""
 
-    def __init__(self, min_insync_replicas: int, has_elr: bool) -> None:
+    def __init__(self, min_insync_replicas: int, has_elr: bool, is_flushed: bool = False) -> None:
         self.world = World(min_insync_replicas=min_insync_replicas, has_elr=has_elr)
+        self.is_flushed = is_flushed
+        if is_flushed:
+            self.world.set_flush_messages(1)
         self.results: list[tuple[Pending, AlterPartitionResult]] = []
         self.waiting: list[tuple[Partition, str, int, int]] = []
         self.acknowledged: dict[int, str] = {}
         self.high_watermarks: dict[tuple[int, int], int] = {}
         self.produced = 0
+        self.flushing: list[tuple[Partition, MemoryLog, int, int]] = []
+        """acks=1 appends."""
 
     def step(self, action: str, broker_id: int, choice: int) -> None:
         getattr(self, action)(broker_id, choice)
@@ -47,11 +54,28 @@ class History:
         self.waiting = still
         for offset, value in self.acknowledged.items():
             assert self.world.committed[offset][1] == value, f"{value} was acknowledged and is not committed"
+        if self.is_flushed:
+            self._look_at_disks()
         for broker in self.world.brokers.values():
             if broker.partition is not None and broker.partition.is_leader:
                 key = (broker.broker_id, broker.partition.leader_epoch)
                 assert broker.partition.high_watermark >= self.high_watermarks.get(key, 0)
                 self.high_watermarks[key] = broker.partition.high_watermark
+
+    def _look_at_disks(self) -> None:
+        """What is readable at a replica, or acknowledged for acks=1, is on its disk."""
+        for broker in self.world.brokers.values():
+            if broker.partition is not None:
+                assert broker.partition.high_watermark <= broker.log.synced_to, (
+                    f"{broker.broker_id} serves more"
+                )
+        still = []
+        for partition, log, required, epoch in self.flushing:
+            status = partition.flush_status(required, epoch)
+            assert status is not AckStatus.OK or log.synced_to >= required
+            if status is AckStatus.PENDING:
+                still.append((partition, log, required, epoch))
+        self.flushing = still
 
     # Actions
 
@@ -68,6 +92,21 @@ class History:
             return
         if acks == -1:
             self.waiting.append((partition, value, info.last_offset + 1, partition.leader_epoch))
+        else:
+            log = self.world.brokers[broker_id].log
+            self.flushing.append((partition, log, info.last_offset + 1, partition.leader_epoch))
+
+    def flush(self, broker_id: int, choice: int) -> None:
+        self.world.flush(broker_id)
+
+    def lose_power(self, broker_id: int, choice: int) -> None:
+        """One replica does, or all at once."""
+        for one in self.world.brokers.values() if choice % 3 == 0 else [self.world.brokers[broker_id]]:
+            if one.partition is not None:
+                on_disk = min(one.partition.high_watermark, one.log.synced_to)
+                one.checkpointed_high_watermark = on_disk // (1 + choice % 2)
+            self.flushing = [waiting for waiting in self.flushing if waiting[0] is not one.partition]
+            self.world.lose_power(one.broker_id)
 
     def fetch(self, broker_id: int, choice: int) -> None:
         self.world.fetch(broker_id)
@@ -157,6 +196,9 @@ class History:
         for follower in self.world.brokers:
             if choice % 4 != follower:
                 self.world.fetch(follower)
+                if self.is_flushed and choice // 4 != follower:
+                    self.world.flush(follower)
+                    self.world.fetch(follower)
 
     # The end
 
@@ -174,6 +216,7 @@ class History:
             world.publish_all()
             world.now_ms += 2_000
             for broker_id in world.brokers:
+                world.flush(broker_id)
                 world.fetch(broker_id)
             while world.outbox:
                 result = world.deliver_alter()
@@ -202,14 +245,15 @@ COMMON = ("produce", "produce", "fetch", "fetch", "publish", "settle", "alter", 
 MESSAGES = ("send_fetch", "deliver_fetch", "deliver_answer")
 FAULTS = ("crash", "start", "come_back_wiped", "tick", "time_out", "shut_down", "deliver_orphan")
 ELECTIONS = ("fence", "unfence", "prefer")
+FLUSHES = ("flush", "flush", "flush", "lose_power")
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[tuple[str, int, int]]:
+def histories(draw: st.DrawFn, *more: str) -> list[tuple[str, int, int]]:
     """Steps from a few kinds of trouble at a time: few kinds combine deeper than many do."""
     faults = draw(st.lists(st.sampled_from(FAULTS), max_size=3, unique=True))
     messages = MESSAGES if draw(st.booleans()) else ()
-    actions = st.sampled_from((*COMMON, *ELECTIONS, *messages, *faults))
+    actions = st.sampled_from((*COMMON, *ELECTIONS, *messages, *faults, *more))
     step = st.tuples(actions, st.sampled_from((1, 2, 3)), st.integers(0, 11))
     return draw(st.lists(step, min_size=10, max_size=80))
 
@@ -220,6 +264,18 @@ def test_clean_elections_lose_nothing(
     steps: list[tuple[str, int, int]], min_insync_replicas: int, has_elr: bool
 ) -> None:
     history = History(min_insync_replicas, has_elr)
+    for action, broker_id, choice in steps:
+        history.step(action, broker_id, choice)
+    history.heal()
+    history.check_rest()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=histories(*FLUSHES), min_insync_replicas=st.sampled_from((1, 2)), has_elr=st.booleans())
+def test_no_power_loss_takes_what_was_flushed(
+    steps: list[tuple[str, int, int]], min_insync_replicas: int, has_elr: bool
+) -> None:
+    history = History(min_insync_replicas, has_elr, is_flushed=True)
     for action, broker_id, choice in steps:
         history.step(action, broker_id, choice)
     history.heal()

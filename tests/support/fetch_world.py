@@ -53,6 +53,10 @@ class FollowerMemory:
         return self.log.log_end_offset
 
     @property
+    def awaits_flush(self) -> bool:
+        return self.log.awaits_flush
+
+    @property
     def epochs(self) -> EpochCache:
         return self.log.epochs
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 SOURCES = Path(__file__).parent.parent / "clients" / "java"
 FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -24,3 +27,11 @@ def run_java(classpath: str, program: str | Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def json_objects(text: str) -> Iterator[Any]:
+    """JSON objects that stand one behind the other."""
+    decoder, position = json.JSONDecoder(), 0
+    while position < len(text):
+        found, position = decoder.raw_decode(text, position)
+        yield found

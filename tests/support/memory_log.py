@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from leader_epoch.epoch_cache import EpochCache
 from partitions.disk import Buffer, FileSlice
+from partitions.log.config_values import LONG_MAX
+from partitions.log.due_flush import DueFlush
 from partitions.log.errors import AppendError, OffsetOutOfRange, UnexpectedAppendOffset
 from partitions.log.producers.producer_state import ProducerEntry, ProducerState
 from partitions.log.producers.verifications import VerificationGuard
@@ -60,7 +62,11 @@ class MemoryLogConfig:
     min_insync_replicas: int = 1
     deletes: bool = True
     is_compacted: bool = False
-    flushes: bool = False
+    flush_messages: int = LONG_MAX
+
+    @property
+    def flushes(self) -> bool:
+        return self.flush_messages != LONG_MAX
 
 
 class MemoryLog:
@@ -74,11 +80,20 @@ class MemoryLog:
         self.epochs = EpochCache()
         self.producer_state = ProducerState()
         self.synced_to = 0
+        self.due = DueFlush()
         self.fails_with: Exception | None = None
         """Raised by the next append."""
         self._seen: dict[str, MemoryAppend] = {}
 
     # ReplicaLog
+
+    @property
+    def awaits_flush(self) -> bool:
+        return self.synced_to < self.due.due_to
+
+    @property
+    def counted_end_offset(self) -> int:
+        return self.due.counted_end(self.log_end_offset, self.synced_to)
 
     def check_beside(self, records: Buffer) -> None:
         return None
@@ -125,7 +140,8 @@ class MemoryLog:
     def _add(self, batch: MemoryBatch) -> None:
         self.batches.append(batch)
         self.epochs.assign(batch.epoch, batch.base_offset)
-        self.log_end_offset = batch.next_offset
+        end_before, self.log_end_offset = self.log_end_offset, batch.next_offset
+        self.due.appended(end_before, batch.next_offset, self.synced_to, self.config.flush_messages)
 
     def _maybe_fail(self) -> None:
         if self.fails_with is not None:
@@ -168,11 +184,13 @@ class MemoryLog:
             self.log_end_offset = self.batches.pop().base_offset
         self.epochs.truncate_from_end(min(offset, self.log_end_offset))
         self.synced_to = min(self.synced_to, self.log_end_offset)
+        self.due.cut(self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.batches.clear()
         self.epochs.clear()
         self.log_start_offset = self.log_end_offset = self.synced_to = offset
+        self.due.cut(offset)
 
     def raise_log_start_offset(self, offset: int) -> object:
         self.log_start_offset = max(self.log_start_offset, offset)
@@ -205,12 +223,17 @@ class MemoryLog:
     def sync(self) -> None:
         self.synced_to = self.log_end_offset
 
+    def reopen(self) -> None:
+        """A new process has the log, or goes by another config."""
+        self.due.configured(self.log_end_offset, self.synced_to, self.config.flush_messages)
+
     def lose_power(self) -> None:
         """Only what was synced is there after; epochs that now start at the end or later go, as on loading."""
         synced_to = self.synced_to
         while self.batches and self.batches[-1].next_offset > synced_to:
             self.batches.pop()
         self.log_end_offset = synced_to
+        self.due.cut(synced_to)
         self.epochs.truncate_from_end(synced_to)
 
     def wipe(self) -> None:

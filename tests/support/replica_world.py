@@ -340,6 +340,7 @@ class World:
 
     def boot(self, broker: Broker, broker_epoch: int) -> None:
         """Starts a process on the broker's disk."""
+        broker.log.reopen()
         broker.incarnation += 1
         broker.broker_epoch = broker_epoch
         broker.applied = -1
@@ -356,6 +357,24 @@ class World:
         # A broker comes back with what the metadata says now, not with all that it missed; the entry of
         # its own registration is the first it acts on.
         broker.applied = len(self.history) - 2
+
+    def set_flush_messages(self, count: int) -> None:
+        self.config.flush_messages = count
+        for broker in self.brokers.values():
+            broker.log.reopen()
+
+    def flush(self, broker_id: int) -> None:
+        """A flush of the broker's log ends."""
+        broker = self.brokers[broker_id]
+        broker.log.sync()
+        if broker.partition is not None:
+            broker.partition.on_flushed(self.now_ms)
+            broker.states.touch(KEY)
+
+    def lose_power(self, broker_id: int) -> None:
+        """The process is gone, and so is its page cache."""
+        self.crash(broker_id)
+        self.brokers[broker_id].log.lose_power()
 
     def crash(self, broker_id: int) -> None:
         """kill -9: the process is gone, its page cache is not."""
@@ -415,6 +434,11 @@ class World:
         state = broker.states.get(KEY)
         if request is None or state is None:
             return False
+        if self.config.flush_messages == 1 and request.partitions:
+            counted = request.partitions[0].fetch_offset
+            assert counted <= broker.log.synced_to, (
+                f"{broker_id} lets {counted} count, which is not on its disk"
+            )
         self.fetches[broker_id] = InFlightFetch(
             request, state.followed.leader_id, broker_id, broker.broker_epoch, broker.incarnation
         )

@@ -1,9 +1,10 @@
 """Produce (0): appends batches as leader; answers at once, or when the high watermark has passed them.
 
 Work is per partition: batches are appended as they came, and no record is looked at unless the topic asks for it
-(`kraft.broker.replicas.appends`). acks=0 and acks=1 are answered in the same call; what waits keeps nothing of the
-request's records. With acks=0 there is no answer; an error then closes the connection, so that the client asks for
-metadata again. A batch of a transaction goes through `produce_transactions`, which has its coordinator asked.
+(`kraft.broker.replicas.appends`). acks=0 is done in the same call, and so is acks=1 unless flush.messages made a flush
+due; what waits keeps nothing of the request's records. With acks=0 there is no answer; an error then closes the
+connection, so that the client asks for metadata again. A batch of a transaction goes through `produce_transactions`,
+which has its coordinator asked.
 """
 
 from __future__ import annotations
@@ -145,12 +146,13 @@ class _Reply:
         """The answers for what is pending: a partition may be named twice."""
 
     def note(self, key: TopicPartition, answer: PartitionProduceResponse, appended: Appended) -> None:
-        """Records were appended; with acks=all they have to be committed, too."""
+        """Records were appended; with acks=all they have to be committed, too, with acks=1 flushed if that is due."""
         info = appended.info
         answer.base_offset = info.first_offset
         answer.log_append_time_ms = info.log_append_time
         answer.log_start_offset = info.log_start_offset
-        if self.acks == ACKS_ALL:
+        awaits_flush = self.acks == ACKS_LEADER and appended.condition.partition.awaits_flush
+        if self.acks == ACKS_ALL or awaits_flush:
             condition, earlier = appended.condition, self.pending.get(key)
             self.pending[key] = condition if earlier is None else earlier.and_then(condition)
             self.waiting.append((key, answer))
@@ -178,7 +180,9 @@ class _Reply:
         if not self.pending:
             return self.with_leader_hints()
         timeout_s = min(max(self.timeout_ms, 0), TIMEOUT_MAX_MS) / 1000
-        outcomes = self.services.replicas.appends.when_committed(self.pending, timeout_s)
+        appends = self.services.replicas.appends
+        wait = appends.when_committed if self.acks == ACKS_ALL else appends.when_flushed
+        outcomes = wait(self.pending, timeout_s)
         if isinstance(outcomes, dict):
             return self.committed(outcomes)
         return Deferred(outcomes, self.committed)

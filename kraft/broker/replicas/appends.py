@@ -7,7 +7,8 @@ gate and the next needs none; records that were checked are appended by the rule
 they were checked for; one batch is open at a time, since a batch may unfold to many times its size. A batch that would
 open a transaction is verified first (KIP-890), at a gate that only batches of its producer wait at.
 
-`AckCondition` is the one condition of an acknowledgement; `when_committed` waits until it is decided. Owned by the
+`AckCondition` is the one condition of an acknowledgement: `when_committed` waits until it is decided for acks=all,
+`when_flushed` for acks=1. Owned by the
 replica manager, on its event loop.
 """
 
@@ -109,6 +110,11 @@ class AckCondition(NamedTuple):
         """As of now."""
         return self.partition.ack_status(self.offset, self.leader_epoch)
 
+    @property
+    def flush_status(self) -> AckStatus:
+        """As of now, for who asks for no more than this leader."""
+        return self.partition.flush_status(self.offset, self.leader_epoch)
+
     def and_then(self, later: AckCondition) -> AckCondition:
         """This one and that of a later append to the partition. It does not hold if the leadership was lost between."""
         # A duplicate's offset may be below that of what was appended before it.
@@ -129,15 +135,18 @@ class Appends:
         self,
         replicas: LedReplicas,
         committed: OffsetPurgatory,
+        flushed: OffsetPurgatory,
         refusals: AppendRefusals,
         metrics: BrokerMetrics,
         executor: Executor,
         loop: asyncio.AbstractEventLoop,
         halt: Halt,
     ) -> None:
-        """`committed` is told of the high watermarks of `replicas`, and of leaderships that end."""
+        """`committed` is told of the high watermarks of `replicas`, `flushed` of what they count themselves as leaders;
+        both of leaderships that end."""
         self._replicas = replicas
         self._committed = committed
+        self._flushed = flushed
         self._refusals = refusals
         self._metrics = metrics
         self._executor = executor
@@ -251,15 +260,16 @@ class Appends:
         too few replicas are in sync, or `timeout_s` seconds are over. From this call on the end of this broker's
         leadership is not missed. Cancelling the future ends the wait.
         """
-        decided: Outcomes = {}
-        required: dict[TopicPartition, int] = {}
-        for key, condition in conditions.items():
-            status = condition.status
-            if status is AckStatus.PENDING:
-                required[key] = condition.offset
-            else:
-                decided[key] = None if status is AckStatus.OK else status.value
-        return self._committed.wait(required, timeout_s, decided) if required else decided
+        statuses = {key: condition.status for key, condition in conditions.items()}
+        return _wait(self._committed, conditions, statuses, timeout_s)
+
+    def when_flushed(
+        self, conditions: Mapping[TopicPartition, AckCondition], timeout_s: float
+    ) -> Outcomes | asyncio.Future[Outcomes]:
+        """As `when_committed`, for acks=1 where a flush is due by flush.messages: when this leader counts the records,
+        whatever its followers do."""
+        statuses = {key: condition.flush_status for key, condition in conditions.items()}
+        return _wait(self._flushed, conditions, statuses, timeout_s)
 
     async def _check(
         self,
@@ -324,6 +334,22 @@ class Appends:
         end_offset = info.last_offset + 1
         self._metrics.on_produced(end_offset - info.first_offset, size_bytes)
         return Appended(info, AckCondition(partition, end_offset, partition.leader_epoch))
+
+
+def _wait(
+    purgatory: OffsetPurgatory,
+    conditions: Mapping[TopicPartition, AckCondition],
+    statuses: Mapping[TopicPartition, AckStatus],
+    timeout_s: float,
+) -> Outcomes | asyncio.Future[Outcomes]:
+    decided: Outcomes = {}
+    required: dict[TopicPartition, int] = {}
+    for key, status in statuses.items():
+        if status is AckStatus.PENDING:
+            required[key] = conditions[key].offset
+        else:
+            decided[key] = None if status is AckStatus.OK else status.value
+    return purgatory.wait(required, timeout_s, decided) if required else decided
 
 
 def _check_needed(log: ReplicaLog, records: Buffer, origin: AppendOrigin) -> Check | None:

@@ -1,18 +1,19 @@
 """Flushes that a topic asks for: after so many records (`flush.messages`), after so long (`flush.ms`).
 
-Guarantees: a flush of a log begins as soon as `flush.messages` of its records are not on disk, and at the
-latest `flush.ms` after the oldest of them was appended (at the next multiple of
+Guarantees: a flush of a log begins as soon as `flush.messages` makes one due (`partitions.log.due_flush`), and
+at the latest `flush.ms` after the oldest record that is not on disk was appended (at the next multiple of
 `log.flush.scheduler.interval.ms`, where that is set). The flush is a job of the executor that covers what
-was appended before it; one runs for a log at a time, and what is appended meanwhile begins the next. No
-produce request waits for it and no answer promises it: acks=all promises replication, and with
-`flush.messages=1` a power loss of all replicas at once can still take what was acknowledged within the
-time of one fsync. Owned by the replica manager, on the event loop; other logs cost nothing here.
+was appended before it; one runs for a log at a time, and what is appended meanwhile is covered by the next:
+one fsync serves all who wait. `on_flushed` hears of the end of each; the replica then counts more
+(`Partition.on_flushed`). Nobody waits for what `flush.ms` asks for. A flush that fails ends its directory, and is not
+tried again; one that found no room is. Owned by the replica manager, on the event loop; other logs cost nothing here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -41,6 +42,7 @@ class LogFlusher:
         logs: LogManager,
         loop: asyncio.AbstractEventLoop,
         halt: Halt,
+        on_flushed: Callable[[TopicPartition], None],
         *,
         scheduler_interval_ms: int = LONG_MAX,
     ) -> None:
@@ -48,6 +50,7 @@ class LogFlusher:
         self._logs = logs
         self._loop = loop
         self._halt = halt
+        self._on_flushed = on_flushed
         self._interval_s = None if scheduler_interval_ms == LONG_MAX else scheduler_interval_ms / 1000
         self._since_s: dict[TopicPartition, float] = {}
         self._timers: dict[TopicPartition, asyncio.TimerHandle] = {}
@@ -70,7 +73,7 @@ class LogFlusher:
         since_s = self._since_s.setdefault(partition, self._loop.time())
         if partition in self._tasks:
             return  # it looks again when it ends
-        if unflushed >= replica_log.config.flush_messages:
+        if replica_log.awaits_flush:
             self._begin(partition)
         else:
             self._wait(partition, since_s, replica_log.config.flush_ms)
@@ -114,9 +117,13 @@ class LogFlusher:
             log.error("a flush failed", partition=str(partition), reason=str(error))
             del self._tasks[partition]
             if error.is_transient and not self._closed:
-                self._loop.call_at(self._loop.time() + RETRY_S, self.consider, partition)
+                self._loop.call_at(self._loop.time() + RETRY_S, self._go_on, partition)
             return
         del self._tasks[partition]
+        self._go_on(partition)
+
+    def _go_on(self, partition: TopicPartition) -> None:
+        self._on_flushed(partition)  # by somebody else, perhaps, after a flush that found no room
         self.consider(partition)
 
     async def close(self) -> None:

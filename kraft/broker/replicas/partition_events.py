@@ -8,7 +8,7 @@ logged and counted, and where a disk failed it takes the replica offline.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
@@ -44,21 +44,28 @@ class PartitionEvents:
         refusals: AppendRefusals,
         loop: asyncio.AbstractEventLoop,
         halt: Halt,
+        resume_copying: Callable[[TopicPartition], None],
         *,
         flush_scheduler_interval_ms: int,
     ) -> None:
-        """`partitions` are the broker's replicas, which the replica manager adds and takes away."""
+        """`partitions` are the broker's replicas, which the replica manager adds and takes away; `resume_copying` has
+        one that follows fetched again."""
         self._partitions = partitions
         self._logs = logs
         self._metadata = metadata
         self._alter_partitions = alter_partitions
         self._metrics = metrics
         self._refusals = refusals
+        self._loop = loop
         self._halt = halt
+        self._resume_copying = resume_copying
         self.produce_purgatory = OffsetPurgatory(loop)
+        self.flush_purgatory = OffsetPurgatory(loop)
         self.delete_records_purgatory = OffsetPurgatory(loop)
         self.fetch_purgatory = FetchPurgatory(loop)
-        self.log_flusher = LogFlusher(logs, loop, halt, scheduler_interval_ms=flush_scheduler_interval_ms)
+        self.log_flusher = LogFlusher(
+            logs, loop, halt, self.on_flushed, scheduler_interval_ms=flush_scheduler_interval_ms
+        )
         self._moved: dict[TopicPartition, None] = {}
         """Replicas whose high watermark is not what was last taken of it for the checkpoint."""
 
@@ -71,6 +78,18 @@ class PartitionEvents:
     def note_changed_high_watermarks(self, keys: Iterable[TopicPartition]) -> None:
         """Puts back what was taken and could not be written."""
         self._moved.update(dict.fromkeys(keys))
+
+    def on_flushed(self, key: TopicPartition) -> None:
+        """The log was flushed, or its config changed: what the replica counts now goes to all who wait for it."""
+        partition = self._partitions.get(key)
+        if partition is None:
+            return
+        partition.on_flushed(int(self._loop.time() * 1000))
+        if partition.is_leader:
+            if self.flush_purgatory.entries_of(key):
+                self.flush_purgatory.on_watermark(key, partition.log.counted_end_offset)
+        elif not partition.awaits_flush:
+            self._resume_copying(key)
 
     # -- PartitionListener
 
@@ -102,6 +121,7 @@ class PartitionEvents:
         if not partition.is_leader:
             code = partition.ack_status(0).value
             self.produce_purgatory.fail(key, code)
+            self.flush_purgatory.fail(key, code)
             self.delete_records_purgatory.fail(key, code)
         self.fetch_purgatory.on_progress(key)
 

@@ -86,7 +86,7 @@ class ReplicaManager:
         self.refusals = AppendRefusals(logs, loop.time)
         self.events = events = PartitionEvents(
             self._partitions, logs, metadata, alter_partitions, metrics, self.refusals, loop, halt,
-            flush_scheduler_interval_ms=flush_scheduler_interval_ms,
+            self._resume_copying, flush_scheduler_interval_ms=flush_scheduler_interval_ms,
         )  # fmt: skip
         # Where handlers have requests wait for what `events` tells.
         self.produce_purgatory = events.produce_purgatory
@@ -94,7 +94,14 @@ class ReplicaManager:
         self.fetch_purgatory = events.fetch_purgatory
         self.pending = PendingReplicas(loop, self._is_being_made_ready)
         self.appends = Appends(
-            self, events.produce_purgatory, self.refusals, metrics, logs.executor, loop, halt
+            self,
+            events.produce_purgatory,
+            events.flush_purgatory,
+            self.refusals,
+            metrics,
+            logs.executor,
+            loop,
+            halt,
         )
         self.leaderships = LeadershipEvents(halt)
         self._reported = offline
@@ -309,6 +316,7 @@ class ReplicaManager:
             self._apply_unapplied(image, later[start : start + REPLICAS_PER_STEP])
         for partition in reconfigured:
             partition.reconsider(self.monotonic_ms())
+            self.events.on_flushed(partition.topic_partition)
             self.events.log_flusher.consider(partition.topic_partition)
         if brokers_changed:
             yield from self._reconsider_led()
@@ -399,6 +407,8 @@ class ReplicaManager:
         high_watermark = self._logs.high_watermark(key)
         partition = Partition(key, topic_id, replica_log, self._context, high_watermark=high_watermark)
         self._partitions[key] = partition
+        if replica_log.config.flushes:
+            self.events.log_flusher.consider(key)
         return partition
 
     def _remove(self, key: TopicPartition, topic_id: bytes, removed: list[TopicPartition]) -> None:
@@ -431,6 +441,10 @@ class ReplicaManager:
     def _stop_fetching(self, key: TopicPartition) -> None:
         if self._fetchers is not None:
             self._fetchers.remove_partitions([key])
+
+    def _resume_copying(self, key: TopicPartition) -> None:
+        if self._fetchers is not None:
+            self._fetchers.resume(key)
 
     def _is_being_made_ready(self, key: TopicPartition, appends: bool) -> bool:
         """Whether this broker leads and its replica is being made ready, to be asked or to be appended to."""

@@ -6,7 +6,7 @@ product carries neither hooks nor switches for its judges, and a renamed method 
 - `shadow_log`, `committed`: the contents of each replica, and the committed records;
 - `replication`, `replica_shadows`: the oracles of data; `compaction`: the limits of cleaners;
 - `metadata`, `eligible_leaders`, `raft`: the oracles of the quorum;
-- `durability`: the records and votes that must be on the platter;
+- `durability`: the records and votes that must be on the platter; `platter`: how far a log is;
 - `listed_offsets`: the log ends that clients are told; `retention`: the records that may be deleted;
 - `isr_by_lag`: how long a follower counts as in sync; `excuse`: the losses that injected faults explain;
 - `group_log`, `probes_groups`: the order of what coordinators of groups wrote, and what clients are told of it;
@@ -40,7 +40,7 @@ from kraft.chaos.oracles.raft import Quorum
 from kraft.chaos.oracles.replica_shadows import ReplicaShadows
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.retention import RetentionJudge
-from kraft.chaos.oracles.shadow_log import BIT_ROT
+from kraft.chaos.oracles.shadow_log import BIT_ROT, POWER_LOSS
 from kraft.chaos.oracles.wrapping import Probes, Whose
 from kraft.chaos.verdict import Verdicts
 from kraft.config import load_config
@@ -50,7 +50,7 @@ from quorum.metadata.image import MetadataImage
 
 __all__ = ["COUNTERS", "WhiteBox"]
 
-POWER_LOSS, WIPE, DATA_WIPE = "power loss", "wipe", "data wipe"
+WIPE, DATA_WIPE = "wipe", "data wipe"
 
 
 class WhiteBox:
@@ -68,6 +68,7 @@ class WhiteBox:
             self.metadata,
             self._running_epoch,
             lambda node_id: cluster.hosts[node_id].storage.sync_failure is not None,
+            self._disks.durable_end,
         )
         self.quorum = Quorum(verdicts, self.metadata)
         self.listed_offsets = ListedOffsets(verdicts, self.replication)

@@ -183,6 +183,11 @@ class CommittedPrefix:
     def _remember(self, base_offset: int, batch: Batch | None, values: tuple[bytes, ...]) -> None:
         self._acknowledged.setdefault(base_offset, []).append((batch, values))
 
+    @property
+    def has_acknowledged(self) -> bool:
+        """Whether any record was acknowledged to a client."""
+        return bool(self._acknowledged)
+
     def was_acknowledged(self, batch: Batch) -> bool:
         """Whether this batch was acknowledged to a client."""
         return any(known == batch for known, _ in self._acknowledged.get(batch.base, ()))

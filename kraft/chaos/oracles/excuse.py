@@ -3,7 +3,7 @@
 It is computed record batch by record batch. `damage` compares a replica's shadow with its disk after a power loss,
 a wipe or bit rot. `reopen` does so when a log is opened, and tells the faults' losses from those that the product
 made by itself. acks=-1 promises replication, not fsync, hence the excuse; "every replica" is every member of ISR
-and ELR (KIP-966). Pure.
+and ELR (KIP-966). A topic with flush.messages=1 promises the fsync, too: there no power loss is an excuse. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kraft.chaos.oracles.scan import chain
-from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
+from kraft.chaos.oracles.shadow_log import BIT_ROT, POWER_LOSS, Batch, ShadowLog
 
 
 def damage(log: ShadowLog, on_disk: Iterable[Batch], kind: str, *, is_running: bool) -> int:
@@ -94,6 +94,10 @@ def reopen(
     return given_up
 
 
-def is_excused(batch: Batch, members: Sequence[int], replicas: Mapping[int, ShadowLog]) -> bool:
-    """Whether every member (of ISR and ELR) lost this very batch to an injected fault."""
-    return bool(members) and all(member in replicas and batch in replicas[member].lost for member in members)
+def is_excused(
+    batch: Batch, members: Sequence[int], replicas: Mapping[int, ShadowLog], *, is_flushed: bool = False
+) -> bool:
+    """Whether every member (of ISR and ELR) lost this very batch to an injected fault; `is_flushed`: of a topic with
+    flush.messages=1."""
+    kinds = [replicas[member].lost.get(batch) if member in replicas else None for member in members]
+    return bool(kinds) and not any(kind is None or (is_flushed and kind == POWER_LOSS) for kind in kinds)

@@ -46,10 +46,13 @@ class LeaderCompleteness:
         """Judges a new leader whose missing records, from `offset` on, have all expired. Nothing is lost, but their
         offsets go to others: that has its excuse, or is noticed when it happens."""
         committed, candidates = model.committed, candidates_of(self._metadata.partition(model.key))
+        is_flushed = self._metadata.rules.is_flushed(model.key)
         reason = "the topic allows unclean elections"
         if not self._unclean.is_allowed(model, leader_epoch):
             expired = committed.expired_from(offset)
-            if not expired or not all(is_excused(batch, candidates, model.replicas) for batch in expired):
+            if not expired or not all(
+                is_excused(batch, candidates, model.replicas, is_flushed=is_flushed) for batch in expired
+            ):
                 return
             reason = f"what had expired was lost by all of ISR and ELR {candidates}"
         self._verdicts.excused(
@@ -75,7 +78,10 @@ class LeaderCompleteness:
         state = self._metadata.partition(model.key)
         candidates = candidates_of(state)
         allowed = self._unclean.is_allowed(model, leader_epoch)
-        damaged = [batch for batch in missing if is_excused(batch, candidates, model.replicas)]
+        is_flushed = self._metadata.rules.is_flushed(model.key)
+        damaged = [
+            batch for batch in missing if is_excused(batch, candidates, model.replicas, is_flushed=is_flushed)
+        ]
         bare = [batch for batch in missing if batch not in damaged]
         if damaged:
             kinds = sorted({model.replicas[member].lost[batch] for member in candidates for batch in damaged})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kraft.chaos.oracles.platter import durable_end
 from kraft.chaos.oracles.retention import DataFile
 from kraft.chaos.world.host import Host
 from kraft.chaos.world.inodes import Folder, Inode
@@ -38,6 +39,11 @@ class NodeDisks:
         """The content of a file as readers see it; empty if there is no file."""
         node = self._hosts[node_id].storage.find(path)
         return bytes(node.data) if isinstance(node, Inode) else b""
+
+    def durable_end(self, node_id: int, directory: str) -> int:
+        """Up to where the log in this folder is on the platter; 0 without a folder."""
+        folder = self._hosts[node_id].storage.find(directory)
+        return durable_end(folder) if isinstance(folder, Folder) else 0
 
     def segments_in(self, node_id: int, directory: str) -> list[bytes]:
         """The data files of one log on the disk now, in order; none if the folder is gone."""

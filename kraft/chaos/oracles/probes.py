@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kraft.broker.handlers.produce import ACKS_LEADER, _Reply
 from kraft.chaos.history import TopicKey
 from kraft.chaos.oracles import events
 from kraft.chaos.oracles.node_disks import NodeDisks
@@ -25,6 +26,7 @@ from partitions.log.errors import LogCorruptError
 from partitions.log.log import PartitionLog
 from partitions.log.node_logs.data_directory import DELETE_SUFFIX
 from partitions.partition import Partition, Transition
+from partitions.topic_partition import TopicPartition
 
 CORRUPT_BATCH_SERVED = "corrupt-batch-served"
 
@@ -266,6 +268,20 @@ class PartitionProbes(Probes):
                 f" bytes: {wrong}",
             )
         original(partition, records, **options)
+
+    @around(_Reply, "with_leader_hints")
+    def _replied(self, original: Method, reply: _Reply) -> Any:
+        response, node = original(reply), self._whose.node()
+        if node is not None and reply.acks == ACKS_LEADER:
+            for topic in response.responses:
+                for answer in topic.partition_responses:
+                    key = TopicPartition(topic.name, answer.index)
+                    partition = reply.services.replicas._partitions.get(key)
+                    if partition is not None and not answer.error_code:
+                        self._replication.leader_acknowledged(
+                            partition_key(partition), node, answer.base_offset
+                        )
+        return response
 
     @around(Partition, "read_for_consumer")
     def _read(self, original: Method, partition: Partition, fetch_offset: int, **options: Any) -> Any:

@@ -16,7 +16,7 @@ from kraft.chaos.oracles.excuse import damage, reopen
 from kraft.chaos.oracles.partition_model import PartitionModel
 from kraft.chaos.oracles.replication import Replication
 from kraft.chaos.oracles.scan import sound_batches, without_displaced
-from kraft.chaos.oracles.shadow_log import BIT_ROT, Batch, ShadowLog
+from kraft.chaos.oracles.shadow_log import BIT_ROT, POWER_LOSS, Batch, ShadowLog
 from kraft.chaos.verdict import Verdicts
 
 Segments = Callable[[], Sequence[bytes]]
@@ -182,6 +182,13 @@ class ReplicaShadows:
                     f"node {node} {self._replication.name(key)} by {kind}, {count} batches",
                     count,
                 )
+            if (
+                kind == POWER_LOSS
+                and model.committed.has_acknowledged
+                and all(replica.uncertain for replica in model.replicas.values())
+                and self._replication.is_flushed(key)
+            ):
+                self._verdicts.happened(events.ALL_LOST_POWER, self._replication.name(key))
 
 
 def _shadow(model: PartitionModel, node: int, directory: str, start: int) -> ShadowLog:

@@ -1,7 +1,8 @@
 """The oracles of replicated data: the replicas of all partitions against the committed records.
 
 Judges leader-completeness, leader-candidate-completeness, log-matching, high-watermark-monotonic,
-high-watermark-bounded, strong-isr, no-committed-record-lost, consistent-read and one-leader-per-epoch. Each is judged
+high-watermark-bounded, strong-isr, no-committed-record-lost, consistent-read, one-leader-per-epoch and, of topics with
+flush.messages=1, counted-before-flushed. Each is judged
 when its facts change, in time proportional to the change. The rules are those of Kafka's TLA+ models and KIP-101, 497,
 841, 903 and 966; `excuse` has the only excuse. Pure: `probes` feeds it with the events of logs and partitions,
 `metadata` with the newest committed state.
@@ -9,6 +10,7 @@ when its facts change, in time proportional to the change. The rules are those o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from kraft.chaos.history import TopicKey
@@ -34,12 +36,15 @@ class Replication:
         metadata: CommittedMetadata,
         running_epoch: RunningEpoch,
         has_failed_directory: Callable[[int], bool] = lambda node: False,
+        durable_end: Callable[[int, str], int] = lambda node, directory: sys.maxsize,
     ) -> None:
-        """`has_failed_directory`: whether a fault makes fsyncs of a node fail."""
+        """`has_failed_directory`: whether a fault makes fsyncs of a node fail. `durable_end`: up to where the log in a
+        folder of a node is on the platter."""
         self._verdicts = verdicts
         self._metadata = metadata
         self._running_epoch = running_epoch
         self._has_failed_directory = has_failed_directory
+        self._durable_end = durable_end
         self._gone: set[bytes] = set()
         self._names: dict[TopicKey, str] = {}
         self._names_of_gone: set[str] = set()
@@ -103,7 +108,9 @@ class Replication:
             model.seen[view.epoch] = max(offset, model.seen.get(view.epoch, 0))
             if offset > known:
                 self._commit(model, node, log, offset, view)
-        elif offset > known and not self._unclean.has_overruled(model):
+        else:
+            self._judge_flushed(model, node, log.between(before, offset), f"follower {node} shows")
+        if view is None and offset > known and not self._unclean.has_overruled(model):
             self._violated(
                 "high-watermark-bounded",
                 model,
@@ -178,6 +185,9 @@ class Replication:
                 f" min.insync.replicas asks for {min_isr}",
             )
         candidates = isr if state is None else candidates_of(state)
+        for member in view.maximal_isr:
+            if member == node or self._counts(member):
+                self._judge_flushed(model, member, new, f"leader {node} commits")
         for member in dict.fromkeys((*candidates, *view.maximal_isr)):
             missing = self._missing(model, member, new) if member != node else []
             if not missing:
@@ -205,6 +215,34 @@ class Replication:
                     f" {offset}",
                 )
         committed.commit(new, offset, view.epoch)
+
+    def _judge_flushed(self, model: PartitionModel, node: int, batches: Sequence[Batch], who: str) -> None:
+        """Judges that a replica has on its platter what it lets count, where its topic asks for that."""
+        log = model.replicas.get(node)
+        if log is None or not batches or not self.is_flushed(model.key) or self._has_failed_directory(node):
+            return
+        end = self._durable_end(node, log.directory)
+        unflushed = [
+            batch for batch in batches if batch.next > end and log.holds(batch) and batch not in log.absent
+        ]
+        if unflushed:
+            self._violated(
+                "counted-before-flushed",
+                model,
+                f"{who} {shown(unflushed)}, and node {node} has its log on the platter up to {end}",
+            )
+
+    def leader_acknowledged(self, key: TopicKey, node: int, base_offset: int) -> None:
+        """Judges an acknowledgement of acks=1 of records that begin there."""
+        model = self.partitions.get(key)
+        log = None if model is None else model.replicas.get(node)
+        if model is not None and log is not None:
+            batches = [batch for batch in log.batches if batch.base == base_offset]
+            self._judge_flushed(model, node, batches, f"leader {node} acknowledges with acks=1")
+
+    def is_flushed(self, key: TopicKey) -> bool:
+        """Whether nothing of the topic counts before it is flushed."""
+        return self._metadata.rules.is_flushed(key)
 
     def _missing(self, model: PartitionModel, member: int, wanted: list[Batch]) -> list[Batch]:
         """The batches that a replica never had, or gave up by itself. Those that damage took do not count: a leader
@@ -297,7 +335,7 @@ class Replication:
             bare = wanted
         else:
             bare = [batch for batch in log.missing(wanted) if not log.is_rotten(batch)]
-        bare = [batch for batch in bare if not is_excused(batch, candidates_of(state), model.replicas)]
+        bare = [batch for batch in bare if not self._is_excused(model, batch, candidates_of(state))]
         if bare:
             self._violated(
                 "leader-candidate-completeness",
@@ -307,6 +345,9 @@ class Replication:
             )
 
     # -- losses
+
+    def _is_excused(self, model: PartitionModel, batch: Batch, members: Sequence[int]) -> bool:
+        return is_excused(batch, members, model.replicas, is_flushed=self.is_flushed(model.key))
 
     def gave_up(self, model: PartitionModel, node: int, batches: Sequence[Batch], why: str) -> None:
         """Judges batches that a replica dropped by itself: truncated, restarted, deleted."""
@@ -330,7 +371,7 @@ class Replication:
             batch
             for batch in gone
             if not any(m in model.replicas and model.replicas[m].holds(batch) for m in heirs)
-            and not is_excused(batch, heirs, model.replicas)
+            and not self._is_excused(model, batch, heirs)
         ]
         if kept_by_none:
             self._violated(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 BIT_ROT = "bit rot"
+POWER_LOSS = "power loss"
 """The one kind of damage that takes a batch out of the middle of a log."""
 
 

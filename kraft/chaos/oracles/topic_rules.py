@@ -19,6 +19,7 @@ from quorum.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 _OF_BROKERS = {
     "cleanup.policy": "log.cleanup.policy",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "flush.messages": "log.flush.interval.messages",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
 }
@@ -44,6 +45,10 @@ class TopicRules:
     def min_insync_replicas(self, key: TopicKey) -> int | None:
         """As configured: not bounded by the number of replicas."""
         return self._number(key, "min.insync.replicas", self._defaults.min_insync_replicas)
+
+    def is_flushed(self, key: TopicKey) -> bool:
+        """Whether nothing counts that is not flushed: flush.messages is 1."""
+        return self._number(key, "flush.messages", self._defaults.flush_messages) == 1
 
     def delete_retention_ms(self, key: TopicKey) -> int | None:
         """How long a tombstone stays in a compacted log."""

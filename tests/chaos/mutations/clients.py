@@ -41,20 +41,20 @@ def _refused_after_the_append(original: Callable[..., Any]) -> Callable[..., Any
 def _next_door(original: Callable[..., Any]) -> Callable[..., Any]:
     calls = 0
 
-    def append(services: Any, key: Any, records: Any, acks: int) -> Any:
+    def append(services: Any, key: Any, records: Any, acks: int, transaction: Any) -> Any:
         nonlocal calls
         calls += acks == ACKS_LEADER
         if acks == ACKS_LEADER and not calls % ONE_IN:
             key = TopicPartition(key.topic, 1 - key.partition)
-        return original(services, key, records, acks)
+        return original(services, key, records, acks, transaction)
 
     return append
 
 
 def _refusals_are_defects(original: Callable[..., Any]) -> Callable[..., Any]:
-    def append(services: Any, key: Any, records: Any, acks: int) -> Any:
+    def append(services: Any, key: Any, records: Any, acks: int, transaction: Any) -> Any:
         try:
-            return original(services, key, records, acks)
+            return original(services, key, records, acks, transaction)
         except (PartitionError, LogError) as error:
             raise RuntimeError(f"{key} cannot be appended to: {error.code}") from error
 

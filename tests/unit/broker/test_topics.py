@@ -318,7 +318,7 @@ async def test_a_producer_is_told_to_ask_again(world: BrokerWorld, failure: Any)
     ("fields", "code"),
     [
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": "x"}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"transactional_id": "x"}, ErrorCode.NOT_COORDINATOR),
         ({"transactional_id": None, "producer_id": 5}, ErrorCode.INVALID_REQUEST),
     ],
 )

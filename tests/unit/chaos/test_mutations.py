@@ -27,6 +27,7 @@ ORACLES = frozenset(
         "high-watermark-monotonic",
         "high-watermark-bounded",
         "strong-isr",
+        "counted-before-flushed",
         "no-committed-record-lost",
         "consistent-read",
         "one-leader-per-epoch",

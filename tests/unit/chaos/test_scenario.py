@@ -92,7 +92,8 @@ def test_the_swarm_varies():
     scenarios = [scenario_of(seed) for seed in SEEDS]
     assert {len(scenario.nodes) for scenario in scenarios} >= {1, 3, 4, 5, 6}
     assert {len(scenario.controllers) for scenario in scenarios} == {1, 3, 5}
-    assert {fault.name for scenario in scenarios for fault in scenario.faults} == set(DEFAULT_FAULTS)
+    struck = {fault.name for scenario in scenarios for fault in scenario.faults}
+    assert struck == {*DEFAULT_FAULTS, "power-loss-all"}
     assert {workload.kind for scenario in scenarios for workload in scenario.workloads} == set(WORKLOADS)
     assert {w.acks for s in scenarios for w in s.workloads if w.kind == "producer"} == {-1, 0, 1}
 
@@ -164,10 +165,10 @@ def test_some_topics_are_preallocated_and_some_throttled():
 
 def test_what_is_drawn_besides_leaves_the_rest_as_it_was(monkeypatch):
     scenarios = [scenario_of(seed) for seed in SEEDS]
-    monkeypatch.setattr(swarm, "add_features", lambda scenario: scenario)
+    monkeypatch.setattr(swarm, "add_features", lambda scenario, **_: scenario)
     for scenario in scenarios:
         plain = scenario_of(scenario.seed)
-        assert plain.faults == scenario.faults
+        assert plain.faults == tuple(one for one in scenario.faults if one.name != "power-loss-all")
         assert plain.properties.items() <= scenario.properties.items()
         readers = [
             dataclasses.replace(one, rack="", fetch_sessions=False)
@@ -176,6 +177,16 @@ def test_what_is_drawn_besides_leaves_the_rest_as_it_was(monkeypatch):
         ]
         assert list(plain.workloads) == readers
         assert [topic.name for topic in plain.topics] == [topic.name for topic in scenario.topics]
+
+
+def test_where_all_lose_power_every_topic_is_flushed():
+    scenarios = [scenario_of(seed) for seed in SEEDS]
+    flushed = [s for s in scenarios if s.properties.get("log.flush.interval.messages") == "1"]
+    assert flushed
+    assert flushed == [s for s in scenarios if any(one.name == "power-loss-all" for one in s.faults)]
+    for scenario in flushed:
+        assert [one.at_s for one in scenario.faults] == sorted(one.at_s for one in scenario.faults)
+        assert len({one.stream for one in scenario.faults}) == len(scenario.faults)
 
 
 def test_faults_that_were_asked_for_all_strike():

@@ -157,11 +157,11 @@ class Story(OperatorCommands):
     # Commands
 
     def do_register(self, arguments: list[str], options: dict[str, str]) -> None:
-        """register ID [incarnation=N] [previous=EPOCH, if it had stopped cleanly] [cluster=ID] [features=F:0:1]."""
+        """register ID [incarnation=N] [previous=EPOCH, if it had stopped cleanly] [cluster=ID] [features=F:0:1,…]."""
         request = registration(int(arguments[0]), incarnation=int(options.get("incarnation", "1")))
         if "features" in options:
-            name, *levels = options["features"].split(":")
-            features = ((name, int(levels[0]), int(levels[1])),) if levels else ()
+            ranges = [one.split(":") for one in options["features"].split(",") if one != "none"]
+            features = tuple((name, int(lowest), int(highest)) for name, lowest, highest in ranges)
             request = replace(request, features=features)
         previous = int(options.get("previous", "-1"))
         cluster_id = options.get("cluster", CLUSTER_ID)

@@ -13,7 +13,13 @@ from quorum.controller.proposal import FIRST_SEQUENCE, MAX_PROPOSAL_BYTES
 from quorum.controller.state import Complete, ControllerState, Propose, Renounced
 from quorum.controller.topic_configs import LogTopicConfigs
 from quorum.errors import ControllerError
-from quorum.metadata.features import ELR_VERSION, GROUP_VERSION, METADATA_VERSION, new_cluster_records
+from quorum.metadata.features import (
+    ELR_VERSION,
+    GROUP_VERSION,
+    METADATA_VERSION,
+    TRANSACTION_VERSION,
+    new_cluster_records,
+)
 from quorum.metadata.image import EMPTY
 from quorum.metadata.records import NO_LEADER, RECOVERING
 from quorum.rpc.messages import (
@@ -222,7 +228,7 @@ def test_a_new_cluster_starts_at_the_levels_that_were_chosen_and_no_other_does()
     levels = new_cluster_records({GROUP_VERSION: 0, METADATA_VERSION: 25})
     config = ControllerConfig("c", new_cluster_features=levels)
     for image, expected in (
-        (EMPTY.at(0, 1), {ELR_VERSION: 1, METADATA_VERSION: 25}),
+        (EMPTY.at(0, 1), {ELR_VERSION: 1, METADATA_VERSION: 25, TRANSACTION_VERSION: 2}),
         (replace(EMPTY, next_producer_id=1), {}),
         (replace(EMPTY, features={METADATA_VERSION: 26}), {METADATA_VERSION: 26}),
     ):

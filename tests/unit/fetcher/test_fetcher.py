@@ -92,6 +92,48 @@ async def test_an_added_partition_does_not_wait_for_the_long_poll(running: Runni
     assert running.endpoint.outstanding == 1
 
 
+def flushing(*values: str) -> FollowerMemory:
+    """A log of a topic with flush.messages=1."""
+    log = FollowerMemory(*values)
+    log.log.config.flush_messages = 1
+    log.log.reopen()
+    return log
+
+
+async def test_a_log_that_awaits_a_flush_is_not_fetched(running: Running) -> None:
+    log = flushing("a")  # of a process before, which is not known to be durable
+    running.fetcher.add(followed(A, log))
+    assert await running.endpoint.quiet()
+    log.log.sync()
+    running.fetcher.resume(A)
+    assert (await running.endpoint.next()).request.partitions[0].fetch_offset == 1
+
+
+async def test_a_lane_waits_for_the_flush_of_what_it_appended(running: Running) -> None:
+    log = flushing()
+    running.fetcher.add(followed(A, log))
+    running.fetcher.add(followed(B, FollowerMemory()))
+    (await running.endpoint.next()).respond(got(A, records(0, "a")))
+    assert await running.endpoint.quiet()
+    log.log.sync()
+    running.fetcher.resume(A)
+    call = await running.endpoint.next()
+    assert {asked.key: asked.fetch_offset for asked in call.request.partitions} == {A: 1, B: 0}
+
+
+async def test_others_do_not_wait_long_for_a_flush(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fetcher.fetcher.FLUSH_WAIT_S", 0.0)
+    log = flushing()
+    running.fetcher.add(followed(A, log))
+    running.fetcher.add(followed(B, FollowerMemory()))
+    (await running.endpoint.next()).respond(got(A, records(0, "a")))
+    assert (await running.endpoint.next()).keys == [B]
+    log.log.sync()
+    running.fetcher.resume(A)
+    call = await running.endpoint.next()
+    assert (call.request.lane, call.keys, call.request.partitions[0].fetch_offset) == (1, [A], 1)
+
+
 async def test_a_late_answer_for_a_removed_partition_is_ignored(running: Running) -> None:
     log = FollowerMemory()
     running.fetcher.add(followed(A, log))

@@ -357,21 +357,23 @@ def test_new_topics_have_replicas(nodes: int, settings: dict[str, str], cluster:
     assert cluster.warnings() == (), "each key is one that a node honours"
 
 
-@pytest.mark.parametrize("key", ["offsets.topic.replication.factor", "transaction.state.log.min.isr"])
-def test_internal_topics_have_replicas_once_there_are_such_keys(
-    key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kraft.local_cluster.spec.CONFIG_KEYS", {key: None})
-    assert [replication_settings(nodes).get(key) for nodes in (1, 3)] == [
-        "1",
-        "3" if "factor" in key else "2",
-    ]
+@pytest.mark.parametrize(
+    ("key", "of_one", "of_two", "of_three"),
+    [
+        ("offsets.topic.replication.factor", "1", "2", "3"),
+        ("transaction.state.log.replication.factor", "1", "2", "3"),
+        ("transaction.state.log.min.isr", "1", "1", "2"),
+    ],
+)
+def test_internal_topics_have_replicas(key: str, of_one: str, of_two: str, of_three: str) -> None:
+    assert [replication_settings(nodes)[key] for nodes in (1, 2, 3)] == [of_one, of_two, of_three]
 
 
 def test_starting_tells_what_new_topics_get(cluster: LocalCluster, start: Start) -> None:
     shown = start("--port", str(free_port_range(3)), "--set", "min.insync.replicas=1")
     told = (
-        "new topics: default.replication.factor=3, min.insync.replicas=1, offsets.topic.replication.factor=3"
+        "new topics: default.replication.factor=3, min.insync.replicas=1, offsets.topic.replication.factor=3,"
+        " transaction.state.log.replication.factor=3, transaction.state.log.min.isr=2"
     )
     assert f"{told}\n" in shown
     assert f"export KRAFT_BOOTSTRAP_SERVERS={cluster.spec().bootstrap_servers()}\n" in shown

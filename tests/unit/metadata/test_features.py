@@ -16,6 +16,7 @@ def test_a_new_cluster_starts_at_levels_that_this_software_supports() -> None:
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
         "metadata.version": 26,
+        "transaction.version": 2,
     }
     assert features.elr_enabled(image.features)
     assert features.consumer_groups_enabled(image.features)
@@ -35,6 +36,7 @@ def test_levels_that_were_chosen_go_before_the_default_ones() -> None:
     assert {record.name: record.level for record in records} == {
         features.ELR_VERSION: 1,
         features.METADATA_VERSION: 25,
+        features.TRANSACTION_VERSION: 2,
     }
 
 

@@ -8,6 +8,7 @@ difference like code. The oracles of the world are checked after every command.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ import pytest
 from partitions.errors import PartitionError
 from partitions.isr import AlterPartitionFailed, AlterPartitionResult
 from partitions.log.errors import LogError
-from partitions.partition import AckStatus, FollowerFetch
+from partitions.partition import AckStatus, FollowerFetch, Partition
 from tests.support.memory_log import MemoryRead
 from tests.support.replica_world import World
 
+Waiting = tuple[int, str, int, int]
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 
 
@@ -27,8 +29,10 @@ class Story:
 
     def __init__(self) -> None:
         self.world = World()
-        self.waiting: list[tuple[int, str, int, int]] = []
+        self.waiting: list[Waiting] = []
         """acks=-1 appends: leader, value, required offset, leader epoch."""
+        self.flushing: list[Waiting] = []
+        """acks=1 appends that a due flush has to cover."""
 
     def play(self, line: str) -> list[str]:
         command, *words = line.split()
@@ -43,16 +47,25 @@ class Story:
         return [*said, *lines, *self._acknowledgements()]
 
     def _acknowledgements(self) -> list[str]:
-        lines, still = [], []
-        for leader, value, required, epoch in self.waiting:
-            partition = self.world.brokers[leader].partition
-            status = AckStatus.PENDING if partition is None else partition.ack_status(required, epoch)
-            if status is AckStatus.PENDING and partition is not None:
-                still.append((leader, value, required, epoch))
-            elif partition is not None:
-                lines.append(f"{value}: {status}")
-        self.waiting = still
+        lines: list[str] = []
+        self.waiting = self._settle(self.waiting, Partition.ack_status, lines)
+        self.flushing = self._settle(self.flushing, Partition.flush_status, lines)
         return lines
+
+    def _settle(
+        self, waiting: list[Waiting], status_of: Callable[[Partition, int, int], AckStatus], lines: list[str]
+    ) -> list[Waiting]:
+        still = []
+        for leader, value, required, epoch in waiting:
+            partition = self.world.brokers[leader].partition
+            if partition is None:
+                continue
+            status = status_of(partition, required, epoch)
+            if status is AckStatus.PENDING:
+                still.append((leader, value, required, epoch))
+            else:
+                lines.append(f"{value}: {status}")
+        return still
 
     # The cluster
 
@@ -124,10 +137,32 @@ class Story:
 
     def do_lose_power(self, arguments: list[str], options: dict[str, str]) -> list[str]:
         broker = self.world.brokers[int(arguments[0])]
-        self.world.crash(broker.broker_id)
-        broker.log.lose_power()
-        self.world.is_clean = False
+        self.world.lose_power(broker.broker_id)
+        self.world.is_clean = self.world.is_clean and self.world.config.flush_messages == 1
         return [f"{broker.broker_id}: has {self._log(broker.broker_id)}"]
+
+    def do_flush_messages(self, arguments: list[str], options: dict[str, str]) -> None:
+        """flush-messages N: the topic's config. With 1, no power loss excuses a lost record from then on."""
+        self.world.set_flush_messages(int(arguments[0]))
+
+    def do_flush(self, arguments: list[str], options: dict[str, str]) -> list[str]:
+        """flush ID...: a flush of their logs ends."""
+        lines = []
+        for argument in arguments:
+            self.world.flush(int(argument))
+            lines += [*self.world.said, f"{argument}: {self._counted(int(argument))}"]
+            self.world.said.clear()
+        return lines
+
+    def do_counted(self, arguments: list[str], options: dict[str, str]) -> list[str]:
+        """counted ID...: up to where each counts."""
+        return [f"{argument}: {self._counted(int(argument))}" for argument in arguments]
+
+    def _counted(self, broker_id: int) -> str:
+        broker = self.world.brokers[broker_id]
+        log, high_watermark = broker.log, "-" if broker.partition is None else broker.partition.high_watermark
+        awaits = ", awaits a flush" if log.awaits_flush else ""
+        return f"counts to {log.counted_end_offset} of {log.log_end_offset}, hw={high_watermark}{awaits}"
 
     def do_wipe(self, arguments: list[str], options: dict[str, str]) -> None:
         self.world.crash(int(arguments[0]))
@@ -157,6 +192,8 @@ class Story:
             return [f"{value}: {error.code}"]
         if acks == -1:
             self.waiting.append((leader, value, info.last_offset + 1, partition.leader_epoch))
+        elif acks == 1 and partition.awaits_flush:
+            self.flushing.append((leader, value, info.last_offset + 1, partition.leader_epoch))
         return [f"{leader}: appends {value} at {info.first_offset} in epoch {partition.leader_epoch}"]
 
     def do_ack_status(self, arguments: list[str], options: dict[str, str]) -> list[str]:

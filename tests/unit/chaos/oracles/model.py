@@ -15,6 +15,7 @@ from kraft.chaos.oracles.shadow_log import Batch
 from kraft.chaos.verdict import Verdicts
 from kraft.chaos.world.simulation import Simulation
 from partitions.log.config import LogConfig
+from partitions.log.config_values import LONG_MAX
 from partitions.records.builder import build_opaque_batch
 from quorum.metadata.delta import changed_partition
 from quorum.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
@@ -37,14 +38,26 @@ def batch_bytes(offset: int, *, epoch: int = 0, value: bytes = b"v") -> bytes:
 class Model:
     """Replicas 1 (leader of epoch 0), 2 and 3, all in the ISR, all empty."""
 
-    def __init__(self, *, unclean: bool = False, min_isr: int = 2) -> None:
+    def __init__(self, *, unclean: bool = False, min_isr: int = 2, flush_messages: int = LONG_MAX) -> None:
         self.verdicts = Verdicts(Simulation(1, trace=False))
         self.metadata = CommittedMetadata(
-            self.verdicts, LogConfig(unclean_leader_election_enable=unclean, min_insync_replicas=min_isr)
+            self.verdicts,
+            LogConfig(
+                unclean_leader_election_enable=unclean,
+                min_insync_replicas=min_isr,
+                flush_messages=flush_messages,
+            ),
         )
+        self.durable_ends = dict.fromkeys(NODES, LONG_MAX)
+        """By node: up to where its log is on the platter."""
         self.features = {"eligible.leader.replicas.version": 1}
         self.running: dict[int, int] = {node: node for node in NODES}
-        self.replication = Replication(self.verdicts, self.metadata, self.running.get)
+        self.replication = Replication(
+            self.verdicts,
+            self.metadata,
+            self.running.get,
+            durable_end=lambda node, directory: self.durable_ends[node],
+        )
         self.replicas = ReplicaShadows(self.verdicts, self.replication)
         self.quorum = Quorum(self.verdicts, self.metadata)
         self.disks: dict[int, list[bytes]] = {node: [] for node in NODES}

@@ -3,6 +3,7 @@
 import pytest
 
 from kraft.chaos.oracles.committed import CommittedPrefix
+from kraft.chaos.oracles.events import ALL_LOST_POWER
 from kraft.chaos.oracles.shadow_log import Batch, ShadowLog
 from tests.unit.chaos.oracles.model import KEY, NODES, Model
 
@@ -399,3 +400,29 @@ def test_with_nobody_in_isr_and_elr_the_last_known_leader_is_waited_for(
     model.verdicts.violations.clear()
     model.cut(2, 0)
     assert model.oracles == ([] if last_known else ["no-committed-record-lost"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_excused"), [("power loss", False), ("wipe", True), ("disk error", True)]
+)
+def test_where_every_record_is_flushed_no_power_loss_is_an_excuse(kind: str, is_excused: bool) -> None:
+    model = Model(min_isr=1, flush_messages=1)
+    last_one_standing(model)
+    model.lose(1, 1, kind)
+    come_back_as_leader(model, 1)
+    assert bool(model.verdicts.excuses) is is_excused
+    assert ("leader-completeness" in model.oracles) is not is_excused
+
+
+def test_that_all_lost_power_is_counted_where_something_had_been_acknowledged() -> None:
+    for flush_messages, acknowledges, times in ((1, True, 1), (1, False, 0), (2, True, 0)):
+        model = Model(flush_messages=flush_messages)
+        model.committed(2)
+        if acknowledges:
+            model.replication.acknowledged(KEY, 0, [b"v"])
+        for node in (1, 2):
+            model.lose(node, 2)
+        assert not model.verdicts.coverage[ALL_LOST_POWER]
+        model.lose(3, 2)
+        assert model.verdicts.coverage[ALL_LOST_POWER] == times
+        assert model.oracles == []

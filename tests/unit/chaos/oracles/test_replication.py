@@ -2,6 +2,7 @@
 
 import pytest
 
+from partitions.log.config_values import LONG_MAX
 from quorum.metadata.records import RegisterBroker
 from tests.unit.chaos.oracles.model import KEY, NODES, TOPIC_ID, Model
 
@@ -470,3 +471,46 @@ def test_an_acknowledgement_may_be_of_the_topic_that_had_the_name_before(
     model.replication.topic_gone(before[0])
     model.replication.acknowledged(KEY, 6, (b"y",))
     assert model.oracles == ["no-committed-record-lost"]
+
+
+# ---- counted-before-flushed
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_where_every_record_is_flushed_the_whole_maximal_isr_has_what_is_committed(node: int) -> None:
+    model = Model(flush_messages=1)
+    model.append(0, *NODES)
+    model.durable_ends[node] = 0
+    model.raise_leader(1)
+    assert model.oracles == ["counted-before-flushed"]
+
+
+def test_who_is_not_in_sync_may_flush_later() -> None:
+    model = Model(flush_messages=1)
+    model.append(0, *NODES)
+    model.change(isr=(1, 2))
+    model.durable_ends[3] = 0
+    model.raise_leader(1, isr=(1, 2))
+    assert model.oracles == []
+    model.raise_follower(3, 1)
+    assert model.oracles == ["counted-before-flushed"]
+
+
+def test_a_leader_acknowledges_acks_1_when_it_has_flushed() -> None:
+    model = Model(flush_messages=1)
+    model.append(0, 1)
+    model.replication.leader_acknowledged(KEY, 1, 0)
+    assert model.oracles == []
+    model.durable_ends[1] = 0
+    model.replication.leader_acknowledged(KEY, 1, 0)
+    assert model.oracles == ["counted-before-flushed"]
+
+
+@pytest.mark.parametrize("flush_messages", [2, LONG_MAX])
+def test_other_topics_promise_no_flush(flush_messages: int) -> None:
+    model = Model(flush_messages=flush_messages)
+    model.durable_ends = dict.fromkeys(NODES, 0)
+    model.append(0, *NODES)
+    model.replication.leader_acknowledged(KEY, 1, 0)
+    model.raise_leader(1)
+    assert model.oracles == []
