@@ -22,6 +22,7 @@ from kraft.cli.shared.options import Json, reflowed
 from kraft.cli.shared.output import complain, print_json, print_line
 from kraft.cli.shared.streams import ReaderGoneError
 from kraft.cli.topics import commands as topics
+from kraft.cli.transactions import commands as transactions
 from kraft.user_error import EXIT_DONE, UserError
 
 NAME = "kraft"
@@ -38,6 +39,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(features.app, name="features")
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")

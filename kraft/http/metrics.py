@@ -5,7 +5,7 @@ has a registry of its own, so that several nodes can live in one process. The ho
 `kraft.broker.metrics`; `quorum.metadata.tally` keeps up what partitions are like as the metadata changes. A scrape
 reads those numbers, and walks only over partitions with a follower that lags. Lag is shown by follower broker, not by
 partition: such series would outlive the lag, and `kraft topics describe` has each log's end. Those of groups are in
-`group_metrics.py`.
+`group_metrics.py`, those of transactions in `transaction_metrics.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.replicas.partition_health import FollowerLag
 from kraft.http.group_metrics import GroupsSnapshot, group_families
+from kraft.http.transaction_metrics import TransactionsSnapshot, transaction_families
 from kraft.network.request_times import RequestTimes
 from kraft.protocol.api import APIS, ApiKey
 from quorum.leader_elections import LeaderElections
@@ -52,6 +53,7 @@ class BrokerSnapshot:
     fetch_session_evictions: int = 0
     request_times: Mapping[ApiKey, RequestTimes] = field(default_factory=dict)
     groups: GroupsSnapshot | None = None
+    transactions: TransactionsSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,8 @@ def broker_families(broker: BrokerSnapshot) -> Iterator[Metric]:
     yield from _request_families(broker.request_times)
     if broker.groups is not None:
         yield from group_families(broker.groups)
+    if broker.transactions is not None:
+        yield from transaction_families(broker.transactions)
     yield _gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Data directories that this broker cannot use.",

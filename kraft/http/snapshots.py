@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Protocol
 
 from kraft.broker.server import BrokerServer
 from kraft.config import ServerConfig
 from kraft.http.group_metrics import GroupsSnapshot
 from kraft.http.metrics import BrokerSnapshot, ControllerSnapshot
+from kraft.http.transaction_metrics import TransactionsSnapshot
 from partitions.topic_partition import TopicPartition
 from quorum.controller_server import ControllerServer
 
@@ -61,6 +63,7 @@ class NodeMetricsSource:
             fetch_session_evictions=sessions.evictions,
             request_times=broker.request_times,
             groups=_groups(broker),
+            transactions=_transactions(broker),
         )
 
     def controller_snapshot(self) -> ControllerSnapshot | None:
@@ -84,4 +87,19 @@ def _groups(broker: BrokerServer) -> GroupsSnapshot:
     active = sum(1 for _ in runtime.shards())
     return GroupsSnapshot(
         broker.groups.counters, broker.group_lag.view(), active, loading_shards=len(runtime.hosted) - active
+    )
+
+
+def _transactions(broker: BrokerServer) -> TransactionsSnapshot:
+    runtime = broker.transactions.runtime
+    shards = [shard for _, shard in runtime.shards()]
+    return TransactionsSnapshot(
+        counters=broker.transactions.counters,
+        states=Counter(one.state.kafka_name for shard in shards for one in shard.unfinished()),
+        transactional_ids=sum(len(shard.transactions) for shard in shards),
+        oldest_open_ms=broker.transactions.oldest_open_ms,
+        queued_markers=len(broker.transactions.markers.queues),
+        active_shards=len(shards),
+        loading_shards=len(runtime.hosted) - len(shards),
+        stable_lag=broker.replicas.appends.undecided.lag(),
     )

@@ -59,6 +59,7 @@ class TransactionCoordinator:
         """`peer` makes a connection to another broker, `write_here` writes markers into partitions that this one
         leads."""
         self._metadata = metadata
+        self._now_ms = environment.now_ms
         self._replicas = replicas
         configs = {
             "cleanup.policy": "compact",
@@ -91,6 +92,13 @@ class TransactionCoordinator:
     def transaction_version(self) -> int:
         """The finalized level of the feature transaction.version."""
         return level(self._metadata.image.features, TRANSACTION_VERSION)
+
+    @property
+    def oldest_open_ms(self) -> int | None:
+        """The age of the transaction that is open for longest, or ends; None if there is none here."""
+        started = (shard.oldest_open_since_ms for _, shard in self.runtime.shards())
+        since_ms = min((one for one in started if one is not None), default=None)
+        return None if since_ms is None else max(self._now_ms() - since_ms, 0)
 
     # -- where a transactional id is
 

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from kraft.broker.metrics import BrokerMetrics
 from kraft.broker.purgatory.offset_waits import OffsetPurgatory, Outcomes
 from kraft.broker.replicas.append_refusals import AppendRefusals
+from kraft.broker.replicas.undecided_partitions import UndecidedPartitions
 from kraft.broker.vital_task import start_vital_task
 from kraft.coordinator.shard import TransactionMarker
 from partitions.disk import Buffer
@@ -150,6 +151,7 @@ class Appends:
         self._metrics = metrics
         self._executor = executor
         self._one_open = asyncio.Semaphore(1)
+        self.undecided = UndecidedPartitions()
         self.gates = Gates(loop, halt)
         self.verifications = Gates(loop, halt)
         """Apart, so that a coordinator that does not answer takes nobody else's room."""
@@ -328,6 +330,7 @@ class Appends:
         except (PartitionError, LogError) as error:
             self._refusals.on_refused(partition.topic_partition, error)
             raise
+        self.undecided.look(partition)
         end_offset = info.last_offset + 1
         self._metrics.on_produced(end_offset - info.first_offset, size_bytes)
         return Appended(info, AckCondition(partition, end_offset, partition.leader_epoch))

@@ -382,6 +382,7 @@ class ReplicaManager:
             return  # it cannot lead; the log was given up where the damage, or the loss of the directory, was found
         if transition is Transition.BECAME_LEADER:
             self.metrics.leader_elections += 1
+            self.appends.undecided.look(partition)
             _log_leads(partition, state)
             self._stop_fetching(key)
         elif transition is Transition.BECAME_FOLLOWER:

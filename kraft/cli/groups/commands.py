@@ -10,20 +10,20 @@ from typing import Annotated
 import typer
 
 from kraft.cli.groups.describe import Described, described, document, show_members, show_offsets, show_state
-from kraft.cli.groups.group_client import Failure, GroupClient
-from kraft.cli.groups.reset import Target, To, parse_duration_ms, parse_file
+from kraft.cli.groups.group_client import GroupClient
+from kraft.cli.groups.reset import Target, To, parse_file
 from kraft.cli.groups.resetting import Reset, reset
-from kraft.cli.groups.scope import Scope, is_in, parse_scope
-from kraft.cli.groups.tables import show_rows
 from kraft.cli.shared.admin_client import AdminClient, run_admin
+from kraft.cli.shared.coordinators import Failure, end_with
 from kraft.cli.shared.documents import Document
-from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, reflowed, require_text
-from kraft.cli.shared.output import complain, console, print_json, print_line
-from kraft.cli.shared.times import parse_time_ms
+from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_names, reflowed, require_text
+from kraft.cli.shared.output import complain, console, print_json, print_line, show_rows
+from kraft.cli.shared.scope import Scope, is_in, parse_scope
+from kraft.cli.shared.times import parse_duration_ms, parse_time_ms
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schemas.classic_groups import MemberIdentity, MemberResponse
 from kraft.protocol.schemas.group_admin import ListedGroup
-from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
 
 STATES = (
@@ -36,10 +36,6 @@ STATES = (
     "Reconciling",
 )
 TYPES = ("Classic", "Consumer")
-NAMED_MAX = 3
-"""Partitions, members or groups that are named with a reason that concerns more."""
-_UNDECIDED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION})
-"""After these, a change may have been made or not."""
 
 app = typer.Typer(help="Consumer groups: members, offsets, lag.")
 
@@ -48,18 +44,6 @@ TopicOption = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="T[:P,…]", help="A topic, or partitions of it.", show_default=False),
 ]
-
-
-def parse_names(texts: list[str], known: tuple[str, ...], option: str) -> list[str]:
-    """Names of `known`, however they are capitalised, comma-separated or given more than once. Raises UserError."""
-    by_lower = {name.lower(): name for name in known}
-    names = []
-    for text in ",".join(texts).split(",") if texts else []:
-        name = by_lower.get(text.strip().lower())
-        if name is None:
-            raise UserError(f"{option} is one of {', '.join(known)}, not {text!r}", EXIT_USAGE)
-        names.append(name)
-    return names
 
 
 def list_(
@@ -226,7 +210,7 @@ def one_scope(topics: list[str], all_topics: bool, *, needs_one: bool) -> Scope 
 
 
 def _ago_ms(duration: str) -> int:
-    return max(_now_ms() - parse_duration_ms(duration), 0)
+    return max(_now_ms() - parse_duration_ms(duration, "--by-duration"), 0)
 
 
 def _now_ms() -> int:
@@ -253,7 +237,7 @@ def _show_reset(group: str, done: Reset, *, executed: bool, as_json: bool) -> No
         show_rows(columns, rows)
         if not executed:
             console.print("nothing was changed; --execute commits this")
-    _end({f"{topic}-{partition}": failure for (topic, partition), failure in done.failures.items()})
+    end_with({f"{topic}-{partition}": failure for (topic, partition), failure in done.failures.items()})
 
 
 def delete(
@@ -278,7 +262,7 @@ def delete(
     failures = run_admin(bootstrap_server, work)
     if as_json:
         print_json({"groups": [{"group": name, **_error(failures.get(name))} for name in names]})
-    _end({f"group {name}": failure for name, failure in failures.items()})
+    end_with({f"group {name}": failure for name, failure in failures.items()})
 
 
 def delete_offsets(
@@ -309,7 +293,7 @@ def delete_offsets(
         print_json(
             {"group": group, "partitions": [{**key._asdict(), **_error(failures.get(key))} for key in keys]}
         )
-    _end({str(key): failure for key, failure in failures.items()})
+    end_with({str(key): failure for key, failure in failures.items()})
 
 
 def _require_offsets(group: str, scope: Scope, keys: Iterable[TopicPartition]) -> None:
@@ -379,24 +363,11 @@ def remove_member(
             for answer in answers
         ]
         print_json({"group": group, "members": rows})
-    _end({f"member {name}": failure for name, failure in failed.items()})
+    end_with({f"member {name}": failure for name, failure in failed.items()})
 
 
 def _error(failure: Failure | None) -> Document:
     return {} if failure is None else {"error": failure[0].name, "message": failure[1]}
-
-
-def _end(failures: Mapping[str, Failure]) -> None:
-    """Tells what was refused, each reason once, and ends with the exit code of that."""
-    concerned: dict[Failure, list[str]] = {}
-    for name, failure in failures.items():
-        concerned.setdefault(failure, []).append(name)
-    for (code, text), names in concerned.items():
-        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-        complain(f"{', '.join(names[:NAMED_MAX])}{more}: {text} ({code.name})")
-    if failures:
-        codes = {code for code, _ in failures.values()}
-        raise typer.Exit(EXIT_UNDECIDED if codes <= _UNDECIDED else EXIT_FAILED)
 
 
 app.command("list")(reflowed(list_))

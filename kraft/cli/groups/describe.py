@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from kraft.cli.groups.group_client import Committed, Group, GroupClient, Member
 from kraft.cli.groups.log_positions import Ends, LogPositions, Offsets
-from kraft.cli.groups.tables import show_rows
 from kraft.cli.shared.admin_client import AdminClient
 from kraft.cli.shared.documents import Document
+from kraft.cli.shared.output import show_rows
 from partitions.topic_partition import TopicPartition
 
 

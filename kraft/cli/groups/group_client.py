@@ -1,17 +1,17 @@
 """Groups, as their coordinators know them: each question goes to the coordinator of its group, over Kafka's protocol.
 
-A coordinator that moves or is being loaded is asked again for `COORDINATOR_TIMEOUT_S`. A classic group is described by
-DescribeGroups, one of KIP-848 by ConsumerGroupDescribe; both look the same from here on.
+A classic group is described by DescribeGroups, one of KIP-848 by ConsumerGroupDescribe; both look the same from here
+on.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
-from kraft.cli.shared.admin_client import AdminClient, BrokerAwayError, raise_for
+from kraft.cli.shared.admin_client import AdminClient, raise_for
+from kraft.cli.shared.coordinators import Coordinators, Failure, failure_of, until_settled
 from kraft.protocol.compiler import compile_codec
 from kraft.protocol.errors import ErrorCode, ProtocolError
 from kraft.protocol.primitives import Codec
@@ -23,11 +23,7 @@ from kraft.protocol.schemas.classic_groups import (
     MemberResponse,
 )
 from kraft.protocol.schemas.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from kraft.protocol.schemas.find_coordinator import (
-    CoordinatorType,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from kraft.protocol.schemas.find_coordinator import CoordinatorType
 from kraft.protocol.schemas.group_admin import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -50,10 +46,9 @@ from kraft.protocol.schemas.group_offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from kraft.user_error import EXIT_UNDECIDED, UserError
+from kraft.user_error import UserError
 from partitions.topic_partition import TopicPartition
 
-FIND_COORDINATOR_VERSION = 4
 LIST_GROUPS_VERSION = 5
 DESCRIBE_GROUPS_VERSION = 6
 CONSUMER_GROUP_DESCRIBE_VERSION = 0
@@ -62,22 +57,9 @@ OFFSET_COMMIT_VERSION = 9
 OFFSET_DELETE_VERSION = 0
 DELETE_GROUPS_VERSION = 2
 LEAVE_GROUP_VERSION = 5
-COORDINATOR_TIMEOUT_S = 20.0
-RETRY_WAIT_S = 0.2
 CLASSIC, CONSUMER = "classic", "consumer"
 REASON = "removed by kraft groups remove-member"
-_MOVING = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
 _VERSION_BYTES = 2
-
-Answer = TypeVar("Answer", bound=Message)
-Failure = tuple[ErrorCode, str]
-"""Why something was refused, and a sentence."""
 
 
 class Member(NamedTuple):
@@ -126,7 +108,7 @@ class GroupClient:
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
-        self._coordinators: dict[str, int] = {}
+        self._coordinators = Coordinators(admin, CoordinatorType.GROUP)
 
     async def listed(
         self, states: Sequence[str], types: Sequence[str]
@@ -149,12 +131,12 @@ class GroupClient:
         async def ask() -> Message:
             return await self._admin.request_of(broker_id, request, version=LIST_GROUPS_VERSION)
 
-        return await _until_settled(ask, lambda answer: cast("ListGroupsResponse", answer).error_code)
+        return await until_settled(ask, lambda answer: cast("ListGroupsResponse", answer).error_code)
 
     async def described(self, group: str) -> Group:
         """The group of either protocol. Raises UserError, failed, for one that is not there."""
         request = ConsumerGroupDescribeRequest(group_ids=[group])
-        answer = await self._ask(
+        answer = await self._coordinators.ask(
             group,
             request,
             CONSUMER_GROUP_DESCRIBE_VERSION,
@@ -180,10 +162,10 @@ class GroupClient:
             for member in found.members
         ]
         assignor = found.assignor_name or None
-        return Group(group, CONSUMER, found.group_state, self._coordinators[group], assignor, members)
+        return Group(group, CONSUMER, found.group_state, self._coordinators.found[group], assignor, members)
 
     async def _described_classic(self, group: str) -> Group:
-        answer = await self._ask(
+        answer = await self._coordinators.ask(
             group,
             DescribeGroupsRequest(groups=[group]),
             DESCRIBE_GROUPS_VERSION,
@@ -205,12 +187,12 @@ class GroupClient:
             for member in found.members
         ]
         assignor = found.protocol_data or None
-        return Group(group, CLASSIC, found.group_state, self._coordinators[group], assignor, members)
+        return Group(group, CLASSIC, found.group_state, self._coordinators.found[group], assignor, members)
 
     async def committed(self, group: str) -> dict[TopicPartition, Committed]:
         """All stored offsets of a group. Raises UserError."""
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-        answer = await self._ask(
+        answer = await self._coordinators.ask(
             group, request, OFFSET_FETCH_VERSION, OffsetFetchResponse, lambda told: told.groups[0].error_code
         )
         found = answer.groups[0]
@@ -236,7 +218,7 @@ class GroupClient:
                     partition_index=number, committed_offset=offset, committed_metadata=""
                 )
             )
-        answer = await self._ask(
+        answer = await self._coordinators.ask(
             group,
             OffsetCommitRequest(group_id=group, topics=list(topics.values())),
             OFFSET_COMMIT_VERSION,
@@ -253,7 +235,7 @@ class GroupClient:
         for name, number in partitions:
             topic = topics.setdefault(name, OffsetDeleteRequestTopic(name=name))
             topic.partitions.append(OffsetDeleteRequestPartition(partition_index=number))
-        answer = await self._ask(
+        answer = await self._coordinators.ask(
             group,
             OffsetDeleteRequest(group_id=group, topics=list(topics.values())),
             OFFSET_DELETE_VERSION,
@@ -265,7 +247,7 @@ class GroupClient:
 
     async def delete(self, group: str) -> Failure | None:
         """Deletes a group and its offsets; returns why it was refused, if it was."""
-        answer = await self._ask(
+        answer = await self._coordinators.ask(
             group,
             DeleteGroupsRequest(groups_names=[group]),
             DELETE_GROUPS_VERSION,
@@ -273,11 +255,11 @@ class GroupClient:
             lambda told: told.results[0].error_code,
         )
         code = answer.results[0].error_code
-        return _failure(code) if code else None
+        return failure_of(code) if code else None
 
     async def remove(self, group: str, members: Iterable[MemberIdentity]) -> list[MemberResponse]:
         """Removes members; the answer names each, with an error code of its own. Raises UserError."""
-        answer = await self._ask(
+        answer = await self._coordinators.ask(
             group,
             LeaveGroupRequest(group_id=group, members=list(members)),
             LEAVE_GROUP_VERSION,
@@ -286,63 +268,6 @@ class GroupClient:
         )
         raise_for(answer.error_code, None, f"no member of group {group} was removed")
         return answer.members
-
-    async def _ask(
-        self,
-        group: str,
-        request: Message,
-        version: int,
-        kind: type[Answer],
-        code_of: Callable[[Answer], int],
-    ) -> Answer:
-        """The answer of the group's coordinator. `code_of` is the code in it that may say that it moves; `kind` is what
-        the answer is. Raises UserError where none is found within the time."""
-
-        async def ask() -> Message:
-            return await self._admin.request_of(await self._find(group), request, version=version)
-
-        answer = await _until_settled(ask, cast("Callable[[Message], int]", code_of))
-        return cast("Answer", answer)
-
-    async def _find(self, group: str) -> int:
-        """The coordinator's id. Raises _MovingError, UserError."""
-        request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=[group])
-        answer = cast(
-            "FindCoordinatorResponse", await self._admin.request(request, version=FIND_COORDINATOR_VERSION)
-        )
-        found = answer.coordinators[0]
-        if found.error_code in _MOVING:
-            raise _MovingError(ErrorCode(found.error_code))
-        raise_for(found.error_code, found.error_message, f"the coordinator of group {group} was not found")
-        self._coordinators[group] = found.node_id
-        return found.node_id
-
-
-class _MovingError(Exception):
-    """There is no coordinator just now."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        super().__init__(f"{code.message} ({code.name})")
-
-
-async def _until_settled(ask: Callable[[], Any], code_of: Callable[[Message], int]) -> Message:
-    """The first answer that does not say that the coordinator is elsewhere, or not ready. Raises UserError, undecided,
-    when the time is over: nothing was done then."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + COORDINATOR_TIMEOUT_S
-    while True:
-        reason: Exception
-        try:
-            answer: Message = await ask()
-            code = code_of(answer)
-            if code not in _MOVING:
-                return answer
-            reason = _MovingError(ErrorCode(code))
-        except (_MovingError, BrokerAwayError) as error:
-            reason = error
-        if loop.time() >= deadline_s:
-            raise UserError(f"no coordinator answers: {reason}", EXIT_UNDECIDED)
-        await asyncio.sleep(RETRY_WAIT_S)
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
@@ -370,13 +295,8 @@ def _first_error(answer: OffsetCommitResponse | OffsetDeleteResponse) -> int:
 
 def _failures(answer: OffsetCommitResponse | OffsetDeleteResponse) -> dict[TopicPartition, Failure]:
     return {
-        TopicPartition(topic.name, partition.partition_index): _failure(partition.error_code)
+        TopicPartition(topic.name, partition.partition_index): failure_of(partition.error_code)
         for topic in answer.topics
         for partition in topic.partitions
         if partition.error_code
     }
-
-
-def _failure(code: int) -> Failure:
-    error = ErrorCode(code)
-    return error, error.message

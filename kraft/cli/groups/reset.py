@@ -7,7 +7,6 @@ kafka-consumer-groups tool.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -17,12 +16,6 @@ from kraft.user_error import EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
 
 OFFSET_MAX = 2**63 - 1
-_DURATION = re.compile(
-    r"P(?=[\dT])(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:[.,](\d{1,9}))?S)?)?",
-    re.IGNORECASE | re.ASCII,
-)
-_MS_OF = (86_400_000, 3_600_000, 60_000, 1_000)
-_DIGITS_MAX = 15
 _COLUMNS = "topic,partition,offset or group,topic,partition,offset"
 
 
@@ -112,17 +105,6 @@ def _wanted(key: TopicPartition, known: Known, target: Target) -> tuple[int, str
 
 def _or_end(offset: int | None, end: int, note: str) -> tuple[int, str | None]:
     return (end, note) if offset is None else (offset, None)
-
-
-def parse_duration_ms(text: str) -> int:
-    """Milliseconds in PnDTnHnMnS. Raises UserError, wrong usage, for anything else."""
-    found = _DURATION.fullmatch(text)
-    if found is None or any(len(number) > _DIGITS_MAX for number in found.groups("")):
-        raise UserError(f"--by-duration is PnDTnHnMnS, such as PT30M or P7D, not {text!r}", EXIT_USAGE)
-    *whole, fraction = found.groups("0")
-    return sum(int(number) * ms for number, ms in zip(whole, _MS_OF, strict=True)) + int(
-        f"{fraction:0<3}"[:3]
-    )
 
 
 def parse_file(text: str, group: str) -> dict[TopicPartition, int]:

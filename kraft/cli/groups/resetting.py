@@ -8,8 +8,9 @@ from typing import NamedTuple
 from kraft.cli.groups.group_client import Committed, Failure, Group, GroupClient
 from kraft.cli.groups.log_positions import LogPositions
 from kraft.cli.groups.reset import Change, Known, Target, To, plan
-from kraft.cli.groups.scope import Scope, is_in
 from kraft.cli.shared.admin_client import AdminClient
+from kraft.cli.shared.coordinators import Failure
+from kraft.cli.shared.scope import Scope, is_in
 from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, UserError
 from partitions.topic_partition import TopicPartition
 

@@ -10,6 +10,7 @@ import typer
 
 from kraft.cli.produce.lines import LineFormat, open_sources
 from kraft.cli.produce.sending import (
+    MARGIN_S,
     Interrupts,
     Run,
     StallWatch,
@@ -19,13 +20,14 @@ from kraft.cli.produce.sending import (
     shown,
 )
 from kraft.cli.produce.stalls import Stalls
+from kraft.cli.produce.transactions import Transactions
 from kraft.cli.shared.bootstrap import bootstrap_text
 from kraft.cli.shared.escapes import unescape
 from kraft.cli.shared.librdkafka import Properties, client_of, parse_properties
 from kraft.cli.shared.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, require_text
 from kraft.cli.shared.output import console, fail, print_json
 from kraft.cli.shared.times import parse_time_ms
-from kraft.user_error import EXIT_USAGE, UserError
+from kraft.user_error import EXIT_FAILED, EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 MESSAGE_TIMEOUT_MS = 30_000
 METADATA_TIMEOUT_S = 10.0
@@ -36,7 +38,7 @@ OWNED = {
     "request.required.acks": "--acks sets it",
     "compression.type": "--compression sets it",
     "compression.codec": "--compression sets it",
-    "transactional.id": "lines are not sent in transactions",
+    "transactional.id": "--transactional-id sets it",
     "delivery.report.only.error": "acknowledgements are counted",
     "on_delivery": "acknowledgements are counted",
 }
@@ -90,10 +92,22 @@ def produce(
     compression: Annotated[
         Compression, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
     ] = Compression.none,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Send in transactions, under this id.", show_default=False),
+    ] = None,
+    transaction_records: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Lines of one transaction; else all are.", show_default=False),
+    ] = None,
     properties: Properties = None,
     as_json: Json = False,
 ) -> None:
-    """Send lines, split at \\n only; a last line without \\n counts. Exit 1 if any stayed unacknowledged."""
+    """Send lines, split at \\n only; a last line without \\n counts. Exit 1 if any stayed unacknowledged.
+
+    With --transactional-id a transaction that fails or is interrupted is aborted, which ends the run: what is committed
+    is a beginning of the input. Exit 1 if any line was not committed, 3 if that cannot be told.
+    """
     line_format = LineFormat(
         unescape(key_separator, "--key-separator"),
         key_optional,
@@ -103,6 +117,10 @@ def produce(
     )
     if key_optional and not key_separator:
         raise UserError("--key-optional goes with --key-separator", EXIT_USAGE)
+    if transaction_records is not None and transactional_id is None:
+        raise UserError("--transaction-records goes with --transactional-id", EXIT_USAGE)
+    if transactional_id is not None and acks is not Acks.all:
+        raise UserError("--transactional-id goes with --acks all", EXIT_USAGE)
     target = Target(
         require_text(topic, "the topic's name"),
         partition,
@@ -118,7 +136,9 @@ def produce(
         "partitioner": "murmur2_random",
         **parse_properties(properties or [], OWNED),
     }
-    run = _run(wanted, target, line_format, files or [])
+    if transactional_id is not None:
+        wanted["transactional.id"] = require_text(transactional_id, "the transactional id")
+    run = _run(wanted, target, line_format, files or [], transaction_records)
     if as_json:
         print_json(
             {
@@ -127,19 +147,27 @@ def produce(
                 "acknowledged": run.acknowledged,
                 "failed": run.failed,
                 "not_sent": run.not_sent,
+                **({} if run.transactions is None else {"committed": run.transactions.committed}),
             }
         )
     if run.why_stopped is not None:
-        fail(f"{run.why_stopped}: {run.counts()}{_reason(run)}")
-    if run.failed or run.not_sent:
-        fail(
-            f"{run.failed + run.not_sent} of {run.lines} lines stayed unacknowledged: {run.counts()}{_reason(run)}"
-        )
+        undecided = run.transactions is not None and run.transactions.undecided
+        code = EXIT_UNDECIDED if undecided else EXIT_FAILED
+        fail(f"{run.why_stopped}: {run.counts()}{_reason(run)}", code)
+    if run.lacking:
+        what = "unacknowledged" if run.transactions is None else "uncommitted"
+        fail(f"{run.lacking} of {run.lines} lines stayed {what}: {run.counts()}{_reason(run)}")
     if not as_json:
         console.print(run.counts(), style="dim", markup=False)
 
 
-def _run(wanted: dict[str, Any], target: Target, line_format: LineFormat, files: list[Path]) -> Run:
+def _run(
+    wanted: dict[str, Any],
+    target: Target,
+    line_format: LineFormat,
+    files: list[Path],
+    transaction_records: int | None,
+) -> Run:
     """The run, ended: every line that was read is counted."""
     timeout_s = _timeout_s(wanted)
     watch = StallWatch(Stalls(target.topic, error_codes(), timeout_s))
@@ -147,9 +175,16 @@ def _run(wanted: dict[str, Any], target: Target, line_format: LineFormat, files:
     producer = _producer(wanted, watch)
     check_partition(producer, target, METADATA_TIMEOUT_S)
     interrupts = Interrupts()
-    run = Run(producer, target, line_format, watch.stalls, interrupts)
+    transactions = None
+    if "transactional.id" in wanted:
+        transactions = Transactions(
+            producer, transaction_records, timeout_s and timeout_s + MARGIN_S, lambda: interrupts.count > 0
+        )
+    run = Run(producer, target, line_format, watch.stalls, interrupts, transactions)
     with interrupts.counted(), shown(run, sources) as on_read:
         try:
+            if transactions is not None:
+                transactions.start()
             for source in sources:
                 run.send(source, on_read)
                 if run.why_stopped is not None:
@@ -158,7 +193,7 @@ def _run(wanted: dict[str, Any], target: Target, line_format: LineFormat, files:
             run.why_stopped = str(error)
         finally:
             run.finish(timeout_s)
-    if interrupts.count and run.lines == run.acknowledged and all(source.is_terminal for source in sources):
+    if interrupts.count and not run.lacking and all(source.is_terminal for source in sources):
         run.why_stopped = None  # Ctrl-C is how typing ends
     return run
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from kraft.cli.produce.lines import LineError, LineFormat, Source, lines
 from kraft.cli.produce.stalls import Stalls
+from kraft.cli.produce.transactions import Transactions
 from kraft.cli.shared.output import console
 from kraft.protocol.errors import ErrorCode
 from kraft.user_error import UserError
@@ -89,7 +90,13 @@ class Run:
     the run ended before its input did."""
 
     def __init__(
-        self, producer: Any, target: Target, line_format: LineFormat, stalls: Stalls, interrupts: Interrupts
+        self,
+        producer: Any,
+        target: Target,
+        line_format: LineFormat,
+        stalls: Stalls,
+        interrupts: Interrupts,
+        transactions: Transactions | None = None,
     ) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
@@ -100,6 +107,7 @@ class Run:
         self._stalls = stalls
         self._on_acknowledged = stalls.acknowledged
         self._interrupts = interrupts
+        self.transactions = transactions
         self._refusal = KafkaException
         self._unsent = KafkaError._PURGE_QUEUE
         self._unanswered = (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_INFLIGHT)
@@ -117,7 +125,22 @@ class Run:
 
     def counts(self) -> str:
         """The one line at the end."""
+        if self.transactions is not None:
+            return self._counts_of(self.transactions)
         return f"{self.acknowledged:,} acknowledged, {self.failed:,} failed, {self.not_sent:,} not sent"
+
+    def _counts_of(self, transactions: Transactions) -> str:
+        aborted = self.acknowledged - transactions.committed - transactions.undecided
+        undecided = f", {transactions.undecided:,} undecided" if transactions.undecided else ""
+        return (
+            f"{transactions.committed:,} committed, {max(aborted, 0):,} aborted{undecided}, {self.failed:,} failed,"
+            f" {self.not_sent:,} not sent"
+        )
+
+    @property
+    def lacking(self) -> int:
+        """Lines that stayed unacknowledged; in transactions, that were not committed."""
+        return self.lines - (self.acknowledged if self.transactions is None else self.transactions.committed)
 
     def send(self, source: Source, on_read: Callable[[int], None]) -> None:
         """Sends a source's lines. Sets `why_stopped` where not to its end. Raises UserError as `lines` does."""
@@ -131,7 +154,10 @@ class Run:
                     self.not_sent += 1
                     self.why_stopped = f"line {number} of {source.name} {error}; nothing after it was sent"
             self._producer.poll(0)
-            if self._is_dead:
+            why = self._transaction_trouble()
+            if why is not None:
+                self.why_stopped = f"{why}; nothing after line {number} of {source.name} was sent"
+            elif self._is_dead:
                 self.why_stopped = (
                     f"librdkafka gave up; nothing after line {number} of {source.name} was sent"
                 )
@@ -140,8 +166,24 @@ class Run:
             if self.why_stopped is not None:
                 return
 
+    def _transaction_trouble(self) -> str | None:
+        """Commits a transaction that is full. Returns why the run is to end, if a transaction is not committed."""
+        transactions = self.transactions
+        if transactions is None or self.why_stopped is not None:
+            return None
+        if self.failed or self._is_dead:
+            transactions.abort()
+            return "the transaction was aborted"
+        return transactions.commit() if transactions.is_full else None
+
     def _send(self, line: bytes) -> None:
         record = self._format.record(line)
+        try:
+            if self.transactions is not None:
+                self.transactions.add_line()
+        except self._refusal as error:
+            self._refused(error.args[0])
+            return
         while True:
             try:
                 self._producer.produce(
@@ -159,10 +201,13 @@ class Run:
                     return
                 continue
             except self._refusal as error:  # it concerns this line, or all that come; the run reports it
-                self.failed += 1
-                self._is_dead = error.args[0].code() == self._fatal
-                self.first_error = self.first_error or error.args[0].str()
+                self._refused(error.args[0])
             return
+
+    def _refused(self, reason: Any) -> None:
+        self.failed += 1
+        self._is_dead = reason.code() == self._fatal
+        self.first_error = self.first_error or reason.str()
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
@@ -183,18 +228,33 @@ class Run:
 
     def finish(self, timeout_s: float) -> None:
         """Waits until librdkafka has reported every line, which it does within `timeout_s` (0: it tries without end).
-        After an interruption it waits `CLOSING_S`, after two no longer; what is under way then has failed."""
+        After an interruption it waits `CLOSING_S`, after two no longer; what is under way then has failed. An open
+        transaction is committed, or aborted if the run stopped early."""
+        if self.transactions is not None:
+            if self.failed or self.why_stopped is not None or self._interrupts.count:
+                self.transactions.abort()
+            else:
+                self.why_stopped = self.transactions.commit()
         started_s = time.monotonic()
         give_up_s = started_s + timeout_s + MARGIN_S if timeout_s else math.inf
-        while self._producer.flush(POLL_S):
+        while self._flushed(POLL_S):
             now_s = time.monotonic()
             if self._interrupts.count:
                 give_up_s = min(give_up_s, now_s + CLOSING_S if self._interrupts.count == 1 else now_s)
             if now_s >= give_up_s:
                 self._producer.purge()
-                self._producer.flush(PURGE_S)
+                self._flushed(PURGE_S)
                 self._count_purged()
                 return
+
+    def _flushed(self, wait_s: float) -> int:
+        """How many lines have no report yet after so long. A producer that is dead says so here too."""
+        try:
+            return int(self._producer.flush(wait_s))
+        except self._refusal as error:
+            self.first_error = self.first_error or error.args[0].str()
+            self._producer.poll(wait_s)
+            return len(self._producer)
 
     def _count_purged(self) -> None:
         """Tells lines that never left from those that wait to be sent again, and may have been written: librdkafka

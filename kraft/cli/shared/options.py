@@ -58,6 +58,18 @@ def parse_pairs(texts: list[str], option: str) -> list[tuple[str, str]]:
     return pairs
 
 
+def parse_names(texts: list[str], known: tuple[str, ...], option: str) -> list[str]:
+    """Names of `known`, however they are capitalised, comma-separated or given more than once. Raises UserError."""
+    by_lower = {name.lower(): name for name in known}
+    names = []
+    for text in ",".join(texts).split(",") if texts else []:
+        name = by_lower.get(text.strip().lower())
+        if name is None:
+            raise UserError(f"{option} is one of {', '.join(known)}, not {text!r}", EXIT_USAGE)
+        names.append(name)
+    return names
+
+
 def require_text(text: str, what: str) -> str:
     """The same text. Raises UserError, wrong usage, for bytes on the command line that are no UTF-8."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -42,6 +42,14 @@ def print_rows(table: Rows, *, wide: bool = False) -> None:
     screen = _tables()
     for line in terminal_lines(table, None if wide else screen.width):
         screen.print(line, soft_wrap=True)
+
+
+def show_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table whose cells are shown as text; None is a cell without a value. Prints nothing if it has no rows."""
+    table = Rows(columns)
+    for row in rows:
+        table.add(*("" if value is None else str(value) for value in row))
+    print_rows(table)
 
 
 def print_table(table: Any) -> None:

@@ -99,6 +99,10 @@ class TransactionShard:
         """By transactional id, to look at."""
         return self._transactions
 
+    def unfinished(self) -> Iterator[Transaction]:
+        """The transactions that are open or end."""
+        return (self._transactions[one] for one in self._unfinished)
+
     # -- loading
 
     def replay(self, record: StoredRecord) -> None:

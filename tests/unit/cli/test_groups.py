@@ -9,11 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.groups import group_client
-from kraft.cli.groups.commands import STATES, parse_names
+from kraft.cli.groups.commands import STATES
 from kraft.cli.groups.describe import offset_rows, oldest_unread, partitions_text
 from kraft.cli.groups.group_client import Committed, Member, assigned_partitions
 from kraft.cli.groups.log_positions import Ends, batch_time
+from kraft.cli.shared import coordinators
+from kraft.cli.shared.options import parse_names
 from kraft.protocol.errors import ErrorCode
 from kraft.protocol.schema import Message
 from kraft.protocol.schemas.classic_groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -194,7 +195,7 @@ class Coordinators(FakeCluster):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_client, "RETRY_WAIT_S", 0.01)
+    monkeypatch.setattr(coordinators, "RETRY_WAIT_S", 0.01)
 
 
 def asked(cluster: FakeCluster, *arguments: str) -> int:
@@ -235,7 +236,7 @@ def test_a_group_is_described_by_its_coordinator_also_after_it_has_moved(
 def test_no_coordinator_within_the_time_cannot_be_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(group_client, "COORDINATOR_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(coordinators, "COORDINATOR_TIMEOUT_S", 0.05)
     with Coordinators() as cluster:
         cluster.moving = 10_000
         assert asked(cluster, "describe", "g") == EXIT_UNDECIDED

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kraft.cli.app import run
-from kraft.cli.groups.reset import Change, Known, Target, To, parse_duration_ms, parse_file, plan
+from kraft.cli.groups.reset import Change, Known, Target, To, parse_file, plan
 from kraft.cli.groups.resetting import chosen_partitions
-from kraft.cli.groups.scope import is_in, parse_scope
+from kraft.cli.shared.scope import is_in, parse_scope
+from kraft.cli.shared.times import parse_duration_ms
 from kraft.user_error import EXIT_USAGE, UserError
 from partitions.topic_partition import TopicPartition
 
@@ -45,7 +46,7 @@ def test_other_scopes_are_wrong_usage(text: str) -> None:
     ],
 )
 def test_durations(text: str, ms: int) -> None:
-    assert parse_duration_ms(text) == ms
+    assert parse_duration_ms(text, "--by-duration") == ms
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_durations(text: str, ms: int) -> None:
 )
 def test_other_durations_are_wrong_usage(text: str) -> None:
     with pytest.raises(UserError, match="--by-duration is PnDTnHnMnS"):
-        parse_duration_ms(text)
+        parse_duration_ms(text, "--by-duration")
 
 
 def test_kafkas_file_of_one_group_and_of_several() -> None:

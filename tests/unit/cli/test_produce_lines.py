@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kraft.cli.app import run
 from kraft.cli.produce import command, lines
 from kraft.cli.produce.lines import LineError, LineFormat, Record, Source
-from kraft.user_error import EXIT_USAGE, UserError
+from kraft.user_error import EXIT_UNDECIDED, EXIT_USAGE, UserError
 
 Report = Callable[[Any, Any], None]
 
@@ -298,6 +298,23 @@ def test_a_producer_that_is_dead_ends_the_run(
     )
 
 
+def test_a_producer_that_dies_while_it_ends_is_no_defect(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """librdkafka's flush raises then; its reports still come."""
+    flush, deaths = producer.flush, iter([KafkaError(KafkaError._FATAL)])
+
+    def dying(timeout_s: float) -> int:
+        if (death := next(deaths, None)) is not None:
+            raise KafkaException(death)
+        return flush(timeout_s)
+
+    monkeypatch.setattr(producer, "flush", dying)
+    monkeypatch.setattr(Producer, "__len__", lambda self: len(self._queue), raising=False)
+    assert produce(monkeypatch, b"a\n") == 0
+    assert capsys.readouterr().err == "1 acknowledged, 0 failed, 0 not sent\n"
+
+
 def test_a_file_that_cannot_be_read_on_is_a_sentence(
     producer: Producer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -309,6 +326,160 @@ def test_a_file_that_cannot_be_read_on_is_a_sentence(
     monkeypatch.setattr(command, "open_sources", lambda files: sources)
     assert run(["produce", "t"]) == 1
     assert "cannot read rotten: Input/output error: 1 acknowledged, 0 failed" in capsys.readouterr().err
+
+
+# -- in transactions
+
+
+class Ending:
+    """The error of a transactional call, as librdkafka has it."""
+
+    def __init__(self, *, retriable: bool = False, abortable: bool = False) -> None:
+        self._retriable, self._abortable = retriable, abortable
+
+    def retriable(self) -> bool:
+        return self._retriable
+
+    def txn_requires_abort(self) -> bool:
+        return self._abortable
+
+    def code(self) -> int:
+        return int(KafkaError._FENCED)
+
+    def str(self) -> str:
+        return "fenced"
+
+
+class Transactional(Producer):
+    """With `steps`, what became of it; `errors` are those of its calls to come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+        self.errors: dict[str, list[Ending]] = {}
+
+    def _step(self, name: str) -> None:
+        if self.errors.get(name):
+            raise KafkaException(self.errors[name].pop(0))
+        self.steps.append(name)
+
+    def init_transactions(self, timeout_s: float) -> None:
+        self._step("init")
+
+    def begin_transaction(self) -> None:
+        self._step("begin")
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        self._step("commit")
+        self.flush(0)
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        self._step("abort")
+        self.flush(0)
+
+
+@pytest.fixture
+def transactional(monkeypatch: pytest.MonkeyPatch) -> Transactional:
+    made = Transactional()
+    monkeypatch.setattr(command, "_producer", lambda wanted, watch: made)
+    return made
+
+
+IN_TRANSACTIONS = ("--transactional-id", "x")
+
+
+def test_all_lines_are_one_transaction(
+    transactional: Transactional, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert produce(monkeypatch, b"a\nb\nc\n", *IN_TRANSACTIONS, "--json") == 0
+    assert transactional.steps == ["init", "begin", "commit"]
+    assert json.loads(capsys.readouterr().out) == {
+        "topic": "t", "sent": 3, "acknowledged": 3, "failed": 0, "not_sent": 0, "committed": 3
+    }  # fmt: skip
+
+
+def test_so_many_lines_a_transaction(
+    transactional: Transactional, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transactional.errors["commit"] = [Ending(retriable=True)]
+    assert produce(monkeypatch, b"a\nb\nc\n", *IN_TRANSACTIONS, "--transaction-records", "2") == 0
+    assert transactional.steps == ["init", "begin", "commit", "begin", "commit"]
+    assert capsys.readouterr().err == "3 committed, 0 aborted, 0 failed, 0 not sent\n"
+
+
+def test_a_transaction_without_lines_is_not_begun(
+    transactional: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert produce(monkeypatch, b"", *IN_TRANSACTIONS) == 0
+    assert transactional.steps == ["init"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        (b"too large\n", "the transaction was aborted; nothing after line 4 of standard input was sent"),
+        (b"no key\n", "line 4 of standard input has no key separator"),
+    ],
+)
+def test_a_line_that_fails_aborts_its_transaction_and_ends_the_run(
+    bad: bytes,
+    sentence: str,
+    transactional: Transactional,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = b"a:\nb:\nc:\n" + (b":" if b"large" in bad else b"") + bad + b"d:\n" * 10
+    options = ("--transaction-records", "2", "--key-separator", ":")
+    assert produce(monkeypatch, data, *IN_TRANSACTIONS, *options) == 1
+    assert transactional.steps == ["init", "begin", "commit", "begin", "abort"]
+    shown = " ".join(capsys.readouterr().err.split())
+    assert sentence in shown
+    assert "2 committed, 1 aborted" in shown
+
+
+def test_an_interrupted_transaction_is_aborted(
+    transactional: Transactional, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(transactional, "poll", lambda timeout_s: signal.raise_signal(signal.SIGTERM))
+    assert produce(monkeypatch, b"a\nb\n", *IN_TRANSACTIONS) == 1
+    assert transactional.steps == ["init", "begin", "abort"]
+    assert "interrupted; nothing after line 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("ending", "steps", "exit_code", "sentence"),
+    [
+        (Ending(abortable=True), ["init", "begin", "abort"], 1, "0 committed, 1 aborted, 0 failed"),
+        (Ending(), ["init", "begin"], EXIT_UNDECIDED, "0 committed, 0 aborted, 1 undecided"),
+    ],
+)
+def test_a_commit_that_fails(
+    ending: Ending,
+    steps: list[str],
+    exit_code: int,
+    sentence: str,
+    transactional: Transactional,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    transactional.errors["commit"] = [ending]
+    assert produce(monkeypatch, b"a\n", *IN_TRANSACTIONS) == exit_code
+    assert transactional.steps == steps
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("step", "steps"), [("init", []), ("begin", ["init"])])
+def test_a_transactional_id_that_another_has(
+    step: str,
+    steps: list[str],
+    transactional: Transactional,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    transactional.errors[step] = [Ending()]
+    assert produce(monkeypatch, b"a\nb\n", *IN_TRANSACTIONS) == 1
+    assert (transactional.steps, transactional.sent) == (steps, [])
+    assert "fenced" in capsys.readouterr().err
 
 
 def test_a_wrong_file_name_sends_nothing(producer: Producer, tmp_path: Path) -> None:
@@ -332,7 +503,9 @@ def test_a_header_without_a_value_is_wrong_usage() -> None:
         (("--timestamp", "0"), "--timestamp is a time since 1970"),
         (("--property", "acks=1"), "--acks sets it"),
         (("--property", "compression.codec=lz4"), "--compression sets it"),
-        (("--property", "transactional.id=x"), "not sent in transactions"),
+        (("--property", "transactional.id=x"), "--transactional-id sets it"),
+        (("--transaction-records", "5"), "--transaction-records goes with --transactional-id"),
+        (("--transactional-id", "x", "--acks", "1"), "--transactional-id goes with --acks all"),
         (("--property", "no.such.thing=1"), "No such configuration property"),
         (("--property", "linger.ms=soon"), "Invalid value"),
         (("--property", "message.max.bytes=1"), "outside allowed range"),
