@@ -30,9 +30,9 @@ from partitions.errors import PartitionError
 from partitions.isr import UNKNOWN_BROKER_EPOCH, AlterPartitionFailed, AlterPartitionResult, IsrCommitted
 from partitions.log.config import LogConfig
 from partitions.log.errors import LogError
+from partitions.log.log import PartitionLog
 from partitions.partition import AckStatus, FollowerFetch, Partition
 from partitions.reads import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from partitions.log.log import PartitionLog
 from partitions.records.batch import CorruptBatchError, decode_records, iter_batches, verify_crc
 from partitions.records.builder import build_batch
 from partitions.records.markers import read_marker

@@ -138,7 +138,8 @@ class Admin:
             broker, answer = await self._client.call_any(
                 request, UPDATE_FEATURES_VERSION, UpdateFeaturesResponse
             )
-            code = ErrorCode.of(answer.error_code or (answer.results or [answer])[0].error_code)
+            of_updates = (result.error_code for result in answer.results if result.error_code)
+            code = ErrorCode.of(answer.error_code or next(of_updates, ErrorCode.NONE))
             if code is ErrorCode.NONE:
                 return
             if not code.retriable:

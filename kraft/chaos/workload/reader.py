@@ -71,7 +71,7 @@ class Reader:
     def __init__(
         self, workload: Workload, client: Client, *, final: bool = False, committed: bool = False
     ) -> None:
-        """`committed`: it reads with isolation.level=read_committed, and its reads enter the history of transactions."""
+        """`committed`: it reads with isolation.level=read_committed, and enters what it reads with transactions."""
         self.is_committed = committed
         self._workload = workload
         self._client = client

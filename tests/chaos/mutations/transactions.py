@@ -10,7 +10,7 @@ from typing import Any
 
 from kraft.broker.coordinators.transaction_verification import TransactionVerifier
 from kraft.broker.handlers.produce_transactions import ProducedTransaction
-from kraft.broker.replicas.appends import Appends
+from kraft.broker.replicas.appends import Appended, Appends
 from kraft.chaos.scenario import TopicSpec, WorkloadSpec
 from kraft.chaos.swarm_features import LEDGER, PROCESSORS, RESULTS
 from kraft.chaos.workload import base
@@ -136,29 +136,51 @@ def _comes_again(original: Callable[..., Any]) -> Callable[..., Any]:
     return append_marker
 
 
+def _comes_late(original: Callable[..., Any]) -> Callable[..., Any]:
+    numbers = count()
+
+    def append_transactional(appends: Any, key: Any, records: Any, batch: Any, *, acks: int) -> Any:
+        if next(numbers) % LATE_ONE_IN:
+            return original(appends, key, records, batch, acks=acks)
+
+        async def later() -> Any:
+            await asyncio.sleep(0.4)
+            appended = original(appends, key, records, batch, acks=acks)
+            return appended if isinstance(appended, Appended) else await appended
+
+        return asyncio.get_running_loop().create_task(later())
+
+    return append_transactional
+
+
 CALM = _producers("transactions in a calm cluster", 2, "clock-skew", mean_s=30.0)
 COORDINATORS_DIE = _producers("coordinators of transactions die", 2, "kill-leader", "kill-leader", "pause")
-LATE_BATCHES = _producers(
-    "batches of old clients come late", 1, "clogged-link", "clogged-link", "high-latency", mean_s=0.3
+COORDINATORS_ARE_CUT_OFF = _producers(
+    "coordinators of transactions are cut off",
+    2,
+    "isolate-leader",
+    "isolate-leader",
+    "partition",
+    mean_s=1.2,
+    THINKS_ODDS=1.0,
 )
+"""From the other nodes, and not from their clients."""
+IMPATIENT = (
+    *CALM.settings,
+    default(session, "PATIENCE_S", (0.2,)),
+    default(session, "DELIVERY_TRIES", (1.0,)),
+)
+"""Producers that abort while their batches are under way."""
 LATE_BATCHES = ClusterStage(
-    LATE_BATCHES.name,
-    LATE_BATCHES.scenario,
-    (
-        *LATE_BATCHES.settings,
-        default(session, "PATIENCE_S", (0.05, 0.2)),
-        default(session, "DELIVERY_TRIES", (1.0,)),
-    ),
+    "batches come late",
+    _producers("batches come late", 1, "clock-skew", mean_s=30.0).scenario,
+    (*IMPATIENT, Patch(Appends, "append_transactional", _comes_late)),
 )
+"""As requests do that the network held back."""
 LATE_VERIFICATIONS = ClusterStage(
     "verifications are answered late",
     LATE_BATCHES.scenario,
-    (
-        *LATE_BATCHES.settings[:2],
-        default(session, "PATIENCE_S", (0.2,)),
-        default(session, "DELIVERY_TRIES", (1.0,)),
-        Patch(TransactionVerifier, "verify", _answered_late),
-    ),
+    (*IMPATIENT, Patch(TransactionVerifier, "verify", _answered_late)),
 )
 LATE_MARKERS = ClusterStage(
     "markers come again", CALM.scenario, (*CALM.settings, Patch(Appends, "append_marker", _comes_again))
@@ -279,7 +301,7 @@ MUTATIONS = (
         "end-told-before-it-is-committed",
         "the coordinator replies, and has markers written, as soon as it has appended",
         ("lost-transaction",),
-        COORDINATORS_DIE,
+        COORDINATORS_ARE_CUT_OFF,
         (Patch(runtime._Positions, "required", replaced_by(lambda positions, about: 0)),),
     ),
     Mutation(

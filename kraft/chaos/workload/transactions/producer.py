@@ -25,6 +25,8 @@ from kraft.chaos.world.host import Process
 TIMEOUTS_MS = (1_500, 3_000, 4_000)
 ROUNDS = (1, 1, 2, 3)
 COMMITTED_SHARE = 0.75
+THINKS_ODDS, THINKS_S = 0.1, (0.05, 0.8)
+"""Of transactions: that they stay open for a while when all is written."""
 DAWDLES_ODDS = 0.04
 """Of transactions: that they take longer than their time."""
 FREEZING_SHARE = 0.5
@@ -73,8 +75,7 @@ class TransactionalProducer(Workload):
             while not self.is_over:
                 try:
                     await session.init()
-                    while not self.is_over:
-                        await asyncio.sleep(self.pause_s(await self._transaction(session)))
+                    await self._produce(session)
                 except FencedError:
                     await asyncio.sleep(self.rng.uniform(*REPLACED_AFTER_S))
         except NoCoordinatorError:
@@ -90,6 +91,12 @@ class TransactionalProducer(Workload):
 
     # -- transactions
 
+    async def _produce(self, session: TransactionSession) -> None:
+        """One transaction after the other. Raises FencedError."""
+        while not self.is_over:
+            batches = await self._transaction(session)
+            await asyncio.sleep(self.pause_s(batches))
+
     async def _transaction(self, session: TransactionSession) -> int:
         """One of them; returns how many batches it had."""
         session.begin()
@@ -100,6 +107,8 @@ class TransactionalProducer(Workload):
                 chosen = self.rng.sample(names, self.rng.randint(1, min(3, len(names))))
                 await session.send([self._batch(name) for name in chosen])
                 batches += len(chosen)
+            if self.rng.random() < THINKS_ODDS:
+                await asyncio.sleep(self.rng.uniform(*THINKS_S))
             if not self.is_calm and self.rng.random() < DAWDLES_ODDS:
                 self.around.verdicts.happened(DAWDLED, self.process_name)
                 await asyncio.sleep(session.timeout_s * self.rng.uniform(0.9, 2.0))
