@@ -118,11 +118,11 @@ class TransactionCoordinator:
     def on_metadata(self, changes: MetadataChanges, image: MetadataImage) -> None:
         """Deleted topics leave all transactions, and markers follow the leaders."""
         changed, deleted = touched_topics(changes, image)
-        if deleted:
-            names = frozenset(deleted.values())
+        names = frozenset(deleted.values())
+        if names:
             self.runtime.each(lambda shard, now, out: shard.on_topics_deleted(names, now, out))
         if changed:
-            self.markers.on_topics(changed)
+            self.markers.on_topics(changed, names)
 
     def on_elected(self, partition: TopicPartition, leader_epoch: int) -> None:
         """The runtime is told too: the shard loads, and sends what is to be sent."""
