@@ -255,9 +255,11 @@ class ProducerState:
 
         Since version 2 a marker's epoch is above that of the producer's transaction: one that comes again, late,
         does not end the next transaction (KIP-1228). Before, a marker may come again and is written again. A
-        producer that is not known here may be ended by any. Raises AppendError INVALID_PRODUCER_EPOCH,
-        TRANSACTION_COORDINATOR_FENCED.
+        producer that is not known here may be ended by any. Raises AppendError INVALID_REQUEST (nobody has such an id
+        or epoch), INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
+        if producer_id < 0 or epoch < 0:
+            raise AppendError("INVALID_REQUEST", f"no producer has the id {producer_id} and the epoch {epoch}")
         entry = self.producers.get(producer_id)
         if entry is None:
             return True
