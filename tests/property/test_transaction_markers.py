@@ -38,7 +38,7 @@ class Markers(RuleBasedStateMachine):
 
     def took(self) -> None:
         """What is acknowledged leaves the model, and was wanted."""
-        for number, epoch, sent, partitions in self.queues.take_acknowledged():
+        for number, epoch, sent, partitions, _ in self.queues.take_acknowledged():
             assert epoch == self.epochs[number]
             serial, left = self.wanted[number, sent.transactional_id]
             assert serial == sent.serial
