@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from kraft.local_cluster.spec import replication_settings
 from kraft.protocol.errors import ErrorCode
 from kraft.user_error import EXIT_DONE, EXIT_FAILED, EXIT_UNDECIDED
 from tests.support.node_processes import NodeProcesses, until
@@ -28,7 +29,11 @@ HANGING = 4_000_000
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcesses]:
     """One node, which takes transactional batches that belong to no transaction, as Kafka did before KIP-890."""
-    settings = {"transaction.partition.verification.enable": "false", "group.initial.rebalance.delay.ms": "0"}
+    settings = {
+        **replication_settings(1),
+        "transaction.partition.verification.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+    }
     running = NodeProcesses(tmp_path_factory.mktemp("transactions"), nodes=1, settings=settings)
     with contextlib.closing(running):
         yield running
@@ -168,13 +173,16 @@ def test_a_fenced_producer(node: NodeProcesses, topic: str, kraft: Commands) -> 
 def test_what_hangs_is_found_and_aborted(node: NodeProcesses, topic: str, kraft: Commands) -> None:
     with RawConnection(node.address(1)) as connection:
         fields = {"producer_id": HANGING, "producer_epoch": 3, "base_sequence": 0, "is_transactional": True}
-        assert connection.produce(topic, batch(b"late", **fields)).error_code == ErrorCode.NONE
+        assert (
+            connection.produce(topic, batch(b"late", **fields), transactional_id="x").error_code
+            == ErrorCode.NONE
+        )
     kraft.run("produce", topic, "--partition", "0", stdin="after\n")
     with opened(node, topic, "in-time"):
         (found,) = kraft.told("find-hanging", "--max-transaction-timeout", "0")
         assert (found["producer_id"], found["epoch"], found["start_offset"]) == (HANGING, 3, 0)
         assert found["partitions"] == [{"topic": topic, "partition": 0}]
-        assert kraft.told("find-hanging") == [], "it could still be in time"
+        assert kraft.told("find-hanging", "--max-transaction-timeout", "99999999") == [], "it is younger"
     assert kraft.values(topic, "read_committed") == [], "nobody gets past it"
     where = ("--topic", topic, "--partition", "0")
     kraft.run("transactions", "abort", *where, "--start-offset", "1", exit_code=EXIT_FAILED)

@@ -100,12 +100,15 @@ class RawConnection:
         acks: int = -1,
         partition: int = 0,
         version: int = PRODUCE_VERSION,
+        transactional_id: str | None = None,
     ) -> Any:
         """Sends one record set as it is; returns the partition's answer."""
         data = TopicProduceData(
             name=topic, partition_data=[PartitionProduceData(index=partition, records=records)]
         )
-        request = ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[data])
+        request = ProduceRequest(
+            transactional_id=transactional_id, acks=acks, timeout_ms=10_000, topic_data=[data]
+        )
         return self.call(request, version).responses[0].partition_responses[0]
 
     def in_sync(self, topic: str, partition: int = 0) -> list[int]:

@@ -4,7 +4,10 @@ A cleaned batch has other bytes, or is gone. For all other oracles it is still t
 original, and `CompactedBatches` knows every form that a cleaner gave it. So holes are allowed where a cleaning left
 them, and nowhere else. `CleaningJudge` judges each cleaned segment when it takes the place of others:
 
-- newest-of-key-kept: a record goes only if a later committed record of its key replaces it; the rest stays unchanged;
+- newest-of-key-kept: a record goes only if a later committed record of its key replaces it, or its transaction was
+  aborted; what was aborted, or is not decided yet, replaces nothing; the rest stays unchanged;
+- marker-kept: a transaction's marker gets a horizon, and stays until then and as long as a batch of the transaction
+  has records: without it aborted records would be read as committed;
 - tombstone-kept: a tombstone gets a horizon of delete.retention.ms and stays until then (KIP-534);
 - cleaned-below-high-watermark: uncommitted records are not touched, and no record goes for their sake.
 
@@ -22,6 +25,7 @@ from kraft.chaos.oracles import events
 from kraft.chaos.oracles.shadow_log import Batch
 from kraft.chaos.verdict import Verdicts
 from partitions.records.batch import BatchHeader, CorruptBatchError, decode_records, iter_batches
+from partitions.records.markers import marker_in
 from partitions.records.record import Record
 
 DECOMPRESSED_MAX_BYTES = 1 << 20
@@ -154,15 +158,21 @@ class CleaningJudge:
         self._newest: dict[bytes, int] = {}
         """By key: its last committed record in this log."""
         self._newest_of_all: dict[bytes, int] = {}
+        self._aborted: set[int] = set()
+        """The base offsets of batches whose transactions were aborted."""
+        self._ended_by: dict[int, list[Content]] = {}
+        """By the base offset of a marker: the batches of its transaction."""
 
     def judge(self) -> list[Batch]:
         """Runs all oracles. Returns the originals that are gone entirely."""
         self._learn()
         contents = self._batches.contents
-        new = {content.batch.base: content for content in contents([self._cleaning.new])}
+        kept_of = {content.batch.base: content for content in contents([self._cleaning.new])}
+        new = dict(kept_of)
         gone: list[Batch] = []
         removed = end = 0
-        for content in contents(self._cleaning.old):
+        old = list(contents(self._cleaning.old))
+        for content in old:
             kept = new.pop(content.batch.base, None)
             removed += self._judge_batch(content, kept)
             original, end = self._batches.original(content.batch), content.batch.next
@@ -172,20 +182,42 @@ class CleaningJudge:
                 self._batches.became(original, kept.batch.crc)
         for content in new.values():
             self._violated("newest-of-key-kept", f"made {_shown(content)}, where there was nothing")
+        self._judge_markers(old, kept_of)
         self._batches.removed.update(dict.fromkeys(gone))
         if removed:
             self._verdicts.happened(events.COMPACTED, f"{self._where}, up to {end}", removed)
         return gone
 
     def _learn(self) -> None:
-        for content in self._batches.contents(self._cleaning.whole_log):
+        """Finds the transactions' ends, then the last record of each key. A marker that is not committed ends
+        nothing."""
+        whole = list(self._batches.contents(self._cleaning.whole_log))
+        open_of: dict[int, list[Content]] = {}
+        for content in whole:
+            header = content.header
+            if header.is_control:
+                marker = marker_in(content.records)
+                if marker is None or not self._is_committed(content):
+                    continue
+                ended = self._ended_by[content.batch.base] = open_of.pop(header.producer_id, [])
+                if marker.is_abort:
+                    self._aborted.update(batch.batch.base for batch in ended)
+            elif header.is_transactional:
+                open_of.setdefault(header.producer_id, []).append(content)
+        undecided = {content.batch.base for batches in open_of.values() for content in batches}
+        for content in whole:
+            if content.header.is_control or content.batch.base in self._aborted:
+                continue
             self._newest_of_all.update(content.newest)
-            if self._high_watermark is None or content.batch.next <= self._high_watermark:
+            if content.batch.base not in undecided and self._is_committed(content):
                 self._newest.update(content.newest)
+
+    def _is_committed(self, content: Content) -> bool:
+        return self._high_watermark is None or content.batch.next <= self._high_watermark
 
     def _judge_batch(self, content: Content, kept: Content | None) -> int:
         """Judges one batch; returns how many records it lost."""
-        if self._high_watermark is not None and content.batch.next > self._high_watermark:
+        if not self._is_committed(content):
             self._violated(
                 "cleaned-below-high-watermark",
                 f"took up {_shown(content)}; committed is what lies below {self._high_watermark}",
@@ -195,7 +227,7 @@ class CleaningJudge:
         for record in content.records:
             found = left.pop(record.offset, None)
             if found is None:
-                went += 1
+                went += not content.header.is_control
                 self._judge_removed(content, record)
             elif found != record:
                 self._violated("newest-of-key-kept", f"changed the record at offset {record.offset}")
@@ -206,6 +238,8 @@ class CleaningJudge:
         return went
 
     def _judge_removed(self, content: Content, record: Record) -> None:
+        if content.header.is_control or content.batch.base in self._aborted:
+            return  # markers are judged apart; what was aborted may go at any time
         if record.key is None or self._newest.get(record.key, -1) > record.offset:
             return
         horizon_ms, later = content.header.delete_horizon_ms, self._newest_of_all.get(record.key, -1)
@@ -216,7 +250,7 @@ class CleaningJudge:
             self._violated(
                 "cleaned-below-high-watermark",
                 f"dropped offset {record.offset} for the sake of {later}; committed is what lies below"
-                f" {self._high_watermark}",
+                f" {self._high_watermark}, in transactions that have ended",
             )
         elif record.value is None:
             self._violated(
@@ -228,6 +262,29 @@ class CleaningJudge:
             self._violated(
                 "newest-of-key-kept", f"dropped offset {record.offset}, the last one of key {record.key!r}"
             )
+
+    def _judge_markers(self, old: Sequence[Content], kept_of: Mapping[int, Content]) -> None:
+        """Judges the markers that are gone: whether their time had come, and whether anything needs them."""
+        cleaned = {content.batch.base for content in old}
+        for content in old:
+            kept = kept_of.get(content.batch.base)
+            if not content.header.is_control or not content.records or (kept is not None and kept.records):
+                continue
+            horizon_ms = content.header.delete_horizon_ms
+            if horizon_ms is None or horizon_ms > self._cleaning.began_ms:
+                self._violated(
+                    "marker-kept",
+                    f"dropped the marker at offset {content.batch.base} at {self._cleaning.began_ms} ms; its"
+                    f" horizon is {horizon_ms} ms",
+                )
+            for batch in self._ended_by.get(content.batch.base, ()):
+                left = kept_of.get(batch.batch.base) if batch.batch.base in cleaned else batch
+                if left is not None and left.records:
+                    self._violated(
+                        "marker-kept",
+                        f"dropped the marker at offset {content.batch.base}, and {_shown(batch)} of its transaction"
+                        " has records",
+                    )
 
     def _judge_horizon(self, content: Content, kept: Content) -> None:
         """Judges the horizon, which a batch gets once, delete.retention.ms ahead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kraft.cli.groups.group_client import Committed, Failure, Group, GroupClient
+from kraft.cli.groups.group_client import Committed, Group, GroupClient
 from kraft.cli.groups.log_positions import LogPositions
 from kraft.cli.groups.reset import Change, Known, Target, To, plan
 from kraft.cli.shared.admin_client import AdminClient

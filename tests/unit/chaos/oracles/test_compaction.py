@@ -14,7 +14,9 @@ from partitions.log.cleaner.raw_records import RawRecord, raw_records
 from partitions.log.cleaner.rewrite import batch_with
 from partitions.records.batch import records_body
 from partitions.records.builder import build_batch
+from partitions.records.control import ControlType
 from partitions.records.header import DELETE_HORIZON_BIT, parse_header
+from partitions.records.markers import build_marker
 from quorum.metadata.records import RECOVERING
 from tests.unit.chaos.oracles.model import KEY, NODES, Model
 
@@ -383,3 +385,96 @@ def lead_again(model: CompactedModel, end: int = 0) -> None:
     model.restart(1, epoch=50, end=end)
     model.change(leader=1)
     model.replication.became_leader(KEY, 1, model.state.leader_epoch, 0)
+
+
+# -- transactions
+
+
+PRODUCER = 7
+MARKER_AT = 6
+
+
+def in_transaction(base: int, key: bytes, value: bytes) -> bytes:
+    return build_batch(
+        [(0, key, value, ())],
+        base_offset=base,
+        leader_epoch=0,
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        is_transactional=True,
+    )
+
+
+def marker(base: int, kind: ControlType) -> bytes:
+    return build_marker(PRODUCER, 0, kind, coordinator_epoch=0, timestamp=0, base_offset=base, leader_epoch=0)
+
+
+def transacted(
+    model: CompactedModel, kind: ControlType | None, *, horizon_ms: int | None = None
+) -> list[bytes]:
+    """After the model's records: c (offset 3) is written again in a transaction (4), which is ended at 6, if `kind`
+    is given; 5 and 7 are of other keys."""
+    end = [] if kind is None else [marker(MARKER_AT, kind)]
+    if horizon_ms is not None:
+        end = [with_horizon(data, horizon_ms) for data in end]
+    more = [in_transaction(4, b"c", b"5"), segment(5, [(b"e", b"6")]), *end, segment(7, [(b"f", b"7")])]
+    for data in more:
+        model.write(data, *NODES)
+    model.raise_leader(8, before=4)
+    return [FIRST, SECOND, THIRD, *more[:-1]]
+
+
+def without(batches: list[bytes], *gone: bytes) -> bytes:
+    return b"".join(data for data in batches if data not in gone)
+
+
+def test_what_was_aborted_may_go_and_replaces_nothing(model: CompactedModel) -> None:
+    batches = transacted(model, ControlType.ABORT)
+    model.clean(without(batches, batches[3]))
+    assert model.oracles == []
+
+
+def test_nothing_goes_for_the_sake_of_what_was_aborted(model: CompactedModel) -> None:
+    batches = transacted(model, ControlType.ABORT)
+    model.clean(without(batches, THIRD))
+    assert model.oracles == ["newest-of-key-kept"]
+
+
+def test_what_was_committed_in_a_transaction_replaces_what_was_before(model: CompactedModel) -> None:
+    batches = transacted(model, ControlType.COMMIT)
+    model.clean(without(batches, THIRD))
+    assert model.oracles == []
+
+
+def test_what_was_committed_in_a_transaction_stays(model: CompactedModel) -> None:
+    batches = transacted(model, ControlType.COMMIT)
+    model.clean(without(batches, batches[3]))
+    assert model.oracles == ["newest-of-key-kept"]
+
+
+def test_nothing_goes_for_the_sake_of_a_transaction_that_is_open(model: CompactedModel) -> None:
+    batches = transacted(model, None)
+    model.clean(without(batches, THIRD))
+    assert model.oracles == ["cleaned-below-high-watermark"]
+
+
+@pytest.mark.parametrize("horizon_ms", [None, NOW_MS + 1])
+def test_a_marker_stays_until_its_horizon(model: CompactedModel, horizon_ms: int | None) -> None:
+    batches = transacted(model, ControlType.ABORT, horizon_ms=horizon_ms)
+    model.clean(without(batches, batches[3], batches[5]))
+    assert model.oracles == ["marker-kept"]
+
+
+@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
+def test_a_marker_stays_as_long_as_its_transaction_has_records(
+    model: CompactedModel, kind: ControlType
+) -> None:
+    batches = transacted(model, kind, horizon_ms=NOW_MS)
+    model.clean(without(batches, batches[5]))
+    assert model.oracles == ["marker-kept"]
+
+
+def test_a_marker_whose_transaction_is_gone_goes_at_its_horizon(model: CompactedModel) -> None:
+    batches = transacted(model, ControlType.ABORT, horizon_ms=NOW_MS)
+    model.clean(without(batches, batches[3], batches[5]))
+    assert model.oracles == []
