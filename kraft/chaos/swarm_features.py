@@ -9,6 +9,7 @@ them. Pure; `swarm` calls it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -41,7 +42,7 @@ TRANSACTIONS_ODDS = 0.4
 """The part of clusters with transactions."""
 TRANSACTION_VERSION = "transaction.version"
 OLD_CLUSTER_ODDS, OLD_CLIENT_ODDS = 0.3, 0.25
-"""Of transaction.version 1, and of clients that speak the older protocol to a cluster of version 2."""
+"""Of clusters of transaction.version 1, and of clients that speak the older protocol to a cluster of version 2."""
 LEDGER, RESULTS, PROCESSORS = "ledger", "results", "processors"
 
 
@@ -169,52 +170,53 @@ def _transacted(rng: Random, scenario: Scenario) -> Scenario:
         "segment.bytes": str(rng.choice((16_384, 65_536, 1_048_576))),
     }
     level = 1 if rng.random() < OLD_CLUSTER_ODDS else 2
-    topics = [*scenario.topics, TopicSpec(LEDGER, rng.choice((1, 2, 3)), factor, configs)]
-    workloads = list(scenario.workloads)
-
-    is_racked = "replica.selector.class" in scenario.properties
-
-    def read(kind: str, topic: str) -> None:
-        rack, has_sessions = rng.choice(RACKS) if is_racked else "", rng.random() < SESSIONS_ODDS
-        spec = WorkloadSpec(kind, len(workloads), topic, per_second=40.0, rack=rack)
-        workloads.append(replace(spec, fetch_sessions=has_sessions))
-
-    def add(kind: str, topic: str, per_second: float, transactional_id: str, group: str = "") -> None:
-        is_old = level == 1 or rng.random() < OLD_CLIENT_ODDS
-        workloads.append(
-            WorkloadSpec(
-                kind,
-                len(workloads),
-                topic,
-                per_second=per_second,
-                group=group,
-                transactional_id=transactional_id,
-                transaction_version=1 if is_old else 2,
-                output=RESULTS if group else "",
-            )
-        )
-
-    for number in range(rng.choice((1, 2, 2, 3))):
-        add("transactional-producer", LEDGER, rng.choice((10.0, 20.0)), f"ledger-{number}")
-        if rng.random() < 0.4:
-            add("zombie-producer", LEDGER, 5.0, f"ledger-{number}")
-    read("committed-consumer", LEDGER)
-    read("consumer", LEDGER)
+    topics = [TopicSpec(LEDGER, rng.choice((1, 2, 3)), factor, configs)]
     if rng.random() < 0.75:
         topics.append(TopicSpec(RESULTS, rng.choice((1, 2)), factor, configs))
-        for number in range(rng.choice((2, 3))):
-            add("processor", LEDGER, rng.choice((5.0, 10.0)), f"{PROCESSORS}-{number}", PROCESSORS)
-        read("committed-consumer", RESULTS)
+    specs = [*_transactional(rng, level, len(topics) > 1), *_readers(rng, scenario, topics)]
+    first = len(scenario.workloads)
+    workloads = [replace(spec, stream=number) for number, spec in enumerate(specs, first)]
     properties = {
-        **scenario.properties,
         "transaction.state.log.num.partitions": str(rng.choice((1, 2, 4))),
         "transaction.state.log.segment.bytes": str(rng.choice((16_384, 65_536, 1_048_576))),
     }
-    features = {TRANSACTION_VERSION: 1} if level == 1 else {}
     return replace(
         scenario,
-        topics=tuple(topics),
-        workloads=tuple(workloads),
-        properties=properties,
-        features={**scenario.features, **features},
+        topics=(*scenario.topics, *topics),
+        workloads=(*scenario.workloads, *workloads),
+        properties={**scenario.properties, **properties},
+        features={TRANSACTION_VERSION: 1} if level == 1 else {},
     )
+
+
+def _transactional(rng: Random, level: int, has_results: bool) -> Iterator[WorkloadSpec]:
+    """Producers and processors. In a cluster of version 2 some are older than that."""
+
+    def client(kind: str, transactional_id: str, per_second: float, group: str = "") -> WorkloadSpec:
+        is_old = level == 1 or rng.random() < OLD_CLIENT_ODDS
+        return WorkloadSpec(
+            kind,
+            0,
+            LEDGER,
+            per_second=per_second,
+            group=group,
+            transactional_id=transactional_id,
+            transaction_version=1 if is_old else 2,
+            output=RESULTS if group else "",
+        )
+
+    for number in range(rng.choice((1, 2, 2, 3))):
+        yield client("transactional-producer", f"{LEDGER}-{number}", rng.choice((10.0, 20.0)))
+        if rng.random() < 0.4:
+            yield client("zombie-producer", f"{LEDGER}-{number}", 5.0)
+    for number in range(rng.choice((2, 3)) if has_results else 0):
+        yield client("processor", f"{PROCESSORS}-{number}", rng.choice((5.0, 10.0)), PROCESSORS)
+
+
+def _readers(rng: Random, scenario: Scenario, topics: Sequence[TopicSpec]) -> Iterator[WorkloadSpec]:
+    """Of all that is written to the first topic, and of what is committed in each."""
+    is_racked = "replica.selector.class" in scenario.properties
+    kinds = [("consumer", topics[0]), *(("committed-consumer", topic) for topic in topics)]
+    for kind, topic in kinds:
+        rack, has_sessions = rng.choice(RACKS) if is_racked else "", rng.random() < SESSIONS_ODDS
+        yield WorkloadSpec(kind, 0, topic.name, per_second=40.0, rack=rack, fetch_sessions=has_sessions)

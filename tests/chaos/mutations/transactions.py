@@ -11,6 +11,7 @@ from typing import Any
 from kraft.broker.coordinators.transaction_verification import TransactionVerifier
 from kraft.broker.handlers.produce_transactions import ProducedTransaction
 from kraft.broker.replicas.appends import Appended, Appends
+from kraft.chaos.faults import context
 from kraft.chaos.scenario import TopicSpec, WorkloadSpec
 from kraft.chaos.swarm_features import LEDGER, PROCESSORS, RESULTS
 from kraft.chaos.workload import base
@@ -28,8 +29,10 @@ from partitions.log.errors import LogError
 from partitions.log.log import PartitionLog
 from partitions.log.producers.log_producers import LogProducers
 from partitions.log.producers.producer_state import ProducerState
+from partitions.log.producers.transaction_index import AbortedTransactions
 from partitions.log.producers.verifications import Verifications
 from tests.chaos.mutations.registry import Mutation, Patch, replaced_by
+from tests.chaos.mutations.scenarios import SHORT_SESSIONS
 from tests.chaos.mutations.stages import ClusterStage, Storm, default
 
 LATE_ONE_IN = 5
@@ -49,7 +52,11 @@ def _producer(stream: int, kind: str, number: int, version: int, per_second: flo
 
 def _producers(name: str, version: int, *faults: str, mean_s: float = 0.8, **settings: Any) -> ClusterStage:
     """Two transactional producers, one of them with a zombie of its id, that freeze and crash all the time."""
-    patches = [default(base, "LIFE_S", (3.0, 9.0)), default(producer, "FREEZE_AFTER_S", (1.0, 4.0))]
+    patches = [
+        default(base, "LIFE_S", (3.0, 9.0)),
+        default(producer, "FREEZE_AFTER_S", (1.0, 4.0)),
+        default(context, "COORDINATOR_ODDS", 0.8),
+    ]
     patches += [default(producer, name, value) for name, value in settings.items()]
     return ClusterStage(
         name,
@@ -65,7 +72,7 @@ def _producers(name: str, version: int, *faults: str, mean_s: float = 0.8, **set
                 WorkloadSpec("committed-consumer", 3, LEDGER, per_second=40.0),
                 WorkloadSpec("consumer", 4, LEDGER, per_second=40.0),
             ),
-            properties={"transaction.state.log.num.partitions": "1"},
+            properties={"transaction.state.log.num.partitions": "1", **SHORT_SESSIONS},
         ),
         settings=tuple(patches),
     )
@@ -165,6 +172,17 @@ COORDINATORS_ARE_CUT_OFF = _producers(
     THINKS_ODDS=1.0,
 )
 """From the other nodes, and not from their clients."""
+LEADERS_ARE_CUT_OFF = ClusterStage(
+    "leaders of transactions' partitions are cut off",
+    _producers("", 2, "isolate-leader", "isolate-leader", "kill-leader", mean_s=1.2).scenario,
+    (
+        default(base, "LIFE_S", (3.0, 9.0)),
+        default(context, "COORDINATOR_ODDS", 0.0),
+        default(context, "LEADER_ODDS", 1.0),
+        default(producer, "COMMITTED_SHARE", 0.4),
+    ),
+)
+"""They write on for a while, and cut their logs when they follow."""
 IMPATIENT = (
     *CALM.settings,
     default(session, "PATIENCE_S", (0.2,)),
@@ -252,6 +270,14 @@ def _turned_in_one_partition(original: Callable[..., Any]) -> Callable[..., Any]
         return original(appends, key, marker)
 
     return append_marker
+
+
+def _forgets_all(original: Callable[..., None]) -> Callable[..., None]:
+    def truncate(aborted: Any, offset: int, active_base: int) -> None:
+        original(aborted, offset, active_base)
+        aborted.clear()
+
+    return truncate
 
 
 async def _unverified(*_: Any) -> None:
@@ -359,5 +385,12 @@ MUTATIONS = (
         ("aborted-read",),
         CALM,
         (Patch(PartitionLog, "aborted_transactions", replaced_by(lambda *_: ())),),
+    ),
+    Mutation(
+        "aborted-transactions-forgotten-by-a-cut",
+        "a log that is cut forgets all transactions that were aborted in it",
+        ("aborted-read",),
+        LEADERS_ARE_CUT_OFF,
+        (Patch(AbortedTransactions, "truncate", _forgets_all),),
     ),
 )

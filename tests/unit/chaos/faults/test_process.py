@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import random
+from types import SimpleNamespace
 
 import pytest
 
+from kraft.chaos.faults import FaultContext
 from kraft.chaos.faults.damage import SPACING_S, DamageGuard
+from kraft.chaos.scenario import TopicSpec
 from kraft.chaos.world.simulation import Simulation
 from tests.unit.chaos.faults.toy_world import JOURNAL_LOG, LOG
 
@@ -39,6 +43,21 @@ def test_leaders_and_controllers_are_hit(world, name):
     assert world.strike(name)
     assert [n for n, host in world.cluster.hosts.items() if host.paused or not host.alive] == [2]
     assert not world.strike(name), "it is down, or paused already"
+
+
+def test_coordinators_of_transactions_are_hit_where_there_are_any(world, monkeypatch):
+    leaders = {"t": 1, "__coordinators": 3}
+    state = SimpleNamespace(partitions=[None, None])
+    image = SimpleNamespace(topic=lambda name: state if name == "__coordinators" else None)
+    monkeypatch.setattr(world.cluster, "leader_of", lambda topic, partition: leaders[topic])
+    monkeypatch.setattr(world.cluster, "image", lambda: image)
+    topics = [TopicSpec("t", 1, 3)]
+    for coordinated_by, expected in (("", {1}), ("__coordinators", {1, 3}), ("not made yet", {1})):
+        context = FaultContext(
+            world.cluster, world.verdicts, topics, lambda *_: None, coordinated_by=coordinated_by
+        )
+        rng = random.Random(1)
+        assert {context.leader(rng) for _ in range(30)} == expected
 
 
 def test_kill_all_kills_all(world):
