@@ -35,6 +35,7 @@ _FIRST_USABLE_VERSION = {
     ApiKey.METADATA: 12,  # topic ids (KIP-516)
     ApiKey.LIST_OFFSETS: 4,  # current leader epoch (KIP-320)
     ApiKey.FETCH: 13,  # topics by id (KIP-516)
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 3,  # asked by consumers (KIP-320)
 }
 
 R = TypeVar("R", bound=Message)
@@ -83,6 +84,10 @@ class BlockingConnection:
     def close(self) -> None:
         """Idempotent."""
         self._socket.close()
+
+    def set_timeout(self, request_timeout_s: float) -> None:
+        """For all waits from now on."""
+        self._socket.settimeout(request_timeout_s)
 
     def call(self, request: Message, answer: type[R]) -> R:
         """Sends `request` and waits for its answer, of the class `answer`.

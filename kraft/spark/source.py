@@ -9,7 +9,8 @@ package `pyspark_kraft`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import pyarrow as pa
@@ -26,34 +27,32 @@ from pyspark.sql.types import (
 )
 
 from kraft.spark.client import ClusterClient
+from kraft.spark.data_loss import LOGGER, REPEAT_LOAD, LossPolicy
 from kraft.spark.errors import OptionError, UnsupportedOperationError
-from kraft.spark.options import ReadOptions, parse_options
+from kraft.spark.options import OPTIONS_OF_STREAMS, ReadOptions, parse_columns, parse_options
 from kraft.spark.plan import plan
 from kraft.spark.retry import RetryPolicy
-from kraft.spark.slice_reader import SliceReader
+from kraft.spark.slice_reader import PartitionSlice, SliceReader
 
-_COLUMNS = (
-    ("key", BinaryType()),
-    ("value", BinaryType()),
-    ("topic", StringType()),
-    ("partition", IntegerType()),
-    ("offset", LongType()),
-    ("timestamp", TimestampType()),
-    ("timestampType", IntegerType()),
-)
+_TYPES = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
 _NO_STREAMS = (
     "Format kraft reads batches only: use spark.read; a stream can be read with Spark's own format kafka."
 )
 _NO_WRITES = "Format kraft only reads: write with Spark's own format kafka, or with a Kafka producer."
-_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
-def source_schema(*, include_headers: bool) -> StructType:
-    """The columns of Spark's Kafka source: names, types and nullability."""
-    fields = [StructField(name, kind) for name, kind in _COLUMNS]
-    if include_headers:
-        fields.append(StructField("headers", _HEADERS))
-    return StructType(fields)
+def source_schema(columns: Sequence[str]) -> StructType:
+    """These columns of Spark's Kafka source: names, types and nullability."""
+    return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 
 class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not checked
@@ -64,14 +63,17 @@ class KraftDataSource(DataSource):  # type: ignore[misc]  # pyspark is not check
         return "kraft"
 
     def schema(self) -> StructType:
-        return source_schema(include_headers=parse_options(self.options).include_headers)
+        return source_schema(parse_columns(self.options))
 
     def reader(self, schema: StructType) -> KraftReader:
         options = parse_options(self.options)
-        if schema != source_schema(include_headers=options.include_headers):
+        if schema != source_schema(options.columns):
             raise OptionError(
                 "The columns of format kraft are given: leave .schema(…) out, and select or cast afterwards."
             )
+        for name in OPTIONS_OF_STREAMS:
+            if name.lower() in {given.lower() for given in self.options}:
+                LOGGER.warning("Option %s has no effect on a batch read.", name)
         return KraftReader(options)
 
     def streamReader(self, schema: StructType) -> NoStreams:
@@ -98,18 +100,39 @@ class KraftReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not che
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._loss = LossPolicy(fail=options.fail_on_data_loss, advice=REPEAT_LOAD)
 
     def partitions(self) -> list[InputPartition]:
         """One per slice. Nothing to read gives an empty list, of which Spark makes one `None`."""
-        with self._client() as client:
-            return [InputPartition(part) for part in plan(client, self._options)]
+        with driver_client(self._options) as client:
+            return [InputPartition(part) for part in plan(client, self._options, self._loss)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:
             return
-        with self._client() as client:
-            reader = SliceReader(client, partition.value, include_headers=self._options.include_headers)
-            yield from reader.batches()
+        yield from read_slice(self._options, self._loss, partition.value)
 
-    def _client(self) -> ClusterClient:
-        return ClusterClient(self._options.bootstrap, client_id=self._options.client_id, policy=RetryPolicy())
+
+def driver_client(options: ReadOptions) -> ClusterClient:
+    """Asks for metadata and offsets."""
+    policy = RetryPolicy(max_attempts=options.num_retries)
+    if options.retry_interval_ms is not None:
+        interval_s = options.retry_interval_ms / 1000
+        policy = replace(policy, first_backoff_s=interval_s, max_backoff_s=interval_s)
+    return _client(options, policy)
+
+
+def read_slice(options: ReadOptions, loss: LossPolicy, part: PartitionSlice) -> Iterator[pa.RecordBatch]:
+    """The rows of one slice, read by an executor, which waits longer for brokers: the driver has found them already."""
+    budget_s = RetryPolicy.budget_s if options.poll_timeout_ms is None else options.poll_timeout_ms / 1000
+    with _client(options, RetryPolicy(budget_s=budget_s, first_answer_s=budget_s)) as client:
+        yield from SliceReader(client, part, columns=options.columns, loss=loss).batches()
+
+
+def _client(options: ReadOptions, policy: RetryPolicy) -> ClusterClient:
+    return ClusterClient(
+        options.bootstrap,
+        client_id=options.client_id,
+        policy=policy,
+        read_committed=options.read_committed,
+    )
