@@ -268,8 +268,8 @@ class ClusterClient:
         """The offset for a timestamp (ms; or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP of
         `kraft.protocol.schemas.offsets`) of each partition.
 
-        LATEST is the high watermark, or for read_committed the last stable offset. For a time after the last record the offset is -1. Rides out
-        leader changes; raises ClusterUnavailableError when a partition stays without an answer for
+        LATEST is the high watermark, or for read_committed the last stable offset. For a time after the
+        last record the offset is -1. Rides out leader changes; raises ClusterUnavailableError when a partition stays without an answer for
         the policy's budget, RequestFailedError.
         """
         answers: dict[TopicPartition, LeaderOffset] = {}

@@ -18,7 +18,9 @@ REPEAT_LOAD = (
     "One load() is one cut, and this one cannot be read any more: call load() again for a new cut, or set"
     " failOnDataLoss to false to read what is left."
 )
-RESTART_STREAM = "Set failOnDataLoss to false to go on with what is left, or start the query with a new checkpointLocation."
+RESTART_STREAM = (
+    "Set failOnDataLoss to false to go on with what is left, or start the query with a new checkpoint."
+)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 Each record of the slice comes out exactly once, in order, and nothing outside of it; the rest is counted
 (`SliceAudit`). CRCs are checked. Bytes that are not sound batches, or offsets that go back, raise instead of yielding
 rows; so does a batch written by a leader younger than the plan, unless data loss is only warned of. A read_committed
-reader leaves out the batches of aborted transactions, as the broker names them (KIP-98). Memory is bounded by the fetch and by MAX_DECOMPRESSED_BYTES a
-batch. `slice_reader.py` calls it.
+reader leaves out the batches of aborted transactions, as the broker names them (KIP-98). Memory is bounded by the fetch
+and by MAX_DECOMPRESSED_BYTES a batch. `slice_reader.py` calls it.
 
 No Python object is made per record. A Python loop only follows the chain of record lengths; numpy then reads each field
 of all records at once (`record_fields.py`), and Arrow copies keys and values into columns (`columns.py`).

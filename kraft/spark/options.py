@@ -54,7 +54,7 @@ _CLIENT_PREFIX = "kafka."
 _NOT_PLAINTEXT = ("kafka.sasl.", "kafka.ssl.")
 _REFUSED = MappingProxyType(
     {
-        "kafka.auto.offset.reset": "say where to begin with startingOffsets; a stream goes on where its checkpoint ends",
+        "kafka.auto.offset.reset": "say where to begin with startingOffsets",
         "kafka.key.deserializer": "keys are bytes; cast the column",
         "kafka.value.deserializer": "values are bytes; cast the column",
         "kafka.enable.auto.commit": "offsets live in the plan of a batch and in the checkpoint of a stream",
@@ -148,7 +148,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
 
 
 def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that the rows have, in this order: all but `headers`, all (`includeHeaders`), or those of `columns`."""
+    """The columns of the rows, in order: all but `headers`, all (`includeHeaders`), or those of `columns`."""
     options = {name.lower(): value for name, value in given.items()}
     include_headers = _boolean(options, "includeHeaders", default=False)
     text = options.get("columns")

@@ -31,6 +31,7 @@ from kraft.spark.data_loss import LOGGER, REPEAT_LOAD, LossPolicy
 from kraft.spark.errors import OptionError, UnsupportedOperationError
 from kraft.spark.options import OPTIONS_OF_STREAMS, ReadOptions, parse_columns, parse_options
 from kraft.spark.plan import plan
+from kraft.spark.quiet import hide_broken_pipes
 from kraft.spark.retry import RetryPolicy
 from kraft.spark.slice_reader import PartitionSlice, SliceReader
 
@@ -124,6 +125,7 @@ def driver_client(options: ReadOptions) -> ClusterClient:
 
 def read_slice(options: ReadOptions, loss: LossPolicy, part: PartitionSlice) -> Iterator[pa.RecordBatch]:
     """The rows of one slice, read by an executor, which waits longer for brokers: the driver has found them already."""
+    hide_broken_pipes()
     budget_s = RetryPolicy.budget_s if options.poll_timeout_ms is None else options.poll_timeout_ms / 1000
     with _client(options, RetryPolicy(budget_s=budget_s, first_answer_s=budget_s)) as client:
         yield from SliceReader(client, part, columns=options.columns, loss=loss).batches()
